@@ -1,0 +1,244 @@
+//! Every way a packet can end without leaving.
+
+use core::fmt;
+
+use wire::Malformed;
+
+use crate::counter::Counter;
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet was dropped. Each reason has a name that users see, a sentence, and a counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of a packet's way.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in counters, JSON and documentation.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Link
+    /// The frame is shorter than its link header.
+    LinkTruncated = "link_truncated",
+    /// The frame is addressed to another station.
+    LinkNotForUs = "link_not_for_us",
+    /// The source MAC is a group address, which no station may send from.
+    LinkSource = "link_source",
+    /// The EtherType is not one the gateway handles (IPv4, IPv6, ARP).
+    LinkProtocol = "link_protocol",
+    /// The frame has a VLAN tag, and no port is configured for it.
+    LinkVlan = "link_vlan",
+    // ARP and ND
+    /// The ARP packet is malformed, or claims addresses its sender cannot have (RFC 826, RFC 5227).
+    ArpMalformed = "arp_malformed",
+    /// The ARP packet asks for an address that is not ours.
+    ArpNotForUs = "arp_not_for_us",
+    /// The neighbour discovery message fails the checks of RFC 4861 sections 6.1 and 7.1.
+    NdMalformed = "nd_malformed",
+    /// The neighbour discovery message asks for or tells of an address that does not concern us.
+    NdNotForUs = "nd_not_for_us",
+    // IP
+    /// The packet ends inside its IP header.
+    IpTruncated = "ip_truncated",
+    /// The IP version is neither 4 nor 6, or not what the link said.
+    IpVersion = "ip_version",
+    /// The IPv4 header length is wrong.
+    IpHeaderLength = "ip_header_length",
+    /// The length in the IP header is smaller than the headers or larger than what arrived.
+    IpTotalLength = "ip_total_length",
+    /// The IPv4 header checksum is wrong.
+    IpHeaderChecksum = "ip_header_checksum",
+    /// An IPv4 option is malformed.
+    IpOption = "ip_option",
+    /// The source address is one that no packet may have.
+    IpSource = "ip_source",
+    /// The destination address may not appear on the wire.
+    IpDestination = "ip_destination",
+    /// The IPv6 extension header chain is too long or out of order.
+    IpExtensionChain = "ip_extension_chain",
+    /// An IPv6 extension header runs past the packet.
+    IpExtensionTruncated = "ip_extension_truncated",
+    /// The fragment fields are inconsistent.
+    IpFragment = "ip_fragment",
+    /// The packet ends inside its upper-layer header.
+    UpperTruncated = "upper_truncated",
+    // Reassembly, for packets to the gateway itself
+    /// The fragment overlaps another of its datagram (RFC 5722).
+    ReassemblyOverlap = "reassembly_overlap",
+    /// The fragments did not all arrive in time.
+    ReassemblyTimeout = "reassembly_timeout",
+    /// The reassembled packet would not fit a buffer.
+    ReassemblyTooBig = "reassembly_too_big",
+    /// The reassembly table is full.
+    ReassemblyFull = "reassembly_full",
+    // Routing
+    /// No route to the destination.
+    NoRoute = "no_route",
+    /// A blackhole route.
+    RouteBlackhole = "route_blackhole",
+    /// An unreachable route: the sender is told.
+    RouteUnreachable = "route_unreachable",
+    /// A prohibit route: the sender is told.
+    RouteProhibit = "route_prohibit",
+    /// The route's port does not exist or is down.
+    PortDown = "port_down",
+    /// TTL or hop limit ran out.
+    HopLimit = "hop_limit",
+    /// Larger than the way's MTU and not to be fragmented.
+    TooBig = "too_big",
+    /// Multicast and broadcast packets are not forwarded.
+    NotUnicast = "not_unicast",
+    /// A link-local address may not be forwarded (RFC 4291 section 2.5.6, RFC 3927 section 7).
+    LinkLocal = "link_local",
+    /// IPv4 source routing is refused (RFC 7126 section 4.3).
+    SourceRoute = "source_route",
+    // SPD
+    /// A policy says discard.
+    PolicyDiscard = "policy_discard",
+    /// The VRF has policies and none of them matches.
+    PolicyNoMatch = "policy_no_match",
+    /// A clear packet that an inbound protect policy covers (RFC 4301 section 5.2).
+    PolicyClear = "policy_clear",
+    /// A decrypted packet outside the selectors of its SA's policy (RFC 4301 section 5.2).
+    PolicyWrongSelector = "policy_wrong_selector",
+    // ESP, inbound
+    /// The ESP packet is too short for its header, IV, trailer and ICV, or not a whole number of blocks.
+    EspTruncated = "esp_truncated",
+    /// No SA has the packet's SPI and destination.
+    EspNoSa = "esp_no_sa",
+    /// The sequence number was seen before.
+    EspReplayed = "esp_replayed",
+    /// The sequence number is left of the replay window.
+    EspTooOld = "esp_too_old",
+    /// The integrity check value is wrong.
+    EspBadIcv = "esp_bad_icv",
+    /// The padding or the pad length is wrong.
+    EspBadPadding = "esp_bad_padding",
+    /// The next header of the decrypted payload is neither IPv4 nor IPv6.
+    EspNextHeader = "esp_next_header",
+    /// A dummy packet of traffic flow confidentiality (RFC 4303 section 2.6).
+    EspDummy = "esp_dummy",
+    /// An ESP packet within an ESP packet within ... deeper than the gateway follows.
+    EspNested = "esp_nested",
+    // ESP, outbound
+    /// A protect policy matched, and no SA exists for it.
+    EspNoOutboundSa = "esp_no_outbound_sa",
+    /// The SA's sequence numbers are used up (RFC 4303 section 3.3.3).
+    EspSequenceExhausted = "esp_sequence_exhausted",
+    /// The SA's hard lifetime in bytes or packets is over.
+    EspExpired = "esp_expired",
+    /// The encrypted packet would not fit a buffer.
+    EspNoRoom = "esp_no_room",
+    // Neighbours
+    /// The next hop did not answer.
+    NeighbourUnresolved = "neighbour_unresolved",
+    /// Too many packets wait for this next hop already.
+    NeighbourQueueFull = "neighbour_queue_full",
+    /// Too many next hops are being resolved already.
+    NeighbourTableFull = "neighbour_table_full",
+    // Local
+    /// For the gateway itself, and nothing there listens.
+    LocalNoListener = "local_no_listener",
+    /// The upper-layer checksum of a packet to the gateway itself is wrong.
+    LocalChecksum = "local_checksum",
+    /// An ICMP message to the gateway itself that it has no use for.
+    LocalIcmp = "local_icmp",
+    /// The gateway's own answer is over the rate limit.
+    RateLimited = "rate_limited",
+    // Resources and ends
+    /// No free buffer.
+    NoBuffer = "no_buffer",
+    /// The port's transmit queue was full.
+    TransmitFull = "transmit_full",
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<Malformed> for DropReason {
+    fn from(why: Malformed) -> Self {
+        match why {
+            Malformed::Truncated => Self::IpTruncated,
+            Malformed::Version => Self::IpVersion,
+            Malformed::HeaderLength => Self::IpHeaderLength,
+            Malformed::TotalLength => Self::IpTotalLength,
+            Malformed::HeaderChecksum => Self::IpHeaderChecksum,
+            Malformed::Option => Self::IpOption,
+            Malformed::Source => Self::IpSource,
+            Malformed::Destination => Self::IpDestination,
+            Malformed::ExtensionChain => Self::IpExtensionChain,
+            Malformed::ExtensionTruncated => Self::IpExtensionTruncated,
+            Malformed::Fragment => Self::IpFragment,
+            Malformed::UpperTruncated => Self::UpperTruncated,
+        }
+    }
+}
+
+/// One counter for each [`DropReason`].
+#[derive(Debug)]
+pub struct DropCounters([Counter; DropReason::ALL.len()]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self([const { Counter::new() }; DropReason::ALL.len()])
+    }
+}
+
+impl DropCounters {
+    /// Counts `packets` dropped for `reason`.
+    #[inline]
+    pub fn add(&self, reason: DropReason, packets: u64) {
+        self.0[reason as usize].add(packets);
+    }
+
+    /// Packets dropped for `reason` so far.
+    pub fn read(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].read()
+    }
+
+    /// Packets dropped so far, for all reasons.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(Counter::read).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_in_counter_style() {
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn every_reason_says_what_it_means() {
+        for reason in DropReason::ALL {
+            let meaning = reason.meaning();
+            assert!(meaning.len() > 10 && !meaning.starts_with(' '), "{reason}: '{meaning}'");
+        }
+    }
+}

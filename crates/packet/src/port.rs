@@ -1,0 +1,97 @@
+//! What every port can do.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use thiserror::Error;
+use wire::Mac;
+
+use crate::batch::Batch;
+use crate::buffer::Pool;
+use crate::counter::Counter;
+use crate::time::Time;
+
+/// What a port's frames begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// An Ethernet header; neighbours are resolved.
+    Ethernet,
+    /// The IP header itself; there are no neighbours.
+    Ip,
+}
+
+/// A port has failed for good, and why.
+#[derive(Debug, Error)]
+#[error("port {port}: {what}: {source}")]
+pub struct PortError {
+    /// The port's name.
+    pub port: String,
+    /// What was being done.
+    pub what: &'static str,
+    /// What the system said.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// What one queue of a port has done. Written by the worker that owns the queue.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PortStatistics {
+    /// Packets handed to the gateway.
+    pub rx_packets: Counter,
+    /// Their bytes, link header included.
+    pub rx_bytes: Counter,
+    /// Packets lost before the gateway saw them, because it was too slow or had no buffer.
+    pub rx_missed: Counter,
+    /// Frames refused: longer than a buffer, or with an offload that cannot be undone.
+    pub rx_errors: Counter,
+    /// Packets sent.
+    pub tx_packets: Counter,
+    /// Their bytes, link header included.
+    pub tx_bytes: Counter,
+    /// Packets not sent because the queue was full.
+    pub tx_dropped: Counter,
+    /// Packets the system refused to send.
+    pub tx_errors: Counter,
+    /// Frames larger than the MTU (segmentation offload) that were cut into segments on receipt.
+    pub rx_segmented: Counter,
+    /// Checksums that the sender had left to offload and that were completed on receipt.
+    pub rx_checksummed: Counter,
+}
+
+/// One worker's queue of a port.
+pub trait Port: Send {
+    /// The name users know it by.
+    fn name(&self) -> &str;
+
+    /// What frames begin with.
+    fn link(&self) -> LinkKind;
+
+    /// The port's own Ethernet address.
+    fn mac(&self) -> Mac;
+
+    /// The largest IP packet in bytes that may be sent.
+    fn mtu(&self) -> u16;
+
+    /// Receives packets into `batch` until it is full or none wait, taking buffers from `pool`, and stamps them
+    /// with `now` (a capture port stamps them with the capture's time). Answers how many came.
+    ///
+    /// # Errors
+    /// Only where the port is lost for good. What is wrong with one frame is counted in the statistics.
+    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError>;
+
+    /// Sends all of `batch` and gives the buffers back to `pool`. What cannot be sent is counted, not kept. On return
+    /// `batch` is empty.
+    ///
+    /// # Errors
+    /// Only where the port is lost for good.
+    fn transmit(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError>;
+
+    /// What this queue has done.
+    fn statistics(&self) -> &Arc<PortStatistics>;
+
+    /// A descriptor that becomes readable when packets wait, where the port has one.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+}
