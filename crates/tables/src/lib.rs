@@ -1,1 +1,29 @@
-//! Placeholder.
+//! Everything that a decision consults, as one immutable snapshot.
+//!
+//! [`Tables`] is cheap to clone: its parts are shared, and a change copies only the part that it touches. The control thread
+//! clones the current snapshot, changes the clone (each change is checked and either done or refused), and publishes it;
+//! dropping the clone instead undoes everything. Workers load the snapshot once per batch and never wait.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod event;
+pub mod fib;
+mod neighbour;
+mod policy;
+mod port;
+mod publish;
+mod route;
+mod sad;
+mod snapshot;
+mod spd;
+
+pub use counters::FlowCounters;
+pub use event::{Event, Probe};
+pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
+pub use policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Selector, Template, UpperSelector};
+pub use port::{Port, PortSpec};
+pub use publish::{Publisher, Reader, Shared};
+pub use route::{Route, RouteKind};
+pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
+pub use snapshot::{TableError, Tables, Vrf};
+pub use spd::Spd;

@@ -1,0 +1,34 @@
+//! Packets and bytes of one policy or one SA, kept per worker.
+
+use packet::Counter;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Cell {
+    packets: Counter,
+    bytes: Counter,
+}
+
+/// Packets and bytes, one cache line per worker, added up when read.
+#[derive(Debug)]
+pub struct FlowCounters(Box<[Cell]>);
+
+impl FlowCounters {
+    /// Zeros for `workers` workers.
+    pub fn new(workers: usize) -> Self {
+        Self((0..workers).map(|_| Cell::default()).collect())
+    }
+
+    /// Adds to the cell of `worker`, which alone may do so.
+    #[inline]
+    pub fn add(&self, worker: usize, packets: u64, bytes: u64) {
+        let cell = &self.0[worker];
+        cell.packets.add(packets);
+        cell.bytes.add(bytes);
+    }
+
+    /// Packets and bytes of all workers.
+    pub fn read(&self) -> (u64, u64) {
+        self.0.iter().fold((0, 0), |(packets, bytes), cell| (packets + cell.packets.read(), bytes + cell.bytes.read()))
+    }
+}
