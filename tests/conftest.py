@@ -1,0 +1,55 @@
+"""Fixtures of the end-to-end tests."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+sys.dont_write_bytecode = True
+
+from harness import guest as guest_kernel
+from harness.netns import Topology, remove_leftovers
+
+
+def pytest_configure(config):
+    """A run that is told to end cleans up like one that is interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def need(condition, reason):
+    """Skips a test whose ground is missing on a user's machine; in CI, where nothing may be missing, fails it."""
+    if condition:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"missing: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The right to make network namespaces."""
+    need(os.geteuid() == 0, "needs root, for network namespaces")
+    remove_leftovers()
+
+
+@pytest.fixture
+def topology(root):
+    """Namespaces and links for one test."""
+    with Topology() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def guest_world(root):
+    """The guest kernel, booted once: `(guest, gw, lan)`, with gw's `wan` leading to the guest and gw's `lan` to lan."""
+    missing = guest_kernel.fetch()
+    need(missing is None, f"guest kernel: {missing}")
+    with Topology() as made:
+        gw, lan = made.namespace("gw"), made.namespace("lan")
+        gw.tap("wan")
+        made.link(gw, "lan", lan, "eth0")
+        gw.silence("lan")
+        booted = guest_kernel.Guest(gw, "wan")
+        yield booted, gw, lan
+        booted.stop()

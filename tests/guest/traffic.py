@@ -1,0 +1,107 @@
+#!/usr/bin/python3 -I
+"""Traffic with proof of arrival, the same program at both ends.
+
+    traffic.py receive ADDRESS PORT                     takes one TCP connection, prints bytes and SHA-256
+    traffic.py send SOURCE ADDRESS PORT BYTES           connects, sends that many pseudo-random bytes, prints the same
+    traffic.py echo ADDRESS PORT                        returns UDP datagrams until it is ended
+    traffic.py ask SOURCE ADDRESS PORT COUNT            sends datagrams of many sizes, and fails unless each comes back whole
+"""
+
+import hashlib
+import random
+import socket
+import sys
+import time
+
+PATIENCE = 15
+WINDOW = 8
+SIZES = [1, 17, 64, 100, 333, 512, 999, 1200, 1372]
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def receive(address, port):
+    with socket.create_server((address, int(port)), family=family(address)) as server:
+        server.settimeout(PATIENCE)
+        connection, _ = server.accept()
+    connection.settimeout(PATIENCE)
+    digest, total = hashlib.sha256(), 0
+    with connection:
+        while piece := connection.recv(1 << 16):
+            digest.update(piece)
+            total += len(piece)
+    print(total, digest.hexdigest())
+
+
+def send(source, address, port, count):
+    data = random.Random(int(count)).randbytes(int(count))
+    end = time.monotonic() + PATIENCE
+    while True:
+        connection = socket.socket(family(address), socket.SOCK_STREAM)
+        connection.settimeout(PATIENCE)
+        connection.bind((source, 0))
+        try:
+            connection.connect((address, int(port)))
+            break
+        except ConnectionRefusedError:  # The other end is not there yet.
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+    with connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)
+    print(len(data), hashlib.sha256(data).hexdigest())
+
+
+def echo(address, port):
+    with socket.socket(family(address), socket.SOCK_DGRAM) as server:
+        server.bind((address, int(port)))
+        while True:
+            data, sender = server.recvfrom(65535)
+            server.sendto(data, sender)
+
+
+def ask(source, address, port, count):
+    with socket.socket(family(address), socket.SOCK_DGRAM) as client:
+        client.bind((source, 0))
+        client.connect((address, int(port)))
+        greet(client)
+        waiting, sent, chance = {}, 0, random.Random(1)
+        client.settimeout(3)
+        while sent < int(count) or waiting:
+            while sent < int(count) and len(waiting) < WINDOW:
+                data = sent.to_bytes(4, "big") + chance.randbytes(SIZES[sent % len(SIZES)])
+                waiting[data[:4]] = data
+                client.send(data)
+                sent += 1
+            try:
+                back = client.recv(65535)
+            except TimeoutError:
+                sys.exit(f"no answer to {len(waiting)} of {sent} datagrams")
+            if back == b"hello":
+                continue
+            if waiting.pop(back[:4], None) != back:
+                sys.exit("a datagram came back changed, or twice")
+    print(sent, "datagrams")
+
+
+def greet(client):
+    """Waits until the other end is there."""
+    client.settimeout(0.2)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            client.send(b"hello")
+            client.recv(100)
+            return
+        except (TimeoutError, ConnectionRefusedError):
+            time.sleep(0.05)
+    sys.exit("no answer to the greeting")
+
+
+if __name__ == "__main__":
+    {"receive": receive, "send": send, "echo": echo, "ask": ask}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,145 @@
+"""A Linux kernel of its own, with ESP, as a peer: user-mode-linux, a kernel that runs as an ordinary process."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import tempfile
+import time
+
+from harness.netns import CommandFailed
+
+GUEST = pathlib.Path(__file__).resolve().parent.parent / "guest"
+CACHE = GUEST.parent.parent / ".cache" / "guest"
+TRAFFIC = GUEST / "traffic.py"
+INTERFACE = "vec0"
+
+# A terminal takes this much in one piece; longer requests may lose bytes.
+LONGEST_REQUEST = 3000
+
+
+def fetch():
+    """Makes sure that the guest's kernel is there. Returns why it is not, or None."""
+    if (CACHE / "ready").exists():
+        return None
+    done = subprocess.run([GUEST / "fetch"], capture_output=True, text=True)
+    return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+class Guest:
+    """A running guest whose network interface is the TAP interface `tap` of `namespace`."""
+
+    def __init__(self, namespace, tap):
+        to_guest, self._requests = os.pipe()
+        self._answers, from_guest = os.pipe()
+        self._pending = b""
+        self._log = tempfile.TemporaryFile("w+", errors="replace")
+        self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
+        self._process = namespace.start(
+            CACHE / "linux.uml", "mem=192M", f"uml_dir={self._home.name}", "umid=guest",
+            "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "panic=-1",
+            f"init={GUEST / 'init.py'}", f"modules={CACHE / 'root'}",
+            "con=null", "con0=null,fd:1", f"con1=fd:{to_guest},fd:{from_guest}",
+            f"vec0:transport=tap,ifname={tap},depth=128,gro=1",
+            pass_fds=(to_guest, from_guest), stdout=self._log, stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": self._home.name}, start_new_session=True)
+        os.close(to_guest)
+        os.close(from_guest)
+        if not self._read_answer(30).get("ready"):
+            raise CommandFailed(f"the guest did not start:\n{self.log()}")
+
+    def run(self, *command, check=True, timeout=30, stdin=None):
+        """Runs a command in the guest; answers like `subprocess.run`."""
+        words = [str(word) for word in command]
+        answer = self._ask({"run": words, "input": stdin, "timeout": timeout}, timeout + 10)
+        return self._done(words, answer, check)
+
+    def start(self, *command):
+        """Starts a program that runs beside the next commands."""
+        words = [str(word) for word in command]
+        return GuestJob(self, words, self._ask({"start": words}, 10)["job"])
+
+    def batch(self, lines):
+        """Runs many commands of `ip`, each a list of words, in as few steps as the terminal allows."""
+        text = ""
+        for words in lines:
+            line = " ".join(str(word) or '""' for word in words) + "\n"
+            if len(text) + len(line) > LONGEST_REQUEST - 200:
+                self.run("ip", "-batch", "-", stdin=text)
+                text = ""
+            text += line
+        self.run("ip", "-batch", "-", stdin=text)
+
+    def ping(self, target, count=3, size=56, source=None, timeout=10, check=True, options=()):
+        """Pings from the guest and demands every answer, unless `check` is off."""
+        command = ["ping", "-n", "-c", count, "-i", "0.05", "-W", "2", "-w", timeout, "-s", size, *options]
+        if source:
+            command += ["-I", source]
+        return self.run(*command, target, check=check, timeout=timeout + 5)
+
+    def clear(self):
+        """Forgets SAs, policies, addresses and routes of the test before."""
+        self.batch([["xfrm", "policy", "flush"], ["xfrm", "state", "flush"],
+                    ["addr", "flush", "dev", INTERFACE], ["link", "set", INTERFACE, "down"],
+                    ["addr", "flush", "dev", "lo", "scope", "global"], ["link", "set", INTERFACE, "up"]])
+
+    def log(self):
+        """What the guest's kernel has printed so far."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def stop(self):
+        """Ends the guest: every process that it consists of."""
+        os.close(self._requests)
+        os.close(self._answers)
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._log.close()
+        self._home.cleanup()
+
+    def _ask(self, request, timeout):
+        line = json.dumps(request).encode() + b"\n"
+        assert len(line) <= LONGEST_REQUEST, "too long a request for the guest's terminal"
+        os.write(self._requests, line)
+        return self._read_answer(timeout)
+
+    def _read_answer(self, timeout):
+        end = time.monotonic() + timeout
+        while b"\n" not in self._pending:
+            ready, _, _ = select.select([self._answers], [], [], max(0, end - time.monotonic()))
+            piece = os.read(self._answers, 1 << 16) if ready else b""
+            if not piece:
+                raise CommandFailed(f"the guest does not answer; its kernel said:\n{self.log()}")
+            self._pending += piece
+        line, self._pending = self._pending.split(b"\n", 1)
+        return json.loads(line)
+
+    @staticmethod
+    def _done(words, answer, check):
+        if check and answer["code"] != 0:
+            raise CommandFailed(f"guest: {' '.join(words)}: exit code {answer['code']}\n{answer['out']}{answer['err']}")
+        return subprocess.CompletedProcess(words, answer["code"], answer["out"], answer["err"])
+
+
+class GuestJob:
+    """A program that runs in the guest beside other commands."""
+
+    def __init__(self, guest, words, job):
+        self._guest, self._words, self._job = guest, words, job
+
+    def finish(self, check=True, timeout=20):
+        """Waits for its end."""
+        return self._end(False, check, timeout)
+
+    def kill(self):
+        """Ends it."""
+        return self._end(True, False, 5)
+
+    def _end(self, kill, check, timeout):
+        answer = self._guest._ask({"finish": self._job, "kill": kill, "timeout": timeout}, timeout + 10)
+        return Guest._done(self._words, answer, check)
