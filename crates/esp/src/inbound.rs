@@ -1,0 +1,115 @@
+//! The inbound SA: judges the sequence number, authenticates, decrypts and unframes.
+
+use core::fmt;
+
+use wire::{Protocol, Spi};
+
+use crate::algorithm::{Algorithm, HEADER_LENGTH, TRAILER_LENGTH};
+use crate::engine::{BATCH, Engine};
+use crate::job::{OpenError, OpenJob};
+use crate::keys::KeyMaterial;
+use crate::outbound::PADDING;
+use crate::replay::{ReplayWindow, WindowSize};
+
+/// An SA that checks and opens what is received. Any number of workers may open with it at once; nothing is locked, and of a
+/// sequence number that comes to several of them at once exactly one is accepted.
+pub struct InboundSa {
+    spi: Spi,
+    algorithm: Algorithm,
+    engine: Engine,
+    window: ReplayWindow,
+}
+
+impl InboundSa {
+    /// An SA that takes the numbers up to `sequence` as seen: 0 for a new SA, or where an earlier one left off (Linux `replay-seq`).
+    pub fn new(spi: Spi, keys: &KeyMaterial, window: WindowSize, sequence: u32) -> Self {
+        Self {
+            spi,
+            algorithm: keys.algorithm(),
+            engine: Engine::new(keys),
+            window: ReplayWindow::new(window, sequence),
+        }
+    }
+
+    /// The SPI by which its packets are found. Whoever finds them has compared it; opening does not look at it again.
+    pub fn spi(&self) -> Spi {
+        self.spi
+    }
+
+    /// How it protects.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Size of its replay window.
+    pub fn window(&self) -> WindowSize {
+        self.window.size()
+    }
+
+    /// The highest sequence number accepted; with no replay window, the one that it was made with.
+    pub fn sequence(&self) -> u32 {
+        self.window.top()
+    }
+
+    /// Turns each job's ESP packet into its payload, in place and in order.
+    ///
+    /// A packet is refused, in this order, for its length, its sequence number, its ICV, its sequence number again (an equal
+    /// one may have been accepted since, in this batch or by another worker) and its padding. A job that fails says why in its result
+    /// and disturbs no other; its buffer is not to be used.
+    pub fn open(&self, jobs: &mut [OpenJob<'_>]) {
+        for batch in jobs.chunks_mut(BATCH) {
+            for job in &mut *batch {
+                job.result = self.admit(job);
+            }
+            self.engine.open_batch(batch);
+            for job in batch.iter_mut().filter(|job| job.result.is_ok()) {
+                job.result = self.window.mark(job.sequence).and_then(|()| self.unframe(job));
+            }
+        }
+    }
+
+    /// What costs no cryptography: length and sequence number.
+    #[inline]
+    fn admit(&self, job: &mut OpenJob<'_>) -> Result<(), OpenError> {
+        job.sequence = 0;
+        let packet = job.buffer.get(job.start..).and_then(|rest| rest.get(..job.length)).ok_or(OpenError::Truncated)?;
+        let hidden = packet
+            .len()
+            .checked_sub(self.algorithm.overhead_front() + self.algorithm.icv_length())
+            .ok_or(OpenError::Truncated)?;
+        // One block at least, since the trailer is there even where the payload is not.
+        if hidden == 0 || hidden % self.algorithm.alignment() != 0 {
+            return Err(OpenError::Truncated);
+        }
+        job.sequence = packet[4..HEADER_LENGTH].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+        self.window.check(job.sequence)
+    }
+
+    /// Checks the padding and makes the job's range the payload.
+    #[inline]
+    fn unframe(&self, job: &mut OpenJob<'_>) -> Result<(), OpenError> {
+        let start = job.start + self.algorithm.overhead_front();
+        let trailer_end = job.start + job.length - self.algorithm.icv_length();
+        let (content, trailer) = job.buffer[start..trailer_end].split_at(trailer_end - start - TRAILER_LENGTH);
+        let pad_length = usize::from(trailer[0]);
+        let length = content.len().checked_sub(pad_length).ok_or(OpenError::BadPadding)?;
+        // RFC 4303 section 2.4: the receiver inspects the padding. It is authenticated by now, so timing tells a stranger nothing.
+        if content[length..] != PADDING[..pad_length] {
+            return Err(OpenError::BadPadding);
+        }
+        job.next_header = Protocol(trailer[1]);
+        job.start = start;
+        job.length = length;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for InboundSa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboundSa")
+            .field("spi", &format_args!("{}", self.spi))
+            .field("algorithm", &format_args!("{}", self.algorithm))
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
