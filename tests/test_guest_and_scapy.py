@@ -5,12 +5,13 @@ from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 
 from harness.algorithms import ALGORITHMS
+from harness.forge import seal, trailer
 from harness.scapy_peer import ScapyPeer
+from harness.site import inbound
 from harness.tunnel import COMBINATIONS, GUEST_INNER, LAN, OUTER, Tunnel, connect
 
-pytestmark = pytest.mark.guest
 
-
+@pytest.mark.guest
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 @pytest.mark.parametrize("outer, inner", COMBINATIONS, ids=lambda family: f"v{family}")
 def test_a_ping_through_a_tunnel_between_the_kernel_and_scapy(guest_world, algorithm, outer, inner):
@@ -27,3 +28,11 @@ def test_a_ping_through_a_tunnel_between_the_kernel_and_scapy(guest_world, algor
         assert (header.src, header.dst) == (source, target)
     finally:
         peer.stop()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("outer, inner", COMBINATIONS, ids=lambda family: f"v{family}")
+def test_scapy_opens_packets_made_by_hand(algorithm, outer, inner):
+    sa, clear = Tunnel(algorithm, outer).to_gateway, inbound(outer, inner, b"by hand")
+    sealed = seal(sa, 5, trailer(bytes(clear), 4 if inner == 4 else 41, algorithm.block))
+    assert bytes(sa.scapy().decrypt(sealed.__class__(bytes(sealed)))) == bytes(clear)
