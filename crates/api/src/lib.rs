@@ -1,1 +1,53 @@
-//! Placeholder.
+//! What is said over the control socket.
+//!
+//! The gateway listens on a Unix socket and speaks HTTP there. `POST` to [`PATH`] carries one [`Request`] as JSON and is answered with a
+//! [`Reply`] (status 200) or a [`Refusal`] (the status of its [`RefusalCode`]):
+//!
+//! ```sh
+//! curl --unix-socket /run/hitpath/control.sock http://hitpath/v1 -d '{"do":"ports"}'
+//! curl --unix-socket /run/hitpath/control.sock http://hitpath/v1 \
+//!     -d '{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}'
+//! ```
+//!
+//! Members that a request does not know are refused, never ignored. Objects are named as users name them: VRFs and ports by name, SAs by
+//! destination and SPI, policies by selector or index.
+#![forbid(unsafe_code)]
+
+mod key;
+mod object;
+mod policy;
+pub mod protocol;
+mod reply;
+mod request;
+mod route;
+mod state;
+
+pub use key::{Key, KeyTextError};
+pub use object::{
+    AddressFilter, AddressSpec, AddressView, DropView, Family, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
+    NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView, VrfName, VrfView, WorkerView,
+};
+pub use policy::{
+    DefaultAction, DefaultActionView, Defaults, Direction, OctetRange, PolicyAction, PolicyFilter, PolicyId,
+    PolicySpec, PolicyView, Selector, Template,
+};
+pub use reply::{Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, Step};
+pub use request::Request;
+pub use route::{RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec, RouteView};
+pub use state::{
+    Aead, AlgorithmView, Authentication, Counters, Encryption, Mode, StateFilter, StateFlag, StateFlush, StateId,
+    StateList, StateSpec, StateView,
+};
+
+/// Version of the interface. Within one version, members are only ever added.
+pub const VERSION: u32 = 1;
+
+/// Where requests are posted to.
+pub const PATH: &str = "/v1";
+
+/// The VRF that is meant where none is named.
+pub const MAIN_VRF: &str = "main";
+
+pub(crate) fn main_vrf() -> String {
+    MAIN_VRF.to_owned()
+}

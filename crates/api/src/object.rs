@@ -1,0 +1,320 @@
+//! Ports, addresses, neighbours, VRFs, workers.
+
+use core::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::{IpPrefix, Mac};
+
+use crate::policy::DefaultActionView;
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Family {
+    /// IPv4.
+    #[serde(rename = "ipv4")]
+    V4,
+    /// IPv6.
+    #[serde(rename = "ipv6")]
+    V6,
+}
+
+/// Who asked for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The configuration file. A reload of a file without it removes it.
+    Configuration,
+    /// A command. It survives a reload, and ends with the gateway.
+    Runtime,
+    /// The gateway itself: it follows from something else.
+    Gateway,
+}
+
+/// An address of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressSpec {
+    /// The port.
+    pub port: String,
+    /// The address, and the prefix of its link.
+    pub address: IpPrefix,
+}
+
+/// Which addresses are meant. What is absent is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressFilter {
+    /// Those of one port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Those of ports in one VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Those of one address family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// Those inside a prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<IpPrefix>,
+}
+
+/// An address as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressView {
+    /// The port.
+    pub port: String,
+    /// The port's VRF.
+    pub vrf: String,
+    /// The address, and the prefix of its link.
+    pub address: IpPrefix,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+/// A change of a port. What is absent stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkChange {
+    /// The port.
+    pub port: String,
+    /// Whether it may send and receive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<bool>,
+    /// The largest IP packet in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// The VRF to move it to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+}
+
+/// Which ports are meant. What is absent is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkFilter {
+    /// The one with this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Those in one VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Those that are up.
+    #[serde(default)]
+    pub up: bool,
+}
+
+/// A port as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortView {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u16,
+    /// What it is: `memory`, `pcap`, `tap` or `af-packet`.
+    pub kind: String,
+    /// The system's interface that it is on, where it is on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Its VRF.
+    pub vrf: String,
+    /// What its frames begin with: `ethernet` or `ip`.
+    pub link: String,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The largest IP packet in bytes.
+    pub mtu: u16,
+    /// Whether it may send and receive.
+    pub up: bool,
+    /// Its own addresses.
+    pub addresses: Vec<IpPrefix>,
+    /// What it has done, all workers together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<PortStatistics>,
+}
+
+/// What a port has done, all workers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatistics {
+    /// Packets handed to the gateway.
+    pub rx_packets: u64,
+    /// Their bytes, link header included.
+    pub rx_bytes: u64,
+    /// Packets lost before the gateway saw them, because it was too slow or had no buffer.
+    pub rx_missed: u64,
+    /// Frames refused: longer than a buffer, or with an offload that cannot be undone.
+    pub rx_errors: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Their bytes, link header included.
+    pub tx_bytes: u64,
+    /// Packets not sent because the queue was full.
+    pub tx_dropped: u64,
+    /// Packets the system refused to send.
+    pub tx_errors: u64,
+    /// Frames larger than the MTU that were cut into segments on receipt.
+    pub rx_segmented: u64,
+    /// Checksums that the sender had left to offload and that were completed on receipt.
+    pub rx_checksummed: u64,
+}
+
+/// A neighbour to make known, permanently.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourSpec {
+    /// The port whose link it is on.
+    pub port: String,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
+
+/// Names one neighbour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourId {
+    /// The port whose link it is on.
+    pub port: String,
+    /// Its IP address.
+    pub address: IpAddr,
+}
+
+/// Which neighbours are meant. What is absent is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourFilter {
+    /// Those on one port's link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Those of ports in one VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Those of one address family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// Those inside a prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<IpPrefix>,
+    /// Those in one state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<NeighbourState>,
+}
+
+/// How sure it is that a neighbour is where it is said to be, by iproute2's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NeighbourState {
+    /// Someone said so, and nothing but a command or a reload changes it.
+    Permanent,
+    /// It said so itself, not long ago.
+    Reachable,
+    /// It is being asked whether it is still there, and used meanwhile.
+    Probe,
+}
+
+/// A neighbour as it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourView {
+    /// The port whose link it is on.
+    pub port: String,
+    /// The port's VRF.
+    pub vrf: String,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// How sure that is.
+    pub state: NeighbourState,
+    /// Who said so: `gateway` where it was learned from the link.
+    pub origin: Origin,
+    /// Milliseconds since it was last heard of; absent where it is permanent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+}
+
+/// Names a VRF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VrfName {
+    /// Its name.
+    pub name: String,
+}
+
+/// A VRF as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VrfView {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u16,
+    /// The names of the ports in it.
+    pub ports: Vec<String>,
+    /// Its routes, those that follow from addresses included.
+    pub routes: u64,
+    /// Its policies.
+    pub policies: u64,
+    /// Its SAs.
+    pub states: u64,
+    /// What happens to packets that none of its policies matches.
+    pub defaults: DefaultActionView,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+/// A worker thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// Its number, from 0.
+    pub index: usize,
+    /// The processor that it is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<usize>,
+    /// Times that it went round all of its ports.
+    pub rounds: u64,
+    /// Batches that it handled.
+    pub batches: u64,
+    /// Packets that it handled.
+    pub packets: u64,
+    /// Packets that it dropped.
+    pub drops: u64,
+}
+
+/// How often packets were dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropView {
+    /// The reason's name.
+    pub reason: String,
+    /// What it means.
+    pub meaning: String,
+    /// How many packets, all workers together.
+    pub packets: u64,
+}
+
+impl Family {
+    /// The family of an address.
+    pub const fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl NeighbourState {
+    /// iproute2's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Reachable => "reachable",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Configuration => "configuration",
+            Self::Runtime => "runtime",
+            Self::Gateway => "gateway",
+        })
+    }
+}

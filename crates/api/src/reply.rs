@@ -1,0 +1,189 @@
+//! What is answered.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
+use crate::policy::{DefaultActionView, PolicyView};
+use crate::route::RouteView;
+use crate::state::StateView;
+
+/// The answer to a request that was carried out: `{"is": NAME, "of": ...}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", content = "of", rename_all = "snake_case")]
+pub enum Reply {
+    /// It was done, and there is nothing to say.
+    Done,
+    /// It was done, and somebody should know this.
+    Warned(String),
+    /// It was done; so many objects were concerned.
+    Count(u64),
+    /// A policy was added, with this index.
+    Index(u32),
+    /// Version of the gateway and of the interface.
+    Version {
+        /// The gateway's.
+        gateway: String,
+        /// The interface's: [`crate::VERSION`].
+        interface: u32,
+    },
+    /// Ports.
+    Ports(Vec<PortView>),
+    /// Workers.
+    Workers(Vec<WorkerView>),
+    /// Drops.
+    Drops(Vec<DropView>),
+    /// What a reload changed, or would change.
+    Difference(Difference),
+    /// What would happen to a packet.
+    Steps(Vec<Step>),
+    /// SAs.
+    States(Vec<StateView>),
+    /// Policies.
+    Policies(Vec<PolicyView>),
+    /// Default actions.
+    Defaults(DefaultActionView),
+    /// Routes.
+    Routes(Vec<RouteView>),
+    /// Neighbours.
+    Neighbours(Vec<NeighbourView>),
+    /// Addresses.
+    Addresses(Vec<AddressView>),
+    /// VRFs.
+    Vrfs(Vec<VrfView>),
+}
+
+/// Why a request was not carried out. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+#[error("{message}{}", .hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default())]
+pub struct Refusal {
+    /// What kind of reason.
+    pub code: RefusalCode,
+    /// What was wrong.
+    pub message: String,
+    /// What would be right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Kinds of reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// The request makes no sense (HTTP 400).
+    Invalid,
+    /// It makes sense, and the gateway cannot do it yet (HTTP 501).
+    Unsupported,
+    /// What it names does not exist (HTTP 404).
+    NotFound,
+    /// What it adds exists already (HTTP 409).
+    Exists,
+    /// Something else depends on what it removes or changes (HTTP 409).
+    InUse,
+    /// A table is full (HTTP 507).
+    Full,
+    /// The system refused (HTTP 500).
+    System,
+}
+
+/// What a reload changed, or would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Each change.
+    pub changes: Vec<Change>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What happened to the object.
+    pub change: ChangeKind,
+    /// What it is: `port`, `route`, `policy`, ...
+    pub object: String,
+    /// Which one, and what is different, as a person reads it.
+    pub text: String,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It is different.
+    Modified,
+    /// It will be different when the gateway is started again, and is not before.
+    AtRestart,
+}
+
+/// One step of what would happen to a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is looked at: `vrf`, `route`, `policy`, ...
+    pub step: String,
+    /// What came of it.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A refusal without a hint.
+    pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// The same with a word on what would be right.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl RefusalCode {
+    /// The HTTP status that goes with it.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::NotFound => 404,
+            Self::Exists | Self::InUse => 409,
+            Self::System => 500,
+            Self::Unsupported => 501,
+            Self::Full => 507,
+        }
+    }
+}
+
+impl Difference {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// One line for each change, without an end of line behind the last: `+ route main 10.0.0.0/8 via 192.0.2.1`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, change) in self.changes.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{change}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.change {
+            ChangeKind::Added => write!(f, "+ {} {}", self.object, self.text),
+            ChangeKind::Removed => write!(f, "- {} {}", self.object, self.text),
+            ChangeKind::Modified => write!(f, "~ {} {}", self.object, self.text),
+            ChangeKind::AtRestart => write!(f, "! {} {} (when the gateway is started again)", self.object, self.text),
+        }
+    }
+}

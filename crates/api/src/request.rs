@@ -1,0 +1,151 @@
+//! What can be asked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::object::{
+    AddressFilter, AddressSpec, LinkChange, LinkFilter, NeighbourFilter, NeighbourId, NeighbourSpec, VrfName,
+};
+use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
+use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
+use crate::state::{StateFlush, StateId, StateList, StateSpec};
+
+/// One request: `{"do": NAME, "with": {...}}`.
+///
+/// The name comes first in what this type writes, so that a reader takes keys straight from the text and no copy of them is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", content = "with", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// The version of the gateway.
+    Version,
+    /// All ports, with their statistics.
+    Ports,
+    /// The workers.
+    Workers,
+    /// Packets dropped, by reason.
+    Drops,
+    /// Read the configuration file again.
+    Reload {
+        /// Answer what would change, and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// What would happen to a packet, step by step. None is sent.
+    Explain {
+        /// The packet, as in `udp 192.0.2.1:5000 > 198.51.100.7:53 in lan`.
+        packet: String,
+    },
+
+    /// Add an SA.
+    StateAdd(StateSpec),
+    /// Change an SA that exists.
+    StateUpdate(StateSpec),
+    /// Remove an SA.
+    StateDelete(StateId),
+    /// Show an SA.
+    StateGet(StateId),
+    /// Show SAs.
+    StateList(StateList),
+    /// Remove SAs.
+    StateFlush(StateFlush),
+    /// How many SAs there are.
+    StateCount,
+
+    /// Add a policy.
+    PolicyAdd(PolicySpec),
+    /// Add a policy, or change the one with its selector.
+    PolicyUpdate(PolicySpec),
+    /// Remove a policy.
+    PolicyDelete(PolicyId),
+    /// Show a policy.
+    PolicyGet(PolicyId),
+    /// Show policies.
+    PolicyList(PolicyFilter),
+    /// Remove policies.
+    PolicyFlush(PolicyFilter),
+    /// How many policies there are.
+    PolicyCount,
+    /// Set what happens to packets that no policy matches.
+    PolicySetDefault(Defaults),
+    /// Show what happens to packets that no policy matches.
+    PolicyGetDefault(VrfName),
+
+    /// Add a route. Refused where there is one of the prefix with the same metric.
+    RouteAdd(RouteSpec),
+    /// Add a route, in place of those of the prefix with the same metric.
+    RouteReplace(RouteSpec),
+    /// Change a route that exists.
+    RouteChange(RouteSpec),
+    /// Remove a route.
+    RouteDelete(RouteId),
+    /// Which route a destination takes.
+    RouteGet(RouteQuery),
+    /// Show routes.
+    RouteList(RouteFilter),
+    /// Remove the routes that configuration or commands made.
+    RouteFlush(RouteFilter),
+
+    /// Add a permanent neighbour. Refused where it is known already.
+    NeighbourAdd(NeighbourSpec),
+    /// Add a permanent neighbour, in place of what was known.
+    NeighbourReplace(NeighbourSpec),
+    /// Forget a neighbour.
+    NeighbourDelete(NeighbourId),
+    /// Show a neighbour.
+    NeighbourGet(NeighbourId),
+    /// Show neighbours.
+    NeighbourList(NeighbourFilter),
+    /// Forget neighbours; permanent ones only where their state is named.
+    NeighbourFlush(NeighbourFilter),
+
+    /// Add an address to a port.
+    AddressAdd(AddressSpec),
+    /// Add an address to a port, where it is not there yet.
+    AddressReplace(AddressSpec),
+    /// Remove an address from a port.
+    AddressDelete(AddressSpec),
+    /// Show addresses.
+    AddressList(AddressFilter),
+    /// Remove addresses.
+    AddressFlush(AddressFilter),
+
+    /// Change a port.
+    LinkSet(LinkChange),
+    /// Show ports.
+    LinkList(LinkFilter),
+
+    /// Add a VRF.
+    VrfAdd(VrfName),
+    /// Remove a VRF.
+    VrfDelete(VrfName),
+    /// Show all VRFs.
+    VrfList,
+}
+
+impl Request {
+    /// Whether it changes nothing, whatever the answer.
+    pub const fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::Version
+                | Self::Ports
+                | Self::Workers
+                | Self::Drops
+                | Self::Reload { dry_run: true }
+                | Self::Explain { .. }
+                | Self::StateGet(_)
+                | Self::StateList(_)
+                | Self::StateCount
+                | Self::PolicyGet(_)
+                | Self::PolicyList(_)
+                | Self::PolicyCount
+                | Self::PolicyGetDefault(_)
+                | Self::RouteGet(_)
+                | Self::RouteList(_)
+                | Self::NeighbourGet(_)
+                | Self::NeighbourList(_)
+                | Self::AddressList(_)
+                | Self::LinkList(_)
+                | Self::VrfList
+        )
+    }
+}

@@ -1,0 +1,169 @@
+//! Routes.
+
+use core::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::IpPrefix;
+
+use crate::main_vrf;
+use crate::object::{Family, Origin};
+
+/// What a route does, by iproute2's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteKind {
+    /// Sends the packet on: by a next hop, or to a station on the link.
+    #[default]
+    Unicast,
+    /// An address of the gateway itself. Made by the gateway, with each address of a port.
+    Local,
+    /// The broadcast address of a connected IPv4 prefix. Made by the gateway, with each address of a port.
+    Broadcast,
+    /// Drops silently.
+    Blackhole,
+    /// Drops, and tells the sender that the destination is unreachable.
+    Unreachable,
+    /// Drops, and tells the sender that it is prohibited.
+    Prohibit,
+}
+
+/// A route to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteSpec {
+    /// The VRF whose packets it is for.
+    #[serde(default = "main_vrf")]
+    pub vrf: String,
+    /// The destinations; no bits beyond the prefix length.
+    pub destination: IpPrefix,
+    /// What it does: `unicast`, `blackhole`, `unreachable` or `prohibit`.
+    #[serde(default)]
+    pub kind: RouteKind,
+    /// The next hop, of the destination's family. Of kind `unicast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// The port. Where absent, the one on whose link the next hop is. Of kind `unicast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The next hop is on the port's link though none of the port's prefixes says so.
+    #[serde(default)]
+    pub onlink: bool,
+    /// Of several routes of one prefix, the one with the lowest is used.
+    #[serde(default)]
+    pub metric: u32,
+}
+
+/// Names the routes to remove: all of `destination` that have the other parts given. One that has them is removed: of several, the one with the
+/// lowest metric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteId {
+    /// The VRF.
+    #[serde(default = "main_vrf")]
+    pub vrf: String,
+    /// The destinations.
+    pub destination: IpPrefix,
+    /// What it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RouteKind>,
+    /// Its next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// Its port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Its metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+}
+
+/// Asks which route a destination takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteQuery {
+    /// The VRF.
+    #[serde(default = "main_vrf")]
+    pub vrf: String,
+    /// The destination.
+    pub destination: IpAddr,
+}
+
+/// Which routes are meant. What is absent is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteFilter {
+    /// Those of one VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Those of one address family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// Those of one prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<IpPrefix>,
+    /// Those inside a prefix (iproute2's `root`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<IpPrefix>,
+    /// Those that hold a prefix (iproute2's `match`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holding: Option<IpPrefix>,
+    /// Those of one kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RouteKind>,
+    /// Those of one port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Those by one next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// Also those of kind local and broadcast, which are left out otherwise.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// A route as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteView {
+    /// The VRF whose packets it is for.
+    pub vrf: String,
+    /// The destinations.
+    pub destination: IpPrefix,
+    /// What it does.
+    pub kind: RouteKind,
+    /// The next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// The port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The gateway's own address on that port from which it speaks to destinations of this route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// Of several routes of one prefix, the one with the lowest is used.
+    pub metric: u32,
+    /// Whether packets take it: it has the lowest metric of its prefix, and its port is up.
+    pub active: bool,
+    /// Who asked for it.
+    pub origin: Origin,
+}
+
+impl RouteKind {
+    /// iproute2's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unicast => "unicast",
+            Self::Local => "local",
+            Self::Broadcast => "broadcast",
+            Self::Blackhole => "blackhole",
+            Self::Unreachable => "unreachable",
+            Self::Prohibit => "prohibit",
+        }
+    }
+}
+
+impl fmt::Display for RouteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

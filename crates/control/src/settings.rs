@@ -1,0 +1,124 @@
+//! What a configuration file says, checked.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use packet::LinkKind;
+use wire::{IpPrefix, Mac};
+
+/// What concerns the gateway as a whole. A change takes effect when the gateway is started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// Worker threads.
+    pub workers: usize,
+    /// The processors that they are pinned to, one each; empty: the first ones that the process may use.
+    pub processors: Vec<usize>,
+    /// What a worker does while no packet comes.
+    pub idle: Idle,
+    /// Packet buffers of each worker.
+    pub buffers: usize,
+    /// The control socket.
+    pub socket: PathBuf,
+}
+
+/// What a worker does while no packet comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Waits until one does.
+    Sleep,
+    /// Keeps asking.
+    Poll,
+}
+
+/// A port as the configuration file asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: PortKind,
+    /// The VRF it is in.
+    pub vrf: String,
+    /// Its Ethernet address, where not the interface's own or one made from the name.
+    pub mac: Option<Mac>,
+    /// The largest IP packet in bytes, where not the interface's own or 1500.
+    pub mtu: Option<u16>,
+    /// Its own addresses.
+    pub addresses: Vec<IpPrefix>,
+    /// Whether it may send and receive.
+    pub up: bool,
+}
+
+/// What a port is, and what is needed to open it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// In memory: for tests, benchmarks and replay.
+    Memory {
+        /// What its frames begin with.
+        link: LinkKind,
+    },
+    /// Capture files.
+    Pcap {
+        /// Packets come from this file.
+        input: Option<PathBuf>,
+        /// Packets go to this file.
+        output: Option<PathBuf>,
+        /// What the output's frames begin with, where there is no input that says so.
+        link: LinkKind,
+    },
+    /// A TAP device that the gateway makes.
+    Tap {
+        /// The device's name.
+        interface: String,
+    },
+    /// A network interface of the system, by AF_PACKET.
+    AfPacket {
+        /// The interface's name.
+        interface: String,
+        /// Whether it hears frames to other stations too.
+        promiscuous: bool,
+    },
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            processors: Vec::new(),
+            idle: Idle::Sleep,
+            buffers: 16_384,
+            socket: PathBuf::from("/run/hitpath/control.sock"),
+        }
+    }
+}
+
+impl PortKind {
+    /// The kind's name in configuration: `memory`, `pcap`, `tap` or `af-packet`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Pcap { .. } => "pcap",
+            Self::Tap { .. } => "tap",
+            Self::AfPacket { .. } => "af-packet",
+        }
+    }
+
+    /// The system's interface that the port is on, where it is on one.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Tap { interface } | Self::AfPacket { interface, .. } => Some(interface),
+            Self::Memory { .. } | Self::Pcap { .. } => None,
+        }
+    }
+}
+
+/// A neighbour as the configuration file asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighbourSettings {
+    /// The port whose link it is on.
+    pub port: String,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
