@@ -172,6 +172,7 @@ pub struct PolicyView {
     /// Who asked for it.
     pub origin: Origin,
     /// Packets and bytes that it decided.
+    #[serde(flatten)]
     pub traffic: Counters,
 }
 

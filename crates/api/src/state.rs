@@ -77,7 +77,7 @@ pub struct Authentication {
     pub key: Key,
     /// Length in bits that the integrity check value is cut to; Linux's default for the algorithm where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub truncation_bits: Option<u32>,
+    pub truncate_bits: Option<u32>,
 }
 
 /// How packets are wrapped.
@@ -229,6 +229,7 @@ pub struct StateView {
     /// Who asked for it.
     pub origin: Origin,
     /// Packets that it encrypted or decrypted, and the bytes of the inner packets.
+    #[serde(flatten)]
     pub traffic: Counters,
     /// Packets that it refused: wrong integrity check values, replays and so on.
     pub errors: Counters,

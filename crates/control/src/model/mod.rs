@@ -58,9 +58,10 @@ impl fmt::Display for Plan {
 }
 
 impl Control {
-    /// Nothing but the VRF `main`. `secret` keys the hash tables of the snapshots.
-    pub fn new(workers: usize, secret: u64) -> Self {
-        let _ = (workers, secret);
+    /// Nothing but the VRF `main`. `seed` is randomness: it keys the hash tables of the snapshots, and starts the IVs of SAs. Live, it must be
+    /// fresh from the system; with one seed and the same calls at the same times, everything is the same.
+    pub fn new(workers: usize, seed: [u8; 32]) -> Self {
+        let _ = (workers, seed);
         todo!()
     }
 
