@@ -11,8 +11,10 @@ pub enum Origin {
     Port(PortId),
     /// Just decrypted by an SA of this slot.
     Sa(SaSlot),
-    /// Built by the gateway itself: ICMP errors and answers.
+    /// Built by the gateway itself, about nothing that was protected: ICMP errors and answers.
     Host,
+    /// Built by the gateway itself about a packet that an SA of this slot decrypted, and so not to leave in clear.
+    HostAbout(SaSlot),
 }
 
 /// Source and destination, of one family.

@@ -6,11 +6,24 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod arp;
+mod bytes;
+pub mod checksum;
+pub mod esp;
+pub mod ethernet;
+pub mod fragment;
 pub mod headers;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod id;
+pub mod ipv4;
+pub mod ipv6;
 pub mod key;
+pub mod ndp;
+pub mod tcp;
 #[cfg(feature = "serde")]
 mod text;
+pub mod udp;
 
 pub use address::{AddressError, IpPrefix, IpRange, Mac, PortRange};
 pub use headers::{Headers, Malformed};

@@ -1,0 +1,302 @@
+//! Cuts IPv4 packets into fragments (RFC 791 section 3.2).
+//!
+//! [`plan`] says where to cut, without looking at the don't-fragment bit, which is the caller's decision. Each
+//! [`Piece`] of the plan is then written on its own, into a buffer of the caller's.
+
+use core::iter::FusedIterator;
+use core::ops::Range;
+
+use thiserror::Error;
+
+use crate::checksum;
+use crate::ipv4;
+
+/// Why a packet cannot be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CannotFragment {
+    /// The bytes are no IPv4 packet whose lengths are right.
+    #[error("not a well-formed IPv4 packet")]
+    Malformed,
+    /// The MTU has no room for the header and 8 bytes of payload.
+    #[error("the MTU has no room for the header and 8 bytes of payload")]
+    Mtu,
+}
+
+/// One fragment to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which bytes of the packet are its payload.
+    pub payload: Range<usize>,
+    /// Length of its header in bytes: in later fragments only the options with the copied flag remain.
+    pub header_length: usize,
+    /// Where its payload is in the datagram, in bytes.
+    pub offset: u16,
+    /// Whether more fragments of the datagram follow, in this plan or after the packet where it is a fragment itself.
+    pub more: bool,
+}
+
+impl Piece {
+    /// Length of the fragment in bytes.
+    pub const fn total_length(&self) -> usize {
+        self.header_length + (self.payload.end - self.payload.start)
+    }
+}
+
+/// Plans fragments of at most `mtu` bytes for the IPv4 packet at the start of `packet`. One that fits is one piece.
+///
+/// # Errors
+/// [`CannotFragment`].
+pub fn plan(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
+    let header_length = ipv4::header_length(packet).ok_or(CannotFragment::Malformed)?;
+    let total_length = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+    let word = u16::from_be_bytes([packet[6], packet[7]]);
+    let mtu = usize::from(mtu);
+    let first_offset = (word & 0x1fff) * 8;
+    let reaches = usize::from(first_offset) + total_length;
+    if total_length < header_length || total_length > packet.len() || reaches > usize::from(u16::MAX) {
+        return Err(CannotFragment::Malformed);
+    }
+    let later_header_length = ipv4::HEADER_LENGTH + copied_options(packet, &mut []);
+    if total_length > mtu && header_length.max(later_header_length) + 8 > mtu {
+        return Err(CannotFragment::Mtu);
+    }
+    Ok(Plan {
+        next: Some(header_length),
+        header_length,
+        later_header_length,
+        total_length,
+        mtu,
+        first_offset,
+        more_behind: word & MORE_FRAGMENTS != 0,
+    })
+}
+
+/// Yields the pieces from first to last. See [`plan`].
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the next piece's payload begins in the packet.
+    next: Option<usize>,
+    header_length: usize,
+    later_header_length: usize,
+    total_length: usize,
+    mtu: usize,
+    first_offset: u16,
+    more_behind: bool,
+}
+
+impl Iterator for Plan {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let start = self.next?;
+        let is_first = start == self.header_length;
+        let header_length = if is_first { self.header_length } else { self.later_header_length };
+        let room = self.mtu.saturating_sub(header_length);
+        let left = self.total_length - start;
+        let fits = left <= room;
+        let length = if fits { left } else { room & !7 };
+        let end = start + length;
+        self.next = (!fits).then_some(end);
+        // Cannot overflow: plan() has seen that the last byte's offset fits 16 bits.
+        let offset = self.first_offset + (start - self.header_length) as u16;
+        Some(Piece { payload: start..end, header_length, offset, more: !fits || self.more_behind })
+    }
+}
+
+impl FusedIterator for Plan {}
+
+/// Writes the header of `piece` to the start of `out`: `packet`'s own, with the piece's length, offset, flag and options, and
+/// the checksum. Answers its length; nothing where `out` is too short or the piece is not of this packet's plan.
+#[must_use]
+pub fn write_header(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
+    let header_length = ipv4::header_length(packet)?;
+    let original = packet.get(..header_length)?;
+    let header = out.get_mut(..piece.header_length)?;
+    let (fixed, options) = header.split_at_mut_checked(ipv4::HEADER_LENGTH)?;
+    fixed.copy_from_slice(original.get(..ipv4::HEADER_LENGTH)?);
+    if piece.payload.start == header_length {
+        options.copy_from_slice(original.get(ipv4::HEADER_LENGTH..piece.header_length)?);
+    } else if copied_options(packet, options) != options.len() {
+        return None;
+    }
+    fixed[0] = 0x40 | (piece.header_length / 4) as u8;
+    let total_length = u16::try_from(piece.total_length()).ok()?;
+    fixed[2..4].copy_from_slice(&total_length.to_be_bytes());
+    let word = u16::from_be_bytes([fixed[6], fixed[7]]) & DONT_FRAGMENT;
+    let more = if piece.more { MORE_FRAGMENTS } else { 0 };
+    fixed[6..8].copy_from_slice(&(word | more | (piece.offset / 8)).to_be_bytes());
+    fixed[10..12].fill(0);
+    let checksum = checksum::checksum(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    Some(piece.header_length)
+}
+
+/// Writes the whole fragment, header and payload, to the start of `out`. Answers its length; nothing where `out` is too short
+/// or the piece is not of this packet's plan.
+#[must_use]
+pub fn write(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
+    let payload = packet.get(piece.payload.clone())?;
+    let out = out.get_mut(..piece.total_length())?;
+    let header_length = write_header(packet, piece, out)?;
+    out.get_mut(header_length..)?.copy_from_slice(payload);
+    Some(piece.total_length())
+}
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+
+/// Writes the options that every fragment has into `out`, as far as it has room, padded with ends of list. Answers how many
+/// bytes they take: a multiple of 4.
+fn copied_options(packet: &[u8], out: &mut [u8]) -> usize {
+    out.fill(ipv4::OPTION_END);
+    let mut length = 0;
+    for option in ipv4::options(packet).map_while(Result::ok).filter(ipv4::IpOption::is_copied) {
+        if let Some(room) = out.get_mut(length..length + option.bytes.len()) {
+            room.copy_from_slice(option.bytes);
+        }
+        length += option.bytes.len();
+    }
+    length.next_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::headers;
+    use crate::id::Protocol;
+    use crate::key::FragmentClass;
+
+    fn packet(options: &[u8], payload: usize, offset: u16, more: bool) -> Vec<u8> {
+        let header_length = ipv4::HEADER_LENGTH + options.len();
+        let header = ipv4::Header {
+            total_length: (header_length + payload) as u16,
+            identification: 0x1234,
+            fragment_offset: offset,
+            more_fragments: more,
+            // Reserved for experiments: fragments have no upper-layer header to judge.
+            protocol: Protocol(253),
+            source: [192, 0, 2, 1].into(),
+            destination: [192, 0, 2, 2].into(),
+            ..Default::default()
+        };
+        let mut packet = [header.to_bytes().as_slice(), options].concat();
+        packet[0] = 0x40 | (header_length / 4) as u8;
+        packet.extend((0..payload).map(|at| (at * 7 + at / 256) as u8));
+        ipv4::fill_checksum(&mut packet);
+        packet
+    }
+
+    fn fragments(packet: &[u8], mtu: u16) -> Vec<Vec<u8>> {
+        plan(packet, mtu)
+            .unwrap()
+            .map(|piece| {
+                let mut out = vec![0xee; 70_000];
+                let length = write(packet, &piece, &mut out).unwrap();
+                out.truncate(length);
+                out
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_example_of_rfc_791() {
+        // Section 3.4, example 2: 452 bytes of data on a way with an MTU of 280.
+        let whole = packet(&[], 452, 0, false);
+        let fragments = fragments(&whole, 280);
+        let seen: Vec<_> = fragments
+            .iter()
+            .map(|fragment| {
+                let headers = headers::parse(fragment).unwrap();
+                (headers.total_length, headers.fragment.offset, headers.fragment.more)
+            })
+            .collect();
+        assert_eq!(seen, [(276, 0, true), (216, 256, false)]);
+    }
+
+    #[test]
+    fn options_go_where_their_copied_flag_says() {
+        // Record route (7) stays in the first fragment, router alert (148) goes into all.
+        let options = [7, 7, 4, 0, 0, 0, 0, 148, 4, 0, 0, 0];
+        let fragments = fragments(&packet(&options, 200, 0, false), 100);
+        assert_eq!(fragments[0][20..32], options);
+        for later in &fragments[1..] {
+            assert_eq!(later[0], 0x46);
+            assert_eq!(later[20..24], [148, 4, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_fits_is_one_piece() {
+        let whole = packet(&[], 80, 0, false);
+        assert_eq!(fragments(&whole, 100), core::slice::from_ref(&whole));
+        assert_eq!(fragments(&whole, 99).len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_refused() {
+        assert_eq!(plan(&packet(&[], 100, 0, false), 27).err(), Some(CannotFragment::Mtu));
+        assert!(plan(&packet(&[], 100, 0, false), 28).is_ok());
+        assert_eq!(plan(&[], 1500).err(), Some(CannotFragment::Malformed));
+        let mut long = packet(&[], 100, 0, false);
+        long[2] = 1;
+        assert_eq!(plan(&long, 1500).err(), Some(CannotFragment::Malformed));
+        let overflowing = packet(&[], 100, 0xfff8, false);
+        assert_eq!(plan(&overflowing, 68).err(), Some(CannotFragment::Malformed));
+    }
+
+    #[test]
+    fn foreign_pieces_and_short_buffers_are_refused() {
+        let whole = packet(&[], 100, 0, false);
+        let piece = plan(&whole, 68).unwrap().next().unwrap();
+        assert_eq!(write(&whole, &piece, &mut [0; 67]), None);
+        assert_eq!(write_header(&whole, &piece, &mut [0; 19]), None);
+        let foreign = Piece { payload: 0..900, ..piece.clone() };
+        assert_eq!(write(&whole, &foreign, &mut [0; 2000]), None);
+        let foreign = Piece { header_length: 60, ..piece };
+        assert_eq!(write_header(&whole, &foreign, &mut [0; 2000]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_pieces_make_the_datagram(
+            options in proptest::sample::select(vec![
+                vec![], vec![1, 1, 1, 0], vec![148, 4, 0, 0], vec![7, 3, 4, 131, 3, 4, 1, 0], vec![137, 5, 4, 0, 0, 0, 0, 0],
+            ]),
+            payload in 1usize..3000, mtu in 68u16..1600, offset in 0u16..64, more: bool,
+        ) {
+            // A packet that is a fragment already: but for the last, they come in multiples of 8.
+            let payload = if more { payload.next_multiple_of(8) } else { payload };
+            let whole = packet(&options, payload, offset * 8, more);
+            let mut expected = offset * 8;
+            let fragments = fragments(&whole, mtu);
+            let mut joined = Vec::new();
+            for (index, fragment) in fragments.iter().enumerate() {
+                let headers = headers::parse(fragment).unwrap();
+                let is_last = index + 1 == fragments.len();
+                prop_assert!(fragment.len() <= usize::from(mtu));
+                prop_assert_eq!(usize::from(headers.total_length), fragment.len());
+                prop_assert_eq!(headers.fragment.offset, expected);
+                prop_assert_eq!(headers.fragment.more, !is_last || more);
+                prop_assert_eq!(headers.fragment.class == FragmentClass::Later, expected != 0);
+                prop_assert_eq!(headers.fragment.identification, 0x1234);
+                expected += headers.upper_bytes(fragment).len() as u16;
+                joined.extend_from_slice(headers.upper_bytes(fragment));
+            }
+            prop_assert_eq!(joined, &whole[20 + options.len()..]);
+        }
+
+        #[test]
+        fn any_bytes_are_planned_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120), mtu: u16) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = 0x40 | *first & 0xf;
+            }
+            let mut out = [0; 200];
+            for piece in plan(&bytes, mtu).into_iter().flatten() {
+                prop_assert!(write(&bytes, &piece, &mut out).is_some());
+            }
+        }
+    }
+}
