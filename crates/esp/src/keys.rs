@@ -76,15 +76,14 @@ impl KeyMaterial {
             return Err(KeyError::EncryptionLength { algorithm, given: encryption.len() });
         }
         match algorithm {
-            Algorithm::Separate { integrity: hash, .. } => {
-                if integrity.is_empty() || integrity.len() > INTEGRITY_MAX {
-                    return Err(KeyError::IntegrityLength { integrity: hash, given: integrity.len() });
-                }
+            Algorithm::Separate { integrity: hash, .. } if integrity.is_empty() || integrity.len() > INTEGRITY_MAX => {
+                Err(KeyError::IntegrityLength { integrity: hash, given: integrity.len() })
             }
-            _ if !integrity.is_empty() => return Err(KeyError::IntegrityUnused { algorithm }),
-            _ => {}
+            Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity if !integrity.is_empty() => {
+                Err(KeyError::IntegrityUnused { algorithm })
+            }
+            _ => Ok(Self { algorithm, encryption: Key::new(encryption), integrity: Key::new(integrity) }),
         }
-        Ok(Self { algorithm, encryption: Key::new(encryption), integrity: Key::new(integrity) })
     }
 
     /// AES-GCM with a 16-byte ICV, of the strength that the key's length says: 20 bytes or 36, salt included (Linux

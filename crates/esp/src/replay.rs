@@ -171,3 +171,192 @@ fn judge(seen: u64, block: u64, bit: u64) -> Result<u64, OpenError> {
         Ok(seen | bit)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 4303 section 3.4.3 as it is written: remember everything, refuse what is left of the window or was seen.
+    struct Reference {
+        size: u64,
+        top: u64,
+        seen: HashSet<u32>,
+    }
+
+    impl Reference {
+        fn mark(&mut self, sequence: u32) -> Result<(), OpenError> {
+            if self.size == 0 {
+                return Ok(());
+            }
+            if u64::from(sequence) + self.size <= self.top {
+                return Err(OpenError::TooOld);
+            }
+            if sequence == 0 || !self.seen.insert(sequence) {
+                return Err(OpenError::Replayed);
+            }
+            self.top = self.top.max(u64::from(sequence));
+            Ok(())
+        }
+    }
+
+    /// Numbers as attackers and networks make them: around the window's edges, jumps of all sizes, repeats.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Ahead(u32),
+        Behind(u32),
+        Anywhere(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0u32..3).prop_map(Step::Ahead),
+            2 => (0u32..200).prop_map(Step::Ahead),
+            1 => (0u32..20_000).prop_map(Step::Ahead),
+            5 => (0u32..200).prop_map(Step::Behind),
+            2 => (0u32..10_000).prop_map(Step::Behind),
+            1 => any::<u32>().prop_map(Step::Anywhere),
+        ];
+        prop::collection::vec(step, 1..400)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        #[test]
+        fn the_window_is_a_set(
+            size in prop_oneof![0u32..200, 200u32..=4096],
+            first in prop_oneof![Just(0u32), 0u32..10_000, (u32::MAX - 10_000)..=u32::MAX],
+            steps in steps(),
+        ) {
+            let window = ReplayWindow::new(WindowSize::new(size).unwrap(), first);
+            let mut reference = Reference {
+                size: u64::from(size),
+                top: u64::from(first),
+                seen: (first.saturating_sub(5000)..=first).collect(),
+            };
+            for step in steps {
+                let top = reference.top as u32;
+                let sequence = match step {
+                    Step::Ahead(by) => top.saturating_add(by),
+                    Step::Behind(by) => top.saturating_sub(by),
+                    Step::Anywhere(sequence) => sequence,
+                };
+                let checked = window.check(sequence);
+                let marked = window.mark(sequence);
+                prop_assert_eq!(checked, marked, "check and mark of {} with {} on top", sequence, top);
+                prop_assert_eq!(marked, reference.mark(sequence), "{} with {} on top", sequence, top);
+                prop_assert_eq!(u64::from(window.top()), reference.top);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_is_accepted_by_exactly_one_thread() {
+        const THREADS: usize = 4;
+        const NUMBERS: u32 = 50_000;
+        // Threads run apart by less than the window here, so that nothing is ever too old and all must be accepted.
+        const STRIDE: u32 = 1000;
+        let window = ReplayWindow::new(WindowSize::MAX, 0);
+        let accepted: Vec<_> = (0..=NUMBERS).map(|_| AtomicUsize::new(0)).collect();
+        let barrier = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (window, accepted, barrier) = (&window, &accepted, &barrier);
+                scope.spawn(move || {
+                    for from in (1..=NUMBERS).step_by(STRIDE as usize) {
+                        barrier.wait();
+                        let mut numbers: Vec<_> = (from..from + STRIDE).collect();
+                        if thread % 2 == 1 {
+                            numbers.reverse();
+                        }
+                        for number in numbers {
+                            match window.check(number).and_then(|()| window.mark(number)) {
+                                Ok(()) => drop(accepted[number as usize].fetch_add(1, Ordering::Relaxed)),
+                                Err(why) => assert_eq!(why, OpenError::Replayed),
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(accepted[1..].iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        assert_eq!(window.top(), NUMBERS);
+    }
+
+    #[test]
+    fn threads_far_apart_never_accept_twice() {
+        let window = ReplayWindow::new(WindowSize::new(32).unwrap(), 0);
+        let accepted: Vec<_> = (0..100_001).map(|_| AtomicUsize::new(0)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for number in 1..=100_000 {
+                        if window.mark(number).is_ok() {
+                            accepted[number as usize].fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(accepted.iter().all(|count| count.load(Ordering::Relaxed) <= 1));
+        assert_eq!(window.top(), 100_000);
+    }
+
+    #[test]
+    fn sizes_are_bounded_and_the_error_says_how() {
+        assert_eq!(WindowSize::new(4096), Ok(WindowSize::MAX));
+        let error = WindowSize::new(4097).unwrap_err();
+        assert_eq!(error.to_string(), "a replay window is 0 (off) to 4096 packets, not 4097");
+    }
+}
+
+/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp --release loom`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// How often each of `numbers` was accepted when two threads bring all of them at once.
+    fn race(size: u32, first: u32, numbers: &'static [u32]) {
+        loom::model(move || {
+            let window = Arc::new(ReplayWindow::new(WindowSize::new(size).unwrap(), first));
+            let other = Arc::clone(&window);
+            let accept =
+                move |window: &ReplayWindow| numbers.iter().map(|n| window.mark(*n).is_ok()).collect::<Vec<_>>();
+            let thread = thread::spawn(move || accept(&other));
+            let here = accept(&window);
+            let there = thread.join().unwrap();
+            for ((number, here), there) in numbers.iter().zip(here).zip(there) {
+                assert!(!(here && there), "{number} was accepted twice");
+                let highest = numbers.iter().max().unwrap();
+                if number + size > *highest {
+                    assert!(here || there, "{number} is in the window and nobody accepted it");
+                }
+            }
+            assert_eq!(window.top(), *numbers.iter().max().unwrap().max(&first));
+        });
+    }
+
+    #[test]
+    fn loom_same_block() {
+        race(32, 0, &[1, 2]);
+    }
+
+    #[test]
+    fn loom_neighbouring_blocks() {
+        race(32, 30, &[31, 33]);
+    }
+
+    #[test]
+    fn loom_the_ring_comes_round() {
+        // Two words in the ring: 1 and 65 share one.
+        race(32, 0, &[1, 65]);
+    }
+}

@@ -42,6 +42,18 @@ impl Gcm {
         self.key.open_in_place(self.nonce(iv), Aad::from(aad), text).is_ok()
     }
 
+    #[inline]
+    pub(crate) fn seal_alone(&self, packet: &mut [u8]) {
+        let (header, iv, text) = split(packet);
+        self.encrypt(header, iv, text);
+    }
+
+    #[inline]
+    pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
+        let (header, iv, text) = split(packet);
+        self.decrypt(header, iv, text)
+    }
+
     /// Salt and IV (RFC 4106 section 4).
     #[inline]
     fn nonce(&self, iv: &[u8; IV_LENGTH]) -> Nonce {
@@ -54,16 +66,12 @@ impl Gcm {
 
 impl BatchEngine for Gcm {
     fn seal_batch(&self, jobs: &mut [SealJob<'_>]) {
-        for packet in to_seal(jobs) {
-            let (header, iv, text) = split(packet);
-            self.encrypt(header, iv, text);
-        }
+        to_seal(jobs).for_each(|packet| self.seal_alone(packet));
     }
 
     fn open_batch(&self, jobs: &mut [OpenJob<'_>]) {
         for job in jobs.iter_mut().filter(|job| job.result.is_ok()) {
-            let (header, iv, text) = split(&mut job.buffer[job.start..job.start + job.length]);
-            if !self.decrypt(header, iv, text) {
+            if !self.open_alone(&mut job.buffer[job.start..job.start + job.length]) {
                 job.result = Err(OpenError::BadIcv);
             }
         }

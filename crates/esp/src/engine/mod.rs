@@ -30,7 +30,8 @@ pub(crate) enum Engine {
     Gcm(gcm::Gcm),
     Cbc(cbc::CbcHmac),
     Null(hmac::NullHmac),
-    Open,
+    /// Framing alone.
+    Framing,
 }
 
 impl Engine {
@@ -41,7 +42,7 @@ impl Engine {
                 Self::Null(hmac::NullHmac::new(integrity, keys.integrity()))
             }
             Algorithm::Separate { cipher, integrity } => Self::Cbc(cbc::CbcHmac::new(cipher, integrity, keys)),
-            Algorithm::NullWithoutIntegrity => Self::Open,
+            Algorithm::NullWithoutIntegrity => Self::Framing,
         }
     }
 
@@ -50,7 +51,7 @@ impl Engine {
             Self::Gcm(engine) => engine.seal_batch(jobs),
             Self::Cbc(engine) => engine.seal_batch(jobs),
             Self::Null(engine) => engine.seal_batch(jobs),
-            Self::Open => {}
+            Self::Framing => {}
         }
     }
 
@@ -59,7 +60,27 @@ impl Engine {
             Self::Gcm(engine) => engine.open_batch(jobs),
             Self::Cbc(engine) => engine.open_batch(jobs),
             Self::Null(engine) => engine.open_batch(jobs),
-            Self::Open => {}
+            Self::Framing => {}
+        }
+    }
+
+    /// What the library does for one ESP packet, without a batch around it.
+    pub(crate) fn seal_alone(&self, packet: &mut [u8]) {
+        match self {
+            Self::Gcm(engine) => engine.seal_alone(packet),
+            Self::Cbc(engine) => engine.seal_alone(packet),
+            Self::Null(engine) => engine.0.sign(packet),
+            Self::Framing => {}
+        }
+    }
+
+    /// What the library does for one ESP packet, without a batch around it; answers whether it is authentic.
+    pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
+        match self {
+            Self::Gcm(engine) => engine.open_alone(packet),
+            Self::Cbc(engine) => engine.open_alone(packet),
+            Self::Null(engine) => engine.0.verify(packet),
+            Self::Framing => true,
         }
     }
 }
