@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What ./demo and ./test need on a machine, and how it gets there. To be sourced.
 
 OLDEST_RUST=1.90
