@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Ports: where packets come in and leave.
+//!
+//! | port | what it is | needs |
+//! | --- | --- | --- |
+//! | [`memory`] | a cable inside the process, to a test, a bench or another gateway | nothing |
+//! | [`pcap`] | capture files, read in their own time, written byte for byte the same | nothing |
+//! | [`tap`] | a TAP device: the kernel's end of the cable is an interface | `CAP_NET_ADMIN` |
+//! | [`af_packet`] | an interface that exists, over packet sockets | `CAP_NET_RAW` |
+//!
+//! Every port speaks [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its ports has something.
+//! [`interface`] reads what the kernel knows of an interface, and [`offload`] undoes the checksum and segmentation
+//! offloads that hosts on the same machine leave to a network card that is not there.
+//!
+//! `unsafe` is confined to the private module `sys`, which puts safe functions over the system calls.
+
+pub mod af_packet;
+mod error;
+pub mod interface;
+pub mod memory;
+pub mod offload;
+pub mod pcap;
+mod sys;
+pub mod tap;
+mod wait;
+
+pub use error::OpenError;
+pub use wait::wait;

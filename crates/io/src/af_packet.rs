@@ -1,0 +1,395 @@
+//! An interface that exists, over packet sockets.
+//!
+//! # Receiving
+//! Frames come by a ring shared with the kernel, TPACKET_V2: its slots are handed over one by one, so a frame is seen at
+//! once, where TPACKET_V3 hands over blocks and holds a lone ping back for a millisecond or more. A slot is as large as a frame
+//! of the interface's MTU needs. The frames of up to 64 KiB that a host on the same machine sends (see
+//! [`crate::offload`]) do not fit; the kernel queues the whole of such a frame on the socket besides
+//! (`PACKET_COPY_THRESH`) and it is read from there with one `recv`, which cutting it into some forty packets pays for
+//! many times over. Slots that hold any frame would need 68 KiB each, and make every packet a cache and TLB miss.
+//!
+//! The port's address is the interface's own unless another is configured, in which case the interface is made
+//! promiscuous. All multicast is received, as neighbour discovery needs. What the port itself sends is not received.
+//!
+//! The kernel's own stack sees the same frames. An interface that is given to the gateway should have no addresses in
+//! the kernel, or both will answer.
+//!
+//! # Sending
+//! One `sendmmsg` for each batch. A TX ring would save the copy into the kernel, but on a veth its slots come back while
+//! the receiver still reads them (the device orphans the buffer on hand-over), so frames would be overwritten in
+//! flight. `PACKET_QDISC_BYPASS` is off by default: it hides what is sent from tcpdump on the interface.
+//!
+//! # Down, up, gone
+//! While the interface is down nothing is received and what is sent counts as `tx_errors`; when it comes up the port goes on. When
+//! it is deleted or moved to another network namespace the port is lost.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packet::{Batch, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
+use wire::{Mac, PortId};
+
+use crate::error::OpenError;
+use crate::interface::{ETHERNET_HEADER, Interface, MAX_MTU};
+use crate::offload::{Cutter, LONGEST, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan};
+use crate::sys::interface::Query;
+use crate::sys::ring::{Frame, Ring, SLOT_OVERHEAD};
+use crate::sys::socket::{PACKET_IGNORE_OUTGOING, PacketSocket};
+
+/// How to open an interface.
+#[derive(Clone, Debug)]
+pub struct AfPacketOptions {
+    /// The name users know the port by.
+    pub name: String,
+    /// The interface's name.
+    pub interface: String,
+    /// What its packets are stamped with.
+    pub id: PortId,
+    /// The port's Ethernet address where it is not the interface's own.
+    pub mac: Option<Mac>,
+    /// Queues, one for each worker. The kernel spreads flows over them by their hash.
+    pub queues: u16,
+    /// Frames each queue's ring holds, at least.
+    pub ring_frames: usize,
+    /// Whether to send past the queueing discipline: a little faster, unseen by tcpdump.
+    pub bypass_qdisc: bool,
+}
+
+impl AfPacketOptions {
+    /// One queue of 2048 frames on `interface`, called the same.
+    pub fn new(interface: &str, id: PortId) -> Self {
+        Self {
+            name: interface.to_owned(),
+            interface: interface.to_owned(),
+            id,
+            mac: None,
+            queues: 1,
+            ring_frames: 2048,
+            bypass_qdisc: false,
+        }
+    }
+}
+
+/// Opens an interface. Answers one port for each queue.
+///
+/// # Errors
+/// Where there is no such interface, it is not Ethernet, its MTU is more than [`MAX_MTU`], or the process has no
+/// `CAP_NET_RAW`. The error says what would be right.
+pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
+    let name = options.interface.as_str();
+    let failed = |what| move |source| OpenError::system(name, what, "CAP_NET_RAW", source);
+    let interface = Interface::named(name).map_err(failed("cannot read the interface"))?;
+    if interface.hardware != libc::ARPHRD_ETHER {
+        return Err(OpenError::refused(
+            name,
+            "not an Ethernet interface",
+            "use a veth, a bridge port or a network card",
+        ));
+    }
+    if interface.mtu > MAX_MTU.into() {
+        return Err(OpenError::refused(
+            name,
+            "the interface's MTU is too large",
+            format!("it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`", interface.mtu),
+        ));
+    }
+    if options.queues == 0 {
+        return Err(OpenError::refused(name, "no queues", "a port has at least one queue"));
+    }
+    let mut ports = Vec::new();
+    let mut group = None;
+    for _ in 0..options.queues {
+        let port = AfPacketPort::open(options, &interface)?;
+        if options.queues > 1 {
+            let joined = join_fanout(&port.receiver, group).map_err(failed("cannot spread flows over several queues"));
+            group = Some(joined?);
+        }
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+/// One queue of an interface.
+#[derive(Debug)]
+pub struct AfPacketPort {
+    name: String,
+    id: PortId,
+    mac: Mac,
+    mtu: u16,
+    index: i32,
+    // The ring is unmapped before its socket is closed: fields are dropped in this order.
+    ring: Ring,
+    receiver: PacketSocket,
+    sender: PacketSocket,
+    query: Query,
+    cutter: Cutter,
+    statistics: Arc<PortStatistics>,
+    looked_after: Time,
+}
+
+/// How often the kernel's drop counter and the interface's state are read.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+
+/// Bytes of frames that did not fit their slots that may wait in the socket's queue.
+const RECEIVE_BUFFER: libc::c_int = 16 << 20;
+
+/// Bytes that may be on their way out.
+const SEND_BUFFER: libc::c_int = 4 << 20;
+
+impl AfPacketPort {
+    fn open(options: &AfPacketOptions, interface: &Interface) -> Result<Self, OpenError> {
+        let name = interface.name.as_str();
+        let failed = |what| move |source| OpenError::system(name, what, "CAP_NET_RAW", source);
+        let query = Query::new().map_err(failed("cannot make a socket"))?;
+
+        let receiver = PacketSocket::new().map_err(failed("cannot make a packet socket"))?;
+        let receive_ring = |slots, slot_size| -> io::Result<Ring> {
+            receiver.set_packet_option(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
+            receiver.set_packet_option(libc::PACKET_VNET_HDR, 1)?;
+            receiver.set_packet_option(PACKET_IGNORE_OUTGOING, 1)?;
+            receiver.set_packet_option(libc::PACKET_COPY_THRESH, LONGEST as libc::c_int)?;
+            receiver.set_receive_buffer(RECEIVE_BUFFER)?;
+            Ring::new(&receiver, slots, slot_size)
+        };
+        let longest = SLOT_OVERHEAD + ETHERNET_HEADER + VLAN_TAG + interface.mtu as usize;
+        let ring = receive_ring(options.ring_frames, longest.next_power_of_two().max(MIN_SLOT))
+            .map_err(failed("cannot make the receive ring"))?;
+        receiver
+            .add_membership(interface.index, libc::PACKET_MR_ALLMULTI)
+            .map_err(failed("cannot receive all multicast"))?;
+        let mac = options.mac.unwrap_or(interface.mac);
+        if mac != interface.mac {
+            receiver
+                .add_membership(interface.index, libc::PACKET_MR_PROMISC)
+                .map_err(failed("cannot make the interface promiscuous"))?;
+        }
+        receiver.bind(interface.index, libc::ETH_P_ALL as u16).map_err(failed("cannot bind to the interface"))?;
+
+        // A socket of its own, so that frames need no virtio-net header; with protocol 0 it receives nothing.
+        let sender = PacketSocket::new().map_err(failed("cannot make a packet socket"))?;
+        sender.set_send_buffer(SEND_BUFFER).map_err(failed("cannot size the send buffer"))?;
+        if options.bypass_qdisc {
+            sender.set_packet_option(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("cannot bypass the qdisc"))?;
+        }
+        sender.bind(interface.index, 0).map_err(failed("cannot bind to the interface"))?;
+
+        Ok(Self {
+            name: options.name.clone(),
+            id: options.id,
+            mac,
+            mtu: u16::try_from(interface.mtu).unwrap_or(MAX_MTU),
+            index: interface.index,
+            ring,
+            receiver,
+            sender,
+            query,
+            cutter: Cutter::new(),
+            statistics: Arc::default(),
+            looked_after: Time::default(),
+        })
+    }
+
+    /// Takes the ring's oldest frame. Answers false where there is none or no buffer for it.
+    #[inline]
+    fn take_frame(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch, bytes: &mut u64) -> bool {
+        let Some(frame) = self.ring.frame() else { return false };
+        let header = VnetHeader::parse(frame.vnet);
+        let is_short = !frame.queued && frame.bytes.len() >= frame.length && !header.is_segmented();
+        if is_short {
+            let Some(mut packet) = pool.take() else { return false };
+            match fill(&mut packet, &frame, &header) {
+                Ok(()) => {
+                    if header.lacks_checksum() {
+                        self.statistics.rx_checksummed.add(1);
+                    }
+                    packet.set_arrival(self.id, now);
+                    *bytes += packet.len() as u64;
+                    batch.push(packet);
+                }
+                Err(refused) => {
+                    self.statistics.rx_errors.add(1);
+                    tracing::debug!(port = self.name, %refused, "frame refused");
+                    pool.give(packet);
+                }
+            }
+        } else if frame.bytes.len() < frame.length && !frame.queued {
+            // It did not fit its slot, and the socket's queue was full: the gateway was too slow.
+            self.statistics.rx_missed.add(1);
+        } else {
+            match load(&mut self.cutter, &self.receiver, &frame, &header) {
+                Ok(()) => self.statistics.rx_segmented.add(1),
+                Err(refused) => {
+                    self.statistics.rx_errors.add(1);
+                    tracing::debug!(port = self.name, %refused, "frame refused");
+                }
+            }
+        }
+        self.ring.release();
+        true
+    }
+
+    /// Reads the kernel's drop counter and takes note of the interface going away. Not for every batch: each is a system call.
+    #[cold]
+    fn look_after(&mut self) -> Result<(), PortError> {
+        if let Ok((_, drops)) = self.receiver.statistics() {
+            self.statistics.rx_missed.add(drops.into());
+        }
+        // Reading the errors clears them, without which the descriptor would be readable for ever.
+        let down = [&self.receiver, &self.sender].into_iter().any(|socket| matches!(socket.take_error(), Ok(Some(_))));
+        if down { self.check_existence() } else { Ok(()) }
+    }
+
+    /// An interface that is down may come up again. One that is gone does not, even if another takes its name.
+    fn check_existence(&self) -> Result<(), PortError> {
+        match self.query.exists(self.index) {
+            Ok(false) => Err(PortError {
+                port: self.name.clone(),
+                what: "the interface was deleted or moved to another network namespace",
+                source: io::Error::from_raw_os_error(libc::ENODEV),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A slot takes any frame of an MTU of 1500 with room to spare.
+const MIN_SLOT: usize = 2048;
+
+impl Port for AfPacketPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> LinkKind {
+        LinkKind::Ethernet
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+        if now.since(self.looked_after) >= LOOK_AFTER {
+            self.looked_after = now;
+            self.look_after()?;
+        }
+        let (before, mut bytes) = (batch.len(), 0);
+        // Frames that come to nothing count too, so that a flood of them cannot hold the worker here.
+        for _ in 0..packet::BATCH {
+            if self.cutter.is_busy() {
+                match self.cutter.cut(self.id, now, pool, batch) {
+                    Some(cut) => bytes += cut,
+                    None => break,
+                }
+            }
+            if batch.is_full() || !self.take_frame(now, pool, batch, &mut bytes) {
+                break;
+            }
+        }
+        if self.cutter.is_busy() {
+            bytes += self.cutter.cut(self.id, now, pool, batch).unwrap_or(0);
+        }
+        let received = batch.len() - before;
+        if received > 0 {
+            self.statistics.rx_packets.add(received as u64);
+            self.statistics.rx_bytes.add(bytes);
+        }
+        Ok(received)
+    }
+
+    fn transmit(&mut self, _now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
+        let mut result = Ok(());
+        let mut rest = batch.as_slice();
+        while !rest.is_empty() {
+            match self.sender.send(rest) {
+                Ok(sent) => {
+                    let (done, waiting) = rest.split_at(sent.min(rest.len()));
+                    self.statistics.tx_packets.add(done.len() as u64);
+                    self.statistics.tx_bytes.add(done.iter().map(|packet| packet.len() as u64).sum());
+                    rest = waiting;
+                }
+                Err(error) => {
+                    let count = rest.len() as u64;
+                    match error.raw_os_error() {
+                        Some(libc::EINTR) => continue,
+                        // The socket's buffer is full, and stays so for the rest of the batch.
+                        Some(libc::EAGAIN) => {
+                            self.statistics.tx_dropped.add(count);
+                            break;
+                        }
+                        // The queueing discipline dropped this one.
+                        Some(libc::ENOBUFS) => self.statistics.tx_dropped.add(1),
+                        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                            self.statistics.tx_errors.add(count);
+                            result = self.check_existence();
+                            break;
+                        }
+                        _ => self.statistics.tx_errors.add(1),
+                    }
+                    rest = &rest[1..];
+                }
+            }
+        }
+        pool.give_all(batch.drain(..));
+        result
+    }
+
+    fn statistics(&self) -> &Arc<PortStatistics> {
+        &self.statistics
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.receiver.descriptor())
+    }
+}
+
+/// Makes a packet of a frame that is no longer than a buffer.
+#[inline]
+fn fill(packet: &mut Packet, frame: &Frame<'_>, header: &VnetHeader) -> Result<(), Refused> {
+    if !packet.fill(frame.bytes) {
+        return Err(Refused::Length);
+    }
+    if header.lacks_checksum() {
+        complete_checksum(packet.bytes_mut(), header)?;
+    }
+    if let Some((tpid, tci)) = frame.vlan
+        && !(packet.len() + VLAN_TAG <= MAX_FRAME && insert_vlan(packet, tpid, tci))
+    {
+        return Err(Refused::Length);
+    }
+    Ok(())
+}
+
+/// Has a frame that is to be cut, or is longer than its slot, wait in the cutter.
+fn load(cutter: &mut Cutter, socket: &PacketSocket, frame: &Frame<'_>, header: &VnetHeader) -> Result<(), Refused> {
+    if !frame.queued {
+        cutter.load(frame.bytes)?;
+        return cutter.start(frame.length, header, frame.vlan);
+    }
+    let buffer = cutter.buffer_mut();
+    let length = socket.receive(buffer).map_err(|_| Refused::Length)?;
+    if length > buffer.len() {
+        return Err(Refused::Length);
+    }
+    let Some((vnet, _)) = buffer.split_first_chunk() else { return Err(Refused::Headers) };
+    let header = VnetHeader::parse(*vnet);
+    cutter.start(length.saturating_sub(VnetHeader::LENGTH), &header, frame.vlan)
+}
+
+/// Puts a bound socket into the fanout `group`, or into a new one. Answers the group.
+fn join_fanout(socket: &PacketSocket, group: Option<u32>) -> io::Result<u32> {
+    const FLAG_UNIQUE_ID: u32 = 0x2000;
+    let (group, flags) = match group {
+        Some(group) => (group, 0),
+        None => (0, FLAG_UNIQUE_ID),
+    };
+    let mode = libc::PACKET_FANOUT_HASH | flags;
+    socket.set_packet_option(libc::PACKET_FANOUT, (group | mode << 16) as libc::c_int)?;
+    Ok(socket.fanout()? & 0xffff)
+}

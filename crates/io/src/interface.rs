@@ -1,0 +1,95 @@
+//! What the kernel knows of a network interface, in the network namespace of the calling thread.
+
+use std::io;
+
+use packet::{LinkKind, MAX_FRAME};
+use wire::Mac;
+
+use crate::sys::interface::Query;
+
+/// Length of an Ethernet header in bytes.
+pub(crate) const ETHERNET_HEADER: usize = 14;
+
+/// The largest MTU in bytes that a port may have: a frame of [`MAX_FRAME`] less its Ethernet header.
+pub const MAX_MTU: u16 = (MAX_FRAME - ETHERNET_HEADER) as u16;
+
+/// An interface, as it was when asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: i32,
+    /// Hardware type, an `ARPHRD_` number: 1 is Ethernet.
+    pub hardware: u16,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The largest IP packet in bytes.
+    pub mtu: u32,
+    /// Whether it is set up (`ip link set dev ... up`).
+    pub up: bool,
+    /// Whether it is up and has a carrier.
+    pub running: bool,
+}
+
+impl Interface {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// `ENODEV` where there is no interface called `name`; [`io::ErrorKind::InvalidInput`] where that cannot be a name.
+    pub fn named(name: &str) -> io::Result<Self> {
+        let query = Query::new()?;
+        let index = query.index(name)?;
+        let (hardware, mac) = query.hardware(name)?;
+        let flags = query.flags(name)?;
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            hardware,
+            mac: Mac(mac),
+            mtu: query.mtu(name)?,
+            up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
+        })
+    }
+}
+
+/// Sets an interface up or down. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// `EPERM` without the capability, `ENODEV` without the interface.
+pub fn set_up(name: &str, up: bool) -> io::Result<()> {
+    Query::new()?.set_up(name, up)
+}
+
+/// Sets an interface's MTU. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` where the device cannot have that MTU.
+pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
+    Query::new()?.set_mtu(name, mtu)
+}
+
+/// The longest frame in bytes that a port of this kind and MTU sends.
+pub(crate) fn frame_limit(link: LinkKind, mtu: u16) -> usize {
+    match link {
+        LinkKind::Ethernet => usize::from(mtu) + ETHERNET_HEADER,
+        LinkKind::Ip => usize::from(mtu),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_and_nonsense_is_not() {
+        let lo = Interface::named("lo").unwrap();
+        assert!(lo.index > 0 && lo.mtu > 0);
+        assert_eq!(lo.mac, Mac([0; 6]));
+        assert_eq!(Interface::named("no-such-if").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        for name in ["", "an-interface-name-too-long", "a\0b"] {
+            assert_eq!(Interface::named(name).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

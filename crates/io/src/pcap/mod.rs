@@ -1,0 +1,142 @@
+//! Capture files, as input and as output.
+//!
+//! [`PcapReader`] reads pcap (micro- and nanoseconds, both byte orders) and pcapng (several sections and interfaces, any
+//! clock resolution). [`PcapWriter`] writes pcap with nanoseconds, and writes the same bytes for the same packets and
+//! times. [`PcapPort`] makes a [`packet::Port`] of a reader and a writer.
+//!
+//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Memory is bounded whatever a file claims: at most one record
+//! of [`MAX_RECORD`] bytes and the interfaces of one section are held.
+
+mod blocks;
+mod port;
+mod reader;
+mod writer;
+
+use std::fmt;
+use std::io;
+
+use packet::LinkKind;
+use thiserror::Error;
+
+pub use port::{PcapOptions, PcapPort, Skipped};
+pub use reader::{PcapReader, Record};
+pub use writer::PcapWriter;
+
+/// The most bytes a captured packet may have: the largest snapshot length of libpcap.
+pub const MAX_RECORD: u32 = 262_144;
+
+/// What a captured packet begins with: those of IANA's link types (LINKTYPE_*) that a gateway has a use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkType {
+    /// 1: an Ethernet header.
+    Ethernet,
+    /// 101, and 12 and 14 as some systems write it: an IPv4 or IPv6 header.
+    Raw,
+    /// 228: an IPv4 header.
+    Ipv4,
+    /// 229: an IPv6 header.
+    Ipv6,
+    /// Any other.
+    Unsupported(u16),
+}
+
+impl LinkType {
+    /// The link type with this number.
+    pub const fn from_number(number: u16) -> Self {
+        match number {
+            1 => Self::Ethernet,
+            12 | 14 | 101 => Self::Raw,
+            228 => Self::Ipv4,
+            229 => Self::Ipv6,
+            other => Self::Unsupported(other),
+        }
+    }
+
+    /// The kind of port whose frames these are, or `None` where the link type is not supported.
+    pub const fn kind(self) -> Option<LinkKind> {
+        match self {
+            Self::Ethernet => Some(LinkKind::Ethernet),
+            Self::Raw | Self::Ipv4 | Self::Ipv6 => Some(LinkKind::Ip),
+            Self::Unsupported(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for LinkType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ethernet => f.write_str("Ethernet (1)"),
+            Self::Raw => f.write_str("raw IP (101)"),
+            Self::Ipv4 => f.write_str("raw IPv4 (228)"),
+            Self::Ipv6 => f.write_str("raw IPv6 (229)"),
+            Self::Unsupported(0) => f.write_str("BSD loopback (0)"),
+            Self::Unsupported(113) => f.write_str("Linux cooked (113)"),
+            Self::Unsupported(276) => f.write_str("Linux cooked v2 (276)"),
+            Self::Unsupported(other) => write!(f, "{other}"),
+        }
+    }
+}
+
+/// A capture file cannot be read on, where and why.
+#[derive(Debug, Error)]
+#[error("{file}: at byte {offset}, after packet {packets}: {problem}")]
+pub struct CaptureError {
+    /// The file's name.
+    pub file: String,
+    /// Where the header, record or block begins that is wrong.
+    pub offset: u64,
+    /// Packets that came before it.
+    pub packets: u64,
+    /// What is wrong.
+    #[source]
+    pub problem: Problem,
+}
+
+/// What is wrong with a capture file.
+#[derive(Debug, Error)]
+pub enum Problem {
+    /// The system could not read it.
+    #[error("cannot read: {0}")]
+    Read(#[source] io::Error),
+    /// It does not begin like a capture.
+    #[error("neither pcap nor pcapng: it begins with {0:02x?}")]
+    Magic([u8; 4]),
+    /// A version that is not known.
+    #[error("format version {0}.{1} is not supported")]
+    Version(u16, u16),
+    /// It ends inside a header, record or block.
+    #[error("the file ends inside this {0}: it was cut off")]
+    End(&'static str),
+    /// A link type that is not supported.
+    #[error("link type {0} is not supported: capture on one Ethernet or IP interface (Ethernet is 1, raw IP 101)")]
+    LinkType(LinkType),
+    /// A record longer than any that may be.
+    #[error("a record of {0} bytes is longer than any packet ({MAX_RECORD} bytes): the file is damaged")]
+    RecordLength(u32),
+    /// A pcapng block whose length cannot be.
+    #[error("a block of type {kind:#010x} says it is {length} bytes long, which it cannot be")]
+    BlockLength {
+        /// The block's type.
+        kind: u32,
+        /// Its length.
+        length: u32,
+    },
+    /// A pcapng block whose two lengths differ.
+    #[error("a block says at its begin that it is {0} bytes long and at its end {1}")]
+    BlockEnd(u32, u32),
+    /// The byte-order magic of a section is neither way round.
+    #[error("the section's byte-order magic is {0:#010x}")]
+    ByteOrder(u32),
+    /// A packet of an interface that was not described.
+    #[error("a packet of interface {0}, and {1} are described")]
+    Interface(u32, usize),
+    /// More interfaces than there is memory for.
+    #[error("more than {0} interfaces in one section")]
+    Interfaces(usize),
+    /// An option runs past its block.
+    #[error("option {0} runs past the end of its block")]
+    Option(u16),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! A TAP device: a cable whose other end is an interface of the kernel.
+//!
+//! What the kernel sends by the interface is received here, and the other way round. The interface is made where there
+//! is none of its name, and goes when the port is closed; one that exists (`ip tuntap add mode tap`) is attached to and
+//! stays.
+//!
+//! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0), so the kernel hands
+//! over whole frames with all checksums and cuts what its own sockets left uncut. Should it hand over anything else,
+//! the header says so and [`crate::offload`] sees to it, as it does for packet sockets.
+//!
+//! Two stations share the cable, so the port's address is not the interface's. Unless one is configured it is the
+//! interface's with one bit changed, which stays the same as long as the interface has the same address.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use packet::{Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
+use wire::{Mac, PortId};
+
+use crate::error::OpenError;
+use crate::interface::{self, Interface, MAX_MTU};
+use crate::offload::{Cutter, Refused, VnetHeader, complete_checksum};
+use crate::sys::tun::TapQueue;
+
+/// How to open a TAP device.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// The name users know the port by.
+    pub name: String,
+    /// The device's name. A `%d` in it becomes the first free number.
+    pub interface: String,
+    /// What its packets are stamped with.
+    pub id: PortId,
+    /// The port's Ethernet address: that of this end of the cable, not of the kernel's interface.
+    pub mac: Option<Mac>,
+    /// Queues, one for each worker. More than one make a multi-queue device.
+    pub queues: u16,
+    /// The MTU in bytes to give the interface; it is left alone where `None`.
+    pub mtu: Option<u16>,
+    /// Whether to set the interface up.
+    pub up: bool,
+}
+
+impl TapOptions {
+    /// One queue of `interface`, called the same, set up.
+    pub fn new(interface: &str, id: PortId) -> Self {
+        Self {
+            name: interface.to_owned(),
+            interface: interface.to_owned(),
+            id,
+            mac: None,
+            queues: 1,
+            mtu: None,
+            up: true,
+        }
+    }
+}
+
+/// Opens a TAP device, which is made where there is none of the name. Answers one port for each queue.
+///
+/// # Errors
+/// Where the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or its MTU is more than
+/// [`MAX_MTU`]. The error says what would be right.
+pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
+    let wanted = options.interface.as_str();
+    if options.queues == 0 {
+        return Err(OpenError::refused(wanted, "no queues", "a port has at least one queue"));
+    }
+    let mut name = wanted.to_owned();
+    let mut queues = Vec::new();
+    for _ in 0..options.queues {
+        let (queue, given) = TapQueue::open(&name, options.queues > 1).map_err(|error| not_opened(wanted, error))?;
+        name = given;
+        queues.push(queue);
+    }
+    let failed = |what| {
+        let name = name.as_str();
+        move |source| OpenError::system(name, what, "CAP_NET_ADMIN", source)
+    };
+    if let Some(mtu) = options.mtu {
+        interface::set_mtu(&name, mtu).map_err(failed("cannot set the MTU"))?;
+    }
+    if options.up {
+        interface::set_up(&name, true).map_err(failed("cannot set the interface up"))?;
+    }
+    let interface = Interface::named(&name).map_err(failed("cannot read the interface"))?;
+    let Some(mtu) = u16::try_from(interface.mtu).ok().filter(|mtu| *mtu <= MAX_MTU) else {
+        return Err(OpenError::refused(
+            &name,
+            "the interface's MTU is too large",
+            format!("it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`", interface.mtu),
+        ));
+    };
+    let mac = options.mac.unwrap_or_else(|| other_end(interface.mac));
+    let port = |queue| TapPort {
+        name: if options.name == options.interface { name.clone() } else { options.name.clone() },
+        id: options.id,
+        mac,
+        mtu,
+        queue,
+        cutter: Cutter::new(),
+        statistics: Arc::default(),
+    };
+    Ok(queues.into_iter().map(port).collect())
+}
+
+/// One queue of a TAP device.
+#[derive(Debug)]
+pub struct TapPort {
+    name: String,
+    id: PortId,
+    mac: Mac,
+    mtu: u16,
+    queue: TapQueue,
+    cutter: Cutter,
+    statistics: Arc<PortStatistics>,
+}
+
+impl TapPort {
+    /// Reads one frame. Answers false where none waits or there is no buffer.
+    fn take_frame(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        bytes: &mut u64,
+    ) -> Result<bool, PortError> {
+        let Some(mut packet) = pool.take() else { return Ok(false) };
+        let mut vnet = [0; VnetHeader::LENGTH];
+        let overflow = &mut self.cutter.buffer_mut()[VnetHeader::LENGTH + MAX_FRAME..];
+        let room = &mut packet.buffer_mut().0[HEADROOM..HEADROOM + MAX_FRAME];
+        let length = match self.queue.read(&mut vnet, room, overflow) {
+            Ok(length) => length.saturating_sub(VnetHeader::LENGTH),
+            Err(error) => {
+                pool.give(packet);
+                return match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR) => Ok(false),
+                    Some(libc::EBADFD) => Err(self.lost(error)),
+                    _ => {
+                        self.statistics.rx_errors.add(1);
+                        Ok(false)
+                    }
+                };
+            }
+        };
+        let header = VnetHeader::parse(vnet);
+        packet.set_used(HEADROOM, length.min(MAX_FRAME));
+        match self.finish(&mut packet, length, &header) {
+            Ok(true) => {
+                packet.set_arrival(self.id, now);
+                *bytes += length as u64;
+                batch.push(packet);
+            }
+            Ok(false) => pool.give(packet),
+            Err(refused) => {
+                self.statistics.rx_errors.add(1);
+                tracing::debug!(port = self.name, %refused, "frame refused");
+                pool.give(packet);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does what the kernel left undone. Answers whether `packet` is the whole frame; otherwise it waits in the cutter.
+    fn finish(&mut self, packet: &mut Packet, length: usize, header: &VnetHeader) -> Result<bool, Refused> {
+        if header.is_segmented() {
+            self.cutter.load(packet.bytes())?;
+            self.cutter.start(length, header, None)?;
+            self.statistics.rx_segmented.add(1);
+            return Ok(false);
+        }
+        if length > MAX_FRAME {
+            return Err(Refused::Length);
+        }
+        if header.lacks_checksum() {
+            complete_checksum(packet.bytes_mut(), header)?;
+            self.statistics.rx_checksummed.add(1);
+        }
+        Ok(true)
+    }
+
+    fn lost(&self, source: io::Error) -> PortError {
+        PortError { port: self.name.clone(), what: "the TAP device was deleted", source }
+    }
+}
+
+impl Port for TapPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> LinkKind {
+        LinkKind::Ethernet
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+        let (before, mut bytes) = (batch.len(), 0);
+        let mut result = Ok(());
+        for _ in 0..packet::BATCH {
+            if self.cutter.is_busy() {
+                match self.cutter.cut(self.id, now, pool, batch) {
+                    Some(cut) => bytes += cut,
+                    None => break,
+                }
+            }
+            if batch.is_full() {
+                break;
+            }
+            match self.take_frame(now, pool, batch, &mut bytes) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if self.cutter.is_busy() {
+            bytes += self.cutter.cut(self.id, now, pool, batch).unwrap_or(0);
+        }
+        let received = batch.len() - before;
+        self.statistics.rx_packets.add(received as u64);
+        self.statistics.rx_bytes.add(bytes);
+        result.map(|()| received)
+    }
+
+    fn transmit(&mut self, _now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
+        let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
+        let mut result = Ok(());
+        let limit = interface::frame_limit(LinkKind::Ethernet, self.mtu);
+        for packet in batch.iter() {
+            // The device takes any length, and would hand the kernel what no wire of this MTU could carry.
+            if packet.len() > limit {
+                errors += 1;
+                continue;
+            }
+            match self.queue.write(&[0; VnetHeader::LENGTH], packet.bytes()) {
+                Ok(_) => {
+                    packets += 1;
+                    bytes += packet.len() as u64;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS) => dropped += 1,
+                    Some(libc::EBADFD) => {
+                        errors += 1;
+                        result = Err(self.lost(error));
+                    }
+                    // EIO: the interface is down.
+                    _ => errors += 1,
+                },
+            }
+        }
+        self.statistics.tx_packets.add(packets);
+        self.statistics.tx_bytes.add(bytes);
+        self.statistics.tx_dropped.add(dropped);
+        self.statistics.tx_errors.add(errors);
+        pool.give_all(batch.drain(..));
+        result
+    }
+
+    fn statistics(&self) -> &Arc<PortStatistics> {
+        &self.statistics
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.queue.descriptor())
+    }
+}
+
+/// An address for the port's end of the cable, made from that of the interface's end.
+fn other_end(Mac(mut octets): Mac) -> Mac {
+    octets[0] = octets[0] & !1 | 2;
+    octets[4] ^= 0x80;
+    Mac(octets)
+}
+
+fn not_opened(name: &str, error: io::Error) -> OpenError {
+    let what = "cannot open the TAP device";
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOENT) => "there is no /dev/net/tun: `modprobe tun`, or `mknod /dev/net/tun c 10 200`".to_owned(),
+        Some(libc::EBUSY) => format!("another program has `{name}` open"),
+        Some(libc::EINVAL) => format!(
+            "`{name}` exists and is not a TAP device of this many queues: delete it, or make it with `ip tuntap add {name} \
+             mode tap` (and `multi_queue` for several queues)"
+        ),
+        Some(libc::E2BIG) => "the device has no more queues".to_owned(),
+        _ => return OpenError::system(name, what, "CAP_NET_ADMIN", error),
+    };
+    OpenError { port: name.to_owned(), what, advice, source: Some(error) }
+}
