@@ -16,3 +16,5 @@ pub use job::{OpenError, OpenJob, SealError, SealJob};
 pub use keys::{KeyError, KeyMaterial};
 pub use outbound::OutboundSa;
 pub use replay::{WindowError, WindowSize};
+#[cfg(test)]
+mod vectors;

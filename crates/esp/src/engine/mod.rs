@@ -3,9 +3,9 @@
 //! An engine is given a whole batch of framed packets of one SA, so that it may interleave them; the ones that run packet
 //! by packet loop inside.
 
-mod cbc;
-mod gcm;
-mod hmac;
+pub(crate) mod cbc;
+pub(crate) mod gcm;
+pub(crate) mod hmac;
 
 use crate::algorithm::{Algorithm, Cipher};
 use crate::job::{OpenJob, SealJob};
