@@ -8,14 +8,14 @@
 //! What cannot be undone with certainty is refused, never passed on half done: tunnels with inner segmentation, UFO,
 //! unknown types, and headers that contradict the virtio-net header.
 
-mod checksum;
+mod crc32c;
 mod cutter;
 mod layout;
 mod segment;
 
 use packet::Packet;
 use thiserror::Error;
-use wire::Protocol;
+use wire::{Protocol, checksum};
 
 pub(crate) use cutter::{Cutter, LONGEST};
 use layout::Layout;
@@ -103,13 +103,13 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
     const SCTP_CHECKSUM: usize = 8;
     if offset == SCTP_CHECKSUM && layout_is_sctp(frame, start) {
         let (before, after) = (&frame[start..field], frame.get(field + 4..).ok_or(Refused::Headers)?);
-        let crc = checksum::crc32c(&[before, &[0; 4], after]);
+        let crc = crc32c::crc32c(&[before, &[0; 4], after]);
         frame[field..field + 4].copy_from_slice(&crc);
         return Ok(());
     }
     // The field holds the sum of the pseudo-header, so summing it along is what is wanted.
-    let sum = checksum::add(0, &frame[start..]);
-    frame[field..field + 2].copy_from_slice(&checksum::finish(sum).to_be_bytes());
+    let checksum = written(!checksum::sum(&frame[start..]));
+    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     Ok(())
 }
 
@@ -131,6 +131,12 @@ pub fn insert_vlan(packet: &mut Packet, tpid: u16, tci: u16) -> bool {
     bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());
     bytes[ADDRESSES + 2..ADDRESSES + VLAN_TAG].copy_from_slice(&tci.to_be_bytes());
     true
+}
+
+/// A TCP or UDP checksum as it is written. Zero becomes 0xffff, which is the same number in ones' complement and does not
+/// mean "none" in UDP; the kernel writes both so.
+fn written(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
 }
 
 fn layout_is_sctp(frame: &[u8], start: usize) -> bool {

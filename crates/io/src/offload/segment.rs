@@ -1,10 +1,10 @@
 //! Cuts a GSO frame into the segments that a network card would have made of it.
 
 use packet::{MAX_FRAME, Packet};
-use wire::Protocol;
+use wire::{Protocol, checksum};
 
 use super::layout::Layout;
-use super::{Refused, VnetHeader, checksum};
+use super::{Refused, VnetHeader, written};
 
 /// Cuts one frame. It keeps where it is, not the frame: that is given to each call anew.
 ///
@@ -26,7 +26,7 @@ pub struct Segmenter {
     index: u16,
     finished: bool,
     /// The sum of the pseudo-header without its length, or `None` for a UDP packet that has no checksum.
-    pseudo_header: Option<u64>,
+    pseudo_header: Option<u16>,
 }
 
 const TCP_FIN: u8 = 0x01;
@@ -73,7 +73,7 @@ impl Segmenter {
             }
             // The field holds the pseudo-header's sum with the whole packet's length. Adding the complement takes the
             // length out again. The addresses may not be those that count (routing header), the field always is right.
-            Some(u64::from(checksum) + u64::from(!(upper.len() as u16)))
+            Some(checksum::combine(&[checksum, !(upper.len() as u16)]))
         } else if protocol == Protocol::UDP && checksum == 0 {
             None
         } else if layout.has_routing {
@@ -84,7 +84,7 @@ impl Segmenter {
             } else {
                 layout.network + 12..layout.network + 20
             };
-            Some(checksum::add(u64::from(protocol.0), &frame[addresses]))
+            Some(checksum::combine(&[protocol.0.into(), checksum::sum(&frame[addresses])]))
         };
         Ok(Self { layout, payload, size, done: 0, index: 0, finished: false, pseudo_header })
     }
@@ -135,7 +135,7 @@ impl Segmenter {
         let identification = u16::from_be_bytes([packet[4], packet[5]]).wrapping_add(self.index);
         packet[4..6].copy_from_slice(&identification.to_be_bytes());
         packet[10..12].fill(0);
-        let checksum = !checksum::fold(checksum::add(0, &packet[..self.layout.upper - self.layout.network]));
+        let checksum = checksum::checksum(&packet[..self.layout.upper - self.layout.network]);
         packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
@@ -158,7 +158,7 @@ impl Segmenter {
         };
         let Some(pseudo_header) = self.pseudo_header else { return };
         packet[field..field + 2].fill(0);
-        let checksum = checksum::finish(checksum::add(pseudo_header + u64::from(length), packet));
+        let checksum = written(!checksum::combine(&[pseudo_header, length, checksum::sum(packet)]));
         packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 }
