@@ -113,6 +113,9 @@ pub enum Problem {
     /// A record longer than any that may be.
     #[error("a record of {0} bytes is longer than any packet ({MAX_RECORD} bytes): the file is damaged")]
     RecordLength(u32),
+    /// A pcapng packet that is longer than its block.
+    #[error("a packet of {0} bytes in a block with room for {1}")]
+    PacketLength(u32, u32),
     /// A pcapng block whose length cannot be.
     #[error("a block of type {kind:#010x} says it is {length} bytes long, which it cannot be")]
     BlockLength {

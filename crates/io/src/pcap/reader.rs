@@ -333,8 +333,11 @@ impl PcapReader {
 
     /// Reads the `captured` bytes of a packet, and over the padding and options behind, `room` bytes together.
     fn read_data(&mut self, captured: u32, room: u32) -> Result<(), Problem> {
-        if captured > MAX_RECORD || captured > room {
+        if captured > MAX_RECORD {
             return Err(Problem::RecordLength(captured));
+        }
+        if captured > room {
+            return Err(Problem::PacketLength(captured, room));
         }
         self.source.read(&mut self.bytes, captured, "packet block")?;
         self.source.skip((room - captured).into(), "packet block")
