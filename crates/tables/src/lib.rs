@@ -6,24 +6,34 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod error;
 mod event;
 pub mod fib;
+pub mod limit;
+mod map;
 mod neighbour;
 mod policy;
 mod port;
 mod publish;
+mod registry;
 mod route;
 mod sad;
+mod slots;
 mod snapshot;
 mod spd;
+mod vrf;
 
 pub use counters::FlowCounters;
+pub use error::TableError;
 pub use event::{Event, Probe};
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
-pub use policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Selector, Template, UpperSelector};
+pub use policy::{
+    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySpec, Selector, Template, UpperSelector,
+};
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
 pub use route::{Route, RouteKind};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
-pub use snapshot::{TableError, Tables, Vrf};
+pub use snapshot::Tables;
 pub use spd::Spd;
+pub use vrf::Vrf;

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
 use crate::counters::FlowCounters;
+use crate::error::TableError;
+use crate::map::MapKey;
+use crate::port::not_a_station;
 
 /// Which lookup a policy takes part in, in Linux's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +82,12 @@ pub struct Selector {
 }
 
 impl Selector {
+    /// Every packet of the family of `addresses`.
+    pub fn all_of(addresses: &Addresses) -> Self {
+        let range = if addresses.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
+        Self { source: range, destination: range, protocol: None, upper: UpperSelector::Any }
+    }
+
     /// Whether the packet that `key` names is selected.
     ///
     /// A port or ICMP range other than [`UpperSelector::Any`] does not match a packet in which the field is not to be seen.
@@ -97,6 +106,23 @@ impl Selector {
                 }
                 _ => false,
             }
+    }
+
+    /// Refuses what no packet can be.
+    pub(crate) fn check(&self) -> Result<(), TableError> {
+        if self.source.is_v6() != self.destination.is_v6() {
+            return Err(TableError::SelectorFamilies);
+        }
+        let icmp = if self.source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
+        match self.upper {
+            UpperSelector::Any => Ok(()),
+            UpperSelector::Ports { .. } if self.protocol.is_some_and(Protocol::has_ports) => Ok(()),
+            UpperSelector::Ports { .. } => Err(TableError::SelectorPorts(self.protocol)),
+            UpperSelector::Icmp { .. } if self.protocol != Some(icmp) => Err(TableError::SelectorIcmp(self.protocol)),
+            UpperSelector::Icmp { kind, .. } if kind.0 > kind.1 => Err(TableError::SelectorReversed("types")),
+            UpperSelector::Icmp { code, .. } if code.0 > code.1 => Err(TableError::SelectorReversed("codes")),
+            UpperSelector::Icmp { .. } => Ok(()),
+        }
     }
 }
 
@@ -139,9 +165,21 @@ pub struct PolicySpec {
     pub action: Action,
 }
 
+/// Names a policy in O(1) from any snapshot, without holding it: a decision remembers this and not the policy. The slot is
+/// dense and reused; the index, which never is, tells whether the slot still holds the policy that was meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyHandle {
+    /// Where [`crate::Tables::policy`] looks.
+    pub slot: u32,
+    /// The policy's index.
+    pub index: u32,
+}
+
 /// A policy in the SPD.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// How decisions name it.
+    pub handle: PolicyHandle,
     /// Its number, unique while the gateway runs. Shown as `index`, and never given to another policy.
     pub index: u32,
     /// As it was asked for.
@@ -157,13 +195,73 @@ impl Template {
             && self.source.is_none_or(|source| source == identity.source)
             && (self.reqid == 0 || self.reqid == identity.reqid)
     }
+
+    /// Refuses ends that no tunnel can have.
+    pub(crate) fn check(&self) -> Result<(), TableError> {
+        check_tunnel(self.source.unwrap_or(self.destination), self.destination)?;
+        if self.spi == Some(Spi(0)) { Err(TableError::SpiZero) } else { Ok(()) }
+    }
 }
 
-/// The selector that matches every packet of one family.
-impl Selector {
-    /// Every packet of the family of `addresses`.
-    pub fn all_of(addresses: &Addresses) -> Self {
-        let range = if addresses.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
-        Self { source: range, destination: range, protocol: None, upper: UpperSelector::Any }
+/// Refuses tunnels between families, and to or from what is not one station.
+pub(crate) fn check_tunnel(source: IpAddr, destination: IpAddr) -> Result<(), TableError> {
+    if source.is_ipv4() != destination.is_ipv4() {
+        return Err(TableError::TunnelFamilies { source_address: source, destination });
+    }
+    for address in [source, destination] {
+        if let Some(why) = not_a_station(address) {
+            return Err(TableError::TunnelEnd { address, why });
+        }
+    }
+    Ok(())
+}
+
+/// By what duplicates are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SelectorKey {
+    pub(crate) vrf: VrfId,
+    pub(crate) direction: Direction,
+    pub(crate) selector: Selector,
+}
+
+impl SelectorKey {
+    pub(crate) fn of(spec: &PolicySpec) -> Self {
+        Self { vrf: spec.vrf, direction: spec.direction, selector: spec.selector }
+    }
+}
+
+impl MapKey for SelectorKey {
+    type Bytes = [u8; 80];
+
+    fn to_bytes(&self) -> [u8; 80] {
+        let Selector { source, destination, protocol, upper } = self.selector;
+        let mut bytes = [0; 80];
+        let ends = [source.first(), source.last(), destination.first(), destination.last()];
+        for (part, end) in bytes.chunks_exact_mut(16).zip(ends) {
+            part.copy_from_slice(&end.to_bytes());
+        }
+        let upper = match upper {
+            UpperSelector::Any => [0; 4],
+            UpperSelector::Ports { source, destination } => {
+                [source.first(), source.last(), destination.first(), destination.last()]
+            }
+            UpperSelector::Icmp { kind, code } => [kind.0, kind.1, code.0, code.1].map(u16::from),
+        };
+        for (part, field) in bytes[64..].chunks_exact_mut(2).zip(upper) {
+            part.copy_from_slice(&field.to_ne_bytes());
+        }
+        bytes[72..74].copy_from_slice(&self.vrf.0.to_ne_bytes());
+        bytes[74] = self.direction as u8;
+        bytes[75] = u8::from(protocol.is_some());
+        bytes[76] = protocol.unwrap_or_default().0;
+        bytes
+    }
+}
+
+impl MapKey for u32 {
+    type Bytes = [u8; 4];
+
+    fn to_bytes(&self) -> [u8; 4] {
+        self.to_ne_bytes()
     }
 }

@@ -1,11 +1,13 @@
 //! What the tables know of a port.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use packet::LinkKind;
+use packet::{LinkKind, MAX_FRAME};
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
+use crate::error::TableError;
+use crate::limit::{MAX_ADDRESSES, MIN_MTU_V4, MIN_MTU_V6};
 use crate::neighbour::Neighbours;
 
 /// A port as it was asked for.
@@ -21,7 +23,7 @@ pub struct PortSpec {
     pub mac: Mac,
     /// The largest IP packet in bytes.
     pub mtu: u16,
-    /// Its own addresses with their prefix lengths; each makes a connected route.
+    /// Its own addresses with their prefix lengths; each makes a connected route, unless it is IPv6 link-local.
     pub addresses: Vec<IpPrefix>,
     /// Whether it may send and receive.
     pub up: bool,
@@ -32,7 +34,8 @@ pub struct PortSpec {
 pub struct Port {
     /// Its number.
     pub id: PortId,
-    /// As it was asked for, and the IPv6 link-local address that every Ethernet port has besides.
+    /// As it was asked for, and the IPv6 link-local address that every Ethernet port has besides: where none was asked for, the
+    /// one that follows from its Ethernet address (RFC 2464 section 5), unless its MTU is too small for IPv6.
     pub spec: PortSpec,
     /// Who is known on its link.
     pub neighbours: Arc<Neighbours>,
@@ -42,6 +45,35 @@ impl Port {
     /// Whether `address` is one of the port's own.
     pub fn owns(&self, address: IpAddr) -> bool {
         self.spec.addresses.iter().any(|own| own.address() == address)
+    }
+
+    /// Whether the port listens to packets to `address` that come in by it: its own addresses, its subnets' broadcast addresses and
+    /// the limited one (RFC 1122 section 3.2.1.3), and the multicast groups that every node or router is in:
+    /// all hosts of IPv4 (RFC 1112 section 4); all nodes, all routers and the solicited-node groups of IPv6
+    /// (RFC 4291 section 2.8).
+    pub fn listens_to(&self, address: IpAddr) -> bool {
+        match address {
+            _ if self.owns(address) => true,
+            IpAddr::V4(address) => {
+                address.is_broadcast()
+                    || address == Ipv4Addr::new(224, 0, 0, 1)
+                    || self.spec.addresses.iter().any(|own| broadcast_of(own) == Some(address))
+            }
+            IpAddr::V6(address) => {
+                [ALL_NODES, ALL_ROUTERS].contains(&address)
+                    || own_v6(&self.spec).any(|own| solicited_node(own) == address)
+            }
+        }
+    }
+
+    /// Whether `address` is on the port's link: on the prefix of one of its addresses, or IPv6 link-local.
+    pub fn reaches(&self, address: IpAddr) -> bool {
+        is_v6_link_local(address) || self.spec.addresses.iter().any(|own| !own.is_host() && own.contains(address))
+    }
+
+    /// The port's IPv6 link-local address.
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        own_v6(&self.spec).find(Ipv6Addr::is_unicast_link_local)
     }
 
     /// The port's own address from which to speak to `peer`: one whose prefix holds it, else the first of the family that
@@ -55,6 +87,139 @@ impl Port {
             .or_else(|| own().next())
             .map(IpPrefix::address)
     }
+
+    /// Whether one of the port's addresses makes the connected route to `prefix`.
+    pub(crate) fn connects(&self, prefix: IpPrefix) -> bool {
+        self.spec.addresses.iter().any(|own| is_routed(own) && !own.is_host() && own.network() == prefix)
+    }
+}
+
+/// All IPv6 nodes on the link.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// All IPv6 routers on the link.
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+impl PortSpec {
+    /// The spec as it goes into the snapshot, with its link-local address. `before` is the port's Ethernet address until now, whose
+    /// link-local address goes with it.
+    pub(crate) fn checked(mut self, before: Option<Mac>) -> Result<Self, TableError> {
+        self.check_link()?;
+        if self.addresses.len() > MAX_ADDRESSES {
+            return Err(TableError::Limit { what: "addresses of a port", limit: MAX_ADDRESSES });
+        }
+        if let Some(before) = before.filter(|before| *before != self.mac) {
+            self.addresses.retain(|own| own.address() != link_local_of(before));
+        }
+        for own in &self.addresses {
+            if let Some(why) = not_a_port_address(own) {
+                return Err(TableError::PortAddress { port: self.name, address: *own, why });
+            }
+        }
+        let carries_v6 = self.link == LinkKind::Ethernet && self.mtu >= MIN_MTU_V6;
+        if carries_v6 && !self.addresses.iter().any(|own| is_v6_link_local(own.address())) {
+            // 64 is a prefix length.
+            self.addresses.extend(IpPrefix::new(link_local_of(self.mac), 64));
+        }
+        Ok(self)
+    }
+
+    fn check_link(&self) -> Result<(), TableError> {
+        let why = match self.mac {
+            _ if self.link == LinkKind::Ip => None,
+            mac => not_a_station_mac(mac),
+        };
+        if let Some(why) = why {
+            return Err(TableError::PortMac { port: Arc::clone(&self.name), mac: self.mac, why });
+        }
+        let header = if self.link == LinkKind::Ethernet { ETHERNET_HEADER } else { 0 };
+        let most = (MAX_FRAME - header) as u16;
+        let has_v6 = self.addresses.iter().any(|own| own.address().is_ipv6());
+        let (least, because) = if has_v6 { (MIN_MTU_V6, ", since it has IPv6 addresses") } else { (MIN_MTU_V4, "") };
+        if !(least..=most).contains(&self.mtu) {
+            return Err(TableError::PortMtu { port: Arc::clone(&self.name), mtu: self.mtu, least, most, because });
+        }
+        Ok(())
+    }
+}
+
+const ETHERNET_HEADER: usize = 14;
+
+/// What is wrong with an address as that of one station, if anything.
+pub(crate) fn not_a_station(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("unspecified"),
+        _ if address.is_multicast() => Some("a multicast group"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V4(address) if address.octets()[0] == 0 => Some("of 0.0.0.0/8, which is no station's"),
+        IpAddr::V4(address) if address.octets()[0] >= 240 => Some("of 240.0.0.0/4, which is reserved"),
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Some("IPv4-mapped"),
+        _ => None,
+    }
+}
+
+/// What is wrong with an Ethernet address as that of one station, if anything.
+pub(crate) fn not_a_station_mac(mac: Mac) -> Option<&'static str> {
+    match mac {
+        Mac::BROADCAST => Some("the broadcast address"),
+        _ if mac.is_group() => Some("a group address"),
+        Mac([0, 0, 0, 0, 0, 0]) => Some("all zeros"),
+        _ => None,
+    }
+}
+
+fn not_a_port_address(own: &IpPrefix) -> Option<&'static str> {
+    if let Some(why) = not_a_station(own.address()) {
+        return Some(why);
+    }
+    match own.address() {
+        IpAddr::V4(address) if broadcast_of(own) == Some(address) => Some("its prefix's broadcast address"),
+        // RFC 1122 section 3.2.1.3 and RFC 3021 section 2.
+        IpAddr::V4(_) if own.length() < 31 && own.network().address() == own.address() => {
+            Some("its prefix's own address")
+        }
+        IpAddr::V6(address) if address.is_unicast_link_local() && own.length() < 10 => {
+            Some("link-local, and its prefix is not")
+        }
+        _ if own.length() == 0 => Some("on a prefix of length 0, which is every address there is"),
+        _ => None,
+    }
+}
+
+/// The broadcast address of a port's prefix: none for /31 and /32 (RFC 3021 section 2.1).
+pub(crate) fn broadcast_of(own: &IpPrefix) -> Option<Ipv4Addr> {
+    match own.range().last() {
+        IpAddr::V4(last) if own.length() < 31 => Some(last),
+        _ => None,
+    }
+}
+
+/// Whether an address of a port is in the FIB: IPv6 link-local ones are not, every link has the same prefix.
+pub(crate) fn is_routed(own: &IpPrefix) -> bool {
+    !is_v6_link_local(own.address())
+}
+
+pub(crate) fn is_v6_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The link-local address that follows from an Ethernet address (RFC 4291 appendix A).
+fn link_local_of(Mac([a, b, c, d, e, g]): Mac) -> IpAddr {
+    let word = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, g)).into()
+}
+
+/// RFC 4291 section 2.7.1.
+fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    const GROUPS: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
+    Ipv6Addr::from_bits(GROUPS | address.to_bits() & 0xff_ffff)
+}
+
+fn own_v6(spec: &PortSpec) -> impl Iterator<Item = Ipv6Addr> {
+    spec.addresses.iter().filter_map(|own| match own.address() {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(address),
+    })
 }
 
 fn is_link_local(address: IpAddr) -> bool {

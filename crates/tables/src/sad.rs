@@ -1,5 +1,7 @@
-//! The security association database.
+//! The security association database (RFC 4301 section 4.4.2).
 
+use core::fmt;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,6 +9,9 @@ use esp::{InboundSa, OutboundSa};
 use wire::{SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
+use crate::map::{Map, MapKey};
+use crate::policy::Template;
+use crate::slots::Slots;
 
 /// What successive SAs of one tunnel have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +46,8 @@ pub struct Sa {
     pub spec: SaSpec,
     /// The slot that it is in.
     pub slot: SaSlot,
+    /// Counts additions: of two SAs, the one with the greater number is newer.
+    pub serial: u64,
     /// Encrypts.
     pub outbound: OutboundSa,
     /// Decrypts.
@@ -60,31 +67,283 @@ pub struct Slot {
     pub sas: Vec<Arc<Sa>>,
 }
 
+/// How many other slots are given up before the number of one that was is given out again, to another tunnel. Until then a
+/// number names one tunnel, or none.
+const QUARANTINE: usize = 65_536;
+
 /// All SAs.
-#[derive(Clone, Debug, Default)]
+///
+/// A slot keeps its number while it has an SA. When the last SA is removed the slot is given up, and its number waits
+/// until 65,536 other slots have been given up before it names another tunnel.
+#[derive(Clone)]
 pub struct Sad {
-    slots: Vec<Option<Arc<Slot>>>,
+    slots: Slots<Arc<Slot>>,
+    inbound: Map<InboundKey, Arc<Sa>>,
+    identities: Map<SaIdentity, SaSlot>,
+    /// For each template without a source or without a reqid that an SA serves: those SAs' slots.
+    wildcards: Map<Wildcard, Arc<Candidates>>,
+    given_up: VecDeque<SaSlot>,
+    /// Slot numbers given out so far.
+    numbers: u32,
+    /// SAs added so far.
+    serial: u64,
 }
 
 impl Sad {
+    pub(crate) fn new(secret: u64) -> Self {
+        Self {
+            slots: Slots::new(),
+            inbound: Map::new(secret),
+            identities: Map::new(secret),
+            wildcards: Map::new(secret),
+            given_up: VecDeque::new(),
+            numbers: 0,
+            serial: 0,
+        }
+    }
+
+    /// How many SAs there are.
+    pub fn len(&self) -> usize {
+        self.inbound.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The SA that an ESP packet to `destination` with `spi` is for.
+    #[inline]
     pub fn inbound(&self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Option<&Arc<Sa>> {
-        let _ = (vrf, destination, spi);
-        todo!()
+        self.inbound.get(&InboundKey { vrf, destination, spi })
     }
 
     /// A slot, while it has an SA.
+    #[inline]
     pub fn slot(&self, slot: SaSlot) -> Option<&Slot> {
-        self.slots.get(slot.0 as usize)?.as_deref()
+        self.slots.get(slot.0).map(|slot| &**slot)
     }
 
     /// The SA that outbound packets of `slot` use now: the newest.
+    #[inline]
     pub fn outbound(&self, slot: SaSlot) -> Option<&Arc<Sa>> {
         self.slot(slot)?.sas.last()
     }
 
     /// Every SA, by slot, then oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Sa>> {
-        self.slots.iter().flatten().flat_map(|slot| &slot.sas)
+        self.slots.iter().flat_map(|slot| &slot.sas)
     }
+
+    /// See [`crate::Tables::resolve`].
+    #[inline]
+    pub(crate) fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
+        let Template { source, destination, reqid, spi } = *template;
+        if spi.is_some() {
+            let sa = self.outbound_sa(vrf, template)?;
+            return self.outbound(sa.slot).is_some_and(|newest| Arc::ptr_eq(newest, sa)).then_some(sa.slot);
+        }
+        match source {
+            Some(source) if reqid != 0 => self.identities.get(&SaIdentity { vrf, source, destination, reqid }).copied(),
+            _ => self.wildcards.get(&Wildcard { vrf, source, destination, reqid })?.newest(),
+        }
+    }
+
+    /// See [`crate::Tables::outbound_sa`].
+    #[inline]
+    pub(crate) fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
+        match template.spi {
+            None => self.outbound(self.resolve(vrf, template)?),
+            Some(spi) => self.inbound(vrf, template.destination, spi).filter(|sa| template.admits(&sa.spec.identity)),
+        }
+    }
+
+    /// Adds an SA. Its VRF has none with its SPI and destination.
+    pub(crate) fn add(&mut self, spec: SaSpec, outbound: OutboundSa, inbound: InboundSa, workers: usize) -> Arc<Sa> {
+        let identity = spec.identity;
+        let slot = self.identities.get(&identity).copied().unwrap_or_else(|| self.open_slot(identity));
+        self.serial += 1;
+        let sa = Arc::new(Sa {
+            spec,
+            slot,
+            serial: self.serial,
+            outbound,
+            inbound,
+            counters: Arc::new(FlowCounters::new(workers)),
+            errors: Arc::new(FlowCounters::new(workers)),
+        });
+        if let Some(place) = self.slots.get_mut(slot.0) {
+            Arc::make_mut(place).sas.push(Arc::clone(&sa));
+        }
+        self.inbound.insert(InboundKey::of(&spec), Arc::clone(&sa));
+        for wildcard in Wildcard::of(&identity) {
+            match self.wildcards.get_mut(&wildcard) {
+                Some(candidates) => Arc::make_mut(candidates).push(self.serial, slot),
+                None => {
+                    let mut candidates = Candidates::default();
+                    candidates.push(self.serial, slot);
+                    self.wildcards.insert(wildcard, Arc::new(candidates));
+                }
+            }
+        }
+        sa
+    }
+
+    /// Removes an SA, and its slot with the last one.
+    pub(crate) fn remove(&mut self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Option<Arc<Sa>> {
+        let sa = self.inbound.remove(&InboundKey { vrf, destination, spi })?;
+        if let Some(place) = self.slots.get_mut(sa.slot.0) {
+            let sas = &mut Arc::make_mut(place).sas;
+            if let Ok(at) = sas.binary_search_by_key(&sa.serial, |sa| sa.serial) {
+                sas.remove(at);
+            }
+            if sas.is_empty() {
+                self.close_slot(sa.slot);
+                self.identities.remove(&sa.spec.identity);
+            }
+        }
+        for wildcard in Wildcard::of(&sa.spec.identity) {
+            if let Some(candidates) = self.wildcards.get_mut(&wildcard) {
+                let candidates = Arc::make_mut(candidates);
+                candidates.remove(sa.serial);
+                if candidates.newest().is_none() {
+                    self.wildcards.remove(&wildcard);
+                }
+            }
+        }
+        Some(sa)
+    }
+
+    fn open_slot(&mut self, identity: SaIdentity) -> SaSlot {
+        let recycled = if self.given_up.len() > QUARANTINE { self.given_up.pop_front() } else { None };
+        let slot = recycled.unwrap_or_else(|| {
+            // At most as many as SAs and waiting numbers together.
+            let slot = SaSlot(self.numbers);
+            self.numbers += 1;
+            slot
+        });
+        self.slots.set(slot.0, Arc::new(Slot { identity, sas: Vec::new() }));
+        self.identities.insert(identity, slot);
+        slot
+    }
+
+    fn close_slot(&mut self, slot: SaSlot) {
+        self.slots.remove(slot.0);
+        self.given_up.push_back(slot);
+    }
+}
+
+/// The SAs, by slot.
+impl fmt::Debug for Sad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// SAs that serve one template, by age.
+#[derive(Clone, Default)]
+struct Candidates {
+    /// Serial numbers with slots, ascending; `None` where the SA is gone. The last is never gone.
+    by_age: Vec<(u64, Option<SaSlot>)>,
+    gone: usize,
+}
+
+impl Candidates {
+    fn newest(&self) -> Option<SaSlot> {
+        self.by_age.last()?.1
+    }
+
+    fn push(&mut self, serial: u64, slot: SaSlot) {
+        self.by_age.push((serial, Some(slot)));
+    }
+
+    /// Marks it gone, which costs a search; the marked are taken out once they are half of all.
+    fn remove(&mut self, serial: u64) {
+        if let Ok(at) = self.by_age.binary_search_by_key(&serial, |(serial, _)| *serial) {
+            self.by_age[at].1 = None;
+            self.gone += 1;
+        }
+        while self.by_age.pop_if(|(_, slot)| slot.is_none()).is_some() {
+            self.gone -= 1;
+        }
+        if self.gone > self.by_age.len() / 2 {
+            self.by_age.retain(|(_, slot)| slot.is_some());
+            self.gone = 0;
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct InboundKey {
+    vrf: VrfId,
+    destination: IpAddr,
+    spi: Spi,
+}
+
+impl InboundKey {
+    fn of(spec: &SaSpec) -> Self {
+        Self { vrf: spec.identity.vrf, destination: spec.identity.destination, spi: spec.spi }
+    }
+}
+
+/// A template that more than one slot may serve.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wildcard {
+    vrf: VrfId,
+    source: Option<IpAddr>,
+    destination: IpAddr,
+    reqid: u32,
+}
+
+impl Wildcard {
+    /// Those that SAs of `identity` serve.
+    fn of(identity: &SaIdentity) -> impl Iterator<Item = Self> {
+        let SaIdentity { vrf, source, destination, reqid } = *identity;
+        let any_source = (reqid != 0).then_some(Self { vrf, source: None, destination, reqid });
+        let any_reqid = [Some(source), None].map(|source| Self { vrf, source, destination, reqid: 0 });
+        any_reqid.into_iter().chain(any_source)
+    }
+}
+
+impl MapKey for InboundKey {
+    type Bytes = [u8; 24];
+
+    #[inline]
+    fn to_bytes(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&self.destination.to_bytes());
+        bytes[16..20].copy_from_slice(&self.spi.0.to_ne_bytes());
+        bytes[20..22].copy_from_slice(&self.vrf.0.to_ne_bytes());
+        bytes
+    }
+}
+
+impl MapKey for SaIdentity {
+    type Bytes = [u8; 40];
+
+    #[inline]
+    fn to_bytes(&self) -> [u8; 40] {
+        tunnel_bytes(self.vrf, Some(self.source), self.destination, self.reqid)
+    }
+}
+
+impl MapKey for Wildcard {
+    type Bytes = [u8; 40];
+
+    #[inline]
+    fn to_bytes(&self) -> [u8; 40] {
+        tunnel_bytes(self.vrf, self.source, self.destination, self.reqid)
+    }
+}
+
+#[inline]
+fn tunnel_bytes(vrf: VrfId, source: Option<IpAddr>, destination: IpAddr, reqid: u32) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    bytes[..16].copy_from_slice(&destination.to_bytes());
+    if let Some(source) = source {
+        bytes[16..32].copy_from_slice(&source.to_bytes());
+    }
+    bytes[32..36].copy_from_slice(&reqid.to_ne_bytes());
+    bytes[36..38].copy_from_slice(&vrf.0.to_ne_bytes());
+    bytes
 }

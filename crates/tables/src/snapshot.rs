@@ -1,52 +1,42 @@
-//! The snapshot and its changes.
+//! The snapshot.
 
+mod policies;
+mod ports;
+mod routes;
+mod sas;
+#[cfg(test)]
+mod tests;
+mod vrfs;
+
+use core::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use thiserror::Error;
-use wire::{IpPrefix, Mac, PortId, SaSlot, Spi, VrfId};
+use wire::{PortId, SaSlot, VrfId};
 
-use crate::policy::{DefaultAction, Direction, Policy, PolicySpec, Template};
-use crate::port::{Port, PortSpec};
-use crate::route::{Route, RouteKind};
-use crate::sad::{Sa, SaSpec, Sad};
-use crate::spd::Spd;
-
-/// Why a change was refused. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TableError {
-    /// Placeholder for the full list.
-    #[error("no such {0}")]
-    Missing(&'static str),
-}
-
-/// One VRF.
-#[derive(Clone, Debug)]
-pub struct Vrf {
-    /// Its number.
-    pub id: VrfId,
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its policies.
-    pub spd: Arc<Spd>,
-}
-
-impl Vrf {
-    /// The route to `destination`: the longest prefix, own addresses included.
-    pub fn route(&self, destination: IpAddr) -> Option<&Route> {
-        let _ = destination;
-        todo!()
-    }
-}
+use crate::error::TableError;
+use crate::neighbour::Neighbours;
+use crate::policy::{Direction, Policy, PolicyHandle, Selector, SelectorKey, Template};
+use crate::port::Port;
+use crate::registry::Registry;
+use crate::sad::{Sa, Sad};
+use crate::vrf::Vrf;
 
 /// The snapshot.
-#[derive(Clone, Debug)]
+///
+/// Its methods that change it each check first and either do what is asked or refuse, with nothing changed. What they touch is
+/// copied once after a clone, so many changes to one clone cost little more than one.
+#[derive(Clone)]
 pub struct Tables {
     /// Counts publications.
     pub(crate) generation: u64,
+    secret: u64,
     workers: usize,
+    /// By number; the numbers of removed ones are used again.
     vrfs: Vec<Option<Arc<Vrf>>>,
+    /// By number, which whoever adds a port chooses.
     ports: Vec<Option<Arc<Port>>>,
+    policies: Arc<Registry>,
     sad: Arc<Sad>,
 }
 
@@ -54,9 +44,15 @@ impl Tables {
     /// The VRF `main` and nothing else; counters for `workers` workers. `secret` keys the hash tables, so that nobody outside can aim
     /// at a bucket.
     pub fn new(workers: usize, secret: u64) -> Self {
-        let _ = secret;
-        let _ = workers;
-        todo!()
+        Self {
+            generation: 0,
+            secret,
+            workers,
+            vrfs: vec![Some(Arc::new(Vrf::new(VrfId::MAIN, "main")))],
+            ports: Vec::new(),
+            policies: Arc::new(Registry::new(secret)),
+            sad: Arc::new(Sad::new(secret)),
+        }
     }
 
     /// Counts publications; two snapshots with one generation are the same.
@@ -65,111 +61,116 @@ impl Tables {
     }
 
     /// A VRF.
+    #[inline]
     pub fn vrf(&self, id: VrfId) -> Option<&Vrf> {
         self.vrfs.get(usize::from(id.0))?.as_deref()
     }
 
+    /// Every VRF, by number.
+    pub fn vrfs(&self) -> impl Iterator<Item = &Vrf> {
+        self.vrfs.iter().flatten().map(|vrf| &**vrf)
+    }
+
+    /// The VRF of this name.
+    pub fn vrf_named(&self, name: &str) -> Option<&Vrf> {
+        self.vrfs().find(|vrf| &*vrf.name == name)
+    }
+
     /// A port.
+    #[inline]
     pub fn port(&self, id: PortId) -> Option<&Port> {
         self.ports.get(usize::from(id.0))?.as_deref()
     }
 
+    /// Every port, by number.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().flatten().map(|port| &**port)
+    }
+
+    /// The port of this name.
+    pub fn port_named(&self, name: &str) -> Option<&Port> {
+        self.ports().find(|port| &*port.spec.name == name)
+    }
+
     /// The SAD.
+    #[inline]
     pub fn sad(&self) -> &Sad {
         &self.sad
     }
 
+    /// Whether a packet of `vrf` to `address` that came in by `port` is for the gateway itself: an address or a broadcast address of
+    /// any port of the VRF, or something that `port` alone listens to, such as its link-local address and multicast groups.
+    #[inline]
+    pub fn is_local(&self, vrf: VrfId, port: PortId, address: IpAddr) -> bool {
+        self.vrf(vrf).is_some_and(|vrf| vrf.is_local(address))
+            || self.port(port).is_some_and(|port| port.spec.vrf == vrf && port.listens_to(address))
+    }
+
+    /// The policy that `handle` names, unless it was removed. Constant work: workers count each packet through this.
+    #[inline]
+    pub fn policy(&self, handle: PolicyHandle) -> Option<&Policy> {
+        self.policies.of_handle(handle).map(|policy| &**policy)
+    }
+
+    /// The policy of this index.
+    pub fn policy_of_index(&self, index: u32) -> Option<&Arc<Policy>> {
+        self.policies.of_index(index).ok()
+    }
+
+    /// The policy of exactly this selector, of which a VRF and direction have at most one.
+    pub fn policy_of_selector(&self, vrf: VrfId, direction: Direction, selector: &Selector) -> Option<&Arc<Policy>> {
+        let key = SelectorKey { vrf, direction, selector: *selector };
+        self.policy_of_index(self.policies.of_selector(&key)?)
+    }
+
+    /// How many policies all VRFs have.
+    pub fn policy_count(&self) -> usize {
+        self.policies.len()
+    }
+
     /// The slot whose SA serves `template` for outbound packets of `vrf` now: of all slots that it admits, the one with the newest SA.
+    ///
+    /// A template that names an SPI is served by that SA's slot, but only while that SA is the newest there, as a slot's
+    /// packets use its newest SA; [`Tables::outbound_sa`] answers that SA itself. Constant work.
+    #[inline]
     pub fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
-        let _ = (vrf, template);
-        todo!()
+        self.sad.resolve(vrf, template)
     }
 
-    // Changes. Each is done, or refused with nothing changed.
+    /// The SA that serves `template` for outbound packets of `vrf` now: the one whose SPI it names, or else the newest of
+    /// all that it admits. Constant work.
+    #[inline]
+    pub fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
+        self.sad.outbound_sa(vrf, template)
+    }
 
-    /// Adds a VRF.
-    pub fn add_vrf(&mut self, name: &str) -> Result<VrfId, TableError> {
-        let _ = name;
-        todo!()
+    fn existing_vrf(&self, id: VrfId) -> Result<&Vrf, TableError> {
+        self.vrf(id).ok_or(TableError::NoVrf(id))
     }
-    /// Removes a VRF that has no port, policy or SA.
-    pub fn remove_vrf(&mut self, id: VrfId) -> Result<(), TableError> {
-        let _ = id;
-        todo!()
+
+    fn existing_port(&self, id: PortId) -> Result<&Port, TableError> {
+        self.port(id).ok_or(TableError::NoPort(id))
     }
-    /// Adds a port, its local routes and its connected routes.
-    pub fn add_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
-        let _ = (id, spec);
-        todo!()
+
+    fn vrf_mut(&mut self, id: VrfId) -> Result<&mut Vrf, TableError> {
+        let vrf = self.vrfs.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        vrf.map(Arc::make_mut).ok_or(TableError::NoVrf(id))
     }
-    /// Replaces what is known of a port: routes follow.
-    pub fn update_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
-        let _ = (id, spec);
-        todo!()
+
+    fn no_neighbours(&self) -> Arc<Neighbours> {
+        Arc::new(Neighbours::new(self.secret))
     }
-    /// Removes a port, and the routes that use it.
-    pub fn remove_port(&mut self, id: PortId) -> Result<(), TableError> {
-        let _ = id;
-        todo!()
-    }
-    /// Adds or replaces the route of a prefix.
-    pub fn set_route(&mut self, vrf: VrfId, prefix: IpPrefix, kind: RouteKind) -> Result<(), TableError> {
-        let _ = (vrf, prefix, kind);
-        todo!()
-    }
-    /// Removes the route of a prefix.
-    pub fn remove_route(&mut self, vrf: VrfId, prefix: IpPrefix) -> Result<Route, TableError> {
-        let _ = (vrf, prefix);
-        todo!()
-    }
-    /// Makes a neighbour known.
-    pub fn set_neighbour(&mut self, port: PortId, address: IpAddr, mac: Mac) -> Result<(), TableError> {
-        let _ = (port, address, mac);
-        todo!()
-    }
-    /// Forgets a neighbour.
-    pub fn remove_neighbour(&mut self, port: PortId, address: IpAddr) -> Result<Mac, TableError> {
-        let _ = (port, address);
-        todo!()
-    }
-    /// Adds a policy and answers its index.
-    pub fn add_policy(&mut self, spec: PolicySpec) -> Result<u32, TableError> {
-        let _ = spec;
-        todo!()
-    }
-    /// Replaces a policy's contents, keeping its index, its counters and, at equal priority, its place.
-    pub fn update_policy(&mut self, index: u32, spec: PolicySpec) -> Result<(), TableError> {
-        let _ = (index, spec);
-        todo!()
-    }
-    /// Removes a policy.
-    pub fn remove_policy(&mut self, index: u32) -> Result<Arc<Policy>, TableError> {
-        let _ = index;
-        todo!()
-    }
-    /// Sets what happens to packets of `direction` that no policy matches.
-    pub fn set_default_action(
-        &mut self,
-        vrf: VrfId,
-        direction: Direction,
-        action: DefaultAction,
-    ) -> Result<(), TableError> {
-        let _ = (vrf, direction, action);
-        todo!()
-    }
-    /// Adds an SA to its slot, making the slot where it is the first.
-    pub fn add_sa(
-        &mut self,
-        spec: SaSpec,
-        outbound: esp::OutboundSa,
-        inbound: esp::InboundSa,
-    ) -> Result<Arc<Sa>, TableError> {
-        let _ = (spec, outbound, inbound);
-        todo!()
-    }
-    /// Removes an SA.
-    pub fn remove_sa(&mut self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Result<Arc<Sa>, TableError> {
-        let _ = (vrf, destination, spi);
-        todo!()
+}
+
+/// Everything, in an order that does not depend on the secret.
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables")
+            .field("generation", &self.generation)
+            .field("vrfs", &self.vrfs)
+            .field("ports", &self.ports)
+            .field("policies", &self.policies)
+            .field("sad", &self.sad)
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,311 @@
+//! Why a change is refused.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
+
+use crate::neighbour::MAX_NEIGHBOURS;
+use crate::policy::Direction;
+
+/// Why a change was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TableError {
+    // VRFs
+    /// No VRF has this number.
+    #[error("there is no VRF number {}", .0.0)]
+    NoVrf(VrfId),
+    /// The name is empty, longer than 64 bytes, or has white space or control characters.
+    #[error("'{0}' cannot name a VRF: 1 to 64 bytes without white space and control characters can")]
+    VrfName(String),
+    /// Another VRF has the name.
+    #[error("a VRF '{0}' exists")]
+    VrfExists(String),
+    /// `main` always exists.
+    #[error("VRF 'main' cannot be removed")]
+    VrfMain,
+    /// Something is still in the VRF.
+    #[error("VRF '{vrf}' cannot be removed: it still has {what}")]
+    VrfInUse {
+        /// Its name.
+        vrf: Arc<str>,
+        /// Ports, policies or SAs.
+        what: &'static str,
+    },
+    /// There are as many as there may be: VRFs, ports, addresses, routes, policies or SAs.
+    #[error("there are {limit} {what} already, and there may not be more")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+
+    // Ports
+    /// No port has this number.
+    #[error("there is no port number {}", .0.0)]
+    NoPort(PortId),
+    /// Another port has the number.
+    #[error("port number {} exists", .0.0)]
+    PortExists(PortId),
+    /// Another port has the name.
+    #[error("a port '{0}' exists")]
+    PortName(Arc<str>),
+    /// No station may have this Ethernet address.
+    #[error("port '{port}' cannot have the Ethernet address {mac}: it is {why}")]
+    PortMac {
+        /// Its name.
+        port: Arc<str>,
+        /// The address.
+        mac: Mac,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Too small for IP, or larger than the gateway's buffers.
+    #[error("port '{port}' cannot have an MTU of {mtu}: {least} to {most} can be{because}")]
+    PortMtu {
+        /// Its name.
+        port: Arc<str>,
+        /// The MTU in bytes.
+        mtu: u16,
+        /// The smallest.
+        least: u16,
+        /// The largest.
+        most: u16,
+        /// Why `least` is what it is.
+        because: &'static str,
+    },
+    /// No port may have this address.
+    #[error("port '{port}' cannot have the address {address}: it is {why}")]
+    PortAddress {
+        /// Its name.
+        port: Arc<str>,
+        /// The address.
+        address: IpPrefix,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A port of the VRF has the address, perhaps this one.
+    #[error("port '{port}' cannot have the address {address}: port '{owner}' of the same VRF has it")]
+    AddressTaken {
+        /// The port it was asked for.
+        port: Arc<str>,
+        /// The address.
+        address: IpAddr,
+        /// The port that has it.
+        owner: Arc<str>,
+    },
+    /// The address is the broadcast address of a prefix of the VRF, or the other way round.
+    #[error(
+        "port '{port}' cannot have the address {address}: {broadcast} is also the broadcast address of a connected prefix"
+    )]
+    AddressIsBroadcast {
+        /// The port it was asked for.
+        port: Arc<str>,
+        /// The address with its prefix.
+        address: IpPrefix,
+        /// Own address and broadcast address in one.
+        broadcast: IpAddr,
+    },
+    /// Another port of the VRF is on the same prefix.
+    #[error("port '{port}' cannot have the address {address}: port '{other}' of the same VRF is on that prefix")]
+    PrefixTaken {
+        /// The port it was asked for.
+        port: Arc<str>,
+        /// The address with its prefix.
+        address: IpPrefix,
+        /// The port that is on the prefix.
+        other: Arc<str>,
+    },
+    /// A static route of the very prefix is in the way of a local or connected one.
+    #[error("port '{port}' cannot have the address {address}: there is a route to {route}; remove that first")]
+    RouteInTheWay {
+        /// The port it was asked for.
+        port: Arc<str>,
+        /// The address with its prefix.
+        address: IpPrefix,
+        /// The route's prefix.
+        route: IpPrefix,
+    },
+
+    // Routes
+    /// Bits are set to the right of the prefix.
+    #[error("{given} is no prefix: bits are set beyond its length; {network} would be one")]
+    HostBits {
+        /// As given.
+        given: IpPrefix,
+        /// With the bits cleared.
+        network: IpPrefix,
+    },
+    /// Local and broadcast routes are made by ports' addresses.
+    #[error("the route to {0} cannot be set: local and broadcast routes come with the addresses of ports")]
+    RouteIsLocal(IpPrefix),
+    /// A port's address makes the route of this prefix.
+    #[error("the route to {prefix} comes with an address of port '{port}', and goes with it")]
+    RouteIsConnected {
+        /// The route's prefix.
+        prefix: IpPrefix,
+        /// The port.
+        port: Arc<str>,
+    },
+    /// No route of exactly this prefix.
+    #[error("VRF '{vrf}' has no route to {prefix}")]
+    NoRoute {
+        /// The VRF's name.
+        vrf: Arc<str>,
+        /// The prefix.
+        prefix: IpPrefix,
+    },
+    /// Link-local and multicast prefixes are on every link, so that no route can lead to them.
+    #[error("{prefix} cannot be routed: it is {why}")]
+    NotRoutable {
+        /// The prefix.
+        prefix: IpPrefix,
+        /// Link-local or multicast.
+        why: &'static str,
+    },
+    /// The route's port is in another VRF.
+    #[error("port '{port}' is not in VRF '{vrf}'")]
+    PortElsewhere {
+        /// The port's name.
+        port: Arc<str>,
+        /// The route's VRF.
+        vrf: Arc<str>,
+    },
+    /// The next hop is of another family than the prefix.
+    #[error("next hop {next_hop} is not of the family of {prefix}")]
+    NextHopFamily {
+        /// The next hop.
+        next_hop: IpAddr,
+        /// The route's prefix.
+        prefix: IpPrefix,
+    },
+    /// The next hop is not on the port's link.
+    #[error("next hop {next_hop} is not on any prefix of port '{port}'")]
+    NextHopUnreachable {
+        /// The next hop.
+        next_hop: IpAddr,
+        /// The port's name.
+        port: Arc<str>,
+    },
+    /// The next hop is not another station.
+    #[error("next hop {next_hop} is {why}")]
+    NextHop {
+        /// The next hop.
+        next_hop: IpAddr,
+        /// What it is instead.
+        why: &'static str,
+    },
+
+    // Neighbours
+    /// The port's frames begin with the IP header.
+    #[error("port '{0}' has no neighbours: it has no Ethernet")]
+    NoEthernet(Arc<str>),
+    /// No neighbour may have this IP address.
+    #[error("{address} cannot be a neighbour: it is {why}")]
+    NeighbourAddress {
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No neighbour may have this Ethernet address.
+    #[error("{address} cannot be at {mac}: it is {why}")]
+    NeighbourMac {
+        /// The neighbour.
+        address: IpAddr,
+        /// Its Ethernet address.
+        mac: Mac,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The port has [`MAX_NEIGHBOURS`].
+    #[error("port '{0}' has {MAX_NEIGHBOURS} neighbours already, and there may not be more")]
+    NeighboursFull(Arc<str>),
+    /// The port does not know the address.
+    #[error("port '{port}' has no neighbour {address}")]
+    NoNeighbour {
+        /// The port's name.
+        port: Arc<str>,
+        /// The address.
+        address: IpAddr,
+    },
+
+    // Policies
+    /// No policy has this index.
+    #[error("there is no policy with index {0}")]
+    NoPolicy(u32),
+    /// The VRF has a policy of the same selector and direction (Linux: EEXIST).
+    #[error("a policy of direction {direction} with the same selector exists: index {index}")]
+    PolicyExists {
+        /// The direction.
+        direction: Direction,
+        /// The policy there is.
+        index: u32,
+    },
+    /// An update may not move a policy.
+    #[error("policy {0} cannot be moved to another VRF or direction: remove it and add another")]
+    PolicyMoved(u32),
+    /// Source and destination of the selector are of two families.
+    #[error("a selector's source and destination must be of one address family")]
+    SelectorFamilies,
+    /// Port ranges with a protocol that has no ports, or without a protocol.
+    #[error("a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with {}", protocol_name(.0))]
+    SelectorPorts(Option<Protocol>),
+    /// ICMP ranges with another protocol than ICMP of the selector's family.
+    #[error("a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, not with {}", protocol_name(.0))]
+    SelectorIcmp(Option<Protocol>),
+    /// The first of an ICMP type or code range is greater than the last.
+    #[error("the first of a range of ICMP {0} must not be greater than the last")]
+    SelectorReversed(&'static str),
+    /// Policies made since the start used up all indexes.
+    #[error("all policy indexes were given out since the gateway started")]
+    PolicyIndexes,
+
+    // SAs and templates
+    /// The tunnel's ends are of two families.
+    #[error("a tunnel's ends must be of one address family: {source_address} and {destination} are not")]
+    TunnelFamilies {
+        /// The tunnel's source.
+        source_address: IpAddr,
+        /// The tunnel's destination.
+        destination: IpAddr,
+    },
+    /// A tunnel's end must be one station.
+    #[error("{address} cannot be the end of a tunnel: it is {why}")]
+    TunnelEnd {
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// SPI 0 is never on the wire (RFC 4303 section 2.1).
+    #[error("SPI 0 is never on the wire")]
+    SpiZero,
+    /// The VRF has an SA with the SPI and destination (Linux: EEXIST).
+    #[error("an SA with SPI {spi} to {destination} exists in VRF '{vrf}'")]
+    SaExists {
+        /// The VRF's name.
+        vrf: Arc<str>,
+        /// The tunnel's destination.
+        destination: IpAddr,
+        /// The SPI.
+        spi: Spi,
+    },
+    /// The VRF has no such SA.
+    #[error("there is no SA with SPI {spi} to {destination} in VRF '{vrf}'")]
+    NoSa {
+        /// The VRF's name.
+        vrf: Arc<str>,
+        /// The tunnel's destination.
+        destination: IpAddr,
+        /// The SPI.
+        spi: Spi,
+    },
+}
+
+fn protocol_name(protocol: &Option<Protocol>) -> String {
+    protocol.map_or_else(|| "any protocol".into(), |protocol| protocol.to_string())
+}

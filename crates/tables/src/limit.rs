@@ -1,0 +1,18 @@
+//! How much the tables hold, so that no configuration and no peer can make them grow without bound.
+
+/// The most VRFs.
+pub const MAX_VRFS: usize = 4096;
+/// The most ports.
+pub const MAX_PORTS: usize = 1024;
+/// The most addresses of one port.
+pub const MAX_ADDRESSES: usize = 256;
+/// The most routes of one VRF, local and connected ones included.
+pub const MAX_ROUTES: usize = 2_097_152;
+/// The most policies of all VRFs.
+pub const MAX_POLICIES: usize = 1_048_576;
+/// The most SAs.
+pub const MAX_SAS: usize = 1_048_576;
+/// The smallest MTU with which a link carries IPv4 (RFC 791 section 3.2).
+pub const MIN_MTU_V4: u16 = 68;
+/// The smallest MTU with which a link carries IPv6 (RFC 8200 section 5).
+pub const MIN_MTU_V6: u16 = 1280;

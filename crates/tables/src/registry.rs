@@ -1,0 +1,92 @@
+//! Every policy of every VRF, by number and by selector.
+
+use std::sync::Arc;
+
+use crate::error::TableError;
+use crate::limit::MAX_POLICIES;
+use crate::map::Map;
+use crate::policy::{Direction, Policy, PolicyHandle, SelectorKey};
+use crate::slots::Slots;
+
+/// Where policies are found whose VRF is not known.
+#[derive(Clone)]
+pub(crate) struct Registry {
+    slots: Slots<Arc<Policy>>,
+    free: Vec<u32>,
+    /// Index to slot.
+    by_index: Map<u32, u32>,
+    /// Selector to index.
+    by_selector: Map<SelectorKey, u32>,
+    /// Indexes given out so far.
+    made: u32,
+}
+
+impl Registry {
+    pub(crate) fn new(secret: u64) -> Self {
+        Self {
+            slots: Slots::new(),
+            free: Vec::new(),
+            by_index: Map::new(secret),
+            by_selector: Map::new(secret),
+            made: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_index.len()
+    }
+
+    #[inline]
+    pub(crate) fn of_handle(&self, handle: PolicyHandle) -> Option<&Arc<Policy>> {
+        self.slots.get(handle.slot).filter(|policy| policy.index == handle.index)
+    }
+
+    pub(crate) fn of_index(&self, index: u32) -> Result<&Arc<Policy>, TableError> {
+        self.by_index.get(&index).and_then(|slot| self.slots.get(*slot)).ok_or(TableError::NoPolicy(index))
+    }
+
+    pub(crate) fn of_selector(&self, key: &SelectorKey) -> Option<u32> {
+        self.by_selector.get(key).copied()
+    }
+
+    /// What the next policy of `direction` will be named. As in Linux, `index & 7` is the direction.
+    pub(crate) fn next_handle(&self, direction: Direction) -> Result<PolicyHandle, TableError> {
+        if self.len() >= MAX_POLICIES {
+            return Err(TableError::Limit { what: "policies", limit: MAX_POLICIES });
+        }
+        let number = self.made.checked_add(1).filter(|number| number >> 29 == 0).ok_or(TableError::PolicyIndexes)?;
+        let slot = self.free.last().copied().unwrap_or(self.len() as u32);
+        Ok(PolicyHandle { slot, index: number << 3 | direction as u32 })
+    }
+
+    /// Adds the policy that has the next handle.
+    pub(crate) fn add(&mut self, policy: Arc<Policy>) {
+        let PolicyHandle { slot, index } = policy.handle;
+        self.made += 1;
+        self.free.pop();
+        self.by_index.insert(index, slot);
+        self.by_selector.insert(SelectorKey::of(&policy.spec), index);
+        self.slots.set(slot, policy);
+    }
+
+    /// Puts another policy of the same handle in the place of `old`.
+    pub(crate) fn replace(&mut self, old: &Policy, new: Arc<Policy>) {
+        self.by_selector.remove(&SelectorKey::of(&old.spec));
+        self.by_selector.insert(SelectorKey::of(&new.spec), new.index);
+        self.slots.set(new.handle.slot, new);
+    }
+
+    pub(crate) fn remove(&mut self, policy: &Policy) {
+        self.by_index.remove(&policy.index);
+        self.by_selector.remove(&SelectorKey::of(&policy.spec));
+        self.slots.remove(policy.handle.slot);
+        self.free.push(policy.handle.slot);
+    }
+}
+
+/// The policies, by slot.
+impl core::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.slots.iter()).finish()
+    }
+}

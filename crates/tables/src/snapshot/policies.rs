@@ -1,0 +1,91 @@
+//! Adding, changing and removing policies.
+
+use std::sync::Arc;
+
+use wire::VrfId;
+
+use super::Tables;
+use crate::counters::FlowCounters;
+use crate::error::TableError;
+use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, SelectorKey};
+use crate::spd::{Place, Spd};
+
+impl Tables {
+    /// Adds a policy and answers its index. As in Linux, `index & 7` is the direction: 0 in, 1 out, 2 fwd.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`]; what is wrong with the selector or the template; [`TableError::PolicyExists`] where the VRF has one of
+    /// the same direction and selector, whatever its priority; [`TableError::Limit`], [`TableError::PolicyIndexes`].
+    pub fn add_policy(&mut self, spec: PolicySpec) -> Result<u32, TableError> {
+        self.check_policy(&spec)?;
+        let handle = self.policies.next_handle(spec.direction)?;
+        let counters = Arc::new(FlowCounters::new(self.workers));
+        let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
+        self.spd_mut(spec.vrf)?.insert(Arc::clone(&policy));
+        Arc::make_mut(&mut self.policies).add(policy);
+        Ok(handle.index)
+    }
+
+    /// Replaces a policy's contents, keeping its index, its counters and, at equal priority, its place. At a new priority its place
+    /// among equals follows from when it was first added.
+    ///
+    /// # Errors
+    /// [`TableError::NoPolicy`]; [`TableError::PolicyMoved`] where VRF or direction differ; otherwise as [`Tables::add_policy`].
+    pub fn update_policy(&mut self, index: u32, spec: PolicySpec) -> Result<(), TableError> {
+        let old = Arc::clone(self.policies.of_index(index)?);
+        if (old.spec.vrf, old.spec.direction) != (spec.vrf, spec.direction) {
+            return Err(TableError::PolicyMoved(index));
+        }
+        match self.check_policy(&spec) {
+            Err(TableError::PolicyExists { index: same, .. }) if same == index => {}
+            other => other?,
+        }
+        let new = Arc::new(Policy { spec, ..Policy::clone(&old) });
+        let spd = self.spd_mut(spec.vrf)?;
+        spd.remove(spec.direction, Place::of(&old));
+        spd.insert(Arc::clone(&new));
+        Arc::make_mut(&mut self.policies).replace(&old, new);
+        Ok(())
+    }
+
+    /// Removes a policy.
+    ///
+    /// # Errors
+    /// [`TableError::NoPolicy`].
+    pub fn remove_policy(&mut self, index: u32) -> Result<Arc<Policy>, TableError> {
+        let policy = Arc::clone(self.policies.of_index(index)?);
+        self.spd_mut(policy.spec.vrf)?.remove(policy.spec.direction, Place::of(&policy));
+        Arc::make_mut(&mut self.policies).remove(&policy);
+        Ok(policy)
+    }
+
+    /// Sets what happens to packets of `direction` that no policy matches, in a VRF that has policies.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`].
+    pub fn set_default_action(
+        &mut self,
+        vrf: VrfId,
+        direction: Direction,
+        action: DefaultAction,
+    ) -> Result<(), TableError> {
+        self.spd_mut(vrf)?.set_default_action(direction, action);
+        Ok(())
+    }
+
+    fn check_policy(&self, spec: &PolicySpec) -> Result<(), TableError> {
+        self.existing_vrf(spec.vrf)?;
+        spec.selector.check()?;
+        if let Action::Protect(template) = &spec.action {
+            template.check()?;
+        }
+        match self.policies.of_selector(&SelectorKey::of(spec)) {
+            Some(index) => Err(TableError::PolicyExists { direction: spec.direction, index }),
+            None => Ok(()),
+        }
+    }
+
+    fn spd_mut(&mut self, vrf: VrfId) -> Result<&mut Spd, TableError> {
+        Ok(Arc::make_mut(&mut self.vrf_mut(vrf)?.spd))
+    }
+}

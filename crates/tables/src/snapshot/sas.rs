@@ -1,0 +1,54 @@
+//! Adding and removing SAs.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use wire::{Spi, VrfId};
+
+use super::Tables;
+use crate::error::TableError;
+use crate::limit::MAX_SAS;
+use crate::policy::check_tunnel;
+use crate::sad::{Sa, SaSpec};
+
+impl Tables {
+    /// Adds an SA to its slot, making the slot where it is the first.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::TunnelFamilies`], [`TableError::TunnelEnd`], [`TableError::SpiZero`],
+    /// [`TableError::SaExists`], [`TableError::Limit`].
+    pub fn add_sa(
+        &mut self,
+        spec: SaSpec,
+        outbound: esp::OutboundSa,
+        inbound: esp::InboundSa,
+    ) -> Result<Arc<Sa>, TableError> {
+        let identity = spec.identity;
+        let vrf = self.existing_vrf(identity.vrf)?;
+        check_tunnel(identity.source, identity.destination)?;
+        if spec.spi == Spi(0) {
+            return Err(TableError::SpiZero);
+        }
+        if self.sad.inbound(identity.vrf, identity.destination, spec.spi).is_some() {
+            let vrf = Arc::clone(&vrf.name);
+            return Err(TableError::SaExists { vrf, destination: identity.destination, spi: spec.spi });
+        }
+        if self.sad.len() >= MAX_SAS {
+            return Err(TableError::Limit { what: "SAs", limit: MAX_SAS });
+        }
+        Ok(Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers))
+    }
+
+    /// Removes an SA.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::NoSa`].
+    pub fn remove_sa(&mut self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Result<Arc<Sa>, TableError> {
+        let name = &self.existing_vrf(vrf)?.name;
+        let missing = TableError::NoSa { vrf: Arc::clone(name), destination, spi };
+        if self.sad.inbound(vrf, destination, spi).is_none() {
+            return Err(missing);
+        }
+        Arc::make_mut(&mut self.sad).remove(vrf, destination, spi).ok_or(missing)
+    }
+}

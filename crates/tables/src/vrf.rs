@@ -1,0 +1,119 @@
+//! Virtual routing and forwarding instances.
+
+use core::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use wire::{IpPrefix, VrfId};
+
+use crate::error::TableError;
+use crate::fib::Fib;
+use crate::limit::MAX_ROUTES;
+use crate::route::{Route, RouteKind};
+use crate::spd::Spd;
+
+/// One VRF.
+#[derive(Clone)]
+pub struct Vrf {
+    /// Its number.
+    pub id: VrfId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its policies.
+    pub spd: Arc<Spd>,
+    v4: Fib<u32, Route>,
+    v6: Fib<u128, Route>,
+}
+
+impl Vrf {
+    pub(crate) fn new(id: VrfId, name: &str) -> Self {
+        Self { id, name: name.into(), spd: Arc::default(), v4: Fib::new(), v6: Fib::new() }
+    }
+
+    /// The route to `destination`: the longest prefix, own addresses included.
+    ///
+    /// IPv6 link-local destinations have none but, where there is one, the default route's or another shorter prefix's: they are
+    /// on every link, so the port that a packet came by or leaves by tells what they mean ([`crate::Port::listens_to`]).
+    #[inline]
+    pub fn route(&self, destination: IpAddr) -> Option<&Route> {
+        match destination {
+            IpAddr::V4(address) => self.v4.lookup(address.to_bits()),
+            IpAddr::V6(address) => self.v6.lookup(address.to_bits()),
+        }
+    }
+
+    /// The route of exactly this prefix. Host bits are ignored.
+    pub fn route_of(&self, prefix: IpPrefix) -> Option<&Route> {
+        match prefix.address() {
+            IpAddr::V4(address) => self.v4.get(address.to_bits(), prefix.length()),
+            IpAddr::V6(address) => self.v6.get(address.to_bits(), prefix.length()),
+        }
+    }
+
+    /// Whether `address` is an address or a subnet's broadcast address of a port of the VRF. IPv6 link-local addresses and
+    /// multicast groups belong to one port: [`crate::Tables::is_local`] knows them.
+    #[inline]
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        matches!(self.route(address), Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, .. }))
+    }
+
+    /// Every route, IPv4 first, in order of address, shorter prefixes first.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.v4.iter().map(|(_, _, route)| route).chain(self.v6.iter().map(|(_, _, route)| route))
+    }
+
+    /// How many routes there are.
+    pub fn route_count(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Sets the route of its prefix, which has no host bits.
+    pub(crate) fn set(&mut self, route: Route) -> Result<(), TableError> {
+        if self.route_count() >= MAX_ROUTES && self.route_of(route.prefix).is_none() {
+            return Err(TableError::Limit { what: "routes of a VRF", limit: MAX_ROUTES });
+        }
+        let length = route.prefix.length();
+        match route.prefix.address() {
+            IpAddr::V4(address) => self.v4.insert(address.to_bits(), length, route),
+            IpAddr::V6(address) => self.v6.insert(address.to_bits(), length, route),
+        };
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, prefix: IpPrefix) -> Option<Route> {
+        match prefix.address() {
+            IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
+            IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length()),
+        }
+    }
+}
+
+/// The name, the policies and every route.
+impl fmt::Debug for Vrf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes: Vec<_> = self.routes().collect();
+        f.debug_struct("Vrf")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("spd", &self.spd)
+            .field("routes", &routes)
+            .finish()
+    }
+}
+
+/// What no route can lead to, and why: prefixes that are on every link.
+pub(crate) fn not_routable(prefix: IpPrefix) -> Option<&'static str> {
+    const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
+    let inside = |address: IpAddr, length| {
+        prefix.length() >= length && IpPrefix::new(address, length).is_ok_and(|whole| whole.contains(prefix.address()))
+    };
+    if inside(LINK_LOCAL.into(), 10) {
+        Some("link-local, which is on every link")
+    } else if inside(Ipv4Addr::new(224, 0, 0, 0).into(), 4)
+        || inside(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8)
+    {
+        Some("multicast, which is not forwarded")
+    } else {
+        None
+    }
+}
