@@ -21,8 +21,13 @@ xfrm state add src {me} dst {remote} spi 1 proto esp mode tunnel reqid 1 auth sh
 xfrm state add dst {me} src {remote} spi 1 proto esp mode tunnel reqid 1 auth sha1 {key} enc cbc(aes) {key}
 xfrm policy add src {local} dst {far} dir out tmpl dst {remote} proto esp mode tunnel reqid 1
 xfrm policy add src {far} dst {local} dir in tmpl dst {me} proto esp mode tunnel reqid 1
-""".format(me="192.168.11.2", remote="192.168.11.1", local="192.168.13.0/24", far="192.168.12.0/24",
-           key="0x1c0cf2bb72ce67ba245b593076dfb27a")
+""".format(
+    me="192.168.11.2",
+    remote="192.168.11.1",
+    local="192.168.13.0/24",
+    far="192.168.12.0/24",
+    key="0x1c0cf2bb72ce67ba245b593076dfb27a",
+)
 
 
 @pytest.fixture
@@ -57,16 +62,19 @@ def test_keys_are_not_shown_unless_asked_for(alone):
     assert not any("1c0cf2bb72ce67ba" in text for text in said)
 
 
-@pytest.mark.parametrize("line, word", [
-    ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto ah spi 1 mode tunnel auth sha1 0x00", "ah"),
-    ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto esp spi 1 mode transport enc cbc(aes) 0x00", "transport"),
-    ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto esp spi 1 mode tunnel enc cbc(des) 0x0011223344556677", "des"),
-    ("xfrm state add src 1.1.1.1 dst fd00::1 proto esp spi 1 mode tunnel", ""),
-    ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways", "sideways"),
-    ("xfrm frobnicate", "frobnicate"),
-    ("route add 10.0.0.0/33 via 1.1.1.1", "10.0.0.0/33"),
-    ("route add 10.0.0.0/8 via 1.1.1.1 flavour sweet", "flavour"),
-])
+@pytest.mark.parametrize(
+    "line, word",
+    [
+        ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto ah spi 1 mode tunnel auth sha1 0x00", "ah"),
+        ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto esp spi 1 mode transport enc cbc(aes) 0x00", "transport"),
+        ("xfrm state add src 1.1.1.1 dst 2.2.2.2 proto esp spi 1 mode tunnel enc cbc(des) 0x0011223344556677", "des"),
+        ("xfrm state add src 1.1.1.1 dst fd00::1 proto esp spi 1 mode tunnel", ""),
+        ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways", "sideways"),
+        ("xfrm frobnicate", "frobnicate"),
+        ("route add 10.0.0.0/33 via 1.1.1.1", "10.0.0.0/33"),
+        ("route add 10.0.0.0/8 via 1.1.1.1 flavour sweet", "flavour"),
+    ],
+)
 def test_what_is_not_supported_is_refused_by_name(alone, line, word):
     before = [alone.json("show", what) for what in ("sas", "policies", "routes")]
     done = alone.run(*line.split(), check=False)
@@ -87,10 +95,25 @@ def test_only_the_owner_may_ask(alone, tmp_path):
         parent.chmod(parent.stat().st_mode | 0o055)
     # Even where the file's mode is opened by hand, the peer's credentials are checked.
     os.chmod(alone.socket, 0o666)
-    asked = run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/python3", "-Ic", ASK,
-                 alone.socket], check=False)
+    asked = run(
+        [
+            "setpriv",
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-Ic",
+            ASK,
+            alone.socket,
+        ],
+        check=False,
+    )
     assert "left" not in asked.stdout and "lan" not in asked.stdout
-    assert asked.returncode != 0 or re.search("40[13]|denied|forbidden", asked.stdout, re.IGNORECASE) or asked.stdout == ""
+    assert (
+        asked.returncode != 0 or re.search("40[13]|denied|forbidden", asked.stdout, re.IGNORECASE) or asked.stdout == ""
+    )
     assert alone.json("show", "ports")
 
 
@@ -99,13 +122,21 @@ import socket, sys
 client = socket.socket(socket.AF_UNIX)
 client.settimeout(3)
 client.connect(sys.argv[1])
-client.sendall(b'POST /v1 HTTP/1.1\\r\\nHost: h\\r\\nContent-Type: application/json\\r\\nContent-Length: 14\\r\\n\\r\\n{"do": "ports"}')
+body = b'{"do": "ports"}'
+head = b'POST /v1 HTTP/1.1\\r\\nHost: h\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n'
+client.sendall(head % len(body) + body)
 print(client.recv(65536).decode())
 """
 
 
 def test_garbage_on_the_socket_harms_nobody(alone):
-    for garbage in (b"", b"\0" * 70000, b"GET / HTTP/1.1\r\n\r\n", b"POST /v1 HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"{" * 10000):
+    for garbage in (
+        b"",
+        b"\0" * 70000,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /v1 HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"{" * 10000,
+    ):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1)
             client.connect(str(alone.socket))
@@ -138,7 +169,9 @@ def test_the_socket_is_gone_after_the_gateway(topology, tmp_path):
 
 
 def test_a_second_gateway_does_not_take_the_first_ones_socket(alone, topology):
-    second = run(["ip", "netns", "exec", topology["gw"].name, binary(), "run", "--config", alone.config_path], check=False)
+    second = run(
+        ["ip", "netns", "exec", topology["gw"].name, binary(), "run", "--config", alone.config_path], check=False
+    )
     assert second.returncode == 1 and str(alone.socket) in second.stderr
     assert alone.json("show", "ports")
 
@@ -195,7 +228,19 @@ def test_a_reload_under_traffic_loses_nothing(topology, tmp_path):
             config.policies = [Policy(direction, "0.0.0.0/0", "0.0.0.0/0", "bypass") for direction in ("in", "out")]
             gateway.write(config)
             gateway.run("reload")
-            gateway.run("xfrm", "policy", "add", "src", "172.16.0.0/16", "dst", f"172.17.{turn}.0/24", "dir", "out", "action", "block")
+            gateway.run(
+                "xfrm",
+                "policy",
+                "add",
+                "src",
+                "172.16.0.0/16",
+                "dst",
+                f"172.17.{turn}.0/24",
+                "dir",
+                "out",
+                "action",
+                "block",
+            )
         out, _ = ping.communicate(timeout=20)
         assert "300 packets transmitted, 300 received, 0% packet loss" in out, out
 
@@ -205,16 +250,27 @@ WRONG = {
     "unknown-table": ("[[prot]]\nname = 'x'\n", "prot"),
     "unknown-key": ("[[port]]\nname = 'a'\nkind = 'memory'\nadresses = []\n", "adresses"),
     "bad-address": ("[[port]]\nname = 'a'\nkind = 'memory'\naddresses = ['10.0.0.1/33']\n", "10.0.0.1/33"),
-    "bad-key": ("[[sa]]\nsource = '1.1.1.1'\ndestination = '2.2.2.2'\nspi = 1000\n"
-                "aead = { name = 'rfc4106(gcm(aes))', key = '0x00', icv-bits = 128 }\n", "key"),
-    "bad-algorithm": ("[[sa]]\nsource = '1.1.1.1'\ndestination = '2.2.2.2'\nspi = 1000\n"
-                      "aead = { name = 'rot13', key = '0x00', icv-bits = 128 }\n", "rot13"),
+    "bad-key": (
+        "[[sa]]\nsource = '1.1.1.1'\ndestination = '2.2.2.2'\nspi = 1000\n"
+        "aead = { name = 'rfc4106(gcm(aes))', key = '0x00', icv-bits = 128 }\n",
+        "key",
+    ),
+    "bad-algorithm": (
+        "[[sa]]\nsource = '1.1.1.1'\ndestination = '2.2.2.2'\nspi = 1000\n"
+        "aead = { name = 'rot13', key = '0x00', icv-bits = 128 }\n",
+        "rot13",
+    ),
     "same-name-twice": ("[[port]]\nname = 'a'\nkind = 'memory'\n[[port]]\nname = 'a'\nkind = 'memory'\n", "a"),
     "no-such-vrf": ("[[port]]\nname = 'a'\nkind = 'memory'\nvrf = 'nowhere'\n", "nowhere"),
     "no-such-port": ("[[neighbour]]\nport = 'nowhere'\naddress = '10.0.0.1'\nmac = '02:00:00:00:00:01'\n", "nowhere"),
-    "families-mixed": ("[[policy]]\ndirection = 'out'\nsource = '10.0.0.0/8'\ndestination = 'fd00::/8'\naction = 'bypass'\n", "fd00::/8"),
-    "reversed-range": ("[[policy]]\ndirection = 'out'\nsource = '10.0.0.9-10.0.0.1'\ndestination = '10.0.0.0/8'\naction = 'bypass'\n",
-                       "10.0.0.9-10.0.0.1"),
+    "families-mixed": (
+        "[[policy]]\ndirection = 'out'\nsource = '10.0.0.0/8'\ndestination = 'fd00::/8'\naction = 'bypass'\n",
+        "fd00::/8",
+    ),
+    "reversed-range": (
+        "[[policy]]\ndirection = 'out'\nsource = '10.0.0.9-10.0.0.1'\ndestination = '10.0.0.0/8'\naction = 'bypass'\n",
+        "10.0.0.9-10.0.0.1",
+    ),
 }
 
 
@@ -243,8 +299,11 @@ def test_check_accepts_what_is_right(tmp_path):
     run([binary(), "check", path])
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"[" * 100_000, b"a = " + b"[" * 5000, b"a = '" + b"x" * 2_000_000],
-                         ids=["empty", "not-utf-8", "brackets", "deep", "long"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff\xfe\x00", b"[" * 100_000, b"a = " + b"[" * 5000, b"a = '" + b"x" * 2_000_000],
+    ids=["empty", "not-utf-8", "brackets", "deep", "long"],
+)
 def test_hostile_configurations_are_refused(tmp_path, data):
     path = tmp_path / "hostile.toml"
     path.write_bytes(data)
@@ -255,7 +314,9 @@ def test_hostile_configurations_are_refused(tmp_path, data):
 def test_a_missing_interface_is_named(tmp_path, topology):
     gw = topology.namespace("gw")
     with pytest.raises(CommandFailed, match="nowhere0"):
-        with Gateway(gw, Config(ports=[Port("lan", ["10.0.0.1/24"], kind="af-packet", interface="nowhere0")]), tmp_path):
+        with Gateway(
+            gw, Config(ports=[Port("lan", ["10.0.0.1/24"], kind="af-packet", interface="nowhere0")]), tmp_path
+        ):
             pass
 
 
@@ -265,5 +326,18 @@ def test_completions_and_manual_pages_come_from_the_program(tmp_path):
     done = subprocess.run([binary(), "man", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
     help_text = run([binary(), "--help"]).stdout
-    for verb in ("run", "check", "reload", "replay", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "explain"):
+    for verb in (
+        "run",
+        "check",
+        "reload",
+        "replay",
+        "show",
+        "xfrm",
+        "route",
+        "neigh",
+        "addr",
+        "link",
+        "vrf",
+        "explain",
+    ):
         assert re.search(rf"^ +{verb} ", help_text, re.MULTILINE), verb

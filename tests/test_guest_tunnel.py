@@ -68,8 +68,11 @@ def test_ping_tcp_and_udp_both_ways(tunnel_up, algorithm, outer):
     bad = {reason: count for reason, count in gateway.drops().items() if reason.startswith(("esp", "policy"))}
     assert bad == {}
     errors = guest.run("cat", "/proc/net/xfrm_stat").stdout.split()
-    assert {name: count for name, count in zip(errors[::2], errors[1::2]) if name.startswith("XfrmInState") and count != "0"
-            and name != "XfrmInStateSeqError"} == {}
+    assert {
+        name: count
+        for name, count in zip(errors[::2], errors[1::2])
+        if name.startswith("XfrmInState") and count != "0" and name != "XfrmInStateSeqError"
+    } == {}
 
 
 def test_both_outer_families_with_different_algorithms_at_once(tunnel_up):
@@ -92,8 +95,10 @@ def recorded(gw, guest, directory, tunnel, count=5):
 
 def send_as_the_guest(guest, frames):
     """Sends whole frames from the guest's interface, byte by byte as given."""
-    program = ("import socket,sys; s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW); s.bind(('vec0',0))\n"
-               "for line in sys.stdin: s.send(bytes.fromhex(line))")
+    program = (
+        "import socket,sys; s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW); s.bind(('vec0',0))\n"
+        "for line in sys.stdin: s.send(bytes.fromhex(line))"
+    )
     for frame in frames:
         guest.run("/usr/bin/python3", "-Ic", program, stdin=bytes(frame).hex() + "\n")
 
@@ -101,7 +106,8 @@ def send_as_the_guest(guest, frames):
 @pytest.mark.parametrize("algorithm", [GCM, CBC_SHA256, NULL_SHA256], ids=str)
 @pytest.mark.parametrize("outer", [4, 6], ids=["over-v4", "over-v6"])
 def test_replayed_changed_and_unknown_packets_of_the_kernel_are_dropped_and_counted(
-        tunnel_up, world, tmp_path, algorithm, outer):
+    tunnel_up, world, tmp_path, algorithm, outer
+):
     tunnel = Tunnel(algorithm, outer)
     guest, gateway, lan = tunnel_up(tunnel)
     lan.ping(GUEST_INNER[outer, outer][1])
@@ -115,7 +121,7 @@ def test_replayed_changed_and_unknown_packets_of_the_kernel_are_dropped_and_coun
         data = bytearray(bytes(frame))
         start = data.index(tunnel.to_gateway.spi.to_bytes(4, "big"))
         if sequence:
-            data[start + 4:start + 8] = sequence.to_bytes(4, "big")
+            data[start + 4 : start + 8] = sequence.to_bytes(4, "big")
         data[start + position if position >= 0 else position] ^= bits
         return bytes(data)
 
@@ -157,8 +163,10 @@ def test_a_rekey_loses_nothing(tunnel_up):
     guest, gateway, lan = tunnel_up(old)
     far = GUEST_INNER[4, 4][1]
     lan.ping(far)
-    new = [type(sa)(sa.algorithm, sa.source, sa.destination, sa.spi + 0x100, sa.reqid)
-           for sa in (old.to_gateway, old.to_guest)]
+    new = [
+        type(sa)(sa.algorithm, sa.source, sa.destination, sa.spi + 0x100, sa.reqid)
+        for sa in (old.to_gateway, old.to_guest)
+    ]
     for sa in new:
         guest.run("ip", "xfrm", "state", "add", *sa.kernel_words())
         gateway.run("xfrm", "state", "add", *sa.kernel_words())

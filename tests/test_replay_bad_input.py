@@ -5,7 +5,7 @@ import struct
 
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP, IPOption
-from scapy.layers.inet6 import (ICMPv6EchoRequest, IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop)
+from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 
@@ -71,7 +71,10 @@ IP_LAYER = {
     "v4-under-the-name-of-v6": (frame(0x86DD, ipv4()), {"ip_version", "ip_truncated"}),
     "v6-under-the-name-of-v4": (frame(0x0800, ipv6()), {"ip_version"}),
     "v4-header-length-small": (frame(0x0800, b"\x44" + ipv4()[1:]), {"ip_header_length"}),
-    "v4-header-length-past-end": (frame(0x0800, b"\x4f" + ipv4()[1:30]), {"ip_header_length", "ip_truncated", "ip_total_length"}),
+    "v4-header-length-past-end": (
+        frame(0x0800, b"\x4f" + ipv4()[1:30]),
+        {"ip_header_length", "ip_truncated", "ip_total_length"},
+    ),
     "v4-total-length-large": (frame(0x0800, ipv4(len=1000)), {"ip_total_length"}),
     "v4-total-length-small": (frame(0x0800, ipv4(len=19)), {"ip_total_length"}),
     "v4-total-length-zero": (frame(0x0800, ipv4(len=0)), {"ip_total_length"}),
@@ -81,8 +84,10 @@ IP_LAYER = {
     "v4-source-broadcast": (frame(0x0800, ipv4(src="255.255.255.255")), {"ip_source"}),
     "v4-destination-loopback": (frame(0x0800, ipv4(dst="127.0.0.1")), {"ip_destination"}),
     "v4-destination-zero": (frame(0x0800, ipv4(dst="0.0.0.0")), {"ip_destination"}),
-    "v4-option-cut": (frame(0x0800, ipv4(options=[IPOption(b"\x83\x03\x04\x01")])[:20] + b"\x07\xff\x04\x00" + bytes(40)),
-                      {"ip_option", "ip_header_checksum"}),
+    "v4-option-cut": (
+        frame(0x0800, ipv4(options=[IPOption(b"\x83\x03\x04\x01")])[:20] + b"\x07\xff\x04\x00" + bytes(40)),
+        {"ip_option", "ip_header_checksum"},
+    ),
     "v4-all-zero": (frame(0x0800, bytes(46)), {"ip_version"}),
     "v6-cut": (frame(0x86DD, ipv6()[:39]), {"ip_truncated"}),
     "v6-length-large": (frame(0x86DD, ipv6(plen=1000)), {"ip_total_length"}),
@@ -94,15 +99,21 @@ IP_LAYER = {
     "v6-chain-looped": (frame(0x86DD, looped()), {"ip_extension_chain"}),
     "v6-header-past-end": (frame(0x86DD, overrunning(1)), {"ip_extension_truncated"}),
     "v6-header-far-past-end": (frame(0x86DD, overrunning(255)), {"ip_extension_truncated"}),
-    "v6-hop-by-hop-not-first": (frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrDestOpt() / IPv6ExtHdrHopByHop()
-                                                    / UDP())), {"ip_extension_chain"}),
+    "v6-hop-by-hop-not-first": (
+        frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrDestOpt() / IPv6ExtHdrHopByHop() / UDP())),
+        {"ip_extension_chain"},
+    ),
     "v6-upper-cut": (frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6, nh=17) / Raw(b"\0\1\0"))), {"upper_truncated"}),
     "v4-upper-cut": (frame(0x0800, bytes(IP(src=HOST4, dst=FAR4, proto=6) / Raw(bytes(5)))), {"upper_truncated"}),
     "v4-fragment-past-65535": (frame(0x0800, ipv4(frag=8190)), {"ip_fragment"}),
-    "v6-fragment-past-65535": (frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrFragment(offset=8190, m=0)
-                                                   / Raw(bytes(100)))), {"ip_fragment"}),
-    "v6-fragment-not-of-eight": (frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrFragment(offset=0, m=1, nh=17)
-                                                     / Raw(bytes(101)))), {"ip_fragment"}),
+    "v6-fragment-past-65535": (
+        frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrFragment(offset=8190, m=0) / Raw(bytes(100)))),
+        {"ip_fragment"},
+    ),
+    "v6-fragment-not-of-eight": (
+        frame(0x86DD, bytes(IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrFragment(offset=0, m=1, nh=17) / Raw(bytes(101)))),
+        {"ip_fragment"},
+    ),
 }
 
 FORWARDING = {
@@ -112,8 +123,10 @@ FORWARDING = {
     "multicast": (from_host(IP(src=HOST4, dst="239.1.2.3") / UDP() / b"x"), {"not_unicast", "link_not_for_us"}),
     "broadcast": (from_host(IP(src=HOST4, dst="255.255.255.255") / UDP() / b"x"), {"not_unicast", "local_no_listener"}),
     "link-local": (from_host(IPv6(src="fe80::5", dst=FAR6) / UDP() / b"x"), {"link_local"}),
-    "source-route": (from_host(IP(src=HOST4, dst=FAR4, options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01\x00")]) / UDP()),
-                     {"source_route", "ip_option"}),
+    "source-route": (
+        from_host(IP(src=HOST4, dst=FAR4, options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01\x00")]) / UDP()),
+        {"source_route", "ip_option"},
+    ),
     "nobody-listens": (from_host(IP(src=HOST4, dst=LAN[4][1]) / UDP(dport=9) / b"x"), {"local_no_listener"}),
     "echo-with-bad-checksum": (from_host(IP(src=HOST4, dst=LAN[4][1]) / ICMP(chksum=1) / b"x"), {"local_checksum"}),
 }
@@ -151,12 +164,14 @@ def test_padding_of_short_frames_is_not_part_of_the_packet(tmp_path):
     short = outbound(4, 4, b"")
     result = replay(tmp_path, site(), {"lan": [bytes(from_host(short)) + bytes(18)]}, ["wan"])
     (sent,) = result.frames("wan")
-    assert bytes(sent.payload)[:len(short)] == hop_later(short)
+    assert bytes(sent.payload)[: len(short)] == hop_later(short)
     assert sent[IP].len == len(short)
 
 
 def test_a_legal_chain_of_extension_headers_passes(tmp_path):
-    packet = IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / UDP(sport=1, dport=2) / Raw(b"legal")
+    packet = (
+        IPv6(src=HOST6, dst=FAR6) / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / UDP(sport=1, dport=2) / Raw(b"legal")
+    )
     packet = IPv6(bytes(packet))
     result = replay(tmp_path, site(), {"lan": [from_host(packet)]}, ["wan"])
     assert result.drops == {}
@@ -177,7 +192,7 @@ def test_too_big_is_told_to_the_sender(tmp_path):
 
 
 def test_garbage_of_every_length_ends_under_a_name(tmp_path):
-    """Random bytes behind true Ethernet and IP headers: nothing is lost without a count, nothing honest is lost at all."""
+    """Changed and cut packets of every kind: nothing is lost without a count, and nothing honest is lost at all."""
     chance = random.Random(1)
     good, frames = outbound(4, 4, b"honest"), []
     for _ in range(3000):
@@ -185,8 +200,8 @@ def test_garbage_of_every_length_ends_under_a_name(tmp_path):
         data = bytearray(chance.choice([ipv4(), ipv6(), chain(3), bytes(ARP()), chance.randbytes(100)]))
         for _ in range(chance.randrange(4)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        frames.append(frame(kind, bytes(data)[:chance.randrange(len(data) + 1)], destination="02:00:00:00:99:99"))
-        frames.append(frame(kind, bytes(data)[:chance.randrange(len(data) + 1)]))
+        frames.append(frame(kind, bytes(data)[: chance.randrange(len(data) + 1)], destination="02:00:00:00:99:99"))
+        frames.append(frame(kind, bytes(data)[: chance.randrange(len(data) + 1)]))
         frames.append(bytes(from_host(good)))
     result = replay(tmp_path, site(), {"lan": frames}, ["wan", "lan"])
     sent = [bytes(frame.payload) for frame in result.frames("wan")]
@@ -207,8 +222,11 @@ def test_oversized_frames(tmp_path):
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_pings_to_the_gateway_itself_are_answered(tmp_path, family):
-    request = (IP(src=HOST4, dst=LAN[4][1]) / ICMP(id=7, seq=9) / Raw(b"hello") if family == 4
-               else IPv6(src=HOST6, dst=LAN[6][1]) / ICMPv6EchoRequest(id=7, seq=9, data=b"hello"))
+    request = (
+        IP(src=HOST4, dst=LAN[4][1]) / ICMP(id=7, seq=9) / Raw(b"hello")
+        if family == 4
+        else IPv6(src=HOST6, dst=LAN[6][1]) / ICMPv6EchoRequest(id=7, seq=9, data=b"hello")
+    )
     result = replay(tmp_path, site(), {"lan": [from_host(request)]}, ["lan"])
     (answer,) = result.frames("lan")
     assert (answer.payload.src, answer.payload.dst) == (request.dst, request.src)

@@ -57,10 +57,14 @@ def test_time_is_the_captures(tmp_path):
 def test_two_replays_with_one_seed_are_byte_identical(tmp_path):
     tunnel = Tunnel(CBC_SHA1, 4)
     peer = tunnel.to_gateway.scapy()
-    inputs = {"lan": [from_host(outbound(4, 4, bytes(number))) for number in range(300)],
-              "wan": [from_peer(peer.encrypt(inbound(4, 4, bytes(number)))) for number in range(300)]}
-    results = [replay(tmp_path / name, site([tunnel]), inputs, ["lan", "wan"], ["--seed", seed])
-               for name, seed in (("first", 7), ("second", 7), ("other", 8))]
+    inputs = {
+        "lan": [from_host(outbound(4, 4, bytes(number))) for number in range(300)],
+        "wan": [from_peer(peer.encrypt(inbound(4, 4, bytes(number)))) for number in range(300)],
+    }
+    results = [
+        replay(tmp_path / name, site([tunnel]), inputs, ["lan", "wan"], ["--seed", seed])
+        for name, seed in (("first", 7), ("second", 7), ("other", 8))
+    ]
     files = [[result.files[port].read_bytes() for port in ("lan", "wan")] for result in results]
     assert files[0] == files[1]
     assert results[0].drops == results[1].drops == {}
@@ -82,9 +86,26 @@ def test_neighbours_may_be_assumed(tmp_path):
 
 def test_what_a_person_reads_names_every_counter_that_moved(tmp_path):
     tunnel = Tunnel(GCM, 4)
-    replay(tmp_path, site([tunnel]), {"lan": [from_host(outbound(4, 4, b""))], "wan": [from_peer(inbound(4, 4, b""))]}, ["wan"])
-    shown = run([binary(), "replay", "--config", tmp_path / "gw.toml", "--in", f"lan={tmp_path / 'lan-in.pcap'}",
-                 "--in", f"wan={tmp_path / 'wan-in.pcap'}", "--out", f"wan={tmp_path / 'again.pcap'}"]).stdout
+    replay(
+        tmp_path,
+        site([tunnel]),
+        {"lan": [from_host(outbound(4, 4, b""))], "wan": [from_peer(inbound(4, 4, b""))]},
+        ["wan"],
+    )
+    shown = run(
+        [
+            binary(),
+            "replay",
+            "--config",
+            tmp_path / "gw.toml",
+            "--in",
+            f"lan={tmp_path / 'lan-in.pcap'}",
+            "--in",
+            f"wan={tmp_path / 'wan-in.pcap'}",
+            "--out",
+            f"wan={tmp_path / 'again.pcap'}",
+        ]
+    ).stdout
     for word in ("policy_clear", "lan", "wan", "0x2004"):
         assert word in shown
     assert "\x1b" not in shown
@@ -101,7 +122,7 @@ BROKEN = {
     "empty": lambda pcap, ng: b"",
     "not-a-capture": lambda pcap, ng: b"#!/bin/sh\necho hello\n" * 5,
     "header-cut": lambda pcap, ng: pcap[:20],
-    "record-header-cut": lambda pcap, ng: pcap[:24 + 9],
+    "record-header-cut": lambda pcap, ng: pcap[: 24 + 9],
     "record-cut": lambda pcap, ng: pcap[:-1],
     "record-length-huge": lambda pcap, ng: pcap[:32] + struct.pack("<II", 0xFFFFFFF0, 0xFFFFFFF0) + pcap[40:],
     "unknown-link": lambda pcap, ng: pcap[:20] + struct.pack("<I", 147) + pcap[24:],
@@ -122,9 +143,15 @@ def test_a_broken_capture_is_refused_with_its_name(tmp_path, case):
     assert "panicked" not in done.stderr
 
 
-@pytest.mark.parametrize("wrong, word", [
-    (["--in", "lan=/nowhere/in.pcap"], "/nowhere/in.pcap"), (["--in", "dmz=/dev/null"], "dmz"), (["--in", "lan"], "lan")],
-    ids=["no-file", "no-port", "no-equals-sign"])
+@pytest.mark.parametrize(
+    "wrong, word",
+    [
+        (["--in", "lan=/nowhere/in.pcap"], "/nowhere/in.pcap"),
+        (["--in", "dmz=/dev/null"], "dmz"),
+        (["--in", "lan"], "lan"),
+    ],
+    ids=["no-file", "no-port", "no-equals-sign"],
+)
 def test_wrong_arguments_are_refused_by_name(tmp_path, wrong, word):
     config = tmp_path / "gw.toml"
     config.write_text(site().render(tmp_path / "socket"))

@@ -69,10 +69,32 @@ def test_we_decrypt_what_scapy_encrypts(tmp_path, algorithm, outer, inner):
 def test_tshark_decrypts_what_we_encrypt(tmp_path, algorithm, outer, inner):
     tunnel, _, result = encrypted_by_us(tmp_path, algorithm, outer, inner)
     shown = subprocess.run(
-        ["tshark", "-r", result.files["wan"], "-o", "esp.enable_encryption_decode:TRUE",
-         "-o", "esp.enable_authentication_check:TRUE", "-o", f"uat:esp_sa:{tunnel.to_guest.tshark_row()}",
-         "-T", "fields", "-e", "esp.icv_good", "-e", "udp.srcport", "-e", "udp.dstport", "-e", "udp.length"],
-        capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        [
+            "tshark",
+            "-r",
+            result.files["wan"],
+            "-o",
+            "esp.enable_encryption_decode:TRUE",
+            "-o",
+            "esp.enable_authentication_check:TRUE",
+            "-o",
+            f"uat:esp_sa:{tunnel.to_guest.tshark_row()}",
+            "-T",
+            "fields",
+            "-e",
+            "esp.icv_good",
+            "-e",
+            "udp.srcport",
+            "-e",
+            "udp.dstport",
+            "-e",
+            "udp.length",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
     assert shown == [f"1\t4000\t5000\t{8 + size}" for size in SIZES]
 
 

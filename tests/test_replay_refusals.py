@@ -28,7 +28,9 @@ class Conversation:
 
     def seal(self, sequence, payload, next_header, **lies):
         """A packet with a right ICV around what need not be right."""
-        return seal(self.tunnel.to_gateway, sequence, trailer(payload, next_header, self.tunnel.algorithm.block, **lies))
+        return seal(
+            self.tunnel.to_gateway, sequence, trailer(payload, next_header, self.tunnel.algorithm.block, **lies)
+        )
 
     def good(self, sequence):
         """Adds an honest packet, which must come out."""
@@ -199,9 +201,11 @@ def test_a_decrypted_packet_is_checked_like_any_other(tmp_path):
     talk.check(tmp_path, {"ip_truncated": 1, "ip_total_length": 1, "ip_header_checksum": 1, "ip_version": 1})
 
 
-@pytest.mark.parametrize("source, destination", [
-    ("192.168.99.1", LAN[4][2]), (GUEST_INNER[4, 4][1], "192.168.11.1"), (GUEST_INNER[6, 4][1], LAN[4][2])],
-    ids=["source", "destination", "of-another-policy"])
+@pytest.mark.parametrize(
+    "source, destination",
+    [("192.168.99.1", LAN[4][2]), (GUEST_INNER[4, 4][1], "192.168.11.1"), (GUEST_INNER[6, 4][1], LAN[4][2])],
+    ids=["source", "destination", "of-another-policy"],
+)
 def test_a_decrypted_packet_outside_its_policy(tmp_path, source, destination):
     talk = Conversation()
     talk.good(1)
@@ -233,7 +237,9 @@ def test_a_clear_packet_that_must_be_protected(tmp_path, outer, inner):
 def outbound_drops(directory, config, packet):
     """Drops by reason when the host sends `packet` between two that the tunnel takes."""
     honest = outbound(4, 4, b"honest")
-    result = replay(directory, config, {"lan": [from_host(honest), from_host(packet), from_host(honest)]}, ["wan", "lan"])
+    result = replay(
+        directory, config, {"lan": [from_host(honest), from_host(packet), from_host(honest)]}, ["wan", "lan"]
+    )
     assert len(result.frames("wan")) == 2
     return result.drops
 
@@ -243,9 +249,11 @@ def test_discard_no_match_and_no_sa_on_the_way_out(tmp_path):
     config = site([tunnel, without_sa])
     config.sas.remove(without_sa.to_guest)
     config.policies.insert(0, Policy("out", "0.0.0.0/0", "192.168.12.200/32", "discard", priority=1))
-    cases = {"discard": (datagram(LAN[4][2], "192.168.12.200", b""), "policy_discard"),
-             "no-match": (datagram(LAN[4][2], "192.168.11.1", b""), "policy_no_match"),
-             "no-sa": (outbound(6, 4, b""), "esp_no_outbound_sa")}
+    cases = {
+        "discard": (datagram(LAN[4][2], "192.168.12.200", b""), "policy_discard"),
+        "no-match": (datagram(LAN[4][2], "192.168.11.1", b""), "policy_no_match"),
+        "no-sa": (outbound(6, 4, b""), "esp_no_outbound_sa"),
+    }
     for name, (packet, reason) in cases.items():
         assert outbound_drops(tmp_path / name, config, packet) == {reason: 1}, name
 

@@ -101,7 +101,7 @@ def main():
                 reply = {"code": 126, "out": "", "err": f"{type(error).__name__}: {error}"}
             text = json.dumps(reply).encode() + b"\n"
             while text:
-                text = text[stream.write(text):]
+                text = text[stream.write(text) :]
 
 
 if __name__ == "__main__":

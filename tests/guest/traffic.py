@@ -4,7 +4,7 @@
     traffic.py receive ADDRESS PORT                     takes one TCP connection, prints bytes and SHA-256
     traffic.py send SOURCE ADDRESS PORT BYTES           connects, sends that many pseudo-random bytes, prints the same
     traffic.py echo ADDRESS PORT                        returns UDP datagrams until it is ended
-    traffic.py ask SOURCE ADDRESS PORT COUNT            sends datagrams of many sizes, and fails unless each comes back whole
+    traffic.py ask SOURCE ADDRESS PORT COUNT            sends datagrams of many sizes; each must come back whole
 """
 
 import hashlib

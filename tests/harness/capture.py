@@ -44,7 +44,9 @@ def _block(order, kind, body):
 @contextlib.contextmanager
 def captured(namespace, interface, path, expression=""):
     """What passes `interface` while the block runs goes to a pcap file at `path`."""
-    process = namespace.start("tcpdump", "-i", interface, "-U", "-n", "-s", "0", "-Z", "root", "-w", path, *expression.split())
+    process = namespace.start(
+        "tcpdump", "-i", interface, "-U", "-n", "-s", "0", "-Z", "root", "-w", path, *expression.split()
+    )
     line = process.stderr.readline()
     while line and "listening on" not in line:
         line = process.stderr.readline()

@@ -73,8 +73,19 @@ class Config:
         """The configuration as TOML, with its control socket at `socket`."""
         text = [table("gateway", workers=self.workers, socket=str(socket))]
         text += [entry("vrf", name=name) for name in self.vrfs]
-        text += [entry("port", name=p.name, kind=p.kind, interface=p.interface, vrf=p.vrf, mac=p.mac, mtu=p.mtu,
-                       addresses=p.addresses) for p in self.ports]
+        text += [
+            entry(
+                "port",
+                name=p.name,
+                kind=p.kind,
+                interface=p.interface,
+                vrf=p.vrf,
+                mac=p.mac,
+                mtu=p.mtu,
+                addresses=p.addresses,
+            )
+            for p in self.ports
+        ]
         text += [entry("route", to=r.to, via=r.via, port=r.port, vrf=r.vrf, kind=r.kind) for r in self.routes]
         text += [entry("neighbour", port=n.port, address=n.address, mac=n.mac) for n in self.neighbours]
         text += [sa_entry(sa) for sa in self.sas]
@@ -84,33 +95,59 @@ class Config:
 
 def bypass_the_rest():
     """Policies that let everything pass that no other policy matches."""
-    return [Policy(direction, network, network, "bypass", priority=LAST)
-            for direction in ("out", "in") for network in ("0.0.0.0/0", "::/0")]
+    return [
+        Policy(direction, network, network, "bypass", priority=LAST)
+        for direction in ("out", "in")
+        for network in ("0.0.0.0/0", "::/0")
+    ]
 
 
 def sa_entry(sa):
     """An SA, with its keys."""
     algorithm = sa.algorithm
-    fields = {"source": sa.source, "destination": sa.destination, "spi": Raw(hex(sa.spi)), "reqid": sa.reqid,
-              "replay-window": sa.replay_window}
+    fields = {
+        "source": sa.source,
+        "destination": sa.destination,
+        "spi": Raw(hex(sa.spi)),
+        "reqid": sa.reqid,
+        "replay-window": sa.replay_window,
+    }
     if algorithm.is_aead:
-        fields["aead"] = {"name": algorithm.kernel_cipher, "key": hexadecimal(sa.cipher_key), "icv-bits": algorithm.icv_bits}
+        fields["aead"] = {
+            "name": algorithm.kernel_cipher,
+            "key": hexadecimal(sa.cipher_key),
+            "icv-bits": algorithm.icv_bits,
+        }
     else:
         fields["encryption"] = {"name": algorithm.kernel_cipher}
         if sa.cipher_key:
             fields["encryption"]["key"] = hexadecimal(sa.cipher_key)
-        fields["authentication"] = {"name": algorithm.kernel_authenticator, "key": hexadecimal(sa.authenticator_key),
-                                    "truncate-bits": algorithm.icv_bits}
+        fields["authentication"] = {
+            "name": algorithm.kernel_authenticator,
+            "key": hexadecimal(sa.authenticator_key),
+            "truncate-bits": algorithm.icv_bits,
+        }
     return entry("sa", **fields)
 
 
 def policy_entry(policy):
     """A policy, with its template where it protects."""
-    fields = {"direction": policy.direction, "source": policy.source, "destination": policy.destination,
-              "action": policy.action, "priority": policy.priority, "protocol": policy.protocol,
-              "destination-ports": policy.destination_ports, "vrf": policy.vrf}
+    fields = {
+        "direction": policy.direction,
+        "source": policy.source,
+        "destination": policy.destination,
+        "action": policy.action,
+        "priority": policy.priority,
+        "protocol": policy.protocol,
+        "destination-ports": policy.destination_ports,
+        "vrf": policy.vrf,
+    }
     if policy.sa:
-        fields["template"] = {"source": policy.sa.source, "destination": policy.sa.destination, "reqid": policy.sa.reqid}
+        fields["template"] = {
+            "source": policy.sa.source,
+            "destination": policy.sa.destination,
+            "reqid": policy.sa.reqid,
+        }
     return entry("policy", **fields)
 
 

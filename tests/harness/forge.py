@@ -33,7 +33,7 @@ def seal(sa, sequence, plaintext):
             cipher = Cipher(algorithms.AES(sa.cipher_key), modes.CBC(iv[:16])).encryptor()
             body = iv[:16] + cipher.update(plaintext) + cipher.finalize()
         digest = hmac.new(sa.authenticator_key, head + body, DIGESTS[sa.algorithm.kernel_authenticator]).digest()
-        body += digest[:sa.algorithm.icv_bytes]
+        body += digest[: sa.algorithm.icv_bytes]
     return wrap(sa, head + body)
 
 

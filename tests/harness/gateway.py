@@ -32,7 +32,9 @@ class Client:
 
     def run(self, *words, check=True, timeout=20):
         """Runs a client command."""
-        return run([binary(), *words], check=check, timeout=timeout, env=os.environ | {"HITPATH_SOCKET": str(self.socket)})
+        return run(
+            [binary(), *words], check=check, timeout=timeout, env=os.environ | {"HITPATH_SOCKET": str(self.socket)}
+        )
 
     def json(self, *words):
         """Runs a client command and reads its answer as JSON."""
@@ -62,8 +64,9 @@ class Gateway(Client):
 
     def __enter__(self):
         self._log = (self._directory / "gateway.log").open("w+")
-        self.process = self._namespace.start(binary(), "run", "--config", self.config_path,
-                                             stdout=self._log, stderr=subprocess.STDOUT)
+        self.process = self._namespace.start(
+            binary(), "run", "--config", self.config_path, stdout=self._log, stderr=subprocess.STDOUT
+        )
         self._wait_until(lambda: "ready" in self.log(), "to be ready")
         return self
 

@@ -38,13 +38,28 @@ class Guest:
         self._log = tempfile.TemporaryFile("w+", errors="replace")
         self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
         self._process = namespace.start(
-            CACHE / "linux.uml", "mem=192M", f"uml_dir={self._home.name}", "umid=guest",
-            "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "panic=-1",
-            f"init={GUEST / 'init.py'}", f"modules={CACHE / 'root'}",
-            "con=null", "con0=null,fd:1", f"con1=fd:{to_guest},fd:{from_guest}",
+            CACHE / "linux.uml",
+            "mem=192M",
+            f"uml_dir={self._home.name}",
+            "umid=guest",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "quiet",
+            "panic=-1",
+            f"init={GUEST / 'init.py'}",
+            f"modules={CACHE / 'root'}",
+            "con=null",
+            "con0=null,fd:1",
+            f"con1=fd:{to_guest},fd:{from_guest}",
             f"vec0:transport=tap,ifname={tap},depth=128,gro=1",
-            pass_fds=(to_guest, from_guest), stdout=self._log, stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": self._home.name}, start_new_session=True)
+            pass_fds=(to_guest, from_guest),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": self._home.name},
+            start_new_session=True,
+        )
         os.close(to_guest)
         os.close(from_guest)
         if not self._read_answer(30).get("ready"):
@@ -81,9 +96,16 @@ class Guest:
 
     def clear(self):
         """Forgets SAs, policies, addresses and routes of the test before."""
-        self.batch([["xfrm", "policy", "flush"], ["xfrm", "state", "flush"],
-                    ["addr", "flush", "dev", INTERFACE], ["link", "set", INTERFACE, "down"],
-                    ["addr", "flush", "dev", "lo", "scope", "global"], ["link", "set", INTERFACE, "up"]])
+        self.batch(
+            [
+                ["xfrm", "policy", "flush"],
+                ["xfrm", "state", "flush"],
+                ["addr", "flush", "dev", INTERFACE],
+                ["link", "set", INTERFACE, "down"],
+                ["addr", "flush", "dev", "lo", "scope", "global"],
+                ["link", "set", INTERFACE, "up"],
+            ]
+        )
 
     def log(self):
         """What the guest's kernel has printed so far."""

@@ -24,10 +24,19 @@ def run(command, check=True, timeout=30, stdin=None, env=None):
     """Runs `command` to its end and returns what it said, as text."""
     try:
         done = subprocess.run(
-            [str(word) for word in command], input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace", timeout=timeout, env=env)
+            [str(word) for word in command],
+            input=stdin,
+            stdin=None if stdin is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=env,
+        )
     except subprocess.TimeoutExpired as late:
-        raise CommandFailed(f"{' '.join(map(str, command))}: no end after {timeout} s\n{late.stdout}\n{late.stderr}") from None
+        raise CommandFailed(
+            f"{' '.join(map(str, command))}: no end after {timeout} s\n{late.stdout}\n{late.stderr}"
+        ) from None
     if check and done.returncode != 0:
         raise CommandFailed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done
@@ -57,7 +66,12 @@ class Namespace:
 
     def start(self, *command, **options):
         """Starts a program inside; it is ended with the namespace at the latest."""
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        } | options
         process = subprocess.Popen(["ip", "netns", "exec", self.name, *map(str, command)], **options)
         self._started.append(process)
         return process
@@ -148,8 +162,27 @@ class Topology:
 
     def link(self, left, left_interface, right, right_interface, mtu=1500):
         """A veth pair between two namespaces, both ends up."""
-        run(["ip", "link", "add", left_interface, "mtu", mtu, "netns", left.name, "type", "veth",
-             "peer", "name", right_interface, "mtu", mtu, "netns", right.name])
+        run(
+            [
+                "ip",
+                "link",
+                "add",
+                left_interface,
+                "mtu",
+                mtu,
+                "netns",
+                left.name,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                right_interface,
+                "mtu",
+                mtu,
+                "netns",
+                right.name,
+            ]
+        )
         left.ip("link", "set", left_interface, "up")
         right.ip("link", "set", right_interface, "up")
 

@@ -5,8 +5,7 @@ import threading
 import time
 
 from scapy.layers.inet import ICMP, IP
-from scapy.layers.inet6 import (ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr,
-                                IPv6)
+from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.ipsec import ESP
 from scapy.layers.l2 import ARP, Ether
 
@@ -57,8 +56,12 @@ class ScapyPeer:
             self._send(frame, ARP(op=2, hwsrc=MAC, psrc=frame[ARP].pdst, hwdst=frame.src, pdst=frame[ARP].psrc))
         elif ICMPv6ND_NS in frame and frame[ICMPv6ND_NS].tgt in self._addresses:
             target = frame[ICMPv6ND_NS].tgt
-            self._send(frame, IPv6(src=target, dst=frame[IPv6].src, hlim=255) / ICMPv6ND_NA(tgt=target, R=0, S=1, O=1)
-                       / ICMPv6NDOptDstLLAddr(lladdr=MAC))
+            self._send(
+                frame,
+                IPv6(src=target, dst=frame[IPv6].src, hlim=255)
+                / ICMPv6ND_NA(tgt=target, R=0, S=1, O=1)
+                / ICMPv6NDOptDstLLAddr(lladdr=MAC),
+            )
         elif ESP in frame and self._inbound and frame[ESP].spi == self._inbound.spi:
             outer = frame[IP] if IP in frame else frame[IPv6]
             inner = self._inbound.decrypt(outer.__class__(bytes(outer)))
@@ -67,10 +70,16 @@ class ScapyPeer:
 
     def _answer(self, frame, inner):
         if ICMP in inner and inner[ICMP].type == 8:
-            reply = IP(src=inner.dst, dst=inner.src) / ICMP(type=0, id=inner[ICMP].id, seq=inner[ICMP].seq) / inner[ICMP].payload
+            reply = (
+                IP(src=inner.dst, dst=inner.src)
+                / ICMP(type=0, id=inner[ICMP].id, seq=inner[ICMP].seq)
+                / inner[ICMP].payload
+            )
         elif ICMPv6EchoRequest in inner:
             request = inner[ICMPv6EchoRequest]
-            reply = IPv6(src=inner.dst, dst=inner.src) / ICMPv6EchoReply(id=request.id, seq=request.seq, data=request.data)
+            reply = IPv6(src=inner.dst, dst=inner.src) / ICMPv6EchoReply(
+                id=request.id, seq=request.seq, data=request.data
+            )
         else:
             return
         self._send(frame, self._outbound.encrypt(reply))

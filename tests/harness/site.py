@@ -14,9 +14,12 @@ HOST_MAC, PEER_MAC = "02:00:00:00:01:05", "02:00:00:00:02:02"
 
 def site(tunnels=(), live=False):
     """The gateway's configuration with these tunnels; `live` for interfaces instead of capture files."""
-    config = Config(ports=[
-        Port("lan", [f"{LAN[4][1]}/24", f"{LAN[6][1]}/64"], mac="" if live else LAN_MAC),
-        Port("wan", [f"{OUTER[4][1]}/24", f"{OUTER[6][1]}/64"], mac="" if live else WAN_MAC)])
+    config = Config(
+        ports=[
+            Port("lan", [f"{LAN[4][1]}/24", f"{LAN[6][1]}/64"], mac="" if live else LAN_MAC),
+            Port("wan", [f"{OUTER[4][1]}/24", f"{OUTER[6][1]}/64"], mac="" if live else WAN_MAC),
+        ]
+    )
     if live:
         for port in config.ports:
             port.kind, port.interface = "af-packet", port.name
@@ -28,8 +31,10 @@ def site(tunnels=(), live=False):
         config.sas += [tunnel.to_gateway, tunnel.to_guest]
         for inner in (4, 6):
             here, there = LAN[inner][0], GUEST_INNER[tunnel.outer, inner][0]
-            config.policies += [Policy("out", here, there, sa=tunnel.to_guest),
-                                Policy("in", there, here, sa=tunnel.to_gateway)]
+            config.policies += [
+                Policy("out", here, there, sa=tunnel.to_guest),
+                Policy("in", there, here, sa=tunnel.to_gateway),
+            ]
     return config
 
 
@@ -45,7 +50,11 @@ def from_peer(packet):
 
 def datagram(source, destination, payload, hops=64, sport=4000, dport=5000):
     """A UDP packet, built whole, so that no field is left for later."""
-    header = IPv6(src=source, dst=destination, hlim=hops) if ":" in source else IP(src=source, dst=destination, ttl=hops, id=7)
+    header = (
+        IPv6(src=source, dst=destination, hlim=hops)
+        if ":" in source
+        else IP(src=source, dst=destination, ttl=hops, id=7)
+    )
     packet = header / UDP(sport=sport, dport=dport) / Raw(payload)
     return packet.__class__(bytes(packet))
 

@@ -8,8 +8,12 @@ from harness.guest import INTERFACE
 OUTER = {4: ("192.168.11.1", "192.168.11.2"), 6: ("fd11::1", "fd11::2")}
 """Outer family -> the guest's and the gateway's tunnel end."""
 
-GUEST_INNER = {(4, 4): ("192.168.12.0/24", "192.168.12.1"), (4, 6): ("fd12::/64", "fd12::1"),
-               (6, 4): ("192.168.14.0/24", "192.168.14.1"), (6, 6): ("fd14::/64", "fd14::1")}
+GUEST_INNER = {
+    (4, 4): ("192.168.12.0/24", "192.168.12.1"),
+    (4, 6): ("fd12::/64", "fd12::1"),
+    (6, 4): ("192.168.14.0/24", "192.168.14.1"),
+    (6, 6): ("fd14::/64", "fd14::1"),
+}
 """(outer family, inner family) -> the network behind the guest, and the guest's address in it."""
 
 LAN = {4: ("192.168.13.0/24", "192.168.13.1", "192.168.13.5"), 6: ("fd13::/64", "fd13::1", "fd13::5")}
@@ -43,10 +47,34 @@ class Tunnel:
             network, address = GUEST_INNER[self.outer, inner]
             lan = LAN[inner][0]
             lines.append(["addr", "add", address, "dev", "lo"])
-            for here, there, direction, ends in ((network, lan, "out", (guest_end, gateway_end)),
-                                                 (lan, network, "in", (gateway_end, guest_end))):
-                lines.append(["xfrm", "policy", "add", "src", here, "dst", there, "dir", direction, "tmpl", "src", ends[0],
-                              "dst", ends[1], "proto", "esp", "reqid", self.outer, "mode", "tunnel"])
+            for here, there, direction, ends in (
+                (network, lan, "out", (guest_end, gateway_end)),
+                (lan, network, "in", (gateway_end, guest_end)),
+            ):
+                lines.append(
+                    [
+                        "xfrm",
+                        "policy",
+                        "add",
+                        "src",
+                        here,
+                        "dst",
+                        there,
+                        "dir",
+                        direction,
+                        "tmpl",
+                        "src",
+                        ends[0],
+                        "dst",
+                        ends[1],
+                        "proto",
+                        "esp",
+                        "reqid",
+                        self.outer,
+                        "mode",
+                        "tunnel",
+                    ]
+                )
         guest.batch(lines)
 
 
@@ -55,7 +83,15 @@ def connect(guest):
     guest.clear()
     lines = []
     for family in (4, 6):
-        lines.append(["addr", "add", OUTER[family][0] + ("/24" if family == 4 else "/64"), "dev", INTERFACE,
-                      *(["nodad"] if family == 6 else [])])
+        lines.append(
+            [
+                "addr",
+                "add",
+                OUTER[family][0] + ("/24" if family == 4 else "/64"),
+                "dev",
+                INTERFACE,
+                *(["nodad"] if family == 6 else []),
+            ]
+        )
         lines.append(["route", "replace", LAN[family][0], "via", OUTER[family][1], "dev", INTERFACE])
     guest.batch(lines)
