@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use thiserror::Error;
+use wire::Mac;
 
 /// A port could not be opened: which, what was being done, what the system said, and what would help.
 #[derive(Debug, Error)]
@@ -53,5 +54,47 @@ impl OpenError {
     /// What was asked for cannot be; nothing was asked of the system.
     pub(crate) fn refused(port: &str, what: &'static str, advice: impl Into<String>) -> Self {
         Self { port: port.to_owned(), what, advice: advice.into(), source: None }
+    }
+}
+
+/// Refuses what no port can have.
+pub(crate) fn check_options(port: &str, queues: u16, mac: Option<Mac>) -> Result<(), OpenError> {
+    if queues == 0 {
+        return Err(OpenError::refused(port, "no queues", "a port has at least one"));
+    }
+    match mac {
+        Some(mac) if mac.is_group() || mac == Mac::default() => {
+            Err(OpenError::refused(port, "the address is not a station's", format!("{mac} is a group address or zero")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_would_be_right() {
+        let refused = |number| {
+            let error = io::Error::from_raw_os_error(number);
+            OpenError::system("eth0", "cannot make a packet socket", "CAP_NET_RAW", error).to_string()
+        };
+        assert_eq!(
+            refused(libc::EPERM),
+            "port eth0: cannot make a packet socket: Operation not permitted (os error 1); needs CAP_NET_RAW: run as root, \
+             or `setcap cap_net_raw+ep` the binary"
+        );
+        assert!(refused(libc::ENODEV).ends_with("`ip link show` lists those there are"));
+        assert!(refused(libc::EIO).ends_with("(os error 5)"));
+    }
+
+    #[test]
+    fn options_that_no_port_can_have_are_refused() {
+        assert!(check_options("p", 1, None).is_ok());
+        assert!(check_options("p", 1, Some(Mac([2, 0, 0, 0, 0, 1]))).is_ok());
+        assert!(check_options("p", 0, None).is_err());
+        assert!(check_options("p", 1, Some(Mac::BROADCAST)).is_err());
+        assert!(check_options("p", 1, Some(Mac([0; 6]))).is_err());
     }
 }

@@ -21,6 +21,9 @@ use wire::{Mac, PortId};
 
 use crate::interface::frame_limit;
 
+/// A depth of a cable that holds some full batches. One less deep than a batch would drop from every full one.
+pub const DEFAULT_DEPTH: usize = 4 * BATCH;
+
 /// What a [`MemoryPort`] says of itself.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
@@ -275,12 +278,6 @@ fn align(packet: &mut Packet) -> bool {
     }
     true
 }
-
-// A cable less deep than a batch would drop from every full batch.
-const _: () = assert!(DEFAULT_DEPTH >= 2 * BATCH);
-
-/// A depth that holds two full batches and a burst.
-pub const DEFAULT_DEPTH: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use packet::{Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
 use wire::{Mac, PortId};
 
-use crate::error::OpenError;
+use crate::error::{OpenError, check_options};
 use crate::interface::{self, Interface, MAX_MTU};
 use crate::offload::{Cutter, Refused, VnetHeader, complete_checksum};
 use crate::sys::tun::TapQueue;
@@ -64,9 +64,7 @@ impl TapOptions {
 /// [`MAX_MTU`]. The error says what would be right.
 pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
     let wanted = options.interface.as_str();
-    if options.queues == 0 {
-        return Err(OpenError::refused(wanted, "no queues", "a port has at least one queue"));
-    }
+    check_options(wanted, options.queues, options.mac)?;
     let mut name = wanted.to_owned();
     let mut queues = Vec::new();
     for _ in 0..options.queues {

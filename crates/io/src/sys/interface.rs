@@ -44,13 +44,16 @@ impl Query {
         Ok(unsafe { request.ifr_ifru.ifru_ifindex })
     }
 
-    /// Whether an interface with this index exists.
-    pub(crate) fn exists(&self, index: i32) -> io::Result<bool> {
+    /// Whether the interface with this index is up, or `None` where there is none.
+    pub(crate) fn is_up(&self, index: i32) -> io::Result<Option<bool>> {
         let mut request = request("?")?;
         request.ifr_ifru.ifru_ifindex = index;
-        match self.ask(libc::SIOCGIFNAME as _, &mut request) {
-            Ok(()) => Ok(true),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => Ok(false),
+        // SIOCGIFNAME fills in the name, by which the flags are asked for.
+        let named = self.ask(libc::SIOCGIFNAME as _, &mut request);
+        match named.and_then(|()| self.ask(libc::SIOCGIFFLAGS as _, &mut request)) {
+            // SAFETY: SIOCGIFFLAGS has set the flags.
+            Ok(()) => Ok(Some(libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => Ok(None),
             Err(error) => Err(error),
         }
     }
