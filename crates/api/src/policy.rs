@@ -290,23 +290,40 @@ impl<'de> Deserialize<'de> for OctetRange {
     }
 }
 
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Direction {
+    /// All three, in iproute2's order.
+    pub const ALL: [Self; 3] = [Self::In, Self::Out, Self::Fwd];
+
+    /// iproute2's name.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::In => "in",
             Self::Out => "out",
             Self::Fwd => "fwd",
-        })
+        }
+    }
+}
+
+impl PolicyAction {
+    /// Its name in configuration and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Protect => "protect",
+            Self::Bypass => "bypass",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
 impl fmt::Display for PolicyAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Protect => "protect",
-            Self::Bypass => "bypass",
-            Self::Discard => "discard",
-        })
+        f.write_str(self.name())
     }
 }
 

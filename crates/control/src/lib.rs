@@ -5,6 +5,7 @@
 //! from what workers report, and forgets those that fall silent. [`render`] says it all again in iproute2's words.
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod config;
 pub mod grammar;
 mod model;

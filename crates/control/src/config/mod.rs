@@ -1,55 +1,62 @@
 //! The configuration file.
+//!
+//! [`load`] reads it in three steps: TOML, which recovers from errors; each table by itself; and what the tables say of each other. Every step notes all
+//! that is wrong, with its place, and a file with anything wrong is refused whole.
 
-use core::fmt;
+mod cross;
+mod diagnostic;
+pub mod keys;
+mod reader;
+mod security;
+mod sections;
 
+use api::{DefaultAction, Direction, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub(crate) use self::diagnostic::nearest;
+pub use self::diagnostic::{Diagnostic, Diagnostics};
+use self::diagnostic::Errors;
+use self::keys::{SECTIONS, Section};
+use self::reader::{Table, quoted};
 use crate::settings::{GatewaySettings, PortSettings};
 
+/// The largest configuration file in bytes.
+pub const MAX_FILE: usize = 64 << 20;
+
 /// A checked configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// What concerns the gateway as a whole.
     pub gateway: GatewaySettings,
+    /// The VRFs, in the file's order. `main` is among them only where the file names it.
+    pub vrfs: Vec<VrfSettings>,
     /// The ports, in the file's order.
     pub ports: Vec<PortSettings>,
+    /// The routes, in the file's order.
+    pub routes: Vec<RouteSpec>,
+    /// The neighbours, in the file's order.
+    pub neighbours: Vec<NeighbourSpec>,
+    /// The SAs, in the file's order.
+    pub states: Vec<StateSpec>,
+    /// The policies, in the file's order.
+    pub policies: Vec<PolicySpec>,
 }
 
-/// One error in a configuration file.
+/// A VRF as the configuration file asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// The file's name.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-    /// What is wrong.
-    pub message: String,
-    /// What would be right.
-    pub hint: Option<String>,
+pub struct VrfSettings {
+    /// Its name.
+    pub name: String,
+    /// Its default actions, where the file says them.
+    pub defaults: Vec<(Direction, DefaultAction)>,
 }
 
-/// All errors in a configuration file, in its order.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Diagnostics(pub Vec<Diagnostic>);
-
-/// One line for each error: `gw.toml:3:7: what is wrong (what would be right)`.
-impl fmt::Display for Diagnostics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, diagnostic) in self.0.iter().enumerate() {
-            write!(f, "{}{diagnostic}", if at > 0 { "\n" } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({hint})"),
-            None => Ok(()),
-        }
-    }
+/// Something that the file says, with the table that says it.
+#[derive(Debug)]
+struct Said<'t, T> {
+    value: T,
+    table: Table<'t>,
 }
 
 /// Reads and checks a configuration file whose contents are `text`. `name` is what errors call it.
@@ -57,6 +64,104 @@ impl fmt::Display for Diagnostic {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
-    let _ = (name, text);
-    todo!()
+    let mut errors = Errors::new(text);
+    let config = read(text, &mut errors);
+    if errors.count() == 0 { Ok(config) } else { Err(errors.into_diagnostics(name)) }
 }
+
+fn read(text: &str, errors: &mut Errors<'_>) -> Config {
+    if text.len() > MAX_FILE {
+        errors.add(0, format!("the file has {} bytes", text.len()), Some(format!("{MAX_FILE} bytes at most")));
+        return Config::default();
+    }
+    let (document, broken) = DeTable::parse_recoverable(text);
+    for error in &broken {
+        errors.add(error.span().map_or(0, |span| span.start), error.message().trim_end(), None);
+    }
+    let document = document.get_ref();
+    refuse_unknown_sections(document, errors);
+
+    let gateway = single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
+    let vrfs = each(document, "vrf", errors, sections::vrf);
+    let ports = each(document, "port", errors, sections::port);
+    let routes = each(document, "route", errors, sections::route);
+    let neighbours = each(document, "neighbour", errors, sections::neighbour);
+    let states = each(document, "sa", errors, security::state);
+    let policies = each(document, "policy", errors, security::policy);
+
+    // What is said of something that could not be read would be refused for that alone, which helps nobody.
+    if errors.count() == 0 {
+        cross::check(&vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
+    }
+    Config {
+        gateway,
+        vrfs: values(vrfs),
+        ports: values(ports),
+        routes: values(routes),
+        neighbours: values(neighbours),
+        states: values(states),
+        policies: values(policies),
+    }
+}
+
+fn values<T>(said: Vec<Said<'_, T>>) -> Vec<T> {
+    said.into_iter().map(|said| said.value).collect()
+}
+
+fn refuse_unknown_sections(document: &DeTable<'_>, errors: &mut Errors<'_>) {
+    let names = || SECTIONS.iter().map(|section| section.name);
+    for key in document.keys().filter(|key| !names().any(|name| name == key.get_ref().as_ref())) {
+        let name = key.get_ref().as_ref();
+        let hint = match nearest(name, names()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("known sections: {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        errors.add(key.span().start, format!("there is no section {}", quoted(name)), Some(hint));
+    }
+}
+
+fn section(name: &str) -> &'static Section {
+    SECTIONS.iter().find(|section| section.name == name).expect("every section read is in the list")
+}
+
+fn single<'t>(document: &'t DeTable<'t>, name: &str, errors: &mut Errors<'_>) -> Option<Table<'t>> {
+    let (key, value) = document.get_key_value(name)?;
+    match value.get_ref() {
+        DeValue::Table(entries) => Some(Table::new(entries, key.span().start, section(name), errors)),
+        _ => {
+            errors.add(key.span().start, format!("{name} is not a table"), Some(format!("[{name}]")));
+            None
+        }
+    }
+}
+
+fn each<'t, T>(
+    document: &'t DeTable<'t>,
+    name: &str,
+    errors: &mut Errors<'_>,
+    mut read: impl FnMut(&Table<'t>, &mut Errors<'_>) -> Option<T>,
+) -> Vec<Said<'t, T>> {
+    let Some((key, value)) = document.get_key_value(name) else { return Vec::new() };
+    let DeValue::Array(elements) = value.get_ref() else {
+        errors.add(key.span().start, format!("there can be several of {name}"), Some(format!("[[{name}]]")));
+        return Vec::new();
+    };
+    let mut said = Vec::with_capacity(elements.len());
+    for element in elements.iter() {
+        let Some(entries) = element.get_ref().as_table() else {
+            errors.add(element.span().start, format!("{name} is not a table"), Some(format!("[[{name}]]")));
+            continue;
+        };
+        let table = Table::new(entries, header(element), section(name), errors);
+        said.extend(read(&table, errors).map(|value| Said { value, table }));
+    }
+    said
+}
+
+/// Where the `[[name]]` of an element is.
+fn header(element: &Spanned<DeValue<'_>>) -> usize {
+    element.span().start
+}
+
+#[cfg(test)]
+mod tests;

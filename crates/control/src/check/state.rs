@@ -1,0 +1,128 @@
+//! SAs.
+
+use api::StateSpec;
+use esp::{KeyMaterial, WindowSize};
+
+use super::{Fault, algorithm, is_group};
+
+/// What there is to an SA besides its names.
+#[derive(Debug)]
+pub(crate) struct CheckedState {
+    pub(crate) keys: KeyMaterial,
+    pub(crate) window: WindowSize,
+}
+
+/// Checks an SA.
+pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
+    for (part, address) in [("source", spec.source), ("destination", spec.destination)] {
+        if address.is_unspecified() {
+            return Err(Fault::invalid(part, format!("an SA in tunnel mode needs its {part}, and {address} is none"))
+                .hint("the address of one end of the tunnel"));
+        }
+        if is_group(address) {
+            return Err(Fault::unsupported(part, format!("{address}: SAs to or from groups are not supported"))
+                .hint("the address of one end of the tunnel"));
+        }
+    }
+    if spec.source.is_ipv4() != spec.destination.is_ipv4() {
+        return Err(Fault::invalid("source", format!("the tunnel's ends {} and {} are of two address families", spec.source, spec.destination))
+            .hint("both IPv4 or both IPv6; what the tunnel carries may be either"));
+    }
+    if spec.spi == 0 {
+        return Err(Fault::invalid("spi", "SPI 0 never appears on the wire (RFC 4303 section 2.1)").hint("1 to 4294967295"));
+    }
+    let window = WindowSize::new(spec.replay_window).map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
+    Ok(CheckedState { keys: algorithm::keys(spec)?, window })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Aead, Authentication, Encryption, Key, MAIN_VRF, Mode};
+    use esp::Algorithm;
+
+    use super::*;
+
+    fn spec() -> StateSpec {
+        StateSpec {
+            vrf: MAIN_VRF.to_owned(),
+            source: "192.0.2.1".parse().unwrap(),
+            destination: "192.0.2.2".parse().unwrap(),
+            spi: 1,
+            reqid: 0,
+            mode: Mode::Tunnel,
+            aead: None,
+            encryption: None,
+            authentication: None,
+            replay_window: 0,
+            flags: Vec::new(),
+        }
+    }
+
+    fn separate(cipher: &str, key: usize, hash: Option<(&str, usize, Option<u32>)>) -> Result<Algorithm, Fault> {
+        let spec = StateSpec {
+            encryption: Some(Encryption { name: cipher.to_owned(), key: Key::new(vec![1; key]) }),
+            authentication: hash.map(|(name, key, truncate_bits)| Authentication {
+                name: name.to_owned(),
+                key: Key::new(vec![2; key]),
+                truncate_bits,
+            }),
+            ..spec()
+        };
+        state(&spec).map(|checked| checked.keys.algorithm())
+    }
+
+    fn aead(name: &str, key: usize, icv_bits: u32) -> Result<Algorithm, Fault> {
+        let spec = StateSpec { aead: Some(Aead { name: name.to_owned(), key: Key::new(vec![1; key]), icv_bits }), ..spec() };
+        state(&spec).map(|checked| checked.keys.algorithm())
+    }
+
+    #[test]
+    fn names_mean_what_they_mean_to_linux() {
+        use esp::{Cipher, Integrity};
+        let sha1 = Some(("sha1", 16, None));
+        assert_eq!(separate("cbc(aes)", 16, sha1), Ok(Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha1_96)));
+        assert_eq!(separate("aes", 32, sha1), Ok(Algorithm::separate(Cipher::AesCbc256, Integrity::HmacSha1_96)));
+        assert_eq!(
+            separate("cipher_null", 0, Some(("hmac(sha256)", 32, Some(128)))),
+            Ok(Algorithm::separate(Cipher::Null, Integrity::HmacSha256_128))
+        );
+        assert_eq!(separate("ecb(cipher_null)", 0, None), Ok(Algorithm::NullWithoutIntegrity));
+        assert_eq!(separate("ecb(cipher_null)", 0, Some(("digest_null", 0, None))), Ok(Algorithm::NullWithoutIntegrity));
+        assert_eq!(aead("rfc4106(gcm(aes))", 20, 128), Ok(Algorithm::AesGcm128));
+        assert_eq!(aead("rfc4106(gcm(aes))", 36, 128), Ok(Algorithm::AesGcm256));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        let refused = |result: Result<Algorithm, Fault>, word: &str| {
+            let fault = result.unwrap_err();
+            let text = format!("{} ({})", fault.message, fault.hint.unwrap_or_default());
+            assert!(text.contains(word), "'{word}' is not in: {text}");
+        };
+        refused(aead("rfc4106(gcm(aes))", 20, 96), "96 bits");
+        refused(aead("rfc4106(gcm(aes))", 16, 128), "20 bytes");
+        refused(aead("rfc7539esp(chacha20,poly1305)", 36, 128), "rfc7539esp(chacha20,poly1305) is not supported");
+        refused(aead("gcm", 36, 128), "no algorithm 'gcm'");
+        refused(separate("rfc4106(gcm(aes))", 20, None), "aead");
+        refused(separate("cbc(aes)", 16, None), "RFC 8221");
+        refused(separate("cbc(aes)", 16, Some(("digest_null", 0, None))), "RFC 8221");
+        refused(separate("cbc(aes)", 15, Some(("sha1", 20, None))), "16, 24 or 32");
+        refused(separate("cbc(aes)", 16, Some(("sha1", 0, None))), "1 to 64");
+        refused(separate("cbc(aes)", 16, Some(("sha256", 32, None))), "auth-trunc 'hmac(sha256)' KEY 128");
+        refused(separate("cbc(aes)", 16, Some(("hmac(sha1)", 20, Some(160)))), "160 bits");
+        refused(separate("cbc(aes)", 16, Some(("md5", 16, None))), "hmac(md5) is not supported");
+        refused(separate("des", 8, Some(("sha1", 20, None))), "cbc(des) is not supported");
+    }
+
+    #[test]
+    fn ends_and_spi_are_checked() {
+        let fault = |spec: StateSpec| state(&spec).unwrap_err().part;
+        let good = || StateSpec { aead: Some(Aead { name: "rfc4106(gcm(aes))".into(), key: Key::new(vec![1; 20]), icv_bits: 128 }), ..spec() };
+        assert!(state(&good()).is_ok());
+        assert_eq!(fault(StateSpec { spi: 0, ..good() }), "spi");
+        assert_eq!(fault(StateSpec { source: "::1".parse().unwrap(), ..good() }), "source");
+        assert_eq!(fault(StateSpec { source: "0.0.0.0".parse().unwrap(), ..good() }), "source");
+        assert_eq!(fault(StateSpec { destination: "224.0.0.1".parse().unwrap(), ..good() }), "destination");
+        assert_eq!(fault(StateSpec { replay_window: 4097, ..good() }), "replay-window");
+    }
+}

@@ -1,0 +1,221 @@
+//! What the tables of a file say of each other.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
+use packet::LinkKind;
+use wire::IpPrefix;
+
+use super::diagnostic::{Errors, nearest};
+use super::reader::quoted;
+use super::{Said, VrfSettings};
+use crate::check;
+use crate::settings::{PortKind, PortSettings};
+
+/// Names that exist, and where each was given.
+struct Names<'t> {
+    vrfs: HashMap<&'t str, usize>,
+    ports: HashMap<&'t str, &'t Said<'t, PortSettings>>,
+}
+
+pub(super) fn check(
+    vrfs: &[Said<'_, VrfSettings>],
+    ports: &[Said<'_, PortSettings>],
+    routes: &[Said<'_, RouteSpec>],
+    neighbours: &[Said<'_, NeighbourSpec>],
+    states: &[Said<'_, StateSpec>],
+    policies: &[Said<'_, PolicySpec>],
+    errors: &mut Errors<'_>,
+) {
+    let mut names = Names { vrfs: HashMap::new(), ports: HashMap::new() };
+    for vrf in vrfs {
+        if let Some(first) = names.vrfs.insert(&vrf.value.name, vrf.table.at) {
+            errors.add_duplicate(vrf.table.place("name"), &format!("VRF {}", vrf.value.name), first);
+        }
+    }
+    names.vrfs.entry(MAIN_VRF).or_insert(0);
+    for port in ports {
+        if let Some(first) = names.ports.insert(&port.value.name, port) {
+            errors.add_duplicate(port.table.place("name"), &format!("port {}", port.value.name), first.table.at);
+        }
+    }
+    check_ports(ports, &names, errors);
+    check_routes(routes, ports, &names, errors);
+    check_neighbours(neighbours, &names, errors);
+    check_states(states, &names, errors);
+    check_policies(policies, &names, errors);
+}
+
+fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut interfaces = HashMap::new();
+    let mut addresses: HashMap<(&str, IpAddr), (&str, usize)> = HashMap::new();
+    let mut links: HashMap<(&str, IpPrefix), &str> = HashMap::new();
+    for port in ports {
+        let settings = &port.value;
+        names.check_vrf(port, &settings.vrf, errors);
+        if let Some(interface) = settings.kind.interface()
+            && let Some(first) = interfaces.insert(interface, port.table.at)
+        {
+            let at = if port.table.has("interface") { port.table.place("interface") } else { port.table.place("name") };
+            errors.add_duplicate(at, &format!("interface {interface}"), first);
+        }
+        let at = port.table.place("addresses");
+        for address in &settings.addresses {
+            let own = address.address();
+            // Every link has the same link-local prefix, and may have the same link-local addresses (RFC 4291 section 2.5.6).
+            if check::is_link_local_v6(own) {
+                continue;
+            }
+            if let Some((other, first)) = addresses.insert((&settings.vrf, own), (&settings.name, at)) {
+                errors.add_duplicate(at, &format!("address {own} of port {other} in VRF {}", settings.vrf), first);
+            } else if let Some(other) = links.insert((&settings.vrf, address.network()), &settings.name)
+                && other != settings.name
+            {
+                errors.add(
+                    at,
+                    format!("{} is on the link of port {other} already", address.network()),
+                    Some("two links of one VRF need two prefixes; or put the ports in two VRFs".to_owned()),
+                );
+            }
+        }
+    }
+}
+
+fn check_routes(routes: &[Said<'_, RouteSpec>], ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut connected: HashMap<&str, Vec<(IpPrefix, &str)>> = HashMap::new();
+    for port in ports {
+        let links = connected.entry(&port.value.vrf).or_default();
+        links.extend(port.value.addresses.iter().map(|address| (*address, port.value.name.as_str())));
+    }
+    let mut seen = HashMap::new();
+    for route in routes {
+        let spec = &route.value;
+        let vrf = names.check_vrf(route, &spec.vrf, errors);
+        if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.metric), route.table.at) {
+            let what = format!("route {} with metric {}", spec.destination, spec.metric);
+            errors.add_duplicate(route.table.place("to"), &what, first);
+        }
+        let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
+        if spec.metric == 0
+            && let Some((_, port)) = links.iter().find(|(own, _)| own.network() == spec.destination)
+        {
+            errors.add(
+                route.table.place("to"),
+                format!("{} is the link of port {port}, which goes before any route", spec.destination),
+                Some("leave the route out, or give it a metric above 0".to_owned()),
+            );
+        }
+        let port = match &spec.port {
+            None => None,
+            Some(name) => match names.check_port(route, name, errors) {
+                None => continue,
+                Some(port) if port.vrf != spec.vrf => {
+                    let hint = "a port of the route's VRF".to_owned();
+                    let message = format!("port {name} is in VRF {}, the route in {}", port.vrf, spec.vrf);
+                    errors.add(route.table.place("port"), message, Some(hint));
+                    continue;
+                }
+                Some(port) => Some(port),
+            },
+        };
+        if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, spec.via) {
+            check_next_hop(route, via, port, links, errors);
+        }
+    }
+}
+
+fn check_next_hop(
+    route: &Said<'_, RouteSpec>,
+    via: IpAddr,
+    port: Option<&PortSettings>,
+    links: &[(IpPrefix, &str)],
+    errors: &mut Errors<'_>,
+) {
+    let at = route.table.place("via");
+    let on_link = |(prefix, name): &&(IpPrefix, &str)| prefix.contains(via) && port.is_none_or(|port| port.name == *name);
+    let link_local = check::is_link_local_v6(via) && port.is_some();
+    if !link_local && !route.value.onlink && links.iter().find(on_link).is_none() {
+        let hint = match (port, links.iter().find(|(prefix, _)| prefix.contains(via))) {
+            (Some(_), Some((_, other))) => format!("it is on the link of port {other}"),
+            (Some(_), None) => "an address inside a prefix of the port; or onlink = true".to_owned(),
+            (None, _) => "an address inside a prefix of a port of the VRF; or name the port and say onlink = true".to_owned(),
+        };
+        let of = port.map_or_else(|| format!("any port of VRF {}", route.value.vrf), |port| format!("port {}", port.name));
+        errors.add(at, format!("next hop {via} is not on the link of {of}"), Some(hint));
+    } else if links.iter().any(|(own, _)| own.address() == via) {
+        errors.add(at, format!("next hop {via} is the gateway itself"), Some("the address of another station".to_owned()));
+    }
+}
+
+fn check_neighbours(neighbours: &[Said<'_, NeighbourSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut seen = HashMap::new();
+    for neighbour in neighbours {
+        let spec = &neighbour.value;
+        let Some(port) = names.check_port(neighbour, &spec.port, errors) else { continue };
+        if matches!(port.kind, PortKind::Memory { link: LinkKind::Ip } | PortKind::Pcap { link: LinkKind::Ip, .. }) {
+            let message = format!("port {} has no Ethernet, so no neighbours", spec.port);
+            errors.add(neighbour.table.place("port"), message, None);
+        }
+        if port.addresses.iter().any(|own| own.address() == spec.address) {
+            let message = format!("{} is the port's own address", spec.address);
+            errors.add(neighbour.table.place("address"), message, Some("the address of another station".to_owned()));
+        }
+        if let Some(first) = seen.insert((&spec.port, spec.address), neighbour.table.at) {
+            let what = format!("neighbour {} of port {}", spec.address, spec.port);
+            errors.add_duplicate(neighbour.table.place("address"), &what, first);
+        }
+    }
+}
+
+fn check_states(states: &[Said<'_, StateSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut seen = HashMap::new();
+    for state in states {
+        let spec = &state.value;
+        names.check_vrf(state, &spec.vrf, errors);
+        if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.spi), state.table.at) {
+            let what = format!("the SA to {} with SPI {:#x}", spec.destination, spec.spi);
+            errors.add_duplicate(state.table.place("spi"), &what, first);
+        }
+    }
+}
+
+fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut seen = HashMap::new();
+    for policy in policies {
+        let spec = &policy.value;
+        names.check_vrf(policy, &spec.vrf, errors);
+        // Each was checked by itself before.
+        let Ok(selector) = check::selector(&spec.selector) else { continue };
+        if let Some(first) = seen.insert((&spec.vrf, spec.direction, selector), policy.table.at) {
+            let what = format!("a policy of direction {} with this selector", spec.direction);
+            errors.add_duplicate(policy.table.at, &what, first);
+        }
+    }
+}
+
+impl<'t> Names<'t> {
+    fn check_vrf<T>(&self, said: &Said<'_, T>, name: &str, errors: &mut Errors<'_>) -> bool {
+        let known = self.vrfs.contains_key(name);
+        if !known {
+            let hint = match nearest(name, self.vrfs.keys().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("[[vrf]] with name = {}", quoted(name)),
+            };
+            errors.add(said.table.place("vrf"), format!("there is no VRF {}", quoted(name)), Some(hint));
+        }
+        known
+    }
+
+    fn check_port<T>(&self, said: &Said<'_, T>, name: &str, errors: &mut Errors<'_>) -> Option<&'t PortSettings> {
+        let known = self.ports.get(name);
+        if known.is_none() {
+            let hint = match nearest(name, self.ports.keys().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("[[port]] with name = {}", quoted(name)),
+            };
+            errors.add(said.table.place("port"), format!("there is no port {}", quoted(name)), Some(hint));
+        }
+        known.map(|said| &said.value)
+    }
+}

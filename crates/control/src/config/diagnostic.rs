@@ -1,0 +1,181 @@
+//! Errors with their places.
+
+use core::fmt;
+
+use thiserror::Error;
+
+/// The most errors that are told at once.
+const MAX_DIAGNOSTICS: usize = 1000;
+
+/// One error in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file's name.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub hint: Option<String>,
+}
+
+/// All errors in a configuration file, in its order; of very many, the first thousand and a last that says how many more there are.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+/// One line for each error: `gw.toml:3:7: what is wrong (what would be right)`.
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, diagnostic) in self.0.iter().enumerate() {
+            write!(f, "{}{diagnostic}", if at > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Collects errors while a text is read.
+#[derive(Debug)]
+pub(super) struct Errors<'t> {
+    text: &'t str,
+    found: Vec<(usize, String, Option<String>)>,
+    more: usize,
+}
+
+impl<'t> Errors<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, found: Vec::new(), more: 0 }
+    }
+
+    /// An error at byte `at` of the text.
+    pub(super) fn add(&mut self, at: usize, message: impl Into<String>, hint: Option<String>) {
+        if self.found.len() < MAX_DIAGNOSTICS {
+            self.found.push((at, message.into(), hint));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// An error at byte `at`: `what` was said already, at byte `first`.
+    pub(super) fn add_duplicate(&mut self, at: usize, what: &str, first: usize) {
+        // Counting lines is not for free, and more errors are not told.
+        let line = if self.found.len() < MAX_DIAGNOSTICS {
+            1 + self.text[..floor_boundary(self.text, first)].matches('\n').count()
+        } else {
+            0
+        };
+        self.add(at, format!("{what} is given twice"), Some(format!("the first is on line {line}")));
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.found.len() + self.more
+    }
+
+    /// The errors in the text's order, with lines and columns.
+    pub(super) fn into_diagnostics(mut self, file: &str) -> Diagnostics {
+        let text = self.text;
+        self.found.sort_by_key(|(at, ..)| *at);
+        let mut diagnostics = Vec::with_capacity(self.found.len() + 1);
+        let (mut line, mut line_start, mut scanned) = (1, 0, 0);
+        for (at, message, hint) in self.found {
+            let at = floor_boundary(text, at);
+            for (position, _) in text[scanned..at].match_indices('\n') {
+                line += 1;
+                line_start = scanned + position + 1;
+            }
+            scanned = at;
+            let column = text[line_start..at].chars().count() + 1;
+            diagnostics.push(Diagnostic { file: file.to_owned(), line, column, message, hint });
+        }
+        if let (true, Some(last)) = (self.more > 0, diagnostics.last().cloned()) {
+            diagnostics.push(Diagnostic { message: format!("and {} more errors", self.more), hint: None, ..last });
+        }
+        Diagnostics(diagnostics)
+    }
+}
+
+/// The nearest position up to `at` that is between two characters.
+fn floor_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// The name among `names` that `given` was most likely meant to be.
+pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let limit = (given.chars().count() / 3).max(1);
+    names
+        .into_iter()
+        .map(|name| (edits(given, name), name))
+        .filter(|(edits, _)| *edits <= limit)
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, name)| name)
+}
+
+/// How many characters have to be put in, left out, replaced or swapped with their neighbour to make `b` of `a`.
+fn edits(a: &str, b: &str) -> usize {
+    const TOO_LONG: usize = 64;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len() > TOO_LONG || b.len() > TOO_LONG {
+        return usize::MAX;
+    }
+    let mut before = vec![0; b.len() + 1];
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = core::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_lines_and_characters() {
+        let text = "a = 1\nbé = 2\nc";
+        let mut errors = Errors::new(text);
+        errors.add(text.len(), "third", None);
+        errors.add(text.find("= 2").unwrap(), "second", Some("hint".to_owned()));
+        errors.add(0, "first", None);
+        let told = errors.into_diagnostics("x.toml").to_string();
+        assert_eq!(told, "x.toml:1:1: first\nx.toml:2:4: second (hint)\nx.toml:3:2: third");
+    }
+
+    #[test]
+    fn no_more_errors_are_kept_than_anyone_reads() {
+        let mut errors = Errors::new("");
+        (0..MAX_DIAGNOSTICS + 7).for_each(|_| errors.add(0, "wrong", None));
+        let told = errors.into_diagnostics("x");
+        assert_eq!(told.0.len(), MAX_DIAGNOSTICS + 1);
+        assert_eq!(told.0.last().unwrap().message, "and 7 more errors");
+    }
+
+    #[test]
+    fn the_nearest_name_is_found_where_one_is_near() {
+        let names = ["address", "mac", "port", "destination"];
+        assert_eq!(nearest("adress", names), Some("address"));
+        assert_eq!(nearest("prot", names), Some("port"));
+        assert_eq!(nearest("destinatoin", names), Some("destination"));
+        assert_eq!(nearest("colour", names), None);
+        assert_eq!(nearest("", names), None);
+    }
+}

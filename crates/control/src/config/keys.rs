@@ -1,0 +1,243 @@
+//! Every key that a configuration file may have. The reader refuses all others, and docs/configuration.md is held against this list.
+
+/// A table or array of tables.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether there may be several, written `[[name]]`.
+    pub many: bool,
+    /// What it may hold.
+    pub keys: &'static [Key],
+}
+
+/// A key.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name; a key of an inline table has the table's name and a dot in front.
+    pub name: &'static str,
+    /// What its value looks like.
+    pub value: &'static str,
+    /// What the value counts, where it counts something.
+    pub unit: &'static str,
+    /// What holds where the key is absent.
+    pub default: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+const fn key(
+    name: &'static str,
+    value: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> Key {
+    Key { name, value, unit, default, meaning }
+}
+
+/// Every section, in the order of the documentation.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "gateway",
+        many: false,
+        keys: &[
+            key("workers", "1 to 64", "threads", "1", "Worker threads. Each has its own queue of every port."),
+            key(
+                "processors",
+                "list of numbers",
+                "",
+                "the first ones the process may use",
+                "The processors that the workers are pinned to, one for each worker.",
+            ),
+            key(
+                "idle",
+                "\"sleep\" or \"poll\"",
+                "",
+                "\"sleep\"",
+                "What a worker does while no packet comes: wait in the kernel, or keep asking, which costs a whole processor and answers sooner.",
+            ),
+            key("buffers", "1024 to 4194304", "packets", "16384", "Packet buffers of each worker, of 2304 bytes each."),
+            key(
+                "socket",
+                "path",
+                "",
+                "\"/run/hitpath/control.sock\"",
+                "The control socket. It is made with mode 0600.",
+            ),
+        ],
+    },
+    Section {
+        name: "vrf",
+        many: true,
+        keys: &[
+            key("name", "name", "", "required", "Its name. The VRF `main` exists in any case, and may be named to set its default actions."),
+            key(
+                "default-in",
+                "\"block\" or \"accept\"",
+                "",
+                "\"block\"",
+                "What happens to packets for the gateway itself that no policy matches, where the VRF has policies.",
+            ),
+            key(
+                "default-out",
+                "\"block\" or \"accept\"",
+                "",
+                "\"block\"",
+                "What happens to packets that leave and that no policy matches, where the VRF has policies.",
+            ),
+            key(
+                "default-fwd",
+                "\"block\" or \"accept\"",
+                "",
+                "\"block\"",
+                "What happens to forwarded packets that no policy matches, where the VRF has policies.",
+            ),
+        ],
+    },
+    Section {
+        name: "port",
+        many: true,
+        keys: &[
+            key("name", "name", "", "required", "Its name, which all else calls it by."),
+            key(
+                "kind",
+                "\"memory\", \"pcap\", \"tap\" or \"af-packet\"",
+                "",
+                "required",
+                "What it is: memory (for tests and replay), capture files, a TAP device that the gateway makes, or an interface of the system.",
+            ),
+            key("interface", "interface name", "", "the port's name", "The system's interface, of kind `tap` and `af-packet`."),
+            key("promiscuous", "true or false", "", "false", "Whether the interface hears frames to other stations too, of kind `af-packet`."),
+            key("input", "path", "", "none", "The capture file that packets come from, of kind `pcap`."),
+            key("output", "path", "", "none", "The capture file that packets go to, of kind `pcap`."),
+            key("link", "\"ethernet\" or \"ip\"", "", "\"ethernet\"", "What frames begin with, of kind `memory` and `pcap`. An input file says it itself."),
+            key("vrf", "name", "", "\"main\"", "The VRF that its packets are routed in."),
+            key("mac", "MAC address", "", "the interface's own, or one made from the name", "Its Ethernet address."),
+            key("mtu", "68 to 2034", "bytes", "the interface's own, or 1500", "The largest IP packet. With an IPv6 address, 1280 at least."),
+            key("addresses", "list of addresses with prefix lengths", "", "none", "Its own addresses. Each makes the prefix reachable on the link."),
+            key("up", "true or false", "", "true", "Whether it may send and receive."),
+        ],
+    },
+    Section {
+        name: "route",
+        many: true,
+        keys: &[
+            key("to", "prefix, or \"default\"", "", "required", "The destinations. `default` is 0.0.0.0/0, or ::/0 where the next hop is an IPv6 address."),
+            key("vrf", "name", "", "\"main\"", "The VRF whose packets it is for."),
+            key(
+                "kind",
+                "\"unicast\", \"blackhole\", \"unreachable\" or \"prohibit\"",
+                "",
+                "\"unicast\"",
+                "Send on; drop silently; drop and answer unreachable; drop and answer prohibited.",
+            ),
+            key("via", "address", "", "none: the destinations are on the link", "The next hop, of the destinations' family."),
+            key("port", "port name", "", "the one whose link the next hop is on", "The port to send by. Needed where there is no next hop, or a link-local one."),
+            key("onlink", "true or false", "", "false", "The next hop is on the port's link though none of the port's prefixes says so."),
+            key("metric", "0 to 4294967295", "", "0", "Of several routes of one prefix, the one with the lowest is used."),
+        ],
+    },
+    Section {
+        name: "neighbour",
+        many: true,
+        keys: &[
+            key("port", "port name", "", "required", "The port whose link it is on."),
+            key("address", "address", "", "required", "Its IP address."),
+            key("mac", "MAC address", "", "required", "Its Ethernet address. Nothing heard on the link changes it."),
+        ],
+    },
+    Section {
+        name: "sa",
+        many: true,
+        keys: &[
+            key("source", "address", "", "required", "The tunnel's source."),
+            key("destination", "address", "", "required", "The tunnel's destination."),
+            key("spi", "1 to 4294967295", "", "required", "The security parameters index, unique with VRF and destination."),
+            key("vrf", "name", "", "\"main\"", "The VRF of the outer packets."),
+            key("reqid", "0 to 4294967295", "", "0", "Links SAs and policies; 0 is none."),
+            key("mode", "\"tunnel\"", "", "\"tunnel\"", "How packets are wrapped."),
+            key("aead", "inline table", "", "none", "Encryption and integrity in one. Either this, or `encryption` with `authentication`."),
+            key("aead.name", "algorithm", "", "required", "`rfc4106(gcm(aes))`, which is AES-GCM."),
+            key("aead.key", "key", "", "required", "The key with the 4 bytes of salt behind it: 20 bytes for AES-128, 36 for AES-256."),
+            key("aead.icv-bits", "128", "bits", "128", "Length of the integrity check value."),
+            key("encryption", "inline table", "", "none", "Encryption."),
+            key("encryption.name", "algorithm", "", "required", "`cbc(aes)`, or `ecb(cipher_null)` for none."),
+            key("encryption.key", "key", "", "empty", "The key: 16, 24 or 32 bytes for `cbc(aes)`, none for `ecb(cipher_null)`."),
+            key("authentication", "inline table", "", "none", "Integrity."),
+            key("authentication.name", "algorithm", "", "required", "`hmac(sha1)` or `hmac(sha256)`; `digest_null` for none, beside `ecb(cipher_null)` alone."),
+            key("authentication.key", "key", "", "empty", "The key: 1 to 64 bytes; RFC 2404 asks for 20 with SHA-1, RFC 4868 for 32 with SHA-256."),
+            key(
+                "authentication.truncate-bits",
+                "96 or 128",
+                "bits",
+                "96, as with Linux",
+                "Length that the integrity check value is cut to: 96 with `hmac(sha1)`, 128 with `hmac(sha256)`, which therefore needs it said.",
+            ),
+            key("replay-window", "0 to 4096", "packets", "64", "How late a packet may come. 0 switches the check against replays off."),
+            key("flags", "list of \"noecn\", \"nopmtudisc\", \"af-unspec\"", "", "none", "iproute2's flags: leave ECN alone; never set DF outside; carry the other family too, which is so in any case."),
+        ],
+    },
+    Section {
+        name: "policy",
+        many: true,
+        keys: &[
+            key("direction", "\"in\", \"out\" or \"fwd\"", "", "required", "Which packets are looked up: to the gateway, leaving, or forwarded. `in` also decides forwarded packets where the VRF has no `fwd` policy."),
+            key("vrf", "name", "", "\"main\"", "The VRF whose packets it is for."),
+            key("priority", "0 to 4294967295", "", "0", "The smaller number wins; ties go to the policy that stands first."),
+            key("source", "address, prefix or FIRST-LAST", "", "every address of the family", "Source addresses."),
+            key("destination", "address, prefix or FIRST-LAST", "", "every address of the family", "Destination addresses."),
+            key("protocol", "name or number", "", "any", "Upper-layer protocol."),
+            key("source-ports", "port or FIRST-LAST", "", "any", "Source ports, of a protocol that has ports."),
+            key("destination-ports", "port or FIRST-LAST", "", "any", "Destination ports, of a protocol that has ports."),
+            key("icmp-type", "number or FIRST-LAST", "", "any", "ICMP or ICMPv6 types."),
+            key("icmp-code", "number or FIRST-LAST", "", "any", "ICMP or ICMPv6 codes."),
+            key("action", "\"protect\", \"bypass\" or \"discard\"", "", "required", "Outbound, protect encrypts; inbound, it demands that the packet was encrypted. Bypass lets pass in clear, discard drops."),
+            key("template", "inline table", "", "none", "Which SAs protect: required with `protect`, and with it alone."),
+            key("template.source", "address", "", "any", "The tunnel's source."),
+            key("template.destination", "address", "", "required", "The tunnel's destination."),
+            key("template.reqid", "0 to 4294967295", "", "0", "The reqid that SAs must have; 0 is any."),
+            key("template.spi", "0 to 4294967295", "", "0", "The one SA, by its SPI; 0 is any."),
+            key("template.mode", "\"tunnel\"", "", "\"tunnel\"", "How packets are wrapped."),
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of docs/configuration.md, made from the list above.
+    fn documentation() -> Vec<String> {
+        let cell = |text: &str| if text.is_empty() { String::new() } else { format!(" {text}") };
+        SECTIONS
+            .iter()
+            .map(|section| {
+                let mut table = String::from("| Key | Value | Unit | Default | Meaning |\n| --- | --- | --- | --- | --- |\n");
+                for key in section.keys {
+                    table += &format!(
+                        "| `{}` |{} |{} |{} |{} |\n",
+                        key.name,
+                        cell(key.value),
+                        cell(key.unit),
+                        cell(key.default),
+                        cell(key.meaning)
+                    );
+                }
+                table
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_documentation_has_every_key_and_no_other() {
+        let page = include_str!("../../../../docs/configuration.md");
+        for (section, table) in SECTIONS.iter().zip(documentation()) {
+            let header = if section.many { format!("`[[{}]]`", section.name) } else { format!("`[{}]`", section.name) };
+            assert!(page.contains(&format!("## {header}")), "docs/configuration.md has no section {header}");
+            assert!(page.contains(&table), "docs/configuration.md should have this table for {header}:\n{table}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, SECTIONS.iter().map(|section| section.keys.len()).sum::<usize>());
+    }
+}

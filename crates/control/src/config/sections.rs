@@ -1,0 +1,203 @@
+//! The gateway, VRFs, ports, routes and neighbours, each by itself.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use api::{DefaultAction, Direction, MAIN_VRF, NeighbourSpec, RouteKind, RouteSpec};
+use packet::LinkKind;
+use wire::{IpPrefix, Mac};
+
+use super::VrfSettings;
+use super::diagnostic::Errors;
+use super::reader::{Found, Table, number_element, parsed_element};
+use crate::check::{self, Fault, MAX_MTU, MIN_MTU};
+use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
+
+/// The most worker threads.
+const MAX_WORKERS: i128 = 64;
+
+pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySettings {
+    let usual = GatewaySettings::default();
+    let workers = table.number("workers", 1..=MAX_WORKERS, errors).map_or(usual.workers, |found| found.value);
+    let processors: Vec<Found<usize>> =
+        table.list("processors", errors, |element, errors| number_element(element, 0..=4095, errors));
+    if !processors.is_empty() && processors.len() != workers {
+        let hint = format!("{workers} of them, one for each worker");
+        errors.add(table.place("processors"), format!("{} processors for {workers} workers", processors.len()), Some(hint));
+    }
+    for (at, processor) in processors.iter().enumerate() {
+        if processors[..at].iter().any(|other| other.value == processor.value) {
+            errors.add(processor.at, format!("processor {} is given twice", processor.value), None);
+        }
+    }
+    let idle = table.word("idle", &[("sleep", Idle::Sleep), ("poll", Idle::Poll)], errors);
+    let buffers = table.number("buffers", 1024..=4_194_304, errors);
+    GatewaySettings {
+        workers,
+        processors: processors.into_iter().map(|found| found.value).collect(),
+        idle: idle.map_or(usual.idle, |found| found.value),
+        buffers: buffers.map_or(usual.buffers, |found| found.value),
+        socket: path(&table, "socket", errors).unwrap_or(usual.socket),
+    }
+}
+
+pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSettings> {
+    let keys = [("default-in", Direction::In), ("default-out", Direction::Out), ("default-fwd", Direction::Fwd)];
+    let actions = [("block", DefaultAction::Block), ("accept", DefaultAction::Accept)];
+    let defaults = keys
+        .into_iter()
+        .filter_map(|(key, direction)| Some((direction, table.word(key, &actions, errors)?.value)))
+        .collect();
+    Some(VrfSettings { name: name(table, "name", errors)?, defaults })
+}
+
+pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {
+    let name = name(table, "name", errors);
+    let kind = name.as_deref().and_then(|name| kind(table, name, errors));
+    let addresses: Vec<Found<IpPrefix>> =
+        table.list("addresses", errors, |element, errors| parsed_element(element, "\"192.0.2.1/24\"", errors));
+    for (at, address) in addresses.iter().enumerate() {
+        if let Err(fault) = check::own_address("addresses", address.value) {
+            errors.add(address.at, fault.message, fault.hint);
+        } else if addresses[..at].iter().any(|other| other.value.address() == address.value.address()) {
+            errors.add(address.at, format!("address {} is given twice", address.value.address()), None);
+        }
+    }
+    let mac = table.parsed("mac", "\"02:00:00:00:00:01\"", errors);
+    if let Some(fault) = mac.and_then(|mac: Found<Mac>| check::station_mac("mac", mac.value).err()) {
+        table.fault(fault, errors);
+    }
+    let mtu = table.number("mtu", MIN_MTU.into()..=MAX_MTU.into(), errors);
+    let v6 = addresses.iter().any(|address| address.value.address().is_ipv6());
+    if let Some(fault) = mtu.and_then(|mtu: Found<u16>| check::mtu("mtu", mtu.value, v6).err()) {
+        table.fault(fault, errors);
+    }
+    let vrf = vrf_name(table, errors);
+    let up = table.flag("up", errors).is_none_or(|up| up.value);
+    Some(PortSettings {
+        name: name?,
+        kind: kind?,
+        vrf: vrf?,
+        mac: mac.map(|found| found.value),
+        mtu: mtu.map(|found| found.value),
+        addresses: addresses.into_iter().map(|found| found.value).collect(),
+        up,
+    })
+}
+
+pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteSpec> {
+    const EXAMPLE: &str = "\"192.0.2.0/24\"";
+    let kinds = [
+        ("unicast", RouteKind::Unicast),
+        ("blackhole", RouteKind::Blackhole),
+        ("unreachable", RouteKind::Unreachable),
+        ("prohibit", RouteKind::Prohibit),
+    ];
+    let kind = table.word("kind", &kinds, errors).map_or(RouteKind::Unicast, |found| found.value);
+    let via: Option<Found<IpAddr>> = table.parsed("via", "\"192.0.2.1\"", errors);
+    let destination = match table.text("to", errors) {
+        Some(text) if text.value == "default" => {
+            let v6 = via.is_some_and(|via| via.value.is_ipv6());
+            IpPrefix::new(if v6 { IpAddr::V6(0.into()) } else { IpAddr::V4(0.into()) }, 0).ok()
+        }
+        _ => table.required("to", EXAMPLE, errors).map(|found| found.value),
+    };
+    let port = table.text("port", errors);
+    let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
+    let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
+    let spec = RouteSpec {
+        vrf: vrf_name(table, errors)?,
+        destination: destination?,
+        kind,
+        via: via.map(|found| found.value),
+        port: port.map(|found| found.value.to_owned()),
+        onlink,
+        metric,
+    };
+    match check::route(&spec) {
+        Ok(()) => Some(spec),
+        Err(fault) => {
+            table.fault(fault, errors);
+            None
+        }
+    }
+}
+
+pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<NeighbourSpec> {
+    let port = table.required_text("port", errors);
+    let address = table.required::<IpAddr>("address", "\"192.0.2.2\"", errors);
+    let mac = table.required::<Mac>("mac", "\"02:00:00:00:00:02\"", errors);
+    let spec = NeighbourSpec { port: port?.value.to_owned(), address: address?.value, mac: mac?.value };
+    let faults = [check::station("address", spec.address).err(), check::station_mac("mac", spec.mac).err()];
+    let mut good = true;
+    for fault in faults.into_iter().flatten() {
+        table.fault(fault, errors);
+        good = false;
+    }
+    good.then_some(spec)
+}
+
+/// The VRF that the table names, or `main`.
+pub(super) fn vrf_name(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<String> {
+    if !table.has("vrf") { Some(MAIN_VRF.to_owned()) } else { name(table, "vrf", errors) }
+}
+
+fn name(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<String> {
+    let text = table.required_text(key, errors)?;
+    match check::name(key, text.value) {
+        Ok(()) => Some(text.value.to_owned()),
+        Err(fault) => {
+            table.fault(fault, errors);
+            None
+        }
+    }
+}
+
+/// What the port is. Keys that another kind has are refused, not ignored.
+fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKind> {
+    let kinds = [("memory", "memory"), ("pcap", "pcap"), ("tap", "tap"), ("af-packet", "af-packet")];
+    let kind = table.required_word("kind", &kinds, errors)?.value;
+    let of_kinds: [(&'static str, &[&str]); 5] = [
+        ("interface", &["tap", "af-packet"]),
+        ("promiscuous", &["af-packet"]),
+        ("input", &["pcap"]),
+        ("output", &["pcap"]),
+        ("link", &["memory", "pcap"]),
+    ];
+    for (key, right) in of_kinds {
+        if !right.contains(&kind) && table.has(key) {
+            table.fault(Fault::invalid(key, format!("a port of kind {kind} has no {key}")).hint(format!("of kind {}", right.join(" or "))), errors);
+        }
+    }
+    let link = table.word("link", &[("ethernet", LinkKind::Ethernet), ("ip", LinkKind::Ip)], errors);
+    let link = link.map_or(LinkKind::Ethernet, |found| found.value);
+    let interface = table.text("interface", errors);
+    if let Some(text) = interface
+        && let Err(fault) = check::name("interface", text.value)
+    {
+        table.fault(fault, errors);
+    }
+    let interface = interface.map_or(name, |found| found.value).to_owned();
+    let promiscuous = table.flag("promiscuous", errors).is_some_and(|found| found.value);
+    let (input, output) = (path(table, "input", errors), path(table, "output", errors));
+    Some(match kind {
+        "memory" => PortKind::Memory { link },
+        "pcap" => {
+            if input.is_none() && output.is_none() {
+                table.fault(Fault::invalid("kind", "a port of kind pcap without input and output").hint("input = path, output = path, or both"), errors);
+            }
+            PortKind::Pcap { input, output, link }
+        }
+        "tap" => PortKind::Tap { interface },
+        _ => PortKind::AfPacket { interface, promiscuous },
+    })
+}
+
+fn path(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<PathBuf> {
+    let text = table.text(key, errors)?;
+    if text.value.is_empty() || text.value.contains('\0') {
+        table.fault(Fault::invalid(key, format!("{key} is not a path")).hint("a path, as in \"/run/hitpath/control.sock\""), errors);
+        return None;
+    }
+    Some(PathBuf::from(text.value))
+}

@@ -1,0 +1,161 @@
+//! SAs and policies, each by itself.
+
+use std::net::IpAddr;
+
+use api::{
+    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec, Selector, StateFlag, StateSpec,
+    Template,
+};
+use wire::{IpRange, PortRange, Protocol};
+
+use super::diagnostic::Errors;
+use super::reader::{Table, word_element};
+use super::sections::vrf_name;
+use crate::check;
+
+const MODES: &[(&str, Mode)] = &[("tunnel", Mode::Tunnel)];
+const ADDRESS: &str = "\"192.0.2.1\"";
+
+pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateSpec> {
+    let before = errors.count();
+    let source = table.required::<IpAddr>("source", ADDRESS, errors);
+    let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
+    if !table.has("spi") {
+        table.missing("spi", errors);
+    }
+    let spi = table.number("spi", 1..=u32::MAX.into(), errors);
+    let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
+    let mode = table.word("mode", MODES, errors);
+    let window = table.number("replay-window", 0..=4096, errors);
+    let words =
+        [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
+    let flags = table.list("flags", errors, |element, errors| word_element(element, &words, errors));
+    let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, errors));
+    let encryption = table.table("encryption", "encryption.", errors).and_then(|table| encryption(&table, errors));
+    let authentication = table.table("authentication", "authentication.", errors).and_then(|table| authentication(&table, errors));
+    let vrf = vrf_name(table, errors);
+    if errors.count() > before {
+        return None;
+    }
+    let spec = StateSpec {
+        vrf: vrf?,
+        source: source?.value,
+        destination: destination?.value,
+        spi: spi?.value,
+        reqid: reqid.map_or(0, |found| found.value),
+        mode: mode.map_or(Mode::Tunnel, |found| found.value),
+        aead,
+        encryption,
+        authentication,
+        replay_window: window.map_or(64, |found| found.value),
+        flags: sorted(flags.into_iter().map(|found| found.value).collect()),
+    };
+    match check::state(&spec) {
+        Ok(_) => Some(spec),
+        Err(fault) => {
+            table.fault(fault, errors);
+            None
+        }
+    }
+}
+
+pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PolicySpec> {
+    let before = errors.count();
+    const RANGE: &str = "\"192.0.2.0/24\" or \"192.0.2.1-192.0.2.9\"";
+    const PORTS: &str = "\"53\" or \"5000-5999\"";
+    const OCTETS: &str = "\"8\" or \"0-8\"";
+    let directions = Direction::ALL.map(|direction| (direction.name(), direction));
+    let direction = table.required_word("direction", &directions, errors);
+    let actions = [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard].map(|action| (action.name(), action));
+    let action = table.required_word("action", &actions, errors);
+    let priority = table.number("priority", 0..=u32::MAX.into(), errors);
+    let selector = Selector {
+        source: table.parsed::<IpRange>("source", RANGE, errors).map(|found| found.value),
+        destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
+        protocol: table.parsed_or_number::<ProtocolName>("protocol", "\"tcp\" or 6", errors).map(|found| found.value.0),
+        source_ports: table.parsed_or_number::<PortRange>("source-ports", PORTS, errors).map(|found| found.value),
+        destination_ports: table.parsed_or_number::<PortRange>("destination-ports", PORTS, errors).map(|found| found.value),
+        icmp_type: table.parsed_or_number::<OctetRange>("icmp-type", OCTETS, errors).map(|found| found.value),
+        icmp_code: table.parsed_or_number::<OctetRange>("icmp-code", OCTETS, errors).map(|found| found.value),
+    };
+    let template = table.table("template", "template.", errors).and_then(|table| template(&table, errors));
+    let vrf = vrf_name(table, errors);
+    if errors.count() > before {
+        return None;
+    }
+    let spec = PolicySpec {
+        vrf: vrf?,
+        direction: direction?.value,
+        selector,
+        priority: priority.map_or(0, |found| found.value),
+        action: action?.value,
+        template,
+    };
+    // Both halves may be wrong at once.
+    let faults = [check::selector(&spec.selector).err(), check::action(&spec).err()];
+    let mut good = true;
+    for fault in faults.into_iter().flatten() {
+        table.fault(fault, errors);
+        good = false;
+    }
+    good.then_some(spec)
+}
+
+fn aead(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Aead> {
+    let name = table.required_text("name", errors);
+    if !table.has("key") {
+        table.missing("key", errors);
+    }
+    let key = key(table, errors);
+    let icv_bits = table.number("icv-bits", 0..=1024, errors).map_or(128, |found| found.value);
+    Some(Aead { name: name?.value.to_owned(), key: key?, icv_bits })
+}
+
+fn encryption(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Encryption> {
+    let name = table.required_text("name", errors);
+    Some(Encryption { key: key(table, errors)?, name: name?.value.to_owned() })
+}
+
+fn authentication(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Authentication> {
+    let name = table.required_text("name", errors);
+    let truncate_bits = table.number("truncate-bits", 0..=1024, errors).map(|found| found.value);
+    Some(Authentication { key: key(table, errors)?, name: name?.value.to_owned(), truncate_bits })
+}
+
+fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
+    let source = table.parsed::<IpAddr>("source", ADDRESS, errors);
+    let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
+    let spi = table.number::<u32>("spi", 0..=u32::MAX.into(), errors);
+    let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
+    let mode = table.word("mode", MODES, errors);
+    Some(Template {
+        source: source.map(|found| found.value),
+        destination: destination?.value,
+        spi: spi.map(|found| found.value),
+        reqid: reqid.map_or(0, |found| found.value),
+        mode: mode.map_or(Mode::Tunnel, |found| found.value),
+    })
+}
+
+/// A key. Where there is none, it is empty; what does not read as one is never shown.
+fn key(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Key> {
+    let Some(text) = table.text("key", errors) else { return Some(Key::new(Vec::new())) };
+    text.value.parse().map_err(|why: api::KeyTextError| errors.add(text.at, format!("key: {why}"), None)).ok()
+}
+
+fn sorted(mut flags: Vec<StateFlag>) -> Vec<StateFlag> {
+    flags.sort_unstable();
+    flags.dedup();
+    flags
+}
+
+/// A protocol by name or number.
+struct ProtocolName(Protocol);
+
+impl core::str::FromStr for ProtocolName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        api::protocol::parse(text).map(Self).ok_or("there is no such IP protocol")
+    }
+}
