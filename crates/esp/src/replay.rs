@@ -315,7 +315,7 @@ mod tests {
     }
 }
 
-/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp --release loom`.
+/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp --lib loom`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::sync::Arc;
