@@ -1,1 +1,16 @@
-//! Placeholder.
+//! What traffic builds: fragments on their way to being whole, packets that wait for a neighbour, rates.
+//!
+//! Everything here belongs to one worker and has a fixed size: its memory is allocated when it is made, and when it is full
+//! something is dropped. Nothing here reads a clock.
+#![forbid(unsafe_code)]
+
+mod deadline;
+mod fragment_upper;
+mod neighbour_queue;
+mod rate;
+mod reassembly;
+
+pub use fragment_upper::FragmentUpper;
+pub use neighbour_queue::{Held, NeighbourQueue};
+pub use rate::RateLimiter;
+pub use reassembly::{Reassembled, Reassembly};

@@ -1,0 +1,167 @@
+//! Virtual reassembly: what the first fragment of a forwarded datagram said, for those that follow.
+
+use core::hash::Hash;
+use core::time::Duration;
+use std::hash::Hasher;
+
+use packet::Time;
+use siphasher::sip::SipHasher13;
+use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId};
+
+/// Datagrams that compete for the same places.
+const WAYS: usize = 4;
+/// Groups of places; a power of two.
+const SETS: usize = 4096;
+/// How long a first fragment is remembered: as long as others reassemble IPv4 (RFC 1122 section 3.3.2 says 60 s to 120 s, Linux
+/// 30 s).
+const LIFETIME: Duration = Duration::from_secs(30);
+
+/// Remembers the upper-layer fields of first fragments, so that later ones, which do not have them, are keyed alike.
+///
+/// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the oldest makes room. A
+/// fragment is a later one of the same datagram where VRF, origin, addresses, protocol and identification agree; IPv6 would let the
+/// protocols differ (RFC 8200 section 4.5), but then nothing would tell which policy the later fragment falls under.
+pub struct FragmentUpper {
+    hasher: SipHasher13,
+    sets: Box<[[Option<First>; WAYS]]>,
+}
+
+#[derive(Clone, Copy)]
+struct First {
+    datagram: Datagram,
+    learned: Time,
+    upper: Upper,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Datagram {
+    vrf: VrfId,
+    origin: Origin,
+    addresses: Addresses,
+    protocol: Protocol,
+    identification: u32,
+}
+
+impl FragmentUpper {
+    /// An empty table; `secret` keys the hash, so that nobody outside can aim at a group.
+    pub fn new(secret: u64) -> Self {
+        Self {
+            hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
+            sets: vec![[None; WAYS]; SETS].into(),
+        }
+    }
+
+    /// Remembers what the first fragment of a datagram says.
+    pub fn learn(&mut self, now: Time, key: &FlowKey, identification: u32, upper: Upper) {
+        let datagram = Datagram::of(key, identification);
+        let set = self.set(&datagram);
+        let first = First { datagram, learned: now, upper };
+        let known = set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
+        // None is less than any time: free places first, then the oldest.
+        let worst = || (0..WAYS).min_by_key(|&way| set[way].map(|first| first.learned)).unwrap_or(0);
+        let way = known.unwrap_or_else(worst);
+        set[way] = Some(first);
+    }
+
+    /// What the first fragment of the datagram said, within the last 30 seconds.
+    pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Option<Upper> {
+        let datagram = Datagram::of(key, identification);
+        let first = self.set(&datagram).iter().flatten().find(|first| first.datagram == datagram)?;
+        (now < first.learned + LIFETIME).then_some(first.upper)
+    }
+
+    fn set(&mut self, datagram: &Datagram) -> &mut [Option<First>; WAYS] {
+        let mut hasher = self.hasher;
+        datagram.hash(&mut hasher);
+        &mut self.sets[hasher.finish() as usize % SETS]
+    }
+}
+
+impl core::fmt::Debug for FragmentUpper {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FragmentUpper").finish_non_exhaustive()
+    }
+}
+
+impl Datagram {
+    fn of(key: &FlowKey, identification: u32) -> Self {
+        Self { vrf: key.vrf, origin: key.origin, addresses: key.addresses, protocol: key.protocol, identification }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{FragmentClass, PortId, SaSlot};
+
+    use super::*;
+
+    const PORTS: Upper = Upper::Ports { source: 1, destination: 2 };
+
+    fn later() -> FlowKey {
+        FlowKey {
+            vrf: VrfId(1),
+            origin: Origin::Port(PortId(3)),
+            addresses: Addresses::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
+            protocol: Protocol::UDP,
+            fragment: FragmentClass::Later,
+            upper: Upper::None,
+        }
+    }
+
+    fn first() -> FlowKey {
+        FlowKey { fragment: FragmentClass::First, upper: PORTS, ..later() }
+    }
+
+    #[test]
+    fn a_later_fragment_gets_what_the_first_said() {
+        let mut table = FragmentUpper::new(1);
+        let now = Time(5);
+        assert_eq!(table.recall(now, &later(), 7), None);
+        table.learn(now, &first(), 7, PORTS);
+        assert_eq!(table.recall(now, &later(), 7), Some(PORTS));
+        let newer = Upper::Ports { source: 3, destination: 4 };
+        table.learn(now, &first(), 7, newer);
+        assert_eq!(table.recall(now, &later(), 7), Some(newer));
+    }
+
+    #[test]
+    fn nothing_of_another_datagram() {
+        let mut table = FragmentUpper::new(2);
+        table.learn(Time(0), &first(), 7, PORTS);
+        let reversed = Addresses::V4 { source: [10, 0, 0, 2].into(), destination: [10, 0, 0, 1].into() };
+        let others = [
+            FlowKey { vrf: VrfId(2), ..later() },
+            FlowKey { origin: Origin::Sa(SaSlot(3)), ..later() },
+            FlowKey { origin: Origin::Port(PortId(4)), ..later() },
+            FlowKey { addresses: reversed, ..later() },
+            FlowKey { protocol: Protocol::TCP, ..later() },
+        ];
+        for other in others {
+            assert_eq!(table.recall(Time(0), &other, 7), None, "{other:?}");
+        }
+        assert_eq!(table.recall(Time(0), &later(), 8), None);
+    }
+
+    #[test]
+    fn forgotten_after_thirty_seconds() {
+        let mut table = FragmentUpper::new(3);
+        table.learn(Time(0), &first(), 7, PORTS);
+        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Some(PORTS));
+        assert_eq!(table.recall(Time(30_000_000_000), &later(), 7), None);
+    }
+
+    #[test]
+    fn a_flood_costs_old_ones_and_never_gives_wrong_answers() {
+        let mut table = FragmentUpper::new(4);
+        let said = |id: u32| Upper::Ports { source: id as u16, destination: (id >> 16) as u16 };
+        let all = 100_000;
+        for id in 0..all {
+            table.learn(Time(id.into()), &first(), id, said(id));
+        }
+        let kept: Vec<_> = (0..all).filter(|&id| table.recall(Time(all.into()), &later(), id).is_some()).collect();
+        assert!(kept.iter().all(|&id| table.recall(Time(all.into()), &later(), id) == Some(said(id))));
+        // Full but for chance, and of each group the four newest.
+        assert!(kept.len() > SETS * WAYS * 99 / 100 && kept.len() <= SETS * WAYS, "{}", kept.len());
+        assert!((all - 1000..all).all(|id| kept.binary_search(&id).is_ok()));
+    }
+}

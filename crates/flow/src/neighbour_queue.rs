@@ -1,0 +1,347 @@
+//! Packets that wait until their next hop's Ethernet address is known.
+
+use core::fmt;
+use core::time::Duration;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use packet::{DropReason, Packet, Time};
+use wire::{Mac, PortId};
+
+use crate::deadline::Deadlines;
+
+/// The most next hops that are sought at once.
+const MAX_NEXT_HOPS: usize = 1024;
+/// The most packets that wait for one of them.
+const MAX_PACKETS: usize = 32;
+/// How often one is asked for (RFC 4861 section 10: MAX_MULTICAST_SOLICIT).
+const MAX_ASKED: u8 = 3;
+/// How long an answer is waited for each time (RFC 4861 section 10: RETRANS_TIMER).
+const RETRANSMIT: Duration = Duration::from_secs(1);
+
+/// What became of a packet given to [`NeighbourQueue::hold`].
+#[derive(Debug)]
+pub enum Held {
+    /// It waits, and is the first to: the next hop must be asked for now.
+    Ask,
+    /// It waits with others.
+    Waiting,
+    /// There was no room. Of a full queue this is the packet that waited longest, and the new one waits (RFC 4861 section
+    /// 7.2.2); where too many next hops are sought already it is the new one.
+    Refused(Packet, DropReason),
+}
+
+/// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32 packets wait for each.
+pub struct NeighbourQueue {
+    places: Box<[Sought]>,
+    deadlines: Deadlines,
+    /// Places in use, by port and next hop.
+    order: Vec<u16>,
+    free: Vec<u16>,
+}
+
+struct Sought {
+    port: PortId,
+    next_hop: IpAddr,
+    asked: u8,
+    packets: ArrayVec<Packet, MAX_PACKETS>,
+}
+
+impl NeighbourQueue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        let empty = || Sought { port: PortId(0), next_hop: [0; 4].into(), asked: 0, packets: ArrayVec::new() };
+        Self {
+            places: (0..MAX_NEXT_HOPS).map(|_| empty()).collect(),
+            deadlines: Deadlines::new(MAX_NEXT_HOPS),
+            order: Vec::with_capacity(MAX_NEXT_HOPS),
+            free: (0..MAX_NEXT_HOPS as u16).rev().collect(),
+        }
+    }
+
+    /// Whether no packet waits.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// When [`NeighbourQueue::advance`] has something to do.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.earliest()
+    }
+
+    /// Lets `packet` wait for `next_hop` on `port`.
+    pub fn hold(&mut self, now: Time, port: PortId, next_hop: IpAddr, packet: Packet) -> Held {
+        let key = (port, next_hop);
+        match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key()) {
+            Ok(at) => {
+                let waiting = &mut self.places[usize::from(self.order[at])].packets;
+                let oldest = if waiting.is_full() { waiting.pop_at(0) } else { None };
+                waiting.push(packet);
+                match oldest {
+                    Some(oldest) => Held::Refused(oldest, DropReason::NeighbourQueueFull),
+                    None => Held::Waiting,
+                }
+            }
+            Err(at) => {
+                let Some(place) = self.free.pop() else {
+                    return Held::Refused(packet, DropReason::NeighbourTableFull);
+                };
+                self.order.insert(at, place);
+                let place = usize::from(place);
+                self.deadlines.set(place, Some(now + RETRANSMIT));
+                let sought = &mut self.places[place];
+                (sought.port, sought.next_hop, sought.asked) = (port, next_hop, 1);
+                sought.packets.push(packet);
+                Held::Ask
+            }
+        }
+    }
+
+    /// Delivers what waits for next hops that `lookup` knows now, by port and next hop, in the order in which it came.
+    pub fn take_resolved(
+        &mut self,
+        lookup: impl Fn(PortId, IpAddr) -> Option<Mac>,
+        mut deliver: impl FnMut(PortId, IpAddr, Mac, Packet),
+    ) {
+        let Self { places, deadlines, order, free } = self;
+        order.retain(|&place| {
+            let sought = &mut places[usize::from(place)];
+            let (port, next_hop) = sought.key();
+            let Some(mac) = lookup(port, next_hop) else { return true };
+            sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, mac, packet));
+            deadlines.set(usize::from(place), None);
+            free.push(place);
+            false
+        });
+    }
+
+    /// Does what is due by `now`: asks again, after one second and after two; and gives up the packets that wait, after three.
+    pub fn advance(
+        &mut self,
+        now: Time,
+        mut ask: impl FnMut(PortId, IpAddr),
+        mut give_up: impl FnMut(PortId, IpAddr, Packet),
+    ) {
+        let Self { places, deadlines, order, free } = self;
+        order.retain(|&place| {
+            let sought = &mut places[usize::from(place)];
+            let (port, next_hop) = sought.key();
+            let place_index = usize::from(place);
+            if deadlines.get(place_index).is_none_or(|due| now < due) {
+                return true;
+            }
+            if sought.asked < MAX_ASKED {
+                sought.asked += 1;
+                deadlines.set(place_index, Some(now + RETRANSMIT));
+                ask(port, next_hop);
+                return true;
+            }
+            sought.packets.drain(..).for_each(|packet| give_up(port, next_hop, packet));
+            deadlines.set(place_index, None);
+            free.push(place);
+            false
+        });
+    }
+}
+
+impl Default for NeighbourQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How many packets wait for which next hop.
+impl fmt::Debug for NeighbourQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sought = self.order.iter().map(|&place| &self.places[usize::from(place)]);
+        f.debug_map().entries(sought.map(|sought| (sought.key(), sought.packets.len()))).finish()
+    }
+}
+
+impl Sought {
+    fn key(&self) -> (PortId, IpAddr) {
+        (self.port, self.next_hop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use packet::Pool;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const PORT: PortId = PortId(2);
+
+    fn hop(number: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    fn numbered(pool: &mut Pool, number: u32) -> Packet {
+        let mut packet = pool.take().unwrap();
+        assert!(packet.fill(&number.to_be_bytes()));
+        packet
+    }
+
+    fn number(packet: &Packet) -> u32 {
+        u32::from_be_bytes(packet.bytes().try_into().unwrap())
+    }
+
+    #[test]
+    fn asks_three_times_a_second_apart_and_then_gives_up() {
+        let mut pool = Pool::new(2);
+        let mut queue = NeighbourQueue::new();
+        let start = Time(5 * SECOND);
+        assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 1)), Held::Ask));
+        assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 2)), Held::Waiting));
+        let mut told = Vec::new();
+        let mut advance = |queue: &mut NeighbourQueue, now| {
+            let log = std::cell::RefCell::new(Vec::new());
+            queue.advance(
+                Time(now),
+                |port, to| log.borrow_mut().push((port, to, None)),
+                |port, to, packet| log.borrow_mut().push((port, to, Some(number(&packet)))),
+            );
+            told.push((now, log.into_inner()));
+        };
+        for now in [6 * SECOND - 1, 6 * SECOND, 6 * SECOND, 7 * SECOND, 8 * SECOND - 1, 8 * SECOND, 9 * SECOND] {
+            advance(&mut queue, now);
+        }
+        let asked = vec![(PORT, hop(1), None)];
+        assert_eq!(
+            told,
+            [
+                (6 * SECOND - 1, vec![]),
+                (6 * SECOND, asked.clone()),
+                (6 * SECOND, vec![]),
+                (7 * SECOND, asked),
+                (8 * SECOND - 1, vec![]),
+                (8 * SECOND, vec![(PORT, hop(1), Some(1)), (PORT, hop(1), Some(2))]),
+                (9 * SECOND, vec![]),
+            ]
+        );
+        assert!(queue.is_empty() && queue.next_deadline().is_none());
+    }
+
+    #[test]
+    fn a_full_queue_gives_back_the_packet_that_waited_longest() {
+        let mut pool = Pool::new(MAX_PACKETS + 1);
+        let mut queue = NeighbourQueue::new();
+        for count in 0..MAX_PACKETS as u32 {
+            let packet = numbered(&mut pool, count);
+            assert!(matches!(queue.hold(Time(0), PORT, hop(1), packet), Held::Ask | Held::Waiting));
+        }
+        match queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 99)) {
+            Held::Refused(packet, DropReason::NeighbourQueueFull) => assert_eq!(number(&packet), 0),
+            other => panic!("{other:?}"),
+        }
+        let mut delivered = Vec::new();
+        queue.take_resolved(|_, _| Some(Mac([2; 6])), |_, _, _, packet| delivered.push(number(&packet)));
+        assert_eq!(delivered, (1..MAX_PACKETS as u32).chain([99]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn only_so_many_next_hops() {
+        let mut pool = Pool::new(MAX_NEXT_HOPS + 2);
+        let mut queue = NeighbourQueue::new();
+        for count in 0..MAX_NEXT_HOPS as u32 {
+            assert!(matches!(queue.hold(Time(0), PORT, hop(count), numbered(&mut pool, count)), Held::Ask));
+        }
+        let refused = queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7));
+        assert!(matches!(refused, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7));
+        queue.take_resolved(|_, to| (to == hop(3)).then_some(Mac([2; 6])), |_, _, _, _| {});
+        assert!(matches!(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7)), Held::Ask));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Hold(u16, u32),
+        Resolve(u16, u32),
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0u16..3, 0u32..4).prop_map(|(port, to)| Step::Hold(port, to)),
+            1 => (0u16..3, 0u32..4).prop_map(|(port, to)| Step::Resolve(port, to)),
+            2 => (0..SECOND * 3 / 2).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn is_a_map_of_queues(steps in proptest::collection::vec(step(), 0..200)) {
+            let mut pool = Pool::new(1000);
+            let mut queue = NeighbourQueue::new();
+            // By port and next hop: asked how often, due when, and the packets.
+            let mut naive: BTreeMap<(PortId, IpAddr), (u8, Time, Vec<u32>)> = BTreeMap::new();
+            let mut now = Time(0);
+            for (count, step) in (0..).zip(steps) {
+                match step {
+                    Step::Hold(port, to) => {
+                        let key = (PortId(port), hop(to));
+                        let held = queue.hold(now, key.0, key.1, numbered(&mut pool, count));
+                        let new = !naive.contains_key(&key);
+                        let (_, _, packets) = naive.entry(key).or_insert((1, now + RETRANSMIT, Vec::new()));
+                        packets.push(count);
+                        match held {
+                            Held::Ask => prop_assert!(new),
+                            Held::Waiting => prop_assert!(!new),
+                            Held::Refused(packet, reason) => {
+                                prop_assert_eq!(reason, DropReason::NeighbourQueueFull);
+                                prop_assert_eq!(packets.len(), MAX_PACKETS + 1);
+                                prop_assert_eq!(number(&packet), packets.remove(0));
+                                pool.give(packet);
+                            }
+                        }
+                    }
+                    Step::Resolve(port, to) => {
+                        let key = (PortId(port), hop(to));
+                        let mut delivered = Vec::new();
+                        let lookup = |port, to| ((port, to) == key).then_some(Mac([2; 6]));
+                        queue.take_resolved(lookup, |port, to, _, packet| {
+                            assert_eq!((port, to), key);
+                            delivered.push(number(&packet));
+                            pool.give(packet);
+                        });
+                        prop_assert_eq!(delivered, naive.remove(&key).map(|(_, _, packets)| packets).unwrap_or_default());
+                    }
+                    Step::Wait(time) => {
+                        now = now + Duration::from_nanos(time);
+                        let mut asked = Vec::new();
+                        let mut given_up = Vec::new();
+                        queue.advance(now, |port, to| asked.push((port, to)), |port, to, packet| {
+                            given_up.push(((port, to), number(&packet)));
+                            pool.give(packet);
+                        });
+                        let mut expect_asked = Vec::new();
+                        let mut expect_given_up = Vec::new();
+                        naive.retain(|key, (asked, due, packets)| {
+                            if *due > now {
+                                return true;
+                            }
+                            if *asked == MAX_ASKED {
+                                expect_given_up.extend(packets.iter().map(|packet| (*key, *packet)));
+                                return false;
+                            }
+                            *asked += 1;
+                            *due = now + RETRANSMIT;
+                            expect_asked.push(*key);
+                            true
+                        });
+                        prop_assert_eq!(asked, expect_asked);
+                        prop_assert_eq!(given_up, expect_given_up);
+                    }
+                }
+                prop_assert_eq!(queue.next_deadline(), naive.values().map(|(_, due, _)| *due).min());
+                prop_assert_eq!(queue.is_empty(), naive.is_empty());
+                let waiting: usize = naive.values().map(|(_, _, packets)| packets.len()).sum();
+                prop_assert_eq!(pool.available() + waiting, pool.size(), "no packet is lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How often something may be done.
+
+use packet::Time;
+
+/// One permission, in the unit that credit is counted in: billionths, so that a nanosecond at one a second is 1.
+const ONE: u128 = 1_000_000_000;
+
+/// A token bucket, as RFC 4443 section 2.4 (f) asks for ICMPv6 errors and RFC 1812 section 4.3.2.8 for ICMP errors: so many a second
+/// in the long run, and so many at once.
+#[derive(Clone, Debug)]
+pub struct RateLimiter {
+    /// Per second, which is billionths per nanosecond.
+    rate: u128,
+    most: u128,
+    credit: u128,
+    counted: Option<Time>,
+}
+
+impl RateLimiter {
+    /// Permits `rate` a second, and `burst` at once after a pause. Begins with a full burst.
+    pub fn new(rate: u64, burst: u64) -> Self {
+        let most = u128::from(burst) * ONE;
+        Self { rate: rate.into(), most, credit: most, counted: None }
+    }
+
+    /// Whether it may be done now; if so, that is counted. Time that goes backwards stands still.
+    pub fn allow(&mut self, now: Time) -> bool {
+        let counted = self.counted.map_or(now, |counted| counted.max(now));
+        let passed = self.counted.map_or(0, |before| counted.since(before).as_nanos());
+        self.counted = Some(counted);
+        self.credit = self.credit.saturating_add(passed.saturating_mul(self.rate)).min(self.most);
+        match self.credit.checked_sub(ONE) {
+            Some(left) => {
+                self.credit = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let mut limiter = RateLimiter::new(10, 3);
+        let mut allowed = |now| limiter.allow(Time(now));
+        assert_eq!([0, 0, 0, 0].map(&mut allowed), [true, true, true, false]);
+        assert_eq!([SECOND / 10 - 1, SECOND / 10, SECOND / 10].map(&mut allowed), [false, true, false]);
+        // A long pause fills the bucket and no more.
+        assert_eq!([9 * SECOND; 4].map(&mut allowed), [true, true, true, false]);
+        // Backwards is no time at all, and does not count twice.
+        assert_eq!([0, 9 * SECOND + 1, 9 * SECOND + SECOND / 10].map(allowed), [false, false, true]);
+    }
+
+    #[test]
+    fn never_and_always() {
+        assert!(!RateLimiter::new(1000, 0).allow(Time(u64::MAX)));
+        let mut none = RateLimiter::new(0, 1);
+        assert!(none.allow(Time(0)) && !none.allow(Time(u64::MAX)));
+        let mut all = RateLimiter::new(u64::MAX, u64::MAX);
+        assert!((0..1000).all(|_| all.allow(Time(u64::MAX))));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_burst_and_rate(rate in 0u64..2000, burst in 0u64..50, gaps in proptest::collection::vec(0u64..SECOND / 50, 1..300)) {
+            let mut limiter = RateLimiter::new(rate, burst);
+            let mut now = 0;
+            let mut allowed = 0;
+            for gap in gaps {
+                now += gap;
+                allowed += u64::from(limiter.allow(Time(now)));
+                prop_assert!(allowed <= burst + now * rate / SECOND);
+            }
+        }
+
+        #[test]
+        fn no_less_than_the_rate_where_asked_often_enough(rate in 1u64..500, seconds in 1u64..4) {
+            let mut limiter = RateLimiter::new(rate, 1);
+            let step = SECOND / 1000;
+            let allowed = (0..=1000 * seconds).filter(|tick| limiter.allow(Time(tick * step))).count() as u64;
+            // Asked a thousand times a second, it loses at most what a millisecond is worth each time it waits.
+            prop_assert!(allowed > rate * seconds / 2 && allowed <= rate * seconds + 1, "{}", allowed);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Reassembly of datagrams for the gateway itself.
+
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use std::hash::Hasher;
+
+use arrayvec::ArrayVec;
+use packet::{CAPACITY, DropReason, HEADROOM, MAX_FRAME, Packet, Pool, Time};
+use siphasher::sip::SipHasher13;
+use wire::{Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6};
+
+use crate::deadline::Deadlines;
+
+/// The most datagrams that are incomplete at once.
+const MAX_DATAGRAMS: usize = 256;
+/// The most fragments of one.
+const MAX_FRAGMENTS: usize = 16;
+/// The longest datagram, which in an Ethernet frame fills a buffer.
+const MAX_LENGTH: usize = MAX_FRAME - 14;
+/// RFC 791 section 3.2 suggests 15 s at least; Linux waits as long.
+const LIFETIME_V4: Duration = Duration::from_secs(30);
+/// RFC 8200 section 4.5.
+const LIFETIME_V6: Duration = Duration::from_secs(60);
+/// Where in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6 header.
+const PAYLOAD: usize = HEADROOM + ipv6::HEADER_LENGTH;
+const _: () = assert!(PAYLOAD + MAX_LENGTH <= CAPACITY);
+
+/// What became of a fragment.
+#[derive(Debug)]
+pub enum Reassembled {
+    /// It was the last that was missing: here is the whole IP packet, with its lengths and IPv4 checksum right and nothing left
+    /// of fragmentation.
+    Complete(Packet),
+    /// It is kept until the others are here; or it was here already, byte for byte, and was thrown away.
+    Held,
+    /// Fragments were dropped, their buffers are back in the pool. With [`DropReason::ReassemblyFull`] they are those of the
+    /// datagram that waited longest, which made room for this one; otherwise this one, and all of its datagram.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// How many.
+        fragments: u64,
+    },
+}
+
+/// Puts fragments together (RFC 791 section 3.2, RFC 8200 section 4.5).
+///
+/// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one buffer, however many fragments it
+/// has. Fragments that overlap cost their whole datagram (RFC 5722), for IPv4 as well.
+///
+/// Fragments that an SA decrypted are never put together with others: what came in clear must not pass for protected.
+pub struct Reassembly {
+    hasher: SipHasher13,
+    /// By place: the hash of the datagram there.
+    tags: Box<[u64]>,
+    places: Box<[Option<Incomplete>]>,
+    deadlines: Deadlines,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Datagram {
+    vrf: VrfId,
+    origin: Origin,
+    addresses: Addresses,
+    /// Zero for IPv6, whose fragments need not agree on it (RFC 8200 section 4.5).
+    protocol: Protocol,
+    identification: u32,
+}
+
+struct Incomplete {
+    datagram: Datagram,
+    /// The payload from [`PAYLOAD`] on; and in front of it, once it is here, the first fragment's header.
+    buffer: Packet,
+    /// Where the header begins, once the first fragment is here.
+    header: Option<usize>,
+    /// Start and end of each fragment's payload.
+    fragments: ArrayVec<(usize, usize), MAX_FRAGMENTS>,
+    /// Bytes of payload that are here.
+    present: usize,
+    /// Bytes of payload in all, once the last fragment is here.
+    total: Option<usize>,
+    /// Which ECN codepoints were seen, by bit.
+    congestion: u8,
+}
+
+impl Reassembly {
+    /// An empty table; `secret` keys its hash.
+    pub fn new(secret: u64) -> Self {
+        Self {
+            hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
+            tags: vec![0; MAX_DATAGRAMS].into(),
+            places: (0..MAX_DATAGRAMS).map(|_| None).collect(),
+            deadlines: Deadlines::new(MAX_DATAGRAMS),
+        }
+    }
+
+    /// Takes in a fragment. `packet` begins with the IP header, `headers` is what [`wire::headers::parse`] said of it, and `key` names
+    /// its flow. A packet that is no fragment is complete.
+    pub fn push(
+        &mut self,
+        now: Time,
+        key: &FlowKey,
+        headers: &Headers,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Reassembled {
+        if headers.fragment.class == FragmentClass::Whole {
+            return Reassembled::Complete(packet);
+        }
+        let datagram = Datagram::of(key, headers.fragment.identification);
+        let tag = self.tag(&datagram);
+        let found = self.find(&datagram, tag);
+        let mut evicted = 0;
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let Some(buffer) = pool.take() else {
+                    pool.give(packet);
+                    return Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 };
+                };
+                let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
+                    let oldest = self.deadlines.first().unwrap_or(0);
+                    evicted = self.abandon(oldest, pool);
+                    oldest
+                });
+                self.tags[place] = tag;
+                self.places[place] = Some(Incomplete::new(datagram, buffer));
+                let lifetime = if datagram.addresses.is_v6() { LIFETIME_V6 } else { LIFETIME_V4 };
+                self.deadlines.set(place, Some(now + lifetime));
+                place
+            }
+        };
+        let Some(incomplete) = &mut self.places[place] else {
+            pool.give(packet);
+            return Reassembled::Held;
+        };
+        let before = incomplete.fragments.len() as u64;
+        let added = incomplete.add(headers, packet.bytes());
+        let (port, received) = (packet.port(), packet.received());
+        pool.give(packet);
+        match added {
+            Ok(true) => self.complete(place, port, received),
+            Err(reason) => {
+                self.abandon(place, pool);
+                Reassembled::Dropped { reason, fragments: before + 1 + evicted }
+            }
+            Ok(false) if evicted > 0 => Reassembled::Dropped { reason: DropReason::ReassemblyFull, fragments: evicted },
+            Ok(false) => Reassembled::Held,
+        }
+    }
+
+    /// Gives up datagrams that did not become whole in time (30 seconds for IPv4, 60 for IPv6), and tells how many fragments each
+    /// had.
+    pub fn expire(&mut self, now: Time, pool: &mut Pool, mut dropped: impl FnMut(u64)) {
+        while self.deadlines.earliest().is_some_and(|due| due <= now) {
+            let Some(place) = self.deadlines.first() else { break };
+            dropped(self.abandon(place, pool));
+        }
+    }
+
+    /// When [`Reassembly::expire`] has something to do.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.earliest()
+    }
+
+    fn tag(&self, datagram: &Datagram) -> u64 {
+        let mut hasher = self.hasher;
+        datagram.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn find(&self, datagram: &Datagram, tag: u64) -> Option<usize> {
+        let same = |place: usize| self.places[place].as_ref().is_some_and(|there| there.datagram == *datagram);
+        (0..MAX_DATAGRAMS).find(|&place| self.tags[place] == tag && same(place))
+    }
+
+    fn complete(&mut self, place: usize, port: PortId, received: Time) -> Reassembled {
+        self.deadlines.set(place, None);
+        let Some(mut packet) = self.places[place].take().map(Incomplete::finish) else { return Reassembled::Held };
+        packet.set_arrival(port, received);
+        Reassembled::Complete(packet)
+    }
+
+    /// Frees a place, and answers how many fragments were there.
+    fn abandon(&mut self, place: usize, pool: &mut Pool) -> u64 {
+        self.deadlines.set(place, None);
+        let Some(incomplete) = self.places[place].take() else { return 0 };
+        pool.give(incomplete.buffer);
+        incomplete.fragments.len() as u64
+    }
+}
+
+/// How many datagrams are incomplete.
+impl fmt::Debug for Reassembly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let incomplete = self.places.iter().flatten().count();
+        f.debug_struct("Reassembly").field("incomplete", &incomplete).finish_non_exhaustive()
+    }
+}
+
+impl Datagram {
+    fn of(key: &FlowKey, identification: u32) -> Self {
+        // Fragments may come by several ports; what was decrypted stays apart.
+        let origin = match key.origin {
+            Origin::Port(_) => Origin::Port(PortId(0)),
+            other => other,
+        };
+        let protocol = if key.addresses.is_v6() { Protocol(0) } else { key.protocol };
+        Self { vrf: key.vrf, origin, addresses: key.addresses, protocol, identification }
+    }
+}
+
+impl Incomplete {
+    fn new(datagram: Datagram, buffer: Packet) -> Self {
+        Self { datagram, buffer, header: None, fragments: ArrayVec::new(), present: 0, total: None, congestion: 0 }
+    }
+
+    /// Puts a fragment where it belongs, and answers whether that was the last. An error is the datagram's end.
+    fn add(&mut self, headers: &Headers, bytes: &[u8]) -> Result<bool, DropReason> {
+        let is_v6 = self.datagram.addresses.is_v6();
+        let (header_length, payload_at) = match usize::from(headers.fragment_header_offset) {
+            offset if is_v6 => (offset, offset + FRAGMENT_HEADER_LENGTH),
+            _ => (usize::from(headers.upper_offset), usize::from(headers.upper_offset)),
+        };
+        let whole = bytes.get(..usize::from(headers.total_length)).ok_or(DropReason::IpTotalLength)?;
+        let (header, payload) = match (whole.get(..header_length), whole.get(payload_at..)) {
+            (Some(header), Some(payload)) => (header, payload),
+            _ => return Err(DropReason::IpTotalLength),
+        };
+        let start = usize::from(headers.fragment.offset);
+        let end = start + payload.len();
+        let shortest = if is_v6 { ipv6::HEADER_LENGTH } else { ipv4::HEADER_LENGTH };
+        if shortest + end > MAX_LENGTH {
+            return Err(DropReason::ReassemblyTooBig);
+        }
+
+        let (buffer, ..) = self.buffer.buffer_mut();
+        if self.fragments.contains(&(start, end)) && buffer[PAYLOAD + start..PAYLOAD + end] == *payload {
+            // RFC 8200 section 4.5: an exact duplicate may be ignored.
+            return Ok(false);
+        }
+        if self.fragments.iter().any(|&(other_start, other_end)| start < other_end && other_start < end) {
+            return Err(DropReason::ReassemblyOverlap);
+        }
+        let last_byte = self.fragments.iter().map(|&(_, end)| end).max().unwrap_or(0);
+        let too_far = self.total.is_some_and(|total| end > total);
+        let ends_too_early = !headers.fragment.more && (self.total.is_some() || end < last_byte);
+        if too_far || ends_too_early {
+            return Err(DropReason::IpFragment);
+        }
+        self.fragments.try_push((start, end)).map_err(|_| DropReason::ReassemblyTooBig)?;
+        buffer[PAYLOAD + start..PAYLOAD + end].copy_from_slice(payload);
+        self.present += payload.len();
+        self.congestion |= 1 << (headers.traffic_class & 3);
+        if !headers.fragment.more {
+            self.total = Some(end);
+        }
+        if start == 0 {
+            let at = PAYLOAD.checked_sub(header.len()).ok_or(DropReason::ReassemblyTooBig)?;
+            buffer[at..PAYLOAD].copy_from_slice(header);
+            if is_v6 && !close_fragment_gap(&mut buffer[at..PAYLOAD], whole[header_length]) {
+                return Err(DropReason::IpExtensionChain);
+            }
+            self.header = Some(at);
+        }
+
+        let complete = self.total == Some(self.present);
+        let header_length = self.header.map_or(0, |at| PAYLOAD - at);
+        if complete && header_length + self.present > MAX_LENGTH {
+            return Err(DropReason::ReassemblyTooBig);
+        }
+        // RFC 3168 section 5.3: congestion that was marked on one fragment must not get lost, and cannot be told to a receiver
+        // that another says knows nothing of ECN.
+        if complete && self.congestion & (1 << CONGESTION) != 0 && self.congestion & (1 << NOT_ECN) != 0 {
+            return Err(DropReason::IpFragment);
+        }
+        Ok(complete)
+    }
+
+    /// The packet, of which everything is here.
+    fn finish(mut self) -> Packet {
+        let (buffer, ..) = self.buffer.buffer_mut();
+        let mut start = self.header.unwrap_or(PAYLOAD);
+        let length = PAYLOAD - start + self.present;
+        if start < HEADROOM {
+            // A header with options or extensions: whoever handles the packet next wants the headroom.
+            buffer.copy_within(start..start + length, HEADROOM);
+            start = HEADROOM;
+        }
+        let packet = &mut buffer[start..start + length];
+        let congested = self.congestion & (1 << CONGESTION) != 0;
+        // At most MAX_LENGTH.
+        let length_field = length as u16;
+        if self.datagram.addresses.is_v6() {
+            packet[4..6].copy_from_slice(&(length_field - ipv6::HEADER_LENGTH as u16).to_be_bytes());
+            packet[1] |= if congested { CONGESTION << 4 } else { 0 };
+        } else {
+            packet[2..4].copy_from_slice(&length_field.to_be_bytes());
+            packet[6..8].fill(0);
+            packet[1] |= if congested { CONGESTION } else { 0 };
+            ipv4::fill_checksum(packet);
+        }
+        self.buffer.set_used(start, length);
+        self.buffer
+    }
+}
+
+const FRAGMENT_HEADER_LENGTH: usize = 8;
+/// ECN codepoints (RFC 3168 section 5).
+const NOT_ECN: u8 = 0;
+const CONGESTION: u8 = 3;
+
+/// Makes the last of the headers in front of a fragment header, which is no longer there, say what the fragment header said
+/// comes next. False where the chain does not end there.
+fn close_fragment_gap(headers: &mut [u8], next: u8) -> bool {
+    // The IPv6 header's next-header field, then those of the extension headers, each first in its header.
+    let (mut field, mut at) = (6, ipv6::HEADER_LENGTH);
+    while at < headers.len() {
+        let Some(&units) = headers.get(at + 1) else { return false };
+        field = at;
+        at += (usize::from(units) + 1) * 8;
+    }
+    let ends_here = at == headers.len();
+    if ends_here {
+        headers[field] = next;
+    }
+    ends_here
+}
+
+#[cfg(test)]
+mod tests;
