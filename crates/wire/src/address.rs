@@ -336,3 +336,106 @@ impl FromStr for PortRange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prefix(text: &str) -> Result<IpPrefix, AddressError> {
+        text.parse()
+    }
+
+    fn range(text: &str) -> Result<IpRange, AddressError> {
+        text.parse()
+    }
+
+    #[test]
+    fn macs_are_six_octets() {
+        assert_eq!("2:0:0:0:0:F".parse(), Ok(Mac([2, 0, 0, 0, 0, 15])));
+        for wrong in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:0g", "02:00:00:00:00:+1", "02-00"] {
+            assert_eq!(wrong.parse::<Mac>(), Err(AddressError::Mac), "{wrong}");
+        }
+        assert!(Mac::BROADCAST.is_group() && !Mac([2, 0, 0, 0, 0, 1]).is_group());
+    }
+
+    #[test]
+    fn prefixes_keep_their_host_bits() {
+        let own = prefix("192.0.2.1/24").unwrap();
+        assert_eq!(own.to_string(), "192.0.2.1/24");
+        assert_eq!(own.network().to_string(), "192.0.2.0/24");
+        assert_eq!(own.without_host_bits(), Err(AddressError::HostBits));
+        assert_eq!(own.network().without_host_bits(), Ok(own.network()));
+        assert!(own.contains("192.0.2.255".parse().unwrap()) && !own.contains("192.0.3.0".parse().unwrap()));
+        assert!(!own.contains("::1".parse().unwrap()));
+        assert_eq!(prefix("192.0.2.1"), prefix("192.0.2.1/32"));
+        assert!(prefix("2001:db8::1").unwrap().is_host());
+        assert_eq!(prefix("0.0.0.0/0").unwrap().range(), IpRange::ALL_V4);
+        assert_eq!(prefix("::/0").unwrap().range(), IpRange::ALL_V6);
+    }
+
+    #[test]
+    fn wrong_prefixes_are_told_apart() {
+        for (wrong, why) in [
+            ("192.0.2/24", AddressError::Address),
+            ("/24", AddressError::Address),
+            ("192.0.2.0/", AddressError::Length),
+            ("192.0.2.0/33", AddressError::Length),
+            ("192.0.2.0/+8", AddressError::Length),
+            ("192.0.2.0/256", AddressError::Length),
+            ("2001:db8::/129", AddressError::Length),
+        ] {
+            assert_eq!(prefix(wrong), Err(why), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_prefixes_where_they_can_be() {
+        assert_eq!(range("192.0.2.0-192.0.2.255").unwrap().to_string(), "192.0.2.0/24");
+        assert_eq!(range("192.0.2.1-192.0.2.255").unwrap().to_string(), "192.0.2.1-192.0.2.255");
+        assert_eq!(range("192.0.2.255-192.0.3.0").unwrap().as_prefix(), None);
+        assert_eq!(range("192.0.2.1/24"), range("192.0.2.0/24"));
+        assert_eq!(range("192.0.2.2-192.0.2.1"), Err(AddressError::Reversed));
+        assert_eq!(range("192.0.2.2-::1"), Err(AddressError::Families));
+        assert!(IpRange::ALL_V6.is_v6() && !IpRange::ALL_V4.is_v6());
+    }
+
+    #[test]
+    fn ports_and_their_ranges() {
+        let ports = |text: &str| text.parse::<PortRange>();
+        assert_eq!(ports("0-65535"), Ok(PortRange::ALL));
+        assert!(ports("80-443").unwrap().contains(443) && !ports("80-443").unwrap().contains(79));
+        assert_eq!(ports("443-80"), Err(AddressError::Reversed));
+        for wrong in ["", "65536", "+1", "80-", "http"] {
+            assert_eq!(ports(wrong), Err(AddressError::Port), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn texts_are_read_as_written(v4: (u32, u32), v6: (u128, u128), length in 0u8..=128, ports: (u16, u16), mac: [u8; 6]) {
+            let (low, high) = (Ipv4Addr::from_bits(v4.0.min(v4.1)), Ipv4Addr::from_bits(v4.0.max(v4.1)));
+            let narrow = IpRange::new(low.into(), high.into()).unwrap();
+            prop_assert_eq!(narrow.to_string().parse(), Ok(narrow));
+            let (low, high) = (Ipv6Addr::from_bits(v6.0.min(v6.1)), Ipv6Addr::from_bits(v6.0.max(v6.1)));
+            let wide = IpRange::new(low.into(), high.into()).unwrap();
+            prop_assert_eq!(wide.to_string().parse(), Ok(wide));
+            let prefix = IpPrefix::new(low.into(), length).unwrap();
+            prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
+            prop_assert_eq!(prefix.range().as_prefix(), Some(prefix.network()));
+            let ports = PortRange::new(ports.0.min(ports.1), ports.0.max(ports.1)).unwrap();
+            prop_assert_eq!(ports.to_string().parse(), Ok(ports));
+            prop_assert_eq!(Mac(mac).to_string().parse(), Ok(Mac(mac)));
+        }
+
+        #[test]
+        fn a_prefix_holds_what_shares_its_bits(address: u32, other: u32, length in 0u8..=32, near: bool) {
+            // A near address differs in one of the last bits, so that both answers come up.
+            let other = if near { address ^ 1 << (other % 32) } else { other };
+            let prefix = IpPrefix::new(Ipv4Addr::from_bits(address).into(), length).unwrap();
+            let shared = (0..length).all(|bit| (address ^ other) << bit >> 31 == 0);
+            prop_assert_eq!(prefix.contains(Ipv4Addr::from_bits(other).into()), shared);
+        }
+    }
+}

@@ -168,6 +168,12 @@ mod tests {
         assert_eq!(broken(8, 3), Invalid::Sender);
         assert_eq!(broken(14, 224), Invalid::Sender);
         assert_eq!(broken(14, 127), Invalid::Sender);
+        let claims = |mac: [u8; 6], ip: [u8; 4]| {
+            let claim = Packet::request(Mac(mac), ip.into(), Ipv4Addr::new(192, 0, 2, 2));
+            Packet::parse(&claim.to_bytes())
+        };
+        assert_eq!(claims([0; 6], [192, 0, 2, 1]), Err(Invalid::Sender));
+        assert_eq!(claims([2, 0, 0, 0, 0, 1], [255; 4]), Err(Invalid::Sender));
     }
 
     #[test]

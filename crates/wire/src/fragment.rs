@@ -228,6 +228,16 @@ mod tests {
     }
 
     #[test]
+    fn the_dont_fragment_bit_is_kept() {
+        let mut whole = packet(&[], 200, 0, false);
+        whole[6] |= 0x40;
+        ipv4::fill_checksum(&mut whole);
+        let fragments = fragments(&whole, 100);
+        assert!(fragments.len() > 1);
+        assert!(fragments.iter().all(|fragment| headers::parse(fragment).unwrap().dont_fragment));
+    }
+
+    #[test]
     fn a_packet_that_fits_is_one_piece() {
         let whole = packet(&[], 80, 0, false);
         assert_eq!(fragments(&whole, 100), core::slice::from_ref(&whole));

@@ -265,6 +265,9 @@ mod tests {
         assert_eq!(write_error(ErrorMessage::TimeExceeded, &offending, &mut out), Some(36));
         assert_eq!(write_error(ErrorMessage::TimeExceeded, &offending, &mut out[..35]), None);
         assert_eq!(write_error(ErrorMessage::TimeExceeded, &[0x60; 60], &mut out), None);
+        // A total length of nonsense: the header is quoted all the same.
+        offending[2..4].fill(0);
+        assert_eq!(write_error(ErrorMessage::TimeExceeded, &offending, &mut out), Some(28));
         assert_eq!(write_error_packet(ErrorMessage::TimeExceeded, Ipv4Addr::LOCALHOST, &offending, &mut out), None);
     }
 
@@ -279,7 +282,7 @@ mod tests {
         assert!(!may(ipv4::Header { fragment_offset: 8, ..udp() }, &[0; 8]));
         assert!(!may(ipv4::Header { destination: Ipv4Addr::new(224, 0, 0, 9), ..udp() }, &[0; 8]));
         assert!(!may(ipv4::Header { destination: Ipv4Addr::BROADCAST, ..udp() }, &[0; 8]));
-        for kind in [0, 8, 13, 14] {
+        for kind in [0, 8, 9, 10, 13, 14, 15, 16, 17, 18, 42, 43] {
             assert!(may(icmp, &[kind, 0, 0, 0, 0, 0, 0, 0]), "type {kind}");
         }
         for kind in [3, 4, 5, 11, 12, 200] {

@@ -369,6 +369,22 @@ mod tests {
     }
 
     #[test]
+    fn targets_are_nodes() {
+        for target in ["ff02::1", "::", "::1"] {
+            let target = target.parse().unwrap();
+            let message = Message::NeighbourSolicitation { target, source_link: Some(MAC) };
+            assert_eq!(read(&written(message, ASKER, TARGET)), Err(Invalid::Target), "{target}");
+        }
+    }
+
+    #[test]
+    fn the_first_link_address_counts() {
+        let mut packet = solicitation();
+        packet.extend([1, 1, 2, 0, 0, 0, 0, 9]);
+        assert_eq!(read(&changed(packet, 5, 40)), read(&solicitation()));
+    }
+
+    #[test]
     fn unknown_options_are_passed_over_up_to_a_bound() {
         let with_unknown = |count: usize| {
             let mut packet = solicitation();

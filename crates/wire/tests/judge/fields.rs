@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use wire::headers::{self, Fragment, Headers};
-use wire::{Addresses, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
+use wire::{Addresses, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId, ipv4};
 
 const V4_DNS: [u8; 36] = [
     0x45, 0xb8, 0x00, 0x22, 0x9a, 0xbc, 0x40, 0x00, 0x3f, 0x11, 0x05, 0xfa, // to the checksum
@@ -126,6 +126,61 @@ fn mobility_is_a_protocol_when_nothing_follows() {
     assert_eq!((alone.protocol, alone.upper_offset), (Protocol::MOBILITY, 40));
     let followed = headers::parse(&v6(135, &[17, 0, 5, 0, 0, 0, 0, 0, 0, 7, 0, 9, 0, 8, 0, 0])).unwrap();
     assert_eq!((followed.protocol, followed.upper_offset), (Protocol::UDP, 48));
+}
+
+#[test]
+fn nothing_behind_options_is_no_next_header() {
+    let headers = headers::parse(&v6(60, &[59, 0, 1, 4, 0, 0, 0, 0, 1, 2, 3])).unwrap();
+    assert_eq!((headers.protocol, headers.upper, headers.upper_offset), (Protocol::NONE, Upper::None, 48));
+}
+
+#[test]
+fn an_extension_header_ends_inside_the_packet() {
+    // Over a protocol without fields, so that only the extension header can be too long.
+    let options = |words: u8| v6(60, &[&[253, words, 1, 12], [0; 12].as_slice()].concat());
+    assert_eq!(headers::parse(&options(1)).map(|headers| headers.upper_offset), Ok(56));
+    assert_eq!(headers::parse(&options(2)), Err(headers::Malformed::ExtensionTruncated));
+}
+
+#[test]
+fn a_fragment_may_reach_65535_and_no_further() {
+    let v4 = |payload: usize| {
+        let header = ipv4::Header {
+            total_length: (20 + payload) as u16,
+            fragment_offset: 65_504,
+            protocol: Protocol::UDP,
+            source: Ipv4Addr::new(192, 0, 2, 1),
+            destination: Ipv4Addr::new(192, 0, 2, 2),
+            ..ipv4::Header::default()
+        };
+        headers::parse(&[&header.to_bytes(), vec![0; payload].as_slice()].concat())
+            .map(|headers| headers.fragment.offset)
+    };
+    assert_eq!(v4(11), Ok(65_504));
+    assert_eq!(v4(12), Err(headers::Malformed::Fragment));
+
+    let fragment = |payload: usize| [&[17, 0, 0xff, 0xf8, 0, 0, 0, 1], vec![0; payload].as_slice()].concat();
+    let judged = |packet: &[u8]| headers::parse(packet).map(|headers| headers.fragment.offset);
+    assert_eq!(judged(&v6(44, &fragment(7))), Ok(65_528));
+    assert_eq!(judged(&v6(44, &fragment(8))), Err(headers::Malformed::Fragment));
+    // Headers in front of the fragment header are part of the datagram.
+    let behind_options = [&[44, 0, 1, 4, 0, 0, 0, 0], fragment(1).as_slice()].concat();
+    assert_eq!(judged(&v6(60, &behind_options)), Err(headers::Malformed::Fragment));
+}
+
+#[test]
+fn both_echo_messages_of_ipv4_have_their_identifier() {
+    for (kind, identifier) in [(0, 0x1234), (8, 0x1234), (3, 0), (13, 0)] {
+        let header = ipv4::Header {
+            total_length: 28,
+            protocol: Protocol::ICMP,
+            source: Ipv4Addr::new(192, 0, 2, 1),
+            destination: Ipv4Addr::new(192, 0, 2, 2),
+            ..ipv4::Header::default()
+        };
+        let packet = [header.to_bytes().as_slice(), &[kind, 0, 0, 0, 0x12, 0x34, 0, 1]].concat();
+        assert_eq!(headers::parse(&packet).unwrap().upper, Upper::Icmp { kind, code: 0, identifier });
+    }
 }
 
 #[test]
