@@ -1,1 +1,34 @@
-fn main() {}
+//! hitpath: a software security gateway. One binary is the daemon, its client and the tools around them.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+mod clock;
+mod daemon;
+mod demo;
+mod exit;
+mod explain;
+mod gateway;
+mod output;
+mod replay;
+mod verbs;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.start_logging();
+    match cli.command.run(&cli.global) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            output::report(&error, cli.global.json);
+            Exit::of(&error).into()
+        }
+    }
+}

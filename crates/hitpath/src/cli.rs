@@ -1,0 +1,155 @@
+//! The command line: what help, completions and man pages are made from.
+
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::exit::Exit;
+use crate::verbs;
+
+/// Where clients look for the daemon unless told otherwise.
+const DEFAULT_SOCKET: &str = "/run/hitpath/control.sock";
+
+const EXAMPLES: &str = "\
+Start with:
+  hitpath demo --memory                      two gateways and a tunnel, in this process, no root
+  hitpath check gw.toml                      is this configuration right?
+  hitpath run --config gw.toml               run it
+  hitpath show ports                         in another terminal: what passes?
+  hitpath explain 'udp 192.168.13.5:5000 > 192.168.12.7:53 in lan'
+
+Exit codes:
+  0  done, or yes
+  1  refused, failed, or no
+  2  the command line cannot be understood
+  3  no daemon could be reached";
+
+/// A software security gateway: IPsec, VRF routing and a decision made once per flow.
+///
+/// One binary is the daemon (`run`), its client (`show`, `xfrm`, `route`, ...) and the tools around them.
+#[derive(Debug, Parser)]
+#[command(name = "hitpath", version, after_help = EXAMPLES, disable_help_subcommand = true, max_term_width = 120)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every verb.
+#[derive(Args, Debug)]
+pub(crate) struct Global {
+    /// Print JSON instead of text
+    #[arg(short, long, global = true, help_heading = "Options of every verb")]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: /run/hitpath/control.sock, for `run` what the configuration says]
+    #[arg(long, global = true, value_name = "PATH", env = "HITPATH_SOCKET", help_heading = "Options of every verb")]
+    socket: Option<PathBuf>,
+
+    /// Log more to standard error: -v also says what is done, -vv how
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Options of every verb")]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// Where clients look for the daemon.
+    pub(crate) fn socket(&self) -> &Path {
+        self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
+    }
+
+    /// Where the daemon is to listen, where the user said so.
+    pub(crate) fn socket_override(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+}
+
+/// The verbs, in the order of the help.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(verbs::run::Run),
+    Check(verbs::check::Check),
+    Reload(verbs::reload::Reload),
+    Show(verbs::show::Show),
+    Xfrm(verbs::words::Xfrm),
+    Route(verbs::words::Route),
+    Neigh(verbs::words::Neigh),
+    Addr(verbs::words::Addr),
+    Link(verbs::words::Link),
+    Vrf(verbs::words::Vrf),
+    Explain(verbs::explain::Explain),
+    Replay(verbs::replay::Replay),
+    Graph(verbs::graph::Graph),
+    Demo(verbs::demo::Demo),
+    Completions(verbs::completions::Completions),
+    Man(verbs::man::Man),
+}
+
+impl Command {
+    /// Does what the verb says.
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        match self {
+            Self::Run(verb) => verb.run(global),
+            Self::Check(verb) => verb.run(global),
+            Self::Reload(verb) => verb.run(global),
+            Self::Show(verb) => verb.run(global),
+            Self::Xfrm(verb) => verb.run(global),
+            Self::Route(verb) => verb.run(global),
+            Self::Neigh(verb) => verb.run(global),
+            Self::Addr(verb) => verb.run(global),
+            Self::Link(verb) => verb.run(global),
+            Self::Vrf(verb) => verb.run(global),
+            Self::Explain(verb) => verb.run(global),
+            Self::Replay(verb) => verb.run(global),
+            Self::Graph(verb) => verb.run(global),
+            Self::Demo(verb) => verb.run(global),
+            Self::Completions(verb) => verb.run(),
+            Self::Man(verb) => verb.run(),
+        }
+    }
+}
+
+impl Cli {
+    /// Sends logs to standard error. The daemon tells of its life even when nobody asked; the other verbs only of trouble.
+    pub(crate) fn start_logging(&self) {
+        use tracing::level_filters::LevelFilter;
+        let daemon = u8::from(matches!(self.command, Command::Run(_)));
+        let level = match self.global.verbose + daemon {
+            0 => LevelFilter::WARN,
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        };
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_teaches_by_example() {
+        for verb in Cli::command().get_subcommands_mut() {
+            let help = verb.render_long_help().to_string();
+            assert!(help.contains(&format!("hitpath {}", verb.get_name())), "{help}");
+        }
+    }
+
+    #[test]
+    fn options_of_every_verb_may_stand_anywhere() {
+        for line in
+            ["hitpath -j show ports", "hitpath show -j ports", "hitpath show ports -j", "hitpath xfrm state -j list"]
+        {
+            let cli = Cli::try_parse_from(line.split(' ')).expect(line);
+            assert!(cli.global.json, "{line}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The client's side of the control socket: one blocking HTTP/1.1 exchange over a Unix socket.
+//!
+//! The daemon answers each request whole and closes the connection, so a dozen lines of HTTP serve better here than an
+//! asynchronous client.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::{Refusal, Reply, Request};
+use zeroize::Zeroizing;
+
+use crate::exit::Unreachable;
+
+/// How long the daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER: u64 = 1 << 30;
+
+/// The most bytes of the answer's head.
+const MAX_HEAD: u64 = 64 * 1024;
+
+/// An answer of the daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The HTTP status.
+    pub(crate) status: u16,
+    /// The body: JSON.
+    pub(crate) body: Vec<u8>,
+}
+
+/// Asks the daemon that listens on `socket`.
+///
+/// # Errors
+/// [`Unreachable`] where no daemon listens, the daemon's [`Refusal`] where it refuses.
+pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Reply> {
+    // Keys are among what is sent.
+    let body = Zeroizing::new(serde_json::to_vec(request)?);
+    let answer = post(socket, api::PATH, &body)?;
+    let text = || String::from_utf8_lossy(&answer.body);
+    if answer.status == 200 {
+        return serde_json::from_slice(&answer.body)
+            .with_context(|| format!("the daemon's answer is not understood: {}", text()));
+    }
+    match serde_json::from_slice::<Refusal>(&answer.body) {
+        Ok(refusal) => Err(refusal.into()),
+        Err(_) => bail!("the daemon answered with HTTP status {}: {}", answer.status, text().trim_end()),
+    }
+}
+
+/// The daemon answered something that does not answer the question.
+pub(crate) fn unexpected(reply: &Reply) -> anyhow::Error {
+    anyhow::anyhow!("the daemon's answer does not fit the question: {reply:?}")
+}
+
+/// Sends `body` to `path` of the daemon that listens on `socket`.
+///
+/// # Errors
+/// [`Unreachable`] where no daemon listens; others where it went away or spoke nonsense.
+pub(crate) fn post(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    // A daemon that refuses early (wrong user, body too long) has answered and closed before all was sent. Its answer says why.
+    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+    match read_answer(&mut BufReader::new(&stream)) {
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            sent.context("sending the request to the daemon")?;
+            Err(error).with_context(|| format!("reading the answer of the daemon at {}", socket.display()))
+        }
+    }
+}
+
+fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "is the daemon running? Start it by `hitpath run --config FILE`, or name its socket by --socket or HITPATH_SOCKET"
+        }
+        io::ErrorKind::PermissionDenied => "only root and the daemon's own user may connect",
+        _ => "name the daemon's socket by --socket or HITPATH_SOCKET",
+    };
+    Unreachable(format!("no daemon at {}: {error}; {advice}", socket.display())).into()
+}
+
+fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
+    let mut head = stream.take(MAX_HEAD);
+    let mut line = String::new();
+    head.read_line(&mut line)?;
+    let status = line
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3))
+        .and_then(|code| code.parse().ok())
+        .with_context(|| format!("`{}` is no HTTP answer", line.trim_end()))?;
+    let mut length = None;
+    loop {
+        line.clear();
+        if head.read_line(&mut line)? == 0 {
+            bail!("the answer ends inside its head");
+        }
+        let field = line.trim_end();
+        if field.is_empty() {
+            break;
+        }
+        let Some((name, value)) = field.split_once(':') else { bail!("`{field}` is no HTTP field") };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = Some(value.trim().parse::<u64>().with_context(|| format!("`{field}` is no length"))?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            bail!("the answer comes in a transfer encoding ({}), which the daemon does not use", value.trim());
+        }
+    }
+    let limit = length.unwrap_or(MAX_ANSWER);
+    if limit > MAX_ANSWER {
+        bail!("the answer is {limit} bytes long, more than the {MAX_ANSWER} that are read");
+    }
+    let mut body = Vec::new();
+    stream.take(limit).read_to_end(&mut body)?;
+    if length.is_some_and(|length| body.len() as u64 != length) {
+        bail!("the answer ends after {} of {limit} bytes", body.len());
+    }
+    Ok(Answer { status, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    fn read(bytes: &str) -> anyhow::Result<Answer> {
+        read_answer(&mut bytes.as_bytes())
+    }
+
+    #[test]
+    fn an_answer_has_a_status_and_a_body() {
+        let answer =
+            read("HTTP/1.1 422 Unprocessable\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}")
+                .unwrap();
+        assert_eq!(answer, Answer { status: 422, body: b"{}".to_vec() });
+        assert_eq!(read("HTTP/1.1 200 OK\r\n\r\nall of it").unwrap().body, b"all of it");
+    }
+
+    #[test]
+    fn a_broken_answer_is_an_error() {
+        for (bytes, message) in [
+            ("", "no HTTP answer"),
+            ("SSH-2.0\r\n", "no HTTP answer"),
+            ("HTTP/1.1 200 OK\r\n", "inside its head"),
+            ("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "no HTTP field"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "no length"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n", "more than"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", "after 5 of 9"),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "does not use"),
+        ] {
+            let error = read(bytes).unwrap_err().to_string();
+            assert!(error.contains(message), "{bytes:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_daemon_is_its_own_exit_code() {
+        let error = post(Path::new("/nonexistent/hitpath.sock"), "/", b"").unwrap_err();
+        assert_eq!(Exit::of(&error), Exit::Unreachable);
+        assert!(error.to_string().contains("hitpath run"), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! The control thread: it alone changes the tables.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use anyhow::Context;
+use api::{Difference, LinkChange, Refusal, RefusalCode, Reply, Request};
+use control::{Config, OpenedPort};
+use packet::Time;
+use tables::Reader;
+use wire::PortId;
+
+use crate::clock::Clock;
+use crate::daemon::crew::Crew;
+use crate::daemon::{Letter, Message, ports};
+use crate::exit::Exit;
+use crate::gateway::{self, Desk, TICK};
+
+/// What the control thread owns.
+pub(crate) struct ControlThread {
+    file: PathBuf,
+    desk: Desk,
+    crew: Crew,
+    clock: Clock,
+    reader: Reader,
+    /// The snapshot that the workers were last woken for.
+    announced: u64,
+}
+
+impl ControlThread {
+    /// Control over `crew`. `file` is what a reload reads.
+    pub(crate) fn new(file: &Path, desk: Desk, crew: Crew, clock: Clock) -> Self {
+        let mut reader = desk.control.shared().reader();
+        let announced = reader.load().generation();
+        Self { file: file.to_owned(), desk, crew, clock, reader, announced }
+    }
+
+    /// Answers, listens and ticks until told to stop. Then nothing runs any more.
+    pub(crate) fn run(&mut self, inbox: &Receiver<Message>) -> Exit {
+        let mut due = self.clock.now();
+        let exit = loop {
+            match inbox.recv_timeout(due.since(self.clock.now())) {
+                Ok(Message::Letter(letter)) => self.reply(letter),
+                Ok(Message::News) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Lost { port, error }) => self.lose(port, &error),
+                Ok(Message::Reload) => self.reload_by_signal(),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    tracing::info!("stopping");
+                    break Exit::Done;
+                }
+            }
+            let now = self.clock.now();
+            self.crew.events(|event| self.desk.control.event(event, now));
+            if now >= due {
+                due = now + TICK;
+                self.tick(now);
+                if !self.crew.is_alive() {
+                    tracing::error!("a worker is gone: stopping");
+                    break Exit::Refused;
+                }
+            }
+            self.announce();
+        };
+        self.stop();
+        exit
+    }
+
+    /// Ends the workers and closes their ports.
+    pub(crate) fn stop(&mut self) {
+        self.crew.stop();
+    }
+
+    /// Makes the gateway what `config` says: all of it or, where that fails, nothing. Ports are opened first.
+    ///
+    /// # Errors
+    /// A port that cannot be opened, or what the tables refuse.
+    pub(crate) fn apply(&mut self, config: Config) -> anyhow::Result<Difference> {
+        let now = self.clock.now();
+        let plan = self.desk.control.plan(config);
+        let ids: Vec<PortId> = self.desk.free_port_ids().take(plan.ports_to_open().len()).collect();
+        let mut opened = Vec::with_capacity(ids.len());
+        let mut queues = Vec::with_capacity(ids.len());
+        for (settings, &id) in plan.ports_to_open().iter().zip(&ids) {
+            let port = ports::open(settings, id, self.crew.size())?;
+            let first = port.first().context("a port without queues")?;
+            opened.push(OpenedPort {
+                name: settings.name.clone(),
+                id,
+                mac: first.mac(),
+                mtu: first.mtu(),
+                link: first.link(),
+            });
+            queues.push((id, port));
+        }
+        let closed = plan.ports_to_close().to_vec();
+        let difference = self.desk.control.apply(plan, &opened, now)?;
+        for id in closed {
+            self.crew.detach(id);
+            self.desk.remove_port(id);
+        }
+        for (id, port) in queues {
+            self.desk.add_port(id, port.iter().map(|queue| queue.statistics().clone()).collect());
+            self.crew.attach(id, port);
+        }
+        self.announce();
+        Ok(difference)
+    }
+
+    fn reply(&mut self, letter: Letter) {
+        let answer = match letter.request {
+            Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Difference),
+            request => self.desk.answer(request, self.clock.now()),
+        };
+        // A client that has gone away wants no answer.
+        let _ = letter.answer.send(answer);
+    }
+
+    fn reload(&mut self, dry_run: bool) -> Result<Difference, Refusal> {
+        let refuse = |error: anyhow::Error| Refusal::new(RefusalCode::Invalid, format!("{error:#}"));
+        let config = gateway::load(&self.file).map_err(|error| refuse(error.into()))?;
+        if dry_run {
+            return Ok(self.desk.control.plan(config).difference().clone());
+        }
+        self.apply(config).map_err(|error| match error.downcast::<Refusal>() {
+            Ok(refusal) => refusal,
+            Err(error) => refuse(error.context("nothing was changed")),
+        })
+    }
+
+    fn reload_by_signal(&mut self) {
+        match self.reload(false) {
+            Ok(difference) if difference.is_empty() => tracing::info!("reloaded: nothing is different"),
+            Ok(difference) => {
+                tracing::info!(changes = difference.changes.len(), "reloaded");
+                difference.changes.iter().for_each(|change| tracing::info!("{change}"));
+            }
+            Err(refusal) => tracing::error!("not reloaded: {refusal}"),
+        }
+    }
+
+    /// A port's interface is gone: no worker uses it any more, and routes over it are no longer taken.
+    fn lose(&mut self, port: PortId, error: &str) {
+        self.crew.detach(port);
+        let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string()) else { return };
+        tracing::error!(port = %name, "lost: {error}");
+        let down = LinkChange { port: name, up: Some(false), mtu: None, vrf: None };
+        if let Err(refusal) = self.desk.control.handle(Request::LinkSet(down), self.clock.now()) {
+            tracing::error!("the lost port cannot be set down: {refusal}");
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        let probes = self.desk.control.tick(now);
+        if !probes.is_empty() {
+            probes.into_iter().for_each(|probe| self.crew.probe(probe));
+            self.crew.wake();
+        }
+    }
+
+    /// Wakes the workers where the tables have changed since they were last woken: packets may be waiting for just that.
+    fn announce(&mut self) {
+        let generation = self.reader.load().generation();
+        if generation != self.announced {
+            self.announced = generation;
+            self.crew.wake();
+        }
+    }
+}

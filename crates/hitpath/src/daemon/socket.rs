@@ -1,0 +1,124 @@
+//! The control socket as a file: who may open it, and what was there before.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{Mode, fchmod};
+
+/// The socket's file, removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+/// Listens on `path`, which only the daemon's own user can connect to (mode 0600), from the first moment on.
+///
+/// A socket that a dead daemon left is replaced.
+///
+/// # Errors
+/// Where a live daemon listens there, where something that is no socket is there, or where the system refuses.
+pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
+    let listener = match bind_private(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            remove_stale(path)?;
+            bind_private(path)
+        }
+        result => result,
+    };
+    let listener = listener.with_context(|| format!("opening the control socket {}", path.display()))?;
+    listener.set_nonblocking(true)?;
+    let inode = fs::symlink_metadata(path)?.ino();
+    Ok((listener, SocketFile { path: path.to_owned(), inode }))
+}
+
+/// The mode is set before the socket has a name: Linux hands it on to the file that bind(2) makes. A chmod of the file would
+/// leave a moment in which anyone may connect, and the umask belongs to all threads.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    socket::listen(&socket, Backlog::new(128)?)?;
+    Ok(socket.into())
+}
+
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        bail!("{} exists and is no socket; it is left alone: name another by --socket", path.display());
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => {
+            bail!("a daemon already listens on {}: stop it first, or name another socket by --socket", path.display())
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            tracing::info!(socket = %path.display(), "replacing the socket that an earlier daemon left");
+            fs::remove_file(path).with_context(|| format!("removing the stale socket {}", path.display()))
+        }
+        Err(error) => Err(error).with_context(|| format!("seeing who listens on {}", path.display())),
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Another daemon may have put its own socket there since.
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_may_connect_and_the_file_goes_with_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let (_listener, file) = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_daemon_is_not_replaced_and_a_dead_one_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let (listener, file) = listen(&path).unwrap();
+        let error = listen(&path).unwrap_err().to_string();
+        assert!(error.contains("already listens"), "{error}");
+
+        // Killed: nobody removed the file.
+        std::mem::forget(file);
+        drop(listener);
+        let (_listener, _file) = listen(&path).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        assert!(listen(&path).unwrap_err().to_string().contains("no socket"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+    }
+
+    #[test]
+    fn another_daemons_socket_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let (listener, file) = listen(&path).unwrap();
+        drop(listener);
+        let (_second, _second_file) = listen(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+}

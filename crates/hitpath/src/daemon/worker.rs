@@ -1,0 +1,189 @@
+//! A worker's thread: rounds while packets come, sleep while none do.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use control::Idle;
+use packet::Port;
+use path::Worker;
+use rtrb::{Consumer, Producer};
+use tables::Event;
+use wire::PortId;
+
+use crate::clock::Clock;
+use crate::daemon::Message;
+
+/// Rounds without a packet before the worker sleeps. Waking costs more than a few empty rounds.
+const PATIENCE: u32 = 16;
+
+/// The longest sleep.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// The longest sleep while a port cannot wake the worker.
+const SHORT_SLEEP: Duration = Duration::from_millis(1);
+
+/// What the control thread tells a worker.
+pub(crate) enum Command {
+    /// Take over a queue of a port.
+    Attach(PortId, Box<dyn Port>),
+    /// Close the queue of a port.
+    Detach(PortId),
+    /// End.
+    Stop,
+}
+
+/// Wakes a worker that sleeps. The control thread has one end, the worker the other.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    sleeping: AtomicBool,
+    rope: UnixStream,
+}
+
+impl Bell {
+    /// A bell, and what becomes readable in the worker when it rings.
+    ///
+    /// # Errors
+    /// Where the system gives no descriptors.
+    pub(crate) fn new() -> std::io::Result<(Arc<Self>, UnixStream)> {
+        let (rope, ear) = UnixStream::pair()?;
+        rope.set_nonblocking(true)?;
+        ear.set_nonblocking(true)?;
+        Ok((Arc::new(Self { sleeping: AtomicBool::new(false), rope }), ear))
+    }
+
+    /// Wakes the worker, where it sleeps or is about to.
+    pub(crate) fn ring(&self) {
+        use std::io::Write;
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            // A full pipe means that it has been rung already.
+            let _ = (&self.rope).write(&[1]);
+        }
+    }
+}
+
+/// What runs on a worker's thread.
+pub(crate) struct WorkerLoop {
+    /// The worker.
+    pub(crate) worker: Worker,
+    /// What the control thread says.
+    pub(crate) commands: Consumer<Command>,
+    /// What the worker reports, to be passed on. The worker cannot ring the control thread itself: it knows of no threads.
+    pub(crate) reported: Consumer<Event>,
+    /// Where its reports go.
+    pub(crate) events: Producer<Event>,
+    /// Whether the control thread has been told that reports wait.
+    pub(crate) told: Arc<AtomicBool>,
+    /// The control thread.
+    pub(crate) control: SyncSender<Message>,
+    /// Says that the worker sleeps.
+    pub(crate) bell: Arc<Bell>,
+    /// Where the bell is heard.
+    pub(crate) ear: UnixStream,
+    /// The clock.
+    pub(crate) clock: Clock,
+    /// What to do while no packet comes.
+    pub(crate) idle: Idle,
+    /// The ports, and whether they can wake the worker.
+    pub(crate) ports: BTreeMap<PortId, bool>,
+    /// Ports that were lost and that the control thread does not know of yet.
+    pub(crate) lost: Vec<(PortId, String)>,
+}
+
+impl WorkerLoop {
+    /// Works until told to stop.
+    pub(crate) fn run(mut self) {
+        let mut idle_rounds = 0;
+        let mut descriptors = Vec::new();
+        while self.obey() {
+            if self.round() > 0 {
+                idle_rounds = 0;
+            } else if self.idle == Idle::Sleep {
+                idle_rounds += 1;
+                if idle_rounds >= PATIENCE {
+                    self.sleep(&mut descriptors);
+                    idle_rounds = 0;
+                }
+            }
+        }
+    }
+
+    /// Does what the control thread says. False is the end.
+    fn obey(&mut self) -> bool {
+        while let Ok(command) = self.commands.pop() {
+            match command {
+                Command::Attach(id, port) => {
+                    self.ports.insert(id, port.descriptor().is_some());
+                    self.worker.attach(id, port);
+                }
+                Command::Detach(id) => {
+                    self.ports.remove(&id);
+                    drop(self.worker.detach(id));
+                }
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn round(&mut self) -> usize {
+        let received = match self.worker.poll(self.clock.now()) {
+            Ok(received) => received,
+            Err((id, error)) => {
+                self.ports.remove(&id);
+                drop(self.worker.detach(id));
+                self.lost.push((id, error.to_string()));
+                1
+            }
+        };
+        // Never waits for the control thread, which may be waiting for this one.
+        while let Some((port, error)) = self.lost.pop() {
+            let message = Message::Lost { port, error };
+            if let Err(TrySendError::Full(Message::Lost { port, error })) = self.control.try_send(message) {
+                self.lost.push((port, error));
+                break;
+            }
+        }
+        let mut news = false;
+        while let Ok(event) = self.reported.pop() {
+            // A full ring loses news of a neighbour, who will be heard again.
+            let _ = self.events.push(event);
+            news = true;
+        }
+        if news && !self.told.swap(true, Ordering::AcqRel) && self.control.try_send(Message::News).is_err() {
+            // The control thread is awake, or looks at its next tick.
+            self.told.store(false, Ordering::Release);
+        }
+        received
+    }
+
+    /// Sleeps until a port or the control thread has something, or the worker's next deadline.
+    fn sleep(&mut self, descriptors: &mut Vec<RawFd>) {
+        self.bell.sleeping.store(true, Ordering::SeqCst);
+        // What was published or commanded before the line above did not ring; look once more.
+        if self.round() > 0 || !self.commands.is_empty() {
+            self.bell.sleeping.store(false, Ordering::SeqCst);
+            return;
+        }
+        let longest = if self.ports.values().all(|&wakes| wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
+        let timeout = match self.worker.next_deadline() {
+            Some(deadline) => deadline.since(self.clock.now()).min(longest),
+            None => longest,
+        };
+        descriptors.clear();
+        descriptors.push(self.ear.as_raw_fd());
+        descriptors.extend(self.worker.descriptors());
+        if io::wait(descriptors, timeout).is_err() {
+            // Out of memory in the kernel; packets go on, at the price of not sleeping.
+            std::thread::yield_now();
+        }
+        self.bell.sleeping.store(false, Ordering::SeqCst);
+        let mut heard = [0; 16];
+        while matches!(self.ear.read(&mut heard), Ok(count) if count > 0) {}
+    }
+}

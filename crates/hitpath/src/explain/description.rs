@@ -1,0 +1,319 @@
+//! Packets described in words: `udp 192.168.13.5:5000 > 192.168.12.7:53 in lan`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use wire::{Addresses, FragmentClass, Protocol, Spi, Upper};
+
+/// The words that [`Description::parse`] understands.
+pub(crate) const GRAMMAR: &str = "\
+PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [fragment first|later] [size BYTES] in PORT|sa REQID|host";
+
+/// A packet as a user describes it, before names are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Description {
+    /// Source and destination.
+    pub(crate) addresses: Addresses,
+    /// Upper-layer protocol.
+    pub(crate) protocol: Protocol,
+    /// Whole, first or later fragment.
+    pub(crate) fragment: FragmentClass,
+    /// Ports, ICMP fields or SPI.
+    pub(crate) upper: Upper,
+    /// Length of the IP packet in bytes, where it was given.
+    pub(crate) size: Option<u16>,
+    /// Where it comes from.
+    pub(crate) origin: OriginName,
+}
+
+/// Where a packet comes from, in the user's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum OriginName {
+    /// Received on the port of that name.
+    Port(String),
+    /// Decrypted by an SA with this reqid.
+    Sa(u32),
+    /// Built by the gateway itself.
+    Host,
+}
+
+/// What of a description was not understood, and what would be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{wrong}; {right}")]
+pub(crate) struct DescriptionError {
+    wrong: String,
+    right: String,
+}
+
+impl DescriptionError {
+    fn new(wrong: impl Into<String>, right: impl Into<String>) -> Self {
+        Self { wrong: wrong.into(), right: right.into() }
+    }
+}
+
+impl Description {
+    /// Understands [`GRAMMAR`].
+    pub(crate) fn parse(text: &str) -> Result<Self, DescriptionError> {
+        // `>` may stand without spaces around it.
+        let spaced = text.replace('>', " > ");
+        let mut words = spaced.split_whitespace();
+        let mut next = |what: &str| {
+            words.next().ok_or_else(|| {
+                DescriptionError::new(
+                    format!("the description ends where {what} should be"),
+                    format!("say `{GRAMMAR}`"),
+                )
+            })
+        };
+
+        let protocol = next("a protocol")?;
+        let (source, source_port) = endpoint(next("a source address")?)?;
+        let arrow = next("`>`")?;
+        if arrow != ">" {
+            return Err(DescriptionError::new(format!("`{arrow}` stands where `>` should"), "say `SRC > DST`"));
+        }
+        let (destination, destination_port) = endpoint(next("a destination address")?)?;
+        let addresses = match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
+            _ => {
+                return Err(DescriptionError::new(
+                    format!("{source} and {destination} are of different families"),
+                    "both must be IPv4 or both IPv6",
+                ));
+            }
+        };
+        let protocol = parse_protocol(protocol, &addresses)?;
+
+        let mut fields = Fields::default();
+        let mut origin = None;
+        let mut fragment = FragmentClass::Whole;
+        while let Ok(word) = next("") {
+            let mut value = |what: &str| next(what).map(str::to_owned);
+            match word {
+                "in" | "from" => {
+                    origin = Some(match value("a port, `sa REQID` or `host`")?.as_str() {
+                        "host" => OriginName::Host,
+                        "sa" => OriginName::Sa(number("reqid", &value("a reqid")?, u32::MAX)?),
+                        port => OriginName::Port(port.to_owned()),
+                    });
+                }
+                "type" => fields.kind = Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8),
+                "code" => fields.code = Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8),
+                "id" => fields.identifier = Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16),
+                "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
+                "size" => fields.size = Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16),
+                "fragment" => {
+                    fragment = match value("`first` or `later`")?.as_str() {
+                        "first" => FragmentClass::First,
+                        "later" => FragmentClass::Later,
+                        other => {
+                            return Err(DescriptionError::new(
+                                format!("`fragment {other}` is not known"),
+                                "say `fragment first` or `fragment later`",
+                            ));
+                        }
+                    };
+                }
+                other => {
+                    return Err(DescriptionError::new(
+                        format!("`{other}` is not known here"),
+                        "known are `in`, `type`, `code`, `id`, `spi`, `fragment` and `size`",
+                    ));
+                }
+            }
+        }
+        let Some(origin) = origin else {
+            return Err(DescriptionError::new(
+                "where the packet comes from is missing",
+                "end with `in PORT`, `in sa REQID` or `in host`",
+            ));
+        };
+        let upper = fields.upper(protocol, fragment, source_port, destination_port)?;
+        Ok(Self { addresses, protocol, fragment, upper, size: fields.size, origin })
+    }
+}
+
+/// What was said besides the addresses.
+#[derive(Default)]
+struct Fields {
+    kind: Option<u8>,
+    code: Option<u8>,
+    identifier: Option<u16>,
+    spi: Option<Spi>,
+    size: Option<u16>,
+}
+
+impl Fields {
+    /// The upper-layer fields of the key. A field that the protocol does not have, or that the packet cannot show, is refused.
+    fn upper(
+        &self,
+        protocol: Protocol,
+        fragment: FragmentClass,
+        source: Option<u16>,
+        destination: Option<u16>,
+    ) -> Result<Upper, DescriptionError> {
+        let later = fragment == FragmentClass::Later;
+        let icmp = matches!(protocol, Protocol::ICMP | Protocol::ICMPV6);
+        let refuse = |field: &str, belongs: &str| {
+            let wrong = match later {
+                true => format!("a later fragment does not show its {field}"),
+                false => format!("{protocol} has no {field}"),
+            };
+            Err(DescriptionError::new(wrong, format!("leave it out: {belongs}")))
+        };
+        if (source.is_some() || destination.is_some()) && (later || !protocol.has_ports()) {
+            return refuse("ports", "TCP, UDP, UDP-Lite, SCTP and DCCP have ports");
+        }
+        if (self.kind.is_some() || self.code.is_some() || self.identifier.is_some()) && (later || !icmp) {
+            return refuse("type, code or id", "ICMP and ICMPv6 have them");
+        }
+        if self.spi.is_some() && (later || protocol != Protocol::ESP) {
+            return refuse("SPI", "ESP has one");
+        }
+        if later {
+            return Ok(Upper::None);
+        }
+        Ok(match protocol {
+            _ if protocol.has_ports() => {
+                Upper::Ports { source: source.unwrap_or_default(), destination: destination.unwrap_or_default() }
+            }
+            Protocol::ICMP | Protocol::ICMPV6 => Upper::Icmp {
+                // What people mean by "icmp A > B" is a ping.
+                kind: self.kind.unwrap_or(if protocol == Protocol::ICMP { 8 } else { 128 }),
+                code: self.code.unwrap_or_default(),
+                identifier: self.identifier.unwrap_or_default(),
+            },
+            Protocol::ESP => Upper::Spi(self.spi.unwrap_or_default()),
+            _ => Upper::None,
+        })
+    }
+}
+
+fn parse_protocol(word: &str, addresses: &Addresses) -> Result<Protocol, DescriptionError> {
+    let protocol = match word {
+        "tcp" => Protocol::TCP,
+        "udp" => Protocol::UDP,
+        "icmp" | "ping" if addresses.is_v6() => Protocol::ICMPV6,
+        "icmp" | "ping" => Protocol::ICMP,
+        "icmp6" | "icmpv6" | "ipv6-icmp" => Protocol::ICMPV6,
+        "esp" => Protocol::ESP,
+        "ah" => Protocol::AH,
+        "sctp" => Protocol::SCTP,
+        "dccp" => Protocol::DCCP,
+        "udplite" | "udp-lite" => Protocol::UDP_LITE,
+        "ipencap" | "ipip" => Protocol::IPV4,
+        "ipv6" => Protocol::IPV6,
+        other => match other.strip_prefix("proto-").unwrap_or(other).parse() {
+            Ok(number) => Protocol(number),
+            Err(_) => {
+                return Err(DescriptionError::new(
+                    format!("`{other}` is not a protocol"),
+                    "say tcp, udp, icmp, esp, ah, sctp, dccp, udplite, or a number up to 255",
+                ));
+            }
+        },
+    };
+    Ok(protocol)
+}
+
+/// `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1` or `[2001:db8::1]:53`.
+fn endpoint(word: &str) -> Result<(IpAddr, Option<u16>), DescriptionError> {
+    let wrong = || {
+        DescriptionError::new(
+            format!("`{word}` is not an address"),
+            "say `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1` or `[2001:db8::1]:53`",
+        )
+    };
+    if let Ok(address) = word.parse() {
+        return Ok((address, None));
+    }
+    if let Some(rest) = word.strip_prefix('[') {
+        let (address, port) = rest.split_once(']').ok_or_else(wrong)?;
+        let address: Ipv6Addr = address.parse().map_err(|_| wrong())?;
+        return match port.strip_prefix(':') {
+            None if port.is_empty() => Ok((address.into(), None)),
+            None => Err(wrong()),
+            Some(port) => Ok((address.into(), Some(number("port", port, u16::MAX.into())? as u16))),
+        };
+    }
+    let (address, port) = word.split_once(':').ok_or_else(wrong)?;
+    let address: std::net::Ipv4Addr = address.parse().map_err(|_| wrong())?;
+    Ok((address.into(), Some(number("port", port, u16::MAX.into())? as u16)))
+}
+
+/// A decimal number, or a hexadecimal one with `0x`.
+fn number(what: &str, word: &str, limit: u32) -> Result<u32, DescriptionError> {
+    let value = match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    value.ok().filter(|&value| value <= limit).ok_or_else(|| {
+        DescriptionError::new(format!("`{word}` is not a {what}"), format!("it is a number from 0 to {limit}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Description {
+        Description::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn udp_with_ports() {
+        let described = parse("udp 192.168.13.5:5000 > 192.168.12.7:53 in lan");
+        assert_eq!(described.protocol, Protocol::UDP);
+        assert_eq!(described.upper, Upper::Ports { source: 5000, destination: 53 });
+        assert_eq!(described.addresses.source(), "192.168.13.5".parse::<IpAddr>().unwrap());
+        assert_eq!(described.addresses.destination(), "192.168.12.7".parse::<IpAddr>().unwrap());
+        assert_eq!(described.origin, OriginName::Port("lan".into()));
+        assert_eq!(parse("udp 192.168.13.5:5000>192.168.12.7:53 in lan"), described);
+    }
+
+    #[test]
+    fn ipv6_with_and_without_ports() {
+        let described = parse("tcp [fd00::1]:1234 > [fd00::2]:443 in lan size 1500");
+        assert_eq!(described.upper, Upper::Ports { source: 1234, destination: 443 });
+        assert_eq!(described.size, Some(1500));
+        assert_eq!(parse("icmp fd00::1 > fd00::2 in host").protocol, Protocol::ICMPV6);
+        assert_eq!(parse("tcp [fd00::1] > fd00::2 in host").upper, Upper::Ports { source: 0, destination: 0 });
+    }
+
+    #[test]
+    fn icmp_esp_and_fragments() {
+        let echo = parse("icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 id 7 in lan");
+        assert_eq!(echo.upper, Upper::Icmp { kind: 8, code: 0, identifier: 7 });
+        assert_eq!(parse("icmp 10.0.0.1 > 10.0.0.2 in lan").upper, Upper::Icmp { kind: 8, code: 0, identifier: 0 });
+        assert_eq!(parse("esp 10.0.0.1 > 10.0.0.2 spi 0x1001 in wan").upper, Upper::Spi(Spi(0x1001)));
+        let later = parse("udp 10.0.0.1 > 10.0.0.2 in lan fragment later");
+        assert_eq!((later.fragment, later.upper), (FragmentClass::Later, Upper::None));
+        assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, OriginName::Sa(7));
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        for (text, wrong, right) in [
+            ("", "ends where a protocol", "say `PROTO"),
+            ("udp 10.0.0.1 10.0.0.2 in lan", "`10.0.0.2` stands where `>`", "SRC > DST"),
+            ("udp 10.0.0.1 > fd00::1 in lan", "different families", "both IPv6"),
+            ("udp 10.0.0.1:99999 > 10.0.0.2 in lan", "`99999` is not a port", "0 to 65535"),
+            ("udp 10.0.0.1 > 10.0.0.2", "where the packet comes from", "in PORT"),
+            ("icmp 10.0.0.1:1 > 10.0.0.2 in lan", "icmp has no ports", "leave it out"),
+            (
+                "udp 10.0.0.1:1 > 10.0.0.2 fragment later in lan",
+                "later fragment does not show its ports",
+                "leave it out",
+            ),
+            ("udp 10.0.0.1 > 10.0.0.2 in lan loudly", "`loudly` is not known", "`fragment`"),
+            ("frob 10.0.0.1 > 10.0.0.2 in lan", "`frob` is not a protocol", "tcp, udp"),
+            ("udp 10.0.0 > 10.0.0.2 in lan", "`10.0.0` is not an address", "192.0.2.1:53"),
+            ("udp [fd00::1]x > fd00::2 in lan", "is not an address", "[2001:db8::1]:53"),
+        ] {
+            let error = Description::parse(text).unwrap_err().to_string();
+            assert!(error.contains(wrong) && error.contains(right), "{text}: {error}");
+        }
+    }
+}

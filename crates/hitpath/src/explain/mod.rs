@@ -1,0 +1,131 @@
+//! What would happen to a described packet, and why.
+
+mod description;
+
+use api::{Refusal, RefusalCode, Step};
+use path::{Decision, LinkHeader, Trace, Verdict};
+use tables::{RouteKind, Sa, Tables};
+use wire::{FlowKey, Origin, VrfId};
+
+pub(crate) use description::GRAMMAR;
+use description::{Description, OriginName};
+
+/// The name of the last step, whose text is one stable word: what becomes of the packet.
+pub(crate) const OUTCOME: &str = "outcome";
+
+/// The outcome of a packet that would be dropped.
+pub(crate) const DROPPED: &str = "dropped";
+
+/// Decides about the packet that `text` describes, on `tables`, and answers every step. Sends nothing and changes nothing.
+///
+/// # Errors
+/// Where the description is not understood or names what does not exist.
+pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal> {
+    let description =
+        Description::parse(text).map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
+    let key = key(&description, tables)?;
+    let mut recorder = Recorder(Vec::new());
+    let decision = path::decide(&key, tables, &mut recorder);
+    let mut steps = recorder.0;
+    if let Some(size) = description.size
+        && let Some(text) = judge_size(&decision, size)
+    {
+        steps.push(step("size", text));
+    }
+    if let Verdict::Decrypt(slot, _) = decision.verdict
+        && let Some(slot) = tables.sad().slot(slot)
+    {
+        let text = format!("to see what becomes of a packet inside, describe it with `in sa {}`", slot.identity.reqid);
+        steps.push(step("next", text));
+    }
+    steps.push(step(OUTCOME, outcome(&decision).to_owned()));
+    Ok(steps)
+}
+
+/// Keeps each step as text.
+struct Recorder(Vec<Step>);
+
+impl Trace for Recorder {
+    fn step(&mut self, taken: path::Step<'_>) {
+        self.0.push(step(taken.name(), taken.to_string()));
+    }
+}
+
+fn step(name: &str, text: String) -> Step {
+    Step { step: name.to_owned(), text }
+}
+
+fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
+    let (vrf, origin) = match &description.origin {
+        OriginName::Port(name) => {
+            let port = tables.ports().find(|port| *port.spec.name == **name).ok_or_else(|| no_port(name, tables))?;
+            (port.spec.vrf, Origin::Port(port.id))
+        }
+        OriginName::Sa(reqid) => {
+            let sa = inbound_sa(*reqid, tables).ok_or_else(|| {
+                Refusal::new(
+                    RefusalCode::NotFound,
+                    format!("no SA to one of the gateway's addresses has reqid {reqid}"),
+                )
+                .with_hint("`hitpath show sas` lists them")
+            })?;
+            (sa.spec.identity.vrf, Origin::Sa(sa.slot))
+        }
+        OriginName::Host => (VrfId::MAIN, Origin::Host),
+    };
+    Ok(FlowKey {
+        vrf,
+        origin,
+        addresses: description.addresses,
+        protocol: description.protocol,
+        fragment: description.fragment,
+        upper: description.upper,
+    })
+}
+
+fn no_port(name: &str, tables: &Tables) -> Refusal {
+    let mut names: Vec<_> = tables.ports().map(|port| port.spec.name.to_string()).collect();
+    names.sort_unstable();
+    let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+    Refusal::new(RefusalCode::NotFound, format!("no port is called `{name}`")).with_hint(known)
+}
+
+/// An SA that decrypts: both directions of a tunnel may have one reqid, and the one that decrypts ends at an address of ours.
+fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
+    tables.sad().iter().map(|sa| &**sa).find(|sa| {
+        let identity = &sa.spec.identity;
+        identity.reqid == reqid
+            && tables
+                .vrf(identity.vrf)
+                .and_then(|vrf| vrf.route(identity.destination))
+                .is_some_and(|route| route.kind == RouteKind::Local)
+    })
+}
+
+fn judge_size(decision: &Decision, size: u16) -> Option<String> {
+    let (Verdict::Forward(exit) | Verdict::Protect(_, exit)) = decision.verdict else { return None };
+    Some(if size <= exit.limit {
+        format!("{size} bytes fit the {} of this way", exit.limit)
+    } else {
+        format!(
+            "{size} bytes are more than the {} of this way: IPv4 without DF is cut into fragments, all else is dropped (too_big) and the \
+             sender told the limit",
+            exit.limit
+        )
+    })
+}
+
+/// One word, stable for scripts.
+fn outcome(decision: &Decision) -> &'static str {
+    match decision.verdict {
+        Verdict::Drop(_) | Verdict::Refuse(..) => DROPPED,
+        Verdict::Forward(exit) | Verdict::Protect(_, exit) if matches!(exit.link, LinkHeader::Unresolved(_)) => {
+            "sent-once-resolved"
+        }
+        Verdict::Forward(_) => "sent-in-clear",
+        Verdict::Protect(..) => "sent-encrypted",
+        Verdict::Decrypt(..) => "decrypted",
+        Verdict::Reassemble => "reassembled",
+        Verdict::Deliver => "delivered",
+    }
+}

@@ -1,0 +1,60 @@
+//! `hitpath check`: is this configuration right?
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::exit::Exit;
+use crate::gateway::{self, ConfigError};
+use crate::output;
+
+/// Check configuration files without running them
+///
+/// Prints every error of every file at once, with file, line and column, what is wrong and what would be right. Exits with 0
+/// where all files are right, with 1 otherwise.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  hitpath check gw.toml
+  hitpath check -j /etc/hitpath/*.toml       diagnostics for an editor")]
+pub(crate) struct Check {
+    /// The files to check
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+impl Check {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        let (mut wrong, mut diagnostics) = (0, Vec::new());
+        for file in &self.files {
+            let result = gateway::load(file);
+            if result.is_err() {
+                wrong += 1;
+            }
+            match result {
+                Ok(_) if global.json => {}
+                Ok(config) => output::line(&format!("{}: right, {} ports", file.display(), config.ports.len()))?,
+                Err(ConfigError::Wrong(errors)) if !global.json => output::line(&errors.to_string())?,
+                Err(ConfigError::Wrong(errors)) => diagnostics.extend(errors.0.into_iter().map(|error| {
+                    json!({
+                        "file": error.file,
+                        "line": error.line,
+                        "column": error.column,
+                        "message": error.message,
+                        "hint": error.hint,
+                    })
+                })),
+                Err(error @ ConfigError::Unreadable { .. }) if !global.json => output::line(&error.to_string())?,
+                Err(error @ ConfigError::Unreadable { .. }) => {
+                    diagnostics.push(json!({ "file": file, "message": error.to_string() }));
+                }
+            }
+        }
+        if global.json {
+            output::json(&json!({ "files": self.files.len(), "wrong": wrong, "diagnostics": diagnostics }))?;
+        }
+        Ok(if wrong == 0 { Exit::Done } else { Exit::Refused })
+    }
+}

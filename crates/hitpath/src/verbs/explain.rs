@@ -1,0 +1,59 @@
+//! `hitpath explain`: what would happen to a packet, and why.
+
+use std::path::PathBuf;
+
+use api::{Reply, Request, Step};
+use clap::Args;
+
+use crate::cli::Global;
+use crate::client;
+use crate::exit::Exit;
+use crate::explain::{self, DROPPED, GRAMMAR, OUTCOME};
+use crate::gateway::{self, Gateway};
+use crate::view;
+
+/// Say what would happen to a packet, step by step, and send nothing
+///
+/// Runs the very code that decides about packets, on the tables of the running daemon, or on those of a configuration file.
+#[derive(Args, Debug)]
+#[command(after_help = format!("\
+A packet is described by:
+  {GRAMMAR}
+
+Examples:
+  hitpath explain 'udp 192.168.13.5:5000 > 192.168.12.7:53 in lan'
+  hitpath explain 'icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 in lan'
+  hitpath explain 'tcp [fd00::1]:1234 > [fd00::2]:443 in lan size 1500'
+  hitpath explain 'esp 192.0.2.1 > 192.0.2.2 spi 0x1001 in wan'
+  hitpath explain 'udp 10.2.0.1:53 > 10.1.0.1:5000 in sa 1'     just decrypted by the tunnel of reqid 1
+  hitpath explain --config gw.toml 'udp 10.0.0.1 > 10.2.0.1 fragment later in lan'
+
+Exits with 0 where the packet would be sent on or delivered, with 1 where it would be dropped."))]
+pub(crate) struct Explain {
+    /// Use the tables of this configuration instead of the daemon's
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// The packet
+    #[arg(required = true, value_name = "PACKET")]
+    words: Vec<String>,
+}
+
+impl Explain {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        let request = Request::Explain { packet: self.words.join(" ") };
+        let reply = match &self.config {
+            None => client::ask(global.socket(), &request)?,
+            Some(file) => Reply::Steps(self.offline(file)?),
+        };
+        let Reply::Steps(steps) = &reply else { return Err(client::unexpected(&reply)) };
+        view::print(&request, &reply, global.json)?;
+        let dropped = steps.iter().any(|step| step.step == OUTCOME && step.text == DROPPED);
+        Ok(if dropped { Exit::Refused } else { Exit::Done })
+    }
+
+    fn offline(&self, file: &std::path::Path) -> anyhow::Result<Vec<Step>> {
+        let gateway = Gateway::without_packets(gateway::load(file)?)?;
+        Ok(explain::explain(&self.words.join(" "), &gateway.desk().tables())?)
+    }
+}

@@ -1,0 +1,13 @@
+//! The verbs, one file each: its options, its help, what it does.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod explain;
+pub(crate) mod graph;
+pub(crate) mod man;
+pub(crate) mod reload;
+pub(crate) mod replay;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod words;

@@ -1,0 +1,108 @@
+//! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their words go to
+//! [`control::grammar`]; here is only what teaches them.
+
+use clap::Args;
+
+use crate::cli::Global;
+use crate::client;
+use crate::exit::{Exit, Usage};
+use crate::view;
+
+macro_rules! verbs {
+    ($($(#[$attribute:meta])+ $name:ident = $object:literal,)+) => {
+        $(
+            #[derive(Args, Debug)]
+            $(#[$attribute])+
+            pub(crate) struct $name {
+                /// The command, in iproute2's grammar
+                #[arg(value_name = "WORD")]
+                words: Vec<String>,
+            }
+
+            impl $name {
+                pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+                    run($object, &self.words, global)
+                }
+            }
+        )+
+    };
+}
+
+verbs! {
+    /// Security associations and policies, as `ip xfrm` has them
+    ///
+    /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`, `dport 80`.
+    #[command(after_help = "\
+Commands:
+  hitpath xfrm state  { add | update } ID [ mode tunnel ] [ reqid N ] ALGORITHMS [ replay-window N ] [ flag FLAGS ]
+  hitpath xfrm state  { delete | get } ID
+  hitpath xfrm state  { list | flush | count }
+  hitpath xfrm policy { add | update } SELECTOR dir { in | out | fwd } [ action { allow | block } ] [ priority N ] [ tmpl ... ]
+  hitpath xfrm policy { delete | get } { SELECTOR | index N } dir DIR
+  hitpath xfrm policy { list | flush | count | getdefault }
+  hitpath xfrm policy setdefault { in | out | fwd } { accept | block } ...
+
+Examples, one direction of a tunnel:
+  hitpath xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel reqid 1 \\
+      aead 'rfc4106(gcm(aes))' 0x00112233445566778899aabbccddeeff01020304 128
+  hitpath xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out \\
+      tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel reqid 1
+
+Beyond iproute2:
+  hitpath xfrm policy add src 10.1.0.1-10.1.0.99 dst 10.2.0.0/16 proto udp dport 5000-5999 dir out action block
+  hitpath -j xfrm state list                 as JSON; keys are never shown")]
+    Xfrm = "xfrm",
+
+    /// Routes, as `ip route` has them
+    #[command(visible_aliases = ["ro", "r"], after_help = "\
+Examples:
+  hitpath route add 10.2.0.0/16 via 192.0.2.2
+  hitpath route add default via 192.0.2.254 dev wan vrf blue
+  hitpath route replace blackhole 10.9.0.0/16
+  hitpath route del 10.2.0.0/16
+  hitpath route get 10.2.3.4                 which route would it take?
+  hitpath route show vrf blue")]
+    Route = "route",
+
+    /// Neighbours, as `ip neigh` has them
+    #[command(visible_aliases = ["neighbour", "neighbor", "n"], after_help = "\
+Examples:
+  hitpath neigh show
+  hitpath neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev wan
+  hitpath neigh del 192.0.2.2 dev wan
+  hitpath neigh flush dev wan                forget what was learnt there")]
+    Neigh = "neigh",
+
+    /// The gateway's own addresses, as `ip addr` has them
+    #[command(visible_aliases = ["address", "a"], after_help = "\
+Examples:
+  hitpath addr show
+  hitpath addr add 192.0.2.1/24 dev wan
+  hitpath addr del 192.0.2.1/24 dev wan")]
+    Addr = "addr",
+
+    /// Ports, as `ip link` has interfaces
+    #[command(visible_aliases = ["l"], after_help = "\
+Examples:
+  hitpath link show
+  hitpath link set wan down
+  hitpath link set wan mtu 1400
+  hitpath link set lan vrf blue              another VRF; its addresses go along")]
+    Link = "link",
+
+    /// Virtual routing and forwarding instances, as `ip vrf` has them
+    #[command(after_help = "\
+Examples:
+  hitpath vrf show
+  hitpath vrf add blue
+  hitpath vrf del blue")]
+    Vrf = "vrf",
+}
+
+fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> {
+    let words: Vec<&str> = std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
+    let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
+    let reply = client::ask(global.socket(), &request)?;
+    view::print(&request, &reply, global.json)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,222 @@
+//! How answers look: JSON with stable names for programs, iproute2's words or tables for people.
+
+mod table;
+
+use std::fmt::Write;
+
+use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView};
+
+use crate::output;
+
+pub(crate) use table::table;
+
+/// Prints the answer to `request`.
+pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(&plain(reply)?);
+    }
+    output::text(&text(request, reply))
+}
+
+/// Prints the answer to `hitpath show`: tables where there are any, iproute2's words for the rest. `all` shows also drop reasons that no
+/// packet was dropped for.
+pub(crate) fn show(request: &Request, reply: &Reply, as_json: bool, all: bool) -> anyhow::Result<()> {
+    match reply {
+        _ if as_json => print(request, reply, true),
+        Reply::Drops(views) => output::text(&drops(views, all)),
+        Reply::Policies(views) => output::text(&policies(views)),
+        Reply::States(views) => output::text(&states(views)),
+        _ => print(request, reply, false),
+    }
+}
+
+/// The answer without the envelope where it is an object or a list, as programs want it.
+fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(reply)?;
+    Ok(match value.get_mut("of") {
+        Some(of) if of.is_object() || of.is_array() => of.take(),
+        _ => value,
+    })
+}
+
+fn text(request: &Request, reply: &Reply) -> String {
+    match reply {
+        Reply::Ports(views) if matches!(request, Request::Ports) => ports(views),
+        Reply::Workers(views) => workers(views),
+        Reply::Drops(views) => drops(views, false),
+        Reply::Steps(steps) => explanation(steps),
+        _ => control::render::reply(request, reply),
+    }
+}
+
+/// Ports and what passed them.
+pub(crate) fn ports(views: &[PortView]) -> String {
+    let row = |port: &PortView| {
+        let counted = port.statistics.unwrap_or_default();
+        let addresses = port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        vec![
+            port.name.clone(),
+            port.kind.clone(),
+            port.vrf.clone(),
+            if port.up { "up" } else { "down" }.to_owned(),
+            counted.rx_packets.to_string(),
+            counted.rx_bytes.to_string(),
+            (counted.rx_missed + counted.rx_errors).to_string(),
+            counted.tx_packets.to_string(),
+            counted.tx_bytes.to_string(),
+            (counted.tx_dropped + counted.tx_errors).to_string(),
+            if addresses.is_empty() { "-".to_owned() } else { addresses },
+        ]
+    };
+    let heading =
+        ["PORT", "KIND", "VRF", "STATE", "RX", "RX BYTES", "RX LOST", "TX", "TX BYTES", "TX LOST", "ADDRESSES"];
+    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+fn workers(views: &[WorkerView]) -> String {
+    let row = |worker: &WorkerView| {
+        vec![
+            worker.index.to_string(),
+            worker.processor.map_or_else(|| "-".to_owned(), |processor| processor.to_string()),
+            worker.packets.to_string(),
+            worker.batches.to_string(),
+            worker.drops.to_string(),
+            worker.rounds.to_string(),
+        ]
+    };
+    let heading = ["WORKER", "PROCESSOR", "PACKETS", "BATCHES", "DROPS", "ROUNDS"];
+    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Drops by reason: those that happened, or `all` there are.
+pub(crate) fn drops(views: &[DropView], all: bool) -> String {
+    let rows: Vec<_> = views
+        .iter()
+        .filter(|drop| all || drop.packets > 0)
+        .map(|drop| vec![drop.packets.to_string(), drop.reason.clone(), drop.meaning.clone()])
+        .collect();
+    if rows.is_empty() {
+        return "no packet was dropped\n".to_owned();
+    }
+    table(&["PACKETS", "REASON", "MEANING"], &rows)
+}
+
+/// Policies, in the order in which they are tried.
+pub(crate) fn policies(views: &[PolicyView]) -> String {
+    let row = |policy: &PolicyView| {
+        let spec = &policy.spec;
+        let any = || "any".to_owned();
+        let template = spec.template.as_ref().map_or_else(
+            || "-".to_owned(),
+            |template| {
+                format!(
+                    "{} > {} reqid {}",
+                    template.source.map_or_else(any, |a| a.to_string()),
+                    template.destination,
+                    template.reqid
+                )
+            },
+        );
+        vec![
+            spec.vrf.clone(),
+            spec.direction.to_string(),
+            policy.position.to_string(),
+            policy.index.to_string(),
+            spec.priority.to_string(),
+            spec.action.to_string(),
+            spec.selector.source.map_or_else(any, |range| range.to_string()),
+            spec.selector.destination.map_or_else(any, |range| range.to_string()),
+            upper(&spec.selector),
+            template,
+            policy.traffic.packets.to_string(),
+            policy.traffic.bytes.to_string(),
+        ]
+    };
+    let heading = [
+        "VRF",
+        "DIR",
+        "NO",
+        "INDEX",
+        "PRIORITY",
+        "ACTION",
+        "SOURCE",
+        "DESTINATION",
+        "UPPER",
+        "TUNNEL",
+        "PACKETS",
+        "BYTES",
+    ];
+    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The upper-layer part of a selector, in iproute2's words.
+fn upper(selector: &Selector) -> String {
+    let mut words = Vec::new();
+    words.extend(selector.protocol.map(|protocol| protocol.to_string()));
+    words.extend(selector.source_ports.map(|ports| format!("sport {ports}")));
+    words.extend(selector.destination_ports.map(|ports| format!("dport {ports}")));
+    words.extend(selector.icmp_type.map(|range| format!("type {range}")));
+    words.extend(selector.icmp_code.map(|range| format!("code {range}")));
+    if words.is_empty() { "any".to_owned() } else { words.join(" ") }
+}
+
+/// SAs and what passed them.
+pub(crate) fn states(views: &[StateView]) -> String {
+    let row = |state: &StateView| {
+        let algorithms: Vec<&str> = [&state.aead, &state.encryption, &state.authentication]
+            .into_iter()
+            .flatten()
+            .map(|algorithm| algorithm.name.as_str())
+            .collect();
+        vec![
+            state.vrf.clone(),
+            format!("{:#010x}", state.spi),
+            state.source.to_string(),
+            state.destination.to_string(),
+            state.reqid.to_string(),
+            algorithms.join("+"),
+            state.sent_sequence.to_string(),
+            state.received_sequence.to_string(),
+            state.traffic.packets.to_string(),
+            state.traffic.bytes.to_string(),
+            state.errors.packets.to_string(),
+        ]
+    };
+    let heading =
+        ["VRF", "SPI", "SOURCE", "DESTINATION", "REQID", "ALGORITHM", "SENT", "RECEIVED", "PACKETS", "BYTES", "ERRORS"];
+    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+fn explanation(steps: &[Step]) -> String {
+    let width = steps.iter().map(|step| step.step.len()).max().unwrap_or_default();
+    steps.iter().fold(String::new(), |mut text, step| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:width$}  {}", step.step, step.text);
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_lists_without_an_envelope() {
+        let drops = Reply::Drops(vec![DropView { reason: "no_route".into(), meaning: "none".into(), packets: 3 }]);
+        assert_eq!(
+            plain(&drops).unwrap(),
+            serde_json::json!([{ "reason": "no_route", "meaning": "none", "packets": 3 }])
+        );
+        assert_eq!(plain(&Reply::Index(8)).unwrap(), serde_json::json!({ "is": "index", "of": 8 }));
+        assert_eq!(plain(&Reply::Done).unwrap(), serde_json::json!({ "is": "done" }));
+    }
+
+    #[test]
+    fn only_drops_that_happened_are_shown_unless_all_are_wanted() {
+        let view = |reason: &str, packets| DropView { reason: reason.into(), meaning: "why".into(), packets };
+        let views = [view("no_route", 3), view("hop_limit", 0)];
+        assert_eq!(drops(&views, false), "PACKETS  REASON    MEANING\n      3  no_route  why\n");
+        assert!(drops(&views, true).contains("hop_limit"));
+        assert_eq!(drops(&views[1..], false), "no packet was dropped\n");
+    }
+}
