@@ -72,6 +72,7 @@ impl InboundSa {
     #[inline]
     fn admit(&self, job: &mut OpenJob<'_>) -> Result<(), OpenError> {
         job.sequence = 0;
+        job.next_header = Protocol::NONE;
         let packet = job.buffer.get(job.start..).and_then(|rest| rest.get(..job.length)).ok_or(OpenError::Truncated)?;
         let hidden = packet
             .len()

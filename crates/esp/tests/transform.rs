@@ -363,6 +363,23 @@ fn two_sas_with_one_key_use_different_ivs() {
 }
 
 #[test]
+fn raw_calls_do_the_same_work() {
+    for algorithm in Algorithm::ALL {
+        let sa = sa(algorithm);
+        let raw = esp::bench::Raw::new(&sa.keys());
+        let sealed = seal_one(&outbound(&sa, 0), &[6; 75], Protocol::UDP).unwrap();
+        let mut packet = sealed.clone();
+        assert!(raw.unprotect(&mut packet), "{algorithm}");
+        let front = algorithm.overhead_front();
+        assert_eq!(packet[front..front + 75], [6; 75], "{algorithm}");
+        raw.protect(&mut packet);
+        assert_eq!(packet, sealed, "{algorithm}");
+        packet[20] ^= 1;
+        assert_eq!(raw.unprotect(&mut packet), algorithm.icv_length() == 0, "{algorithm}");
+    }
+}
+
+#[test]
 fn debug_says_what_it_is_and_shows_no_key() {
     let sa = sa(Algorithm::AesGcm128);
     let shown = format!("{:?} {:?}", outbound(&sa, 5), inbound(&sa));
