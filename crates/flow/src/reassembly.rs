@@ -165,6 +165,12 @@ impl Reassembly {
         self.deadlines.earliest()
     }
 
+    /// How many datagrams are incomplete, and how many fragments of them are here.
+    pub fn waiting(&self) -> (usize, usize) {
+        let incomplete = || self.places.iter().flatten();
+        (incomplete().count(), incomplete().map(|incomplete| incomplete.fragments.len()).sum())
+    }
+
     fn tag(&self, datagram: &Datagram) -> u64 {
         let mut hasher = self.hasher;
         datagram.hash(&mut hasher);

@@ -78,6 +78,8 @@ reasons! {
     IpFragment = "ip_fragment",
     /// The packet ends inside its upper-layer header.
     UpperTruncated = "upper_truncated",
+    /// A later fragment that came before its datagram's first, so that no policy with ports can be applied to it.
+    FragmentUnknown = "fragment_unknown",
     // Reassembly, for packets to the gateway itself
     /// The fragment overlaps another of its datagram (RFC 5722).
     ReassemblyOverlap = "reassembly_overlap",
@@ -134,6 +136,8 @@ reasons! {
     EspNextHeader = "esp_next_header",
     /// A dummy packet of traffic flow confidentiality (RFC 4303 section 2.6).
     EspDummy = "esp_dummy",
+    /// Congestion was marked on the way and the decrypted packet cannot tell its receiver (RFC 6040 section 4.2).
+    EspCongestion = "esp_congestion",
     /// An ESP packet within an ESP packet within ... deeper than the gateway follows.
     EspNested = "esp_nested",
     // ESP, outbound
@@ -141,8 +145,6 @@ reasons! {
     EspNoOutboundSa = "esp_no_outbound_sa",
     /// The SA's sequence numbers are used up (RFC 4303 section 3.3.3).
     EspSequenceExhausted = "esp_sequence_exhausted",
-    /// The SA's hard lifetime in bytes or packets is over.
-    EspExpired = "esp_expired",
     /// The encrypted packet would not fit a buffer.
     EspNoRoom = "esp_no_room",
     // Neighbours

@@ -13,8 +13,9 @@ pub enum Origin {
     Sa(SaSlot),
     /// Built by the gateway itself, about nothing that was protected: ICMP errors and answers.
     Host,
-    /// Built by the gateway itself about a packet that an SA of this slot decrypted, and so not to leave in clear.
-    HostAbout(SaSlot),
+    /// Built by the gateway itself about a packet that was protected, or may have been, and so not to leave in clear unless a
+    /// policy says so.
+    HostProtected,
 }
 
 /// Source and destination, of one family.

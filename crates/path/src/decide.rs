@@ -1,0 +1,322 @@
+//! The only code that consults policy.
+
+use std::net::IpAddr;
+
+use packet::{DropReason, LinkKind};
+use tables::{Action, DefaultAction, Direction, Policy, PolicyHandle, Route, RouteKind, Tables, Vrf};
+use wire::{FlowKey, FragmentClass, Mac, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
+
+use crate::decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
+use crate::encapsulation;
+use crate::trace::{Step, Trace};
+
+/// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes nothing.
+///
+/// The order is: destination, route, inbound policy, outbound policy, SA, neighbour.
+///
+/// - A packet that came in clear must be let in by an `in` or `fwd` policy or let out by an `out` policy, and be forbidden by
+///   none (RFC 4301 section 5: a packet crosses the boundary in one direction, and that direction's policies
+///   decide). A clear packet that an inbound protect policy covers is dropped.
+/// - A decrypted packet must match an inbound protect policy whose template admits the SA that decrypted it (RFC 4301
+///   section 5.2, step 4).
+/// - A VRF without policies is left alone.
+pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
+    trace.step(Step::Key(key));
+    let decision = match tables.vrf(key.vrf) {
+        Some(vrf) => Deciding { key, tables, vrf, trace }.decide(),
+        None => Decision::drop(DropReason::PortDown),
+    };
+    trace.step(Step::Verdict { decision: &decision, port: exit_port(&decision, tables) });
+    decision
+}
+
+struct Deciding<'a, T> {
+    key: &'a FlowKey,
+    tables: &'a Tables,
+    vrf: &'a Vrf,
+    trace: &'a mut T,
+}
+
+/// How the inbound check ended.
+enum Admission {
+    /// A policy lets the packet in, or there is nothing to check.
+    Admitted(Option<PolicyHandle>),
+    /// No policy matched a clear packet: an outbound policy must let it out.
+    Unmatched,
+}
+
+impl<'a, T: Trace> Deciding<'a, T> {
+    fn decide(mut self) -> Decision {
+        self.trace.step(Step::Vrf(self.vrf));
+        if let Some(decision) = self.unroutable() {
+            return decision;
+        }
+        let destination = self.key.addresses.destination();
+        let route = self.route(self.vrf, destination);
+        match route.map(|route| route.kind) {
+            Some(RouteKind::Local) => self.deliver(),
+            Some(RouteKind::Broadcast) => Decision::drop(DropReason::NotUnicast),
+            Some(RouteKind::Blackhole) => Decision::drop(DropReason::RouteBlackhole),
+            Some(RouteKind::Unreachable) => refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable),
+            Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+            Some(RouteKind::Connected { port }) => self.forward(Some((port, destination))),
+            Some(RouteKind::Via { port, next_hop }) => self.forward(Some((port, next_hop))),
+            None => self.forward(None),
+        }
+    }
+
+    /// Destinations and sources that no route is asked about.
+    fn unroutable(&self) -> Option<Decision> {
+        let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
+        if is_link_local_v6(destination) || destination.is_multicast() {
+            return Some(match self.key.origin {
+                Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => self.local(None),
+                _ if destination.is_multicast() => Decision::drop(DropReason::NotUnicast),
+                _ => Decision::drop(DropReason::LinkLocal),
+            });
+        }
+        match destination {
+            IpAddr::V4(address) if address.is_broadcast() => return Some(Decision::drop(DropReason::NotUnicast)),
+            _ => {}
+        }
+        let link_local = match source {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local() || address.is_unspecified(),
+        };
+        let for_us = matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
+        (link_local && !for_us && matches!(self.key.origin, Origin::Port(_) | Origin::Sa(_)))
+            .then(|| Decision::drop(DropReason::LinkLocal))
+    }
+
+    /// For one of our own addresses. ESP is what protects, and is not itself subject to policy; fragments are first made whole.
+    fn deliver(mut self) -> Decision {
+        if self.key.fragment != FragmentClass::Whole {
+            return Decision { verdict: Verdict::Reassemble, inbound: None, outbound: None };
+        }
+        if let Upper::Spi(spi) = self.key.upper
+            && self.key.protocol == Protocol::ESP
+        {
+            return self.decrypt(spi);
+        }
+        match self.admit(Direction::In) {
+            Ok(Admission::Admitted(policy)) => self.local(policy),
+            Ok(Admission::Unmatched) => Decision::drop(DropReason::PolicyNoMatch),
+            Err(decision) => decision,
+        }
+    }
+
+    fn local(&self, inbound: Option<PolicyHandle>) -> Decision {
+        let verdict = if self.key.fragment == FragmentClass::Whole { Verdict::Deliver } else { Verdict::Reassemble };
+        Decision { verdict, inbound, outbound: None }
+    }
+
+    fn decrypt(&mut self, spi: Spi) -> Decision {
+        let sa = self.tables.sad().inbound(self.key.vrf, self.key.addresses.destination(), spi);
+        self.trace.step(Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
+        match sa {
+            Some(sa) => Decision { verdict: Verdict::Decrypt(sa.slot, spi), inbound: None, outbound: None },
+            None => Decision::drop(DropReason::EspNoSa),
+        }
+    }
+
+    /// For somebody else, by `way` where the packet leaves in clear.
+    fn forward(mut self, way: Option<(PortId, IpAddr)>) -> Decision {
+        let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
+            0 => Direction::In,
+            _ => Direction::Fwd,
+        };
+        let admission = match self.key.origin {
+            Origin::Host | Origin::HostProtected => Admission::Admitted(None),
+            Origin::Port(_) | Origin::Sa(_) => match self.admit(direction) {
+                Ok(admission) => admission,
+                Err(decision) => return decision,
+            },
+        };
+        if self.vrf.spd.is_empty() {
+            return self.clear(way, &admission, None);
+        }
+        let Some(policy) = self.policy(Direction::Out) else {
+            let admitted = match self.key.origin {
+                Origin::HostProtected => false,
+                _ => matches!(admission, Admission::Admitted(_)),
+            };
+            let accepted = self.vrf.spd.default_action(Direction::Out) == DefaultAction::Accept;
+            return match admitted || accepted {
+                true => self.clear(way, &admission, None),
+                false => self.dropped(DropReason::PolicyNoMatch, &admission, None),
+            };
+        };
+        let handle = Some(policy.handle);
+        match policy.spec.action {
+            Action::Discard => self.dropped(DropReason::PolicyDiscard, &admission, handle),
+            Action::Bypass => self.clear(way, &admission, handle),
+            Action::Protect(template) => match self.tables.resolve(self.key.vrf, &template) {
+                None => {
+                    self.trace.step(Step::Sa { template: Some(&template), sa: None });
+                    self.dropped(DropReason::EspNoOutboundSa, &admission, handle)
+                }
+                Some(slot) => {
+                    let sa = self.tables.sad().outbound(slot).map(|sa| &**sa);
+                    self.trace.step(Step::Sa { template: Some(&template), sa });
+                    let verdict = self.protect(slot);
+                    Decision { verdict, inbound: admission.policy(), outbound: handle }
+                }
+            },
+        }
+    }
+
+    /// The inbound check. `Err` is the end of the packet.
+    fn admit(&mut self, direction: Direction) -> Result<Admission, Decision> {
+        let decrypted_by = match self.key.origin {
+            Origin::Sa(slot) => Some(slot),
+            Origin::Port(_) | Origin::Host | Origin::HostProtected => None,
+        };
+        let refused = |reason, policy: &Policy| Decision {
+            verdict: Verdict::Drop(reason),
+            inbound: Some(policy.handle),
+            outbound: None,
+        };
+        if self.vrf.spd.is_empty() && decrypted_by.is_none() {
+            self.trace.step(Step::NoPolicies);
+            return Ok(Admission::Admitted(None));
+        }
+        let policy = self.policy(direction);
+        match (decrypted_by, policy) {
+            (None, None) => match self.vrf.spd.default_action(direction) {
+                DefaultAction::Accept => Ok(Admission::Admitted(None)),
+                DefaultAction::Block => Ok(Admission::Unmatched),
+            },
+            (Some(_), None) => Err(Decision::drop(DropReason::PolicyWrongSelector)),
+            (decrypted_by, Some(policy)) => match (policy.spec.action, decrypted_by) {
+                (Action::Discard, _) => Err(refused(DropReason::PolicyDiscard, policy)),
+                (Action::Bypass, None) => Ok(Admission::Admitted(Some(policy.handle))),
+                (Action::Bypass, Some(_)) => Err(refused(DropReason::PolicyWrongSelector, policy)),
+                (Action::Protect(_), None) => Err(refused(DropReason::PolicyClear, policy)),
+                (Action::Protect(template), Some(slot)) => {
+                    let identity = self.tables.sad().slot(slot).map(|slot| slot.identity);
+                    match identity.is_some_and(|identity| template.admits(&identity)) {
+                        true => Ok(Admission::Admitted(Some(policy.handle))),
+                        false => Err(refused(DropReason::PolicyWrongSelector, policy)),
+                    }
+                }
+            },
+        }
+    }
+
+    fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
+        let spd = &self.vrf.spd;
+        let found = spd.lookup(direction, self.key).map(|(position, policy)| (position, &**policy));
+        self.trace.step(Step::Policy { direction, found, default: spd.default_action(direction) });
+        found.map(|(_, policy)| policy)
+    }
+
+    fn route(&mut self, vrf: &Vrf, destination: IpAddr) -> Option<Route> {
+        let route = vrf.route(destination);
+        let port = route.and_then(|route| match route.kind {
+            RouteKind::Connected { port } | RouteKind::Via { port, .. } => self.tables.port(port),
+            _ => None,
+        });
+        self.trace.step(Step::Route { destination, route, port: port.map(|port| &*port.spec.name) });
+        route.copied()
+    }
+
+    fn clear(
+        &mut self,
+        way: Option<(PortId, IpAddr)>,
+        admission: &Admission,
+        outbound: Option<PolicyHandle>,
+    ) -> Decision {
+        let verdict = match way {
+            None => Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute),
+            Some((port, next_hop)) => match self.exit(port, next_hop) {
+                Ok(exit) => Verdict::Forward(exit),
+                Err(reason) => Verdict::Drop(reason),
+            },
+        };
+        Decision { verdict, inbound: admission.policy(), outbound }
+    }
+
+    /// The outer packet's way. It is ESP, so no policy is asked about it again.
+    fn protect(&mut self, slot: SaSlot) -> Verdict {
+        let Some(sa) = self.tables.sad().outbound(slot) else {
+            return Verdict::Drop(DropReason::EspNoOutboundSa);
+        };
+        let identity = &sa.spec.identity;
+        let Some(vrf) = self.outer_vrf(identity.vrf) else {
+            return Verdict::Drop(DropReason::NoRoute);
+        };
+        let (port, next_hop) = match self.route(vrf, identity.destination).map(|route| route.kind) {
+            Some(RouteKind::Connected { port }) => (port, identity.destination),
+            Some(RouteKind::Via { port, next_hop }) => (port, next_hop),
+            Some(RouteKind::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
+            Some(RouteKind::Prohibit) => return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+            Some(RouteKind::Unreachable) => {
+                return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
+            }
+            Some(RouteKind::Local | RouteKind::Broadcast) | None => {
+                return Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute);
+            }
+        };
+        match self.exit(port, next_hop) {
+            Ok(exit) => Verdict::Protect(slot, Exit { limit: encapsulation::inner_limit(sa, exit.limit), ..exit }),
+            Err(reason) => Verdict::Drop(reason),
+        }
+    }
+
+    fn outer_vrf(&self, vrf: VrfId) -> Option<&'a Vrf> {
+        if vrf == self.vrf.id { Some(self.vrf) } else { self.tables.vrf(vrf) }
+    }
+
+    fn exit(&mut self, port: PortId, next_hop: IpAddr) -> Result<Exit, DropReason> {
+        let port = self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
+        let link = match port.spec.link {
+            LinkKind::Ip => LinkHeader::None,
+            LinkKind::Ethernet => {
+                let mac = port.neighbours.lookup(next_hop);
+                self.trace.step(Step::Neighbour { port: &port.spec.name, next_hop, mac });
+                match mac {
+                    Some(mac) => LinkHeader::Ethernet(ethernet_header(mac, port.spec.mac, next_hop.is_ipv6())),
+                    None => LinkHeader::Unresolved(next_hop),
+                }
+            }
+        };
+        Ok(Exit { port: port.id, limit: port.spec.mtu, link })
+    }
+
+    fn dropped(&self, reason: DropReason, admission: &Admission, outbound: Option<PolicyHandle>) -> Decision {
+        Decision { verdict: Verdict::Drop(reason), inbound: admission.policy(), outbound }
+    }
+}
+
+impl Admission {
+    fn policy(&self) -> Option<PolicyHandle> {
+        match *self {
+            Self::Admitted(policy) => policy,
+            Self::Unmatched => None,
+        }
+    }
+}
+
+/// The Ethernet header of an IP packet of the given family.
+pub(crate) fn ethernet_header(destination: Mac, source: Mac, v6: bool) -> [u8; 14] {
+    let mut header = [0; 14];
+    header[..6].copy_from_slice(&destination.0);
+    header[6..12].copy_from_slice(&source.0);
+    header[12..].copy_from_slice(if v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
+    header
+}
+
+fn refuse(reason: DropReason, refusal: Refusal) -> Decision {
+    Decision { verdict: Verdict::Refuse(reason, refusal), inbound: None, outbound: None }
+}
+
+fn is_link_local_v6(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+fn exit_port<'t>(decision: &Decision, tables: &'t Tables) -> Option<&'t str> {
+    match decision.verdict {
+        Verdict::Forward(exit) | Verdict::Protect(_, exit) => tables.port(exit.port).map(|port| &*port.spec.name),
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! ARP (RFC 826): answers for our own addresses, and learns who answers us.
+//!
+//! Exits: `arp_malformed`, `arp_not_for_us`.
+
+use std::net::IpAddr;
+
+use packet::{DropReason, Packet};
+use tables::{Event, Port};
+use wire::Mac;
+use wire::arp::{self, Operation};
+use wire::ethernet::EtherType;
+
+use crate::worker::Round;
+
+/// An ARP packet, its link header stripped. `from` is the frame's source.
+pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: Mac) {
+    let Ok(message) = arp::Packet::parse(packet.bytes()) else {
+        return round.drop(packet, DropReason::ArpMalformed);
+    };
+    // Whoever speaks in our name, or in another station's, is not believed.
+    if port.owns(message.sender_ip.into()) || message.sender_mac != from {
+        return round.drop(packet, DropReason::ArpMalformed);
+    }
+    let for_us = port.owns(message.target_ip.into());
+    let solicited = for_us && message.operation == Operation::Reply;
+    learn(round, port, message.sender_ip.into(), message.sender_mac, for_us, solicited);
+    match (message.operation, for_us) {
+        (Operation::Request, true) => {
+            let reply = message.reply(port.spec.mac);
+            round.send_frame(port, message.sender_mac, EtherType::ARP, &reply.to_bytes());
+            round.consume(packet);
+        }
+        (Operation::Reply, true) => round.consume(packet),
+        (_, false) => round.drop(packet, DropReason::ArpNotForUs),
+    }
+}
+
+/// Passes on what was heard of a neighbour: always when it answers us; when it asks us and is new; and when a known one
+/// announces another address. Anything else is chatter between others.
+pub(crate) fn learn(round: &mut Round<'_>, port: &Port, address: IpAddr, mac: Mac, for_us: bool, solicited: bool) {
+    let known = port.neighbours.lookup(address);
+    let is_news = known.map_or(for_us, |known| known != mac);
+    if (solicited || is_news) && !address.is_unspecified() {
+        round.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
+    }
+}

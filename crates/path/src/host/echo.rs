@@ -1,0 +1,71 @@
+//! Echo requests to the gateway are turned into replies, in place (RFC 1122 section 3.2.2.6, RFC 4443 section 4.2).
+
+use std::net::IpAddr;
+
+use packet::{DropReason, Packet};
+use wire::{Addresses, Headers, Protocol, checksum, icmpv4, icmpv6, ipv4, ipv6};
+
+use crate::host::answer_to;
+use crate::lane::{Flight, Onward};
+use crate::worker::Round;
+
+const HOP_LIMIT: u8 = 64;
+
+pub(super) fn reply(round: &mut Round<'_>, flight: Flight, onward: &mut Onward) {
+    let Flight { mut packet, headers, key } = flight;
+    let arrival = answer_to(&key);
+    plain_header(&mut packet, &headers);
+    let is_reply = match headers.addresses {
+        Addresses::V4 { .. } => {
+            ipv4::turn_around(packet.bytes_mut(), HOP_LIMIT);
+            packet.bytes_mut().get_mut(ipv4::HEADER_LENGTH..).is_some_and(icmpv4::echo_reply)
+        }
+        Addresses::V6 { source, destination } => {
+            let mut is_reply = packet.bytes_mut().get_mut(ipv6::HEADER_LENGTH..).is_some_and(icmpv6::echo_reply);
+            ipv6::turn_around(packet.bytes_mut(), HOP_LIMIT);
+            if destination.is_multicast() {
+                let port = round.tables.port(packet.port());
+                match port.and_then(|port| port.source_for(source.into())) {
+                    Some(IpAddr::V6(own)) => speak_as(packet.bytes_mut(), destination, own),
+                    _ => is_reply = false,
+                }
+            }
+            is_reply
+        }
+    };
+    if !is_reply {
+        return round.drop(packet, DropReason::LocalIcmp);
+    }
+    round.worker.statistics.echo_replies.add(1);
+    round.say(packet, headers.addresses.source(), arrival, onward);
+}
+
+/// Removes IPv4 options and IPv6 extension headers: a reply does not carry the request's.
+fn plain_header(packet: &mut Packet, headers: &Headers) {
+    let upper = usize::from(headers.upper_offset);
+    let plain = if headers.addresses.is_v6() { ipv6::HEADER_LENGTH } else { ipv4::HEADER_LENGTH };
+    let Some(extra) = upper.checked_sub(plain).filter(|extra| *extra > 0) else { return };
+    packet.bytes_mut().copy_within(..plain, extra);
+    packet.strip(extra);
+    let length = packet.len();
+    let bytes = packet.bytes_mut();
+    if headers.addresses.is_v6() {
+        bytes[6] = Protocol::ICMPV6.0;
+        ipv6::set_payload_length(bytes, (length - plain) as u16);
+    } else {
+        bytes[0] = 0x45;
+        ipv4::set_total_length(bytes, length as u16);
+        ipv4::fill_checksum(bytes);
+    }
+}
+
+/// Replaces the source, which was the group that was asked, and brings the checksum along.
+fn speak_as(packet: &mut [u8], group: std::net::Ipv6Addr, own: std::net::Ipv6Addr) {
+    if let Some(source) = packet.get_mut(8..24) {
+        source.copy_from_slice(&own.octets());
+    }
+    if let Some(field) = packet.get_mut(42..44) {
+        let old = u16::from_be_bytes([field[0], field[1]]);
+        field.copy_from_slice(&checksum::update_v6(old, group, own).to_be_bytes());
+    }
+}

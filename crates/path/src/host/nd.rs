@@ -1,0 +1,74 @@
+//! Neighbour discovery (RFC 4861): answers solicitations for our own addresses, and learns who answers us.
+//!
+//! Exits: `nd_malformed`, `nd_not_for_us`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use packet::{DropReason, Packet};
+use tables::Port;
+use wire::ndp::{self, Invalid, Message};
+use wire::{Addresses, Headers, Mac, PortId, ethernet};
+
+use crate::host::arp::learn;
+use crate::worker::Round;
+
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers: &Headers) {
+    let tables = round.tables;
+    let (Some(port), Addresses::V6 { source, .. }) = (tables.port(id), headers.addresses) else {
+        return round.drop(packet, DropReason::NdMalformed);
+    };
+    let message = match ndp::parse(headers, headers.upper_bytes(packet.bytes())) {
+        Ok(message) => message,
+        Err(Invalid::Kind) => return round.drop(packet, DropReason::NdNotForUs),
+        Err(_) => return round.drop(packet, DropReason::NdMalformed),
+    };
+    if port.owns(source.into()) {
+        return round.drop(packet, DropReason::NdMalformed);
+    }
+    match message {
+        Message::NeighbourSolicitation { target, source_link } if port.owns(target.into()) => {
+            if let Some(mac) = source_link {
+                learn(round, port, source.into(), mac, true, false);
+            }
+            advertise(round, port, target, source, source_link);
+            round.consume(packet);
+        }
+        Message::NeighbourAdvertisement { target, solicited, target_link, .. } if !port.owns(target.into()) => {
+            let mac = target_link.or_else(|| port.neighbours.lookup(target.into()));
+            if let Some(mac) = mac {
+                learn(round, port, target.into(), mac, solicited, solicited);
+            }
+            round.consume(packet);
+        }
+        Message::NeighbourSolicitation { .. }
+        | Message::NeighbourAdvertisement { .. }
+        | Message::RouterSolicitation { .. } => round.drop(packet, DropReason::NdNotForUs),
+    }
+}
+
+/// Tells that we have `target`: whoever asked, or, where the asker has no address yet, everyone (RFC 4861 section 7.2.4).
+fn advertise(round: &mut Round<'_>, port: &Port, target: Ipv6Addr, asker: Ipv6Addr, asker_link: Option<Mac>) {
+    let solicited = !asker.is_unspecified();
+    let message = Message::NeighbourAdvertisement {
+        target,
+        router: true,
+        solicited,
+        override_cached: true,
+        target_link: Some(port.spec.mac),
+    };
+    let to = if solicited { asker } else { ALL_NODES };
+    let Some(mut packet) = round.new_packet(port.id) else { return };
+    let room = packet.append(ndp::MAX_PACKET).unwrap_or_default();
+    let length = message.write_packet(target, to, room).unwrap_or(0);
+    packet.truncate(length);
+    let mac = match solicited {
+        true => asker_link,
+        false => ethernet::multicast_mac(IpAddr::V6(ALL_NODES)),
+    };
+    match mac {
+        Some(mac) => round.send_packet(port, mac, packet),
+        None => round.send_to_neighbour(port.id, to.into(), packet),
+    }
+}

@@ -1,0 +1,161 @@
+//! Apply: does to each packet what was decided.
+//!
+//! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, and those of the stages behind it.
+
+use arrayvec::ArrayVec;
+use flow::Reassembled;
+use packet::{BATCH, DropReason, Packet};
+use tables::PolicyHandle;
+use wire::{Headers, Origin, ipv4, ipv6};
+
+use crate::decision::{Decision, Exit, LinkHeader, Verdict};
+use crate::encapsulation::Inner;
+use crate::host::{self, errors::Complaint};
+use crate::lane::{Arrival, Flight, Onward, Opening, Sealing};
+use crate::worker::Round;
+
+impl Round<'_> {
+    pub(crate) fn apply(
+        &mut self,
+        flights: &mut ArrayVec<Flight, BATCH>,
+        decisions: &mut ArrayVec<Decision, BATCH>,
+        onward: &mut Onward,
+    ) {
+        for (flight, decision) in flights.drain(..).zip(decisions.drain(..)) {
+            let bytes = u64::from(flight.headers.total_length);
+            self.count(decision.inbound, bytes);
+            self.count(decision.outbound, bytes);
+            match decision.verdict {
+                Verdict::Forward(exit) => self.send_on(flight, None, exit, onward),
+                Verdict::Protect(slot, exit) => self.send_on(flight, Some(slot), exit, onward),
+                Verdict::Decrypt(slot, spi) => {
+                    let Flight { mut packet, headers, .. } = flight;
+                    packet.strip(usize::from(headers.upper_offset));
+                    let order = onward.opening.len() as u16;
+                    let outer_traffic_class = headers.traffic_class;
+                    onward.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
+                }
+                Verdict::Drop(reason) => self.drop(flight.packet, reason),
+                Verdict::Refuse(reason, refusal) => {
+                    self.complain(&flight, Complaint::Unreachable(refusal), onward);
+                    self.drop(flight.packet, reason);
+                }
+                Verdict::Reassemble => self.reassemble(flight, onward),
+                Verdict::Deliver => host::deliver(self, flight, onward),
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&self, policy: Option<PolicyHandle>, bytes: u64) {
+        if let Some(policy) = policy.and_then(|handle| self.tables.policy(handle)) {
+            policy.counters.add(self.worker.index, 1, bytes);
+        }
+    }
+
+    /// Forwards a packet, in clear or by an SA.
+    #[inline]
+    fn send_on(&mut self, flight: Flight, slot: Option<wire::SaSlot>, exit: Exit, onward: &mut Onward) {
+        let received = matches!(flight.key.origin, Origin::Port(_) | Origin::Sa(_));
+        if received {
+            if flight.headers.hop_limit <= 1 {
+                self.complain(&flight, Complaint::HopLimit, onward);
+                return self.drop(flight.packet, DropReason::HopLimit);
+            }
+            if flight.headers.has_options && is_source_routed(flight.packet.bytes()) {
+                return self.drop(flight.packet, DropReason::SourceRoute);
+            }
+        }
+        let mut flight = flight;
+        if received {
+            decrement_hop_limit(flight.packet.bytes_mut());
+        }
+        if flight.headers.total_length > exit.limit {
+            return self.oversize(flight, slot, exit, onward);
+        }
+        let Flight { packet, headers, .. } = flight;
+        self.leave(packet, &headers, slot, exit, onward);
+    }
+
+    /// The last step of a packet that fits its way.
+    #[inline]
+    pub(crate) fn leave(
+        &mut self,
+        packet: Packet,
+        headers: &Headers,
+        slot: Option<wire::SaSlot>,
+        exit: Exit,
+        onward: &mut Onward,
+    ) {
+        let Some(slot) = slot else {
+            self.worker.statistics.forwarded.add(1);
+            return self.emit(packet, exit);
+        };
+        if onward.sealing.is_full() {
+            self.seal(&mut onward.sealing);
+        }
+        let order = onward.sealing.len() as u16;
+        let inner = Inner { traffic_class: headers.traffic_class, dont_fragment: headers.dont_fragment };
+        onward.sealing.push(Sealing { packet, slot, order, inner, exit });
+    }
+
+    /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait for its next hop.
+    #[inline]
+    pub(crate) fn emit(&mut self, mut packet: Packet, exit: Exit) {
+        match exit.link {
+            LinkHeader::None => {}
+            LinkHeader::Ethernet(header) => match packet.prepend(header.len()) {
+                Some(room) => room.copy_from_slice(&header),
+                None => return self.drop(packet, DropReason::EspNoRoom),
+            },
+            LinkHeader::Unresolved(next_hop) => return self.wait_for(exit.port, next_hop, packet),
+        }
+        self.outgoing(packet, exit.port);
+    }
+
+    /// Puts a finished frame into the port's outgoing batch.
+    #[inline]
+    pub(crate) fn outgoing(&mut self, packet: Packet, port: wire::PortId) {
+        let Some(Some(attached)) = self.worker.ports.get_mut(usize::from(port.0)) else {
+            return self.drop(packet, DropReason::PortDown);
+        };
+        attached.outgoing.push(packet);
+        if attached.outgoing.is_full() {
+            self.transmit(port);
+        }
+    }
+
+    fn reassemble(&mut self, flight: Flight, onward: &mut Onward) {
+        let Flight { packet, headers, key } = flight;
+        let (_, waiting) = self.worker.reassembly.waiting();
+        let outcome = self.worker.reassembly.push(self.now, &key, &headers, packet, &mut self.worker.pool);
+        let (_, still_waiting) = self.worker.reassembly.waiting();
+        let statistics = &self.worker.statistics;
+        // What neither waits nor was dropped nor goes on was joined, or was there already.
+        let gone_on = match &outcome {
+            Reassembled::Complete(_) => 1,
+            Reassembled::Held => 0,
+            Reassembled::Dropped { reason, fragments } => {
+                statistics.drops.add(*reason, *fragments);
+                *fragments
+            }
+        };
+        statistics.consumed.add((waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on));
+        if let Reassembled::Complete(packet) = outcome {
+            statistics.reassembled.add(1);
+            self.again(&mut onward.again, packet, Arrival { vrf: key.vrf, origin: key.origin });
+        }
+    }
+}
+
+#[inline]
+fn decrement_hop_limit(packet: &mut [u8]) {
+    match packet.first().map(|octet| octet >> 4) {
+        Some(4) => wire::checksum::decrement_ttl_v4(packet),
+        _ => ipv6::decrement_hop_limit(packet),
+    }
+}
+
+fn is_source_routed(packet: &[u8]) -> bool {
+    ipv4::source_routed(packet) || ipv6::source_routed(packet)
+}

@@ -1,0 +1,97 @@
+//! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes through the stages again.
+//!
+//! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
+//! `esp_congestion`.
+
+use arrayvec::ArrayVec;
+use esp::{OpenError, OpenJob};
+use packet::{BATCH, DropReason, Packet};
+use tables::Sa;
+use wire::{Origin, Protocol};
+
+use crate::encapsulation::propagate_congestion;
+use crate::lane::{Arrival, Lane, Opening};
+use crate::worker::Round;
+
+impl Round<'_> {
+    pub(crate) fn open(&mut self, opening: &mut ArrayVec<Opening, BATCH>, again: &mut Lane) {
+        opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
+        let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
+        for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi)) {
+            self.open_group(group, &mut outcomes);
+        }
+        for (item, outcome) in opening.drain(..).zip(outcomes) {
+            let vrf = self.tables.sad().slot(item.slot).map(|slot| slot.identity.vrf);
+            match (outcome, vrf) {
+                (Err(reason), _) => self.drop(item.packet, reason),
+                (Ok(()), None) => self.drop(item.packet, DropReason::EspNoSa),
+                (Ok(()), Some(vrf)) => self.again(again, item.packet, Arrival { vrf, origin: Origin::Sa(item.slot) }),
+            }
+        }
+    }
+
+    fn open_group(&mut self, group: &mut [Opening], outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>) {
+        let tables = self.tables;
+        let slot = group.first().and_then(|first| tables.sad().slot(first.slot));
+        let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
+        let Some(sa) = sa else {
+            return outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
+        };
+        let mut jobs: ArrayVec<OpenJob<'_>, BATCH> = group
+            .iter_mut()
+            .map(|item| {
+                let (buffer, start, length) = item.packet.buffer_mut();
+                OpenJob::new(buffer, start, length)
+            })
+            .collect();
+        sa.inbound.open(&mut jobs);
+        let results: ArrayVec<_, BATCH> =
+            jobs.iter().map(|job| (job.start, job.length, job.next_header, job.result)).collect();
+        drop(jobs);
+        for (item, (start, length, next_header, result)) in group.iter_mut().zip(results) {
+            let outcome = match result {
+                Ok(()) => {
+                    item.packet.set_used(start, length);
+                    inner(&mut item.packet, next_header, item.outer_traffic_class)
+                }
+                Err(why) => Err(reason(why)),
+            };
+            self.account(sa, outcome, length);
+            outcomes.push(outcome);
+        }
+    }
+
+    fn account(&self, sa: &Sa, outcome: Result<(), DropReason>, length: usize) {
+        match outcome {
+            Ok(()) => {
+                self.worker.statistics.decrypted.add(1);
+                sa.counters.add(self.worker.index, 1, length as u64);
+            }
+            Err(_) => sa.errors.add(self.worker.index, 1, 0),
+        }
+    }
+}
+
+/// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).
+fn inner(packet: &mut Packet, next_header: Protocol, outer_traffic_class: u8) -> Result<(), DropReason> {
+    let version = packet.bytes().first().map_or(0, |octet| octet >> 4);
+    match (next_header, version) {
+        (Protocol::IPV4, 4) | (Protocol::IPV6, 6) => {}
+        (Protocol::NONE, _) => return Err(DropReason::EspDummy),
+        _ => return Err(DropReason::EspNextHeader),
+    }
+    match propagate_congestion(packet.bytes_mut(), outer_traffic_class) {
+        true => Ok(()),
+        false => Err(DropReason::EspCongestion),
+    }
+}
+
+fn reason(why: OpenError) -> DropReason {
+    match why {
+        OpenError::Truncated => DropReason::EspTruncated,
+        OpenError::Replayed => DropReason::EspReplayed,
+        OpenError::TooOld => DropReason::EspTooOld,
+        OpenError::BadIcv => DropReason::EspBadIcv,
+        OpenError::BadPadding => DropReason::EspBadPadding,
+    }
+}
