@@ -316,6 +316,7 @@ pub(crate) fn with_removed<T: Clone>(items: &[T], at: usize) -> Arc<[T]> {
 
 #[cfg(test)]
 mod tests {
+    use core::ops::{BitXor, Not};
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -341,10 +342,7 @@ mod tests {
     }
 
     /// Addresses that share long beginnings, so that prefixes nest.
-    fn close_together<K: Key + Arbitrary + core::ops::Not<Output = K>>() -> impl Strategy<Value = K>
-    where
-        K: core::ops::BitXor<Output = K>,
-    {
+    fn close_together<K: Key + Arbitrary + Not<Output = K> + BitXor<Output = K>>() -> impl Strategy<Value = K> {
         (any::<K>(), 0..=K::WIDTH, any::<bool>()).prop_map(|(noise, length, ones)| {
             let base = if ones { !K::ZERO } else { K::ZERO };
             // Keep `length` bits of the base, noise behind.

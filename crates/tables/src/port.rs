@@ -100,15 +100,16 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 impl PortSpec {
-    /// The spec as it goes into the snapshot, with its link-local address. `before` is the port's Ethernet address until now, whose
-    /// link-local address goes with it.
-    pub(crate) fn checked(mut self, before: Option<Mac>) -> Result<Self, TableError> {
+    /// The spec as it goes into the snapshot, with its link-local address. `before` is the port until now: the link-local address
+    /// that followed from its Ethernet address goes with that.
+    pub(crate) fn checked(mut self, before: Option<&Port>) -> Result<Self, TableError> {
         self.check_link()?;
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(TableError::Limit { what: "addresses of a port", limit: MAX_ADDRESSES });
         }
-        if let Some(before) = before.filter(|before| *before != self.mac) {
-            self.addresses.retain(|own| own.address() != link_local_of(before));
+        if let Some(before) = before.filter(|before| before.spec.mac != self.mac) {
+            let derived = link_local_of(before.spec.mac);
+            self.addresses.retain(|own| own.address() != derived || !before.owns(derived));
         }
         for own in &self.addresses {
             if let Some(why) = not_a_port_address(own) {

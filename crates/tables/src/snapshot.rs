@@ -4,8 +4,6 @@ mod policies;
 mod ports;
 mod routes;
 mod sas;
-#[cfg(test)]
-mod tests;
 mod vrfs;
 
 use core::fmt;

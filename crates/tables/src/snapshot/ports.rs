@@ -125,7 +125,7 @@ impl Tables {
         if self.port_named(&spec.name).is_some() {
             return Err(TableError::PortName(spec.name));
         }
-        let spec = spec.checked(old.map(|old| old.spec.mac))?;
+        let spec = spec.checked(old)?;
         let same_link = old.filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
         let neighbours = same_link.map_or_else(|| self.no_neighbours(), |old| Arc::clone(&old.neighbours));
         let port = Port { id, spec, neighbours };
