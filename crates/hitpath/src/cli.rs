@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use crate::bench;
 use crate::exit::Exit;
 use crate::verbs;
 
@@ -80,6 +81,7 @@ pub(crate) enum Command {
     Explain(verbs::explain::Explain),
     Replay(verbs::replay::Replay),
     Graph(verbs::graph::Graph),
+    Bench(bench::Bench),
     Demo(verbs::demo::Demo),
     Completions(verbs::completions::Completions),
     Man(verbs::man::Man),
@@ -102,6 +104,7 @@ impl Command {
             Self::Explain(verb) => verb.run(global),
             Self::Replay(verb) => verb.run(global),
             Self::Graph(verb) => verb.run(global),
+            Self::Bench(verb) => verb.run(global),
             Self::Demo(verb) => verb.run(global),
             Self::Completions(verb) => verb.run(),
             Self::Man(verb) => verb.run(),
@@ -137,7 +140,9 @@ mod tests {
 
     #[test]
     fn every_verb_teaches_by_example() {
-        for verb in Cli::command().get_subcommands_mut() {
+        let mut cli = Cli::command();
+        cli.build();
+        for verb in cli.get_subcommands_mut() {
             let help = verb.render_long_help().to_string();
             assert!(help.contains(&format!("hitpath {}", verb.get_name())), "{help}");
         }

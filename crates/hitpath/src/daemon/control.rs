@@ -1,12 +1,13 @@
 //! The control thread: it alone changes the tables.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use anyhow::Context;
 use api::{Difference, LinkChange, Refusal, RefusalCode, Reply, Request};
-use control::{Config, OpenedPort};
-use packet::Time;
+use control::{Config, OpenedPort, PortSettings};
+use packet::{Port, Time};
 use tables::Reader;
 use wire::PortId;
 
@@ -25,6 +26,8 @@ pub(crate) struct ControlThread {
     reader: Reader,
     /// The snapshot that the workers were last woken for.
     announced: u64,
+    /// Ports whose interface disappeared.
+    lost: BTreeSet<PortId>,
 }
 
 impl ControlThread {
@@ -32,7 +35,7 @@ impl ControlThread {
     pub(crate) fn new(file: &Path, desk: Desk, crew: Crew, clock: Clock) -> Self {
         let mut reader = desk.control.shared().reader();
         let announced = reader.load().generation();
-        Self { file: file.to_owned(), desk, crew, clock, reader, announced }
+        Self { file: file.to_owned(), desk, crew, clock, reader, announced, lost: BTreeSet::new() }
     }
 
     /// Answers, listens and ticks until told to stop. Then nothing runs any more.
@@ -40,7 +43,7 @@ impl ControlThread {
         let mut due = self.clock.now();
         let exit = loop {
             match inbox.recv_timeout(due.since(self.clock.now())) {
-                Ok(Message::Letter(letter)) => self.reply(letter),
+                Ok(Message::Letter(letter)) => self.reply(*letter),
                 Ok(Message::News) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Lost { port, error }) => self.lose(port, &error),
                 Ok(Message::Reload) => self.reload_by_signal(),
@@ -76,6 +79,7 @@ impl ControlThread {
     /// A port that cannot be opened, or what the tables refuse.
     pub(crate) fn apply(&mut self, config: Config) -> anyhow::Result<Difference> {
         let now = self.clock.now();
+        let configured = config.ports.clone();
         let plan = self.desk.control.plan(config);
         let ids: Vec<PortId> = self.desk.free_port_ids().take(plan.ports_to_open().len()).collect();
         let mut opened = Vec::with_capacity(ids.len());
@@ -97,13 +101,42 @@ impl ControlThread {
         for id in closed {
             self.crew.detach(id);
             self.desk.remove_port(id);
+            self.lost.remove(&id);
         }
         for (id, port) in queues {
-            self.desk.add_port(id, port.iter().map(|queue| queue.statistics().clone()).collect());
-            self.crew.attach(id, port);
+            self.attach(id, port);
+        }
+        for settings in &configured {
+            self.find_again(settings);
         }
         self.announce();
         Ok(difference)
+    }
+
+    fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
+        self.desk.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
+        self.crew.attach(id, queues);
+    }
+
+    /// Opens a lost port again, where its interface is back as it was. Where it is not, the port stays down.
+    fn find_again(&mut self, settings: &PortSettings) {
+        let tables = self.desk.tables();
+        let Some(port) =
+            self.lost.iter().find_map(|&id| tables.port(id).filter(|port| *port.spec.name == *settings.name))
+        else {
+            return;
+        };
+        let queues = match ports::open(settings, port.id, self.crew.size()) {
+            Ok(queues) => queues,
+            Err(error) => return tracing::warn!(port = %settings.name, "still lost: {error:#}"),
+        };
+        if queues.iter().any(|queue| queue.mac() != port.spec.mac) {
+            return tracing::warn!(port = %settings.name, "back with another Ethernet address: start the gateway again");
+        }
+        self.lost.remove(&port.id);
+        self.attach(port.id, queues);
+        self.set_up(&settings.name, settings.up);
+        tracing::info!(port = %settings.name, "found again");
     }
 
     fn reply(&mut self, letter: Letter) {
@@ -141,11 +174,16 @@ impl ControlThread {
     /// A port's interface is gone: no worker uses it any more, and routes over it are no longer taken.
     fn lose(&mut self, port: PortId, error: &str) {
         self.crew.detach(port);
+        self.lost.insert(port);
         let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string()) else { return };
         tracing::error!(port = %name, "lost: {error}");
-        let down = LinkChange { port: name, up: Some(false), mtu: None, vrf: None };
-        if let Err(refusal) = self.desk.control.handle(Request::LinkSet(down), self.clock.now()) {
-            tracing::error!("the lost port cannot be set down: {refusal}");
+        self.set_up(&name, false);
+    }
+
+    fn set_up(&mut self, port: &str, up: bool) {
+        let change = LinkChange { port: port.to_owned(), up: Some(up), mtu: None, vrf: None };
+        if let Err(refusal) = self.desk.control.handle(Request::LinkSet(change), self.clock.now()) {
+            tracing::error!(port, up, "the port's state cannot be changed: {refusal}");
         }
     }
 

@@ -35,7 +35,7 @@ const INBOX: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A client asks.
-    Letter(Letter),
+    Letter(Box<Letter>),
     /// A worker has put events into its ring.
     News,
     /// A worker has lost a port for good.

@@ -129,7 +129,7 @@ async fn answer(State(control): State<SyncSender<Message>>, body: Bytes) -> Resp
         }
     };
     let (sender, receiver) = oneshot::channel();
-    match control.try_send(Message::Letter(Letter { request, answer: sender })) {
+    match control.try_send(Message::Letter(Box::new(Letter { request, answer: sender }))) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => return refused(&system("the gateway is busy with other requests; try again")),
         Err(TrySendError::Disconnected(_)) => return refused(&system("the gateway is stopping")),

@@ -15,7 +15,14 @@ use nix::sys::stat::{Mode, fchmod};
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    inode: u64,
+    identity: Identity,
+}
+
+/// Inode and time of making: a number alone is soon given to another file, and a change of mode changes neither.
+type Identity = (u64, i64, i64);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::symlink_metadata(path).map(|file| (file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
 /// Listens on `path`, which only the daemon's own user can connect to (mode 0600), from the first moment on.
@@ -25,6 +32,9 @@ pub(crate) struct SocketFile {
 /// # Errors
 /// Where a live daemon listens there, where something that is no socket is there, or where the system refuses.
 pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(|| format!("making {} for the control socket", folder.display()))?;
+    }
     let listener = match bind_private(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             remove_stale(path)?;
@@ -34,8 +44,8 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> 
     };
     let listener = listener.with_context(|| format!("opening the control socket {}", path.display()))?;
     listener.set_nonblocking(true)?;
-    let inode = fs::symlink_metadata(path)?.ino();
-    Ok((listener, SocketFile { path: path.to_owned(), inode }))
+    let identity = identity(path)?;
+    Ok((listener, SocketFile { path: path.to_owned(), identity }))
 }
 
 /// The mode is set before the socket has a name: Linux hands it on to the file that bind(2) makes. A chmod of the file would
@@ -67,7 +77,7 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another daemon may have put its own socket there since.
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }

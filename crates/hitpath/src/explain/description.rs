@@ -8,7 +8,8 @@ use wire::{Addresses, FragmentClass, Protocol, Spi, Upper};
 
 /// The words that [`Description::parse`] understands.
 pub(crate) const GRAMMAR: &str = "\
-PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [fragment first|later] [size BYTES] in PORT|sa REQID|host";
+PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] \
+[fragment first|later] [size BYTES] in PORT|sa REQID|host";
 
 /// A packet as a user describes it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]

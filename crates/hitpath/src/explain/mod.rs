@@ -7,8 +7,8 @@ use path::{Decision, LinkHeader, Trace, Verdict};
 use tables::{RouteKind, Sa, Tables};
 use wire::{FlowKey, Origin, VrfId};
 
-pub(crate) use description::GRAMMAR;
-use description::{Description, OriginName};
+use description::OriginName;
+pub(crate) use description::{Description, GRAMMAR};
 
 /// The name of the last step, whose text is one stable word: what becomes of the packet.
 pub(crate) const OUTCOME: &str = "outcome";
@@ -46,7 +46,8 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
 struct Recorder(Vec<Step>);
 
 impl Trace for Recorder {
-    fn step(&mut self, taken: path::Step<'_>) {
+    fn step<'a>(&mut self, taken: impl FnOnce() -> path::Step<'a>) {
+        let taken = taken();
         self.0.push(step(taken.name(), taken.to_string()));
     }
 }

@@ -72,7 +72,8 @@ impl Gateway {
     ///
     /// # Errors
     /// Where the tables refuse the configuration.
-    pub(crate) fn without_packets(config: Config) -> anyhow::Result<Self> {
+    pub(crate) fn without_packets(mut config: Config) -> anyhow::Result<Self> {
+        config.gateway.buffers = 0;
         Self::new(config, [0; 32], Time(0), |settings, id| {
             let (port, _) = io::memory::port(twin::options(settings, id), 1);
             Ok(Box::new(port))

@@ -7,8 +7,8 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::Exit;
-use crate::explain::{self, DROPPED, GRAMMAR, OUTCOME};
+use crate::exit::{Exit, Usage};
+use crate::explain::{self, DROPPED, Description, GRAMMAR, OUTCOME};
 use crate::gateway::{self, Gateway};
 use crate::view;
 
@@ -25,7 +25,7 @@ Examples:
   hitpath explain 'icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 in lan'
   hitpath explain 'tcp [fd00::1]:1234 > [fd00::2]:443 in lan size 1500'
   hitpath explain 'esp 192.0.2.1 > 192.0.2.2 spi 0x1001 in wan'
-  hitpath explain 'udp 10.2.0.1:53 > 10.1.0.1:5000 in sa 1'     just decrypted by the tunnel of reqid 1
+  hitpath explain 'udp 10.2.0.1:53 > 10.1.0.1:5000 in sa 1'   decrypted by reqid 1
   hitpath explain --config gw.toml 'udp 10.0.0.1 > 10.2.0.1 fragment later in lan'
 
 Exits with 0 where the packet would be sent on or delivered, with 1 where it would be dropped."))]
@@ -41,7 +41,10 @@ pub(crate) struct Explain {
 
 impl Explain {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        let request = Request::Explain { packet: self.words.join(" ") };
+        let packet = self.words.join(" ");
+        // Here already, so that words which make no sense are the user's error and not the daemon's refusal.
+        Description::parse(&packet).map_err(|error| Usage(error.to_string()))?;
+        let request = Request::Explain { packet };
         let reply = match &self.config {
             None => client::ask(global.socket(), &request)?,
             Some(file) => Reply::Steps(self.offline(file)?),

@@ -34,10 +34,12 @@ verbs! {
     /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`, `dport 80`.
     #[command(after_help = "\
 Commands:
-  hitpath xfrm state  { add | update } ID [ mode tunnel ] [ reqid N ] ALGORITHMS [ replay-window N ] [ flag FLAGS ]
+  hitpath xfrm state  { add | update } ID ALGORITHMS [ mode tunnel ] [ reqid N ]
+                      [ replay-window N ] [ flag FLAGS ]
   hitpath xfrm state  { delete | get } ID
   hitpath xfrm state  { list | flush | count }
-  hitpath xfrm policy { add | update } SELECTOR dir { in | out | fwd } [ action { allow | block } ] [ priority N ] [ tmpl ... ]
+  hitpath xfrm policy { add | update } SELECTOR dir { in | out | fwd }
+                      [ action { allow | block } ] [ priority N ] [ tmpl ... ]
   hitpath xfrm policy { delete | get } { SELECTOR | index N } dir DIR
   hitpath xfrm policy { list | flush | count | getdefault }
   hitpath xfrm policy setdefault { in | out | fwd } { accept | block } ...
@@ -49,7 +51,8 @@ Examples, one direction of a tunnel:
       tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel reqid 1
 
 Beyond iproute2:
-  hitpath xfrm policy add src 10.1.0.1-10.1.0.99 dst 10.2.0.0/16 proto udp dport 5000-5999 dir out action block
+  hitpath xfrm policy add src 10.1.0.1-10.1.0.99 dst 10.2.0.0/16 \\
+      proto udp dport 5000-5999 dir out action block
   hitpath -j xfrm state list                 as JSON; keys are never shown")]
     Xfrm = "xfrm",
 

@@ -1,0 +1,147 @@
+//! The verbs that need no daemon: help, check, explain from a file, graph, manual pages, completions.
+
+mod harness;
+
+use harness::{Folder, GATEWAY, hitpath, line};
+use serde_json::json;
+
+#[test]
+fn help_lists_every_verb_and_the_exit_codes() {
+    let help = line("--help").with(0).out;
+    for word in [
+        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "explain", "replay",
+        "graph", "demo",
+    ] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))), "{word}: {help}");
+    }
+    assert!(help.contains("3  no daemon could be reached"), "{help}");
+}
+
+#[test]
+fn unknown_words_are_a_usage_error() {
+    for words in ["", "frobnicate", "show", "show nothing", "check", "replay", "explain", "run", "graph --purple"] {
+        assert!(!line(words).with(2).err.is_empty(), "{words}");
+    }
+    let error = line("xfrm frobnicate").with(2).err;
+    assert!(error.contains("frobnicate"), "{error}");
+}
+
+#[test]
+fn without_a_daemon_clients_say_so() {
+    let folder = Folder::new();
+    let socket = folder.path("nobody.sock");
+    let ended = hitpath(&["--socket".as_ref(), socket.as_os_str(), "show".as_ref(), "ports".as_ref()]).with(3);
+    assert!(ended.err.contains("nobody.sock") && ended.err.contains("hitpath run"), "{}", ended.err);
+    let ended = hitpath(&["-j".as_ref(), "--socket".as_ref(), socket.as_os_str(), "reload".as_ref()]).with(3);
+    let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("nobody.sock"));
+}
+
+#[test]
+fn a_right_configuration_passes_the_check() {
+    let folder = Folder::new();
+    let file = folder.write("gw.toml", GATEWAY);
+    let file = file.to_str().unwrap();
+    assert!(hitpath(&["check", file]).with(0).out.contains("gw.toml"));
+    assert_eq!(hitpath(&["-j", "check", file]).with(0).json(), json!({ "files": 1, "wrong": 0, "diagnostics": [] }));
+}
+
+#[test]
+fn all_errors_of_all_files_are_told_with_their_places() {
+    let folder = Folder::new();
+    let first =
+        folder.write("first.toml", "[[port]]\nname = \"a\"\nkind = \"telepathy\"\naddresses = [\"10.0.0.1/33\"]\n");
+    let second = folder.write("second.toml", "[gateway]\nworkerz = 1\n");
+    let missing = folder.path("missing.toml");
+    let files = [first.to_str().unwrap(), second.to_str().unwrap(), missing.to_str().unwrap()];
+    let out = hitpath(&[&["check"], &files[..]].concat()).with(1).out;
+    for part in
+        ["first.toml:3:", "telepathy", "first.toml:4:", "10.0.0.1/33", "second.toml:2:1", "workerz", "missing.toml"]
+    {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let told = hitpath(&[&["-j", "check"], &files[..]].concat()).with(1).json();
+    assert_eq!(told["wrong"], 3);
+    let lines: Vec<_> = told["diagnostics"].as_array().unwrap().iter().map(|told| told["line"].clone()).collect();
+    assert_eq!(lines, [json!(3), json!(4), json!(2), json!(null)]);
+}
+
+#[test]
+fn explain_follows_a_packet_into_the_tunnel() {
+    let folder = Folder::new();
+    let file = folder.write("gw.toml", GATEWAY);
+    let explain = |packet: &str| hitpath(&["-j", "explain", "--config", file.to_str().unwrap(), packet]);
+    let step = |steps: &serde_json::Value, name: &str| {
+        let texts: Vec<_> = steps
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|step| step["step"] == name)
+            .map(|step| step["text"].as_str().unwrap().to_owned())
+            .collect();
+        texts.join("; ")
+    };
+
+    let steps = explain("udp 10.1.0.5:5000 > 10.2.0.7:53 in lan size 1500").with(0).json();
+    assert!(step(&steps, "sa").contains("0x00001001"), "{steps}");
+    assert!(step(&steps, "policy").contains("protect"), "{steps}");
+    assert!(step(&steps, "size").contains("more than"), "{steps}");
+    assert_eq!(step(&steps, "outcome"), "sent-once-resolved");
+
+    let steps = explain("esp 192.0.2.2 > 192.0.2.1 spi 0x1002 in wan").with(0).json();
+    assert!(step(&steps, "next").contains("in sa 1"), "{steps}");
+    assert_eq!(step(&steps, "outcome"), "decrypted");
+
+    let steps = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in sa 1").with(0).json();
+    assert_eq!(step(&steps, "outcome"), "sent-once-resolved");
+
+    let steps = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in wan").with(1).json();
+    assert!(step(&steps, "verdict").contains("policy_clear"), "{steps}");
+    assert_eq!(step(&steps, "outcome"), "dropped");
+
+    assert_eq!(step(&explain("icmp 10.1.0.5 > 203.0.113.9 in lan").with(0).json(), "outcome"), "sent-once-resolved");
+    assert!(explain("udp 10.1.0.5 > 10.2.0.7 in attic").with(1).err.contains("lan, wan"));
+    assert!(explain("udp 10.1.0.5 > 10.2.0.7 in sa 99").with(1).err.contains("reqid 99"));
+    assert!(explain("udp 10.1.0.5").with(2).err.contains("PROTO SRC[:PORT]"));
+}
+
+#[test]
+fn the_graph_is_a_graph() {
+    let stages = line("graph -j").with(0).json();
+    let names: Vec<_> = stages.as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    let text = line("graph").with(0).out;
+    assert!(names.contains(&"decide") && names.iter().all(|name| text.contains(name)));
+    assert!(line("graph --dot").with(0).out.starts_with("digraph hitpath {"));
+}
+
+#[test]
+fn every_verb_has_a_manual_page() {
+    let folder = Folder::new();
+    let pages = folder.path("man");
+    hitpath(&["man", pages.to_str().unwrap()]).with(0);
+    for name in ["hitpath.1", "hitpath-run.1", "hitpath-xfrm.1", "hitpath-replay.1", "hitpath-explain.1"] {
+        let page = std::fs::read_to_string(pages.join(name)).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains("Examples"), "{name}");
+    }
+    assert!(line("man").with(0).out.contains(".TH hitpath 1"));
+}
+
+#[test]
+fn shells_complete_verbs() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(line(&format!("completions {shell}")).with(0).out.contains("explain"), "{shell}");
+    }
+    line("completions tcsh").with(2);
+}
+
+#[test]
+fn the_demonstration_shows_a_tunnel() {
+    let folder = Folder::new();
+    let capture = folder.path("esp.pcap");
+    let words = ["demo", "--memory", "--packets", "300", "--pcap", capture.to_str().unwrap()];
+    let out = hitpath(&words).with(0).out;
+    assert!(out.contains("301 echo requests were sent and 301 answered"), "{out}");
+    assert!(out.contains("602 ESP packets") && out.contains("nothing passed in the clear"), "{out}");
+    assert!(capture.metadata().unwrap().len() > 602 * 100);
+    assert_eq!(line("demo -j --packets 10").with(0).json()["between"]["clear"], 0);
+}
