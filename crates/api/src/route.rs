@@ -46,16 +46,12 @@ pub struct RouteSpec {
     /// The port. Where absent, the one on whose link the next hop is. Of kind `unicast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The next hop is on the port's link though none of the port's prefixes says so.
-    #[serde(default)]
-    pub onlink: bool,
     /// Of several routes of one prefix, the one with the lowest is used.
     #[serde(default)]
     pub metric: u32,
 }
 
-/// Names the routes to remove: all of `destination` that have the other parts given. One that has them is removed: of several, the one with the
-/// lowest metric.
+/// Names the route to remove: of those that have every part given, the one with the lowest metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteId {

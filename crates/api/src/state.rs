@@ -43,6 +43,12 @@ pub struct StateSpec {
     /// Exceptions to the usual behaviour.
     #[serde(default)]
     pub flags: Vec<StateFlag>,
+    /// The sequence number that counts as the last one sent: where an SA left off somewhere else.
+    #[serde(default)]
+    pub sent_sequence: u32,
+    /// The sequence number up to which all count as received: where an SA left off somewhere else.
+    #[serde(default)]
+    pub received_sequence: u32,
 }
 
 /// Encryption with integrity, in Linux's words: `rfc4106(gcm(aes))`.

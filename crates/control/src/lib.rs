@@ -7,7 +7,9 @@
 
 mod check;
 pub mod config;
+mod describe;
 pub mod grammar;
+
 mod model;
 pub mod render;
 mod settings;

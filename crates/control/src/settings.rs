@@ -1,6 +1,5 @@
 //! What a configuration file says, checked.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use packet::LinkKind;
@@ -110,15 +109,4 @@ impl PortKind {
             Self::Memory { .. } | Self::Pcap { .. } => None,
         }
     }
-}
-
-/// A neighbour as the configuration file asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeighbourSettings {
-    /// The port whose link it is on.
-    pub port: String,
-    /// Its IP address.
-    pub address: IpAddr,
-    /// Its Ethernet address.
-    pub mac: Mac,
 }

@@ -35,8 +35,7 @@ const INTEGRITY: &[(&str, &str)] = &[
 ];
 
 /// AEAD algorithms of Linux.
-const AEAD: &[&str] =
-    &["rfc4106(gcm(aes))", "rfc4309(ccm(aes))", "rfc4543(gcm(aes))", "rfc7539esp(chacha20,poly1305)"];
+const AEAD: &[&str] = &["rfc4106(gcm(aes))", "rfc4309(ccm(aes))", "rfc4543(gcm(aes))", "rfc7539esp(chacha20,poly1305)"];
 
 const AEAD_HINT: &str = "rfc4106(gcm(aes))";
 const ENCRYPTION_HINT: &str = "cbc(aes) or ecb(cipher_null)";
@@ -53,16 +52,23 @@ pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
                 return Err(unsupported("aead", &aead.name, AEAD_HINT));
             }
             if aead.icv_bits != 128 {
-                return Err(Fault::unsupported("aead", format!("{} with an ICV of {} bits is not supported", aead.name, aead.icv_bits))
-                    .hint("128 bits"));
+                return Err(Fault::unsupported(
+                    "aead",
+                    format!("{} with an ICV of {} bits is not supported", aead.name, aead.icv_bits),
+                )
+                .hint("128 bits"));
             }
             KeyMaterial::gcm(aead.key.bytes()).map_err(|why| Fault::invalid("aead", why.to_string()))
         }
-        (Some(_), _, _) => Err(Fault::invalid("aead", "aead encrypts and authenticates, so neither can be given besides")
-            .hint("either aead, or encryption with authentication")),
+        (Some(_), _, _) => {
+            Err(Fault::invalid("aead", "aead encrypts and authenticates, so neither can be given besides")
+                .hint("either aead, or encryption with authentication"))
+        }
         (None, Some(encryption), authentication) => separate(encryption, authentication.as_ref()),
-        (None, None, Some(_)) => Err(Fault::invalid("encryption", "ESP needs an encryption algorithm, and there is authentication only")
-            .hint("ecb(cipher_null) with an empty key encrypts nothing")),
+        (None, None, Some(_)) => {
+            Err(Fault::invalid("encryption", "ESP needs an encryption algorithm, and there is authentication only")
+                .hint("ecb(cipher_null) with an empty key encrypts nothing"))
+        }
         (None, None, None) => Err(Fault::invalid("encryption", "an SA needs its algorithms and keys")
             .hint("either aead, or encryption with authentication")),
     }
@@ -87,30 +93,28 @@ pub(crate) fn default_truncation(name: &str) -> Option<u32> {
     }
 }
 
-/// The full names of the parts of `algorithm`, in the order encryption, integrity.
-pub(crate) fn auth_names(integrity: Integrity) -> (&'static str, u32) {
-    match integrity {
-        Integrity::HmacSha1_96 => ("hmac(sha1)", 96),
-        Integrity::HmacSha256_128 => ("hmac(sha256)", 128),
-    }
-}
-
 fn separate(encryption: &Encryption, authentication: Option<&Authentication>) -> Result<KeyMaterial, Fault> {
     let cipher = encryption_name(&encryption.name).ok_or_else(|| match AEAD.contains(&encryption.name.as_str()) {
-        true => Fault::invalid("encryption", format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name))
-            .hint("give it as aead, with its ICV length in bits"),
+        true => Fault::invalid(
+            "encryption",
+            format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name),
+        )
+        .hint("give it as aead, with its ICV length in bits"),
         false => unknown("encryption", &encryption.name, ENCRYPTION_HINT),
     })?;
     if !matches!(cipher, "cbc(aes)" | "ecb(cipher_null)") {
         return Err(unsupported("encryption", cipher, ENCRYPTION_HINT));
     }
-    let Some((integrity, key)) = authentication.map(self::integrity).transpose()?.flatten() else {
+    let Some((integrity, key)) = authentication.map(integrity).transpose()?.flatten() else {
         if cipher == "ecb(cipher_null)" {
             return KeyMaterial::new(Algorithm::NullWithoutIntegrity, encryption.key.bytes(), &[])
                 .map_err(|why| Fault::invalid("encryption", why.to_string()));
         }
-        return Err(Fault::unsupported("authentication", format!("{cipher} without authentication is refused (RFC 8221 section 4)"))
-            .hint("hmac(sha1), or hmac(sha256) cut to 128 bits"));
+        return Err(Fault::unsupported(
+            "authentication",
+            format!("{cipher} without authentication is refused (RFC 8221 section 4)"),
+        )
+        .hint("hmac(sha1), or hmac(sha256) cut to 128 bits"));
     };
     let keys = match cipher {
         "cbc(aes)" => KeyMaterial::cbc(encryption.key.bytes(), integrity, key),
@@ -124,8 +128,7 @@ fn separate(encryption: &Encryption, authentication: Option<&Authentication>) ->
 
 /// The hash and its key; `None` for no integrity at all.
 fn integrity(spec: &Authentication) -> Result<Option<(Integrity, &[u8])>, Fault> {
-    let name =
-        integrity_name(&spec.name).ok_or_else(|| unknown("authentication", &spec.name, INTEGRITY_HINT))?;
+    let name = integrity_name(&spec.name).ok_or_else(|| unknown("authentication", &spec.name, INTEGRITY_HINT))?;
     let bits = spec.truncate_bits.or_else(|| default_truncation(name));
     match (name, bits) {
         ("digest_null", _) if !spec.key.bytes().is_empty() => {

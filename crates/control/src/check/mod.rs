@@ -4,13 +4,13 @@ mod algorithm;
 mod policy;
 mod state;
 
-pub(crate) use algorithm::{auth_names, encryption_name, integrity_name};
-pub(crate) use policy::{CheckedPolicy, action, policy, selector};
-pub(crate) use state::{CheckedState, state};
+pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
+pub(crate) use policy::{action, policy, selector};
+pub(crate) use state::state;
 
 use std::net::IpAddr;
 
-use api::{Refusal, RefusalCode, RouteKind, RouteSpec};
+use api::{NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
 use wire::IpPrefix;
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
@@ -75,8 +75,8 @@ pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
 /// An address that a port may have.
 pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
     let address = prefix.address();
-    if address.is_unspecified() || address.is_loopback() || is_group(address) {
-        return Err(Fault::invalid(part, format!("{address} cannot be the address of a port"))
+    if !is_station(address) || prefix.length() == 0 {
+        return Err(Fault::invalid(part, format!("{prefix} cannot be the address of a port"))
             .hint("a unicast address with the prefix length of its link, as in 192.0.2.1/24"));
     }
     // The first and last address of an IPv4 link name the link and everyone on it, unless it is a point-to-point one (RFC 3021).
@@ -93,8 +93,10 @@ pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
 
 /// An address that a station on a link may have.
 pub(crate) fn station(part: &'static str, address: IpAddr) -> Result<(), Fault> {
-    if address.is_unspecified() || address.is_loopback() || is_group(address) {
-        return Err(Fault::invalid(part, format!("{address} is not the address of one station")).hint("a unicast address"));
+    if !is_station(address) {
+        return Err(
+            Fault::invalid(part, format!("{address} is not the address of one station")).hint("a unicast address")
+        );
     }
     Ok(())
 }
@@ -108,10 +110,18 @@ pub(crate) fn station_mac(part: &'static str, mac: wire::Mac) -> Result<(), Faul
     Ok(())
 }
 
+/// A permanent neighbour.
+pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
+    station("address", spec.address)?;
+    station_mac("mac", spec.mac)
+}
+
 /// An MTU that a port may have, `v6` where it has an IPv6 address.
 pub(crate) fn mtu(part: &'static str, mtu: u16, v6: bool) -> Result<(), Fault> {
     if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
-        return Err(Fault::invalid(part, format!("an MTU of {mtu} bytes")).hint(format!("{MIN_MTU} to {MAX_MTU} bytes")));
+        return Err(
+            Fault::invalid(part, format!("an MTU of {mtu} bytes")).hint(format!("{MIN_MTU} to {MAX_MTU} bytes"))
+        );
     }
     if v6 && mtu < MIN_MTU_V6 {
         return Err(Fault::invalid(part, format!("an MTU of {mtu} bytes on a port with an IPv6 address"))
@@ -122,9 +132,9 @@ pub(crate) fn mtu(part: &'static str, mtu: u16, v6: bool) -> Result<(), Fault> {
 
 /// Destinations that a route may have.
 pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
-    prefix.without_host_bits().map_err(|why| {
-        Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string())
-    })?;
+    prefix
+        .without_host_bits()
+        .map_err(|why| Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string()))?;
     if prefix.length() > 0 && is_group(prefix.address()) {
         return Err(Fault::unsupported(part, format!("{prefix}: multicast and broadcast are not routed")));
     }
@@ -137,11 +147,14 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
     match spec.kind {
         RouteKind::Unicast => {}
         RouteKind::Local | RouteKind::Broadcast => {
-            return Err(Fault::invalid("kind", format!("routes of kind {} follow from the addresses of ports", spec.kind))
-                .hint("add an address to a port"));
+            return Err(Fault::invalid(
+                "kind",
+                format!("routes of kind {} follow from the addresses of ports", spec.kind),
+            )
+            .hint("add an address to a port"));
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {
-            let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port")).or(spec.onlink.then_some("onlink"));
+            let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
             return match part {
                 Some(part) => Err(Fault::invalid(part, format!("a route of kind {} sends nowhere", spec.kind))
                     .hint("leave out next hop and port, or make it unicast")),
@@ -154,21 +167,30 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
             return Err(Fault::invalid("to", format!("the route to {} leads nowhere", spec.destination))
                 .hint("a next hop, a port, or both; or kind blackhole, unreachable or prohibit"));
         }
-        if spec.onlink {
-            return Err(Fault::invalid("onlink", "onlink says something of a next hop, and there is none"));
-        }
         return Ok(());
     };
     if via.is_ipv4() != spec.destination.address().is_ipv4() {
-        return Err(Fault::unsupported("via", format!("next hop {via} and destination {} are of two address families", spec.destination))
-            .hint("a next hop of the destination's family"));
+        return Err(Fault::unsupported(
+            "via",
+            format!("next hop {via} and destination {} are of two address families", spec.destination),
+        )
+        .hint("a next hop of the destination's family"));
     }
     station("via", via)?;
-    if spec.port.is_none() && (is_link_local_v6(via) || spec.onlink) {
-        let what = if spec.onlink { "onlink" } else { "a link-local next hop" };
-        return Err(Fault::invalid("via", format!("{what} does not say which link")).hint("name the port too"));
+    if spec.port.is_none() && is_link_local_v6(via) {
+        return Err(Fault::invalid("via", "a link-local next hop does not say on which link").hint("name the port too"));
     }
     Ok(())
+}
+
+/// Whether an address can be that of one station.
+fn is_station(address: IpAddr) -> bool {
+    match address {
+        _ if address.is_unspecified() || address.is_loopback() || is_group(address) => false,
+        // "This network" (RFC 1122 section 3.2.1.3) and what is reserved (RFC 1112 section 4).
+        IpAddr::V4(address) => address.octets()[0] != 0 && address.octets()[0] < 240,
+        IpAddr::V6(address) => address.to_ipv4_mapped().is_none(),
+    }
 }
 
 /// Multicast, or IPv4 broadcast.
@@ -199,10 +221,20 @@ mod tests {
 
     #[test]
     fn own_addresses() {
-        for good in ["192.0.2.1/24", "192.0.2.0/31", "192.0.2.1/32", "2001:db8::/64", "fe80::1/64", "0.0.0.1/0"] {
+        for good in ["192.0.2.1/24", "192.0.2.0/31", "192.0.2.1/32", "2001:db8::/64", "fe80::1/64"] {
             assert_eq!(own_address("addresses", good.parse().unwrap()), Ok(()), "{good}");
         }
-        for bad in ["192.0.2.0/24", "192.0.2.255/24", "0.0.0.0/0", "127.0.0.1/8", "224.0.0.1/24", "ff02::1/64", "::/0"] {
+        for bad in [
+            "192.0.2.0/24",
+            "192.0.2.255/24",
+            "0.0.0.0/0",
+            "127.0.0.1/8",
+            "224.0.0.1/24",
+            "ff02::1/64",
+            "::/0",
+            "10.0.0.1/0",
+            "240.0.0.1/8",
+        ] {
             assert!(own_address("addresses", bad.parse().unwrap()).is_err(), "{bad}");
         }
     }

@@ -4,7 +4,7 @@ use api::{OctetRange, PolicyAction, PolicySpec};
 use tables::{Action, Selector, Template, UpperSelector};
 use wire::{IpRange, PortRange, Protocol, Spi};
 
-use super::{Fault, is_group};
+use super::{Fault, station};
 
 /// A policy in the tables' terms, but for its VRF and direction.
 #[derive(Clone, Copy, Debug)]
@@ -23,15 +23,27 @@ pub(crate) fn selector(spec: &api::Selector) -> Result<Selector, Fault> {
     let all_like = |range: &IpRange| if range.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
     let (source, destination) = match (spec.source, spec.destination) {
         (Some(source), Some(destination)) if source.is_v6() != destination.is_v6() => {
-            return Err(Fault::invalid("source", format!("source {source} and destination {destination} are of two address families"))
-                .hint("both IPv4 or both IPv6; one policy for each"));
+            return Err(Fault::invalid(
+                "source",
+                format!("source {source} and destination {destination} are of two address families"),
+            )
+            .hint("both IPv4 or both IPv6; one policy for each"));
         }
         (Some(source), Some(destination)) => (source, destination),
         (Some(source), None) => (source, all_like(&source)),
         (None, Some(destination)) => (all_like(&destination), destination),
         (None, None) => (IpRange::ALL_V4, IpRange::ALL_V4),
     };
-    Ok(Selector { source, destination, protocol: spec.protocol, upper: upper(spec)? })
+    let upper = upper(spec)?;
+    let icmp = if source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
+    if let (UpperSelector::Icmp { .. }, Some(protocol)) = (upper, spec.protocol)
+        && protocol != icmp
+    {
+        let part = if spec.icmp_type.is_some() { "icmp-type" } else { "icmp-code" };
+        return Err(Fault::invalid(part, format!("types and codes of {protocol} with addresses of the other family"))
+            .hint(format!("protocol {icmp}, or addresses of the other family")));
+    }
+    Ok(Selector { source, destination, protocol: spec.protocol, upper })
 }
 
 /// What a policy does, in the tables' terms.
@@ -50,13 +62,13 @@ pub(crate) fn action(spec: &PolicySpec) -> Result<Action, Fault> {
 }
 
 fn template(spec: &api::Template) -> Result<Template, Fault> {
-    if spec.destination.is_unspecified() || is_group(spec.destination) {
-        return Err(Fault::invalid("template", format!("{} cannot be the destination of a tunnel", spec.destination))
-            .hint("the address of the tunnel's far end"));
-    }
+    station("template", spec.destination)?;
     let source = spec.source.filter(|source| !source.is_unspecified());
+    source.map(|source| station("template", source)).transpose()?;
     if source.is_some_and(|source| source.is_ipv4() != spec.destination.is_ipv4()) {
-        return Err(Fault::invalid("template", "the tunnel's ends are of two address families").hint("both IPv4 or both IPv6"));
+        return Err(
+            Fault::invalid("template", "the tunnel's ends are of two address families").hint("both IPv4 or both IPv6")
+        );
     }
     let spi = spec.spi.filter(|spi| *spi != 0).map(Spi);
     Ok(Template { source, destination: spec.destination, reqid: spec.reqid, spi })
@@ -71,7 +83,8 @@ fn upper(spec: &api::Selector) -> Result<UpperSelector, Fault> {
     let is_icmp = matches!(spec.protocol, Some(Protocol::ICMP | Protocol::ICMPV6));
     if let Some(part) = port.filter(|_| !spec.protocol.is_some_and(Protocol::has_ports)) {
         let of = spec.protocol.map_or_else(|| "any protocol".to_owned(), |protocol| format!("protocol {protocol}"));
-        return Err(Fault::invalid(part, format!("{of} has no ports to select by")).hint("protocol tcp, udp, sctp, dccp or udplite"));
+        return Err(Fault::invalid(part, format!("{of} has no ports to select by"))
+            .hint("protocol tcp, udp, sctp, dccp or udplite"));
     }
     if let Some(part) = icmp.filter(|_| !is_icmp) {
         return Err(Fault::invalid(part, "only ICMP messages have types and codes").hint("protocol icmp or ipv6-icmp"));
@@ -105,7 +118,9 @@ mod tests {
     fn what_is_unsaid_is_everything_of_the_family() {
         let all = selector(&api::Selector::default()).unwrap();
         assert_eq!((all.source, all.destination, all.protocol), (IpRange::ALL_V4, IpRange::ALL_V4, None));
-        let six = selector(&api::Selector { destination: Some("2001:db8::/32".parse().unwrap()), ..Default::default() }).unwrap();
+        let six =
+            selector(&api::Selector { destination: Some("2001:db8::/32".parse().unwrap()), ..Default::default() })
+                .unwrap();
         assert_eq!(six.source, IpRange::ALL_V6);
     }
 
@@ -115,18 +130,29 @@ mod tests {
         let ports = Some(PortRange::new(1, 2).unwrap());
         assert_eq!(part(api::Selector { source_ports: ports, ..Default::default() }), "source-ports");
         let esp = Some(Protocol::ESP);
-        assert_eq!(part(api::Selector { protocol: esp, destination_ports: ports, ..Default::default() }), "destination-ports");
-        let octets = OctetRange::new(8, 8);
-        assert_eq!(part(api::Selector { protocol: Some(Protocol::TCP), icmp_type: octets, ..Default::default() }), "icmp-type");
         assert_eq!(
-            part(api::Selector { source: Some(IpRange::ALL_V4), destination: Some(IpRange::ALL_V6), ..Default::default() }),
+            part(api::Selector { protocol: esp, destination_ports: ports, ..Default::default() }),
+            "destination-ports"
+        );
+        let octets = OctetRange::new(8, 8);
+        assert_eq!(
+            part(api::Selector { protocol: Some(Protocol::TCP), icmp_type: octets, ..Default::default() }),
+            "icmp-type"
+        );
+        assert_eq!(
+            part(api::Selector {
+                source: Some(IpRange::ALL_V4),
+                destination: Some(IpRange::ALL_V6),
+                ..Default::default()
+            }),
             "source"
         );
     }
 
     #[test]
     fn every_port_is_no_condition() {
-        let tcp = api::Selector { protocol: Some(Protocol::TCP), source_ports: Some(PortRange::ALL), ..Default::default() };
+        let tcp =
+            api::Selector { protocol: Some(Protocol::TCP), source_ports: Some(PortRange::ALL), ..Default::default() };
         assert_eq!(selector(&tcp).unwrap().upper, UpperSelector::Any);
     }
 }

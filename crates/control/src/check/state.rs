@@ -3,7 +3,7 @@
 use api::StateSpec;
 use esp::{KeyMaterial, WindowSize};
 
-use super::{Fault, algorithm, is_group};
+use super::{Fault, algorithm, station};
 
 /// What there is to an SA besides its names.
 #[derive(Debug)]
@@ -19,17 +19,19 @@ pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
             return Err(Fault::invalid(part, format!("an SA in tunnel mode needs its {part}, and {address} is none"))
                 .hint("the address of one end of the tunnel"));
         }
-        if is_group(address) {
-            return Err(Fault::unsupported(part, format!("{address}: SAs to or from groups are not supported"))
-                .hint("the address of one end of the tunnel"));
-        }
+        station(part, address)?;
     }
     if spec.source.is_ipv4() != spec.destination.is_ipv4() {
-        return Err(Fault::invalid("source", format!("the tunnel's ends {} and {} are of two address families", spec.source, spec.destination))
-            .hint("both IPv4 or both IPv6; what the tunnel carries may be either"));
+        return Err(Fault::invalid(
+            "source",
+            format!("the tunnel's ends {} and {} are of two address families", spec.source, spec.destination),
+        )
+        .hint("both IPv4 or both IPv6; what the tunnel carries may be either"));
     }
     if spec.spi == 0 {
-        return Err(Fault::invalid("spi", "SPI 0 never appears on the wire (RFC 4303 section 2.1)").hint("1 to 4294967295"));
+        return Err(
+            Fault::invalid("spi", "SPI 0 never appears on the wire (RFC 4303 section 2.1)").hint("1 to 4294967295")
+        );
     }
     let window = WindowSize::new(spec.replay_window).map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
     Ok(CheckedState { keys: algorithm::keys(spec)?, window })
@@ -55,6 +57,8 @@ mod tests {
             authentication: None,
             replay_window: 0,
             flags: Vec::new(),
+            sent_sequence: 0,
+            received_sequence: 0,
         }
     }
 
@@ -72,7 +76,8 @@ mod tests {
     }
 
     fn aead(name: &str, key: usize, icv_bits: u32) -> Result<Algorithm, Fault> {
-        let spec = StateSpec { aead: Some(Aead { name: name.to_owned(), key: Key::new(vec![1; key]), icv_bits }), ..spec() };
+        let spec =
+            StateSpec { aead: Some(Aead { name: name.to_owned(), key: Key::new(vec![1; key]), icv_bits }), ..spec() };
         state(&spec).map(|checked| checked.keys.algorithm())
     }
 
@@ -87,7 +92,10 @@ mod tests {
             Ok(Algorithm::separate(Cipher::Null, Integrity::HmacSha256_128))
         );
         assert_eq!(separate("ecb(cipher_null)", 0, None), Ok(Algorithm::NullWithoutIntegrity));
-        assert_eq!(separate("ecb(cipher_null)", 0, Some(("digest_null", 0, None))), Ok(Algorithm::NullWithoutIntegrity));
+        assert_eq!(
+            separate("ecb(cipher_null)", 0, Some(("digest_null", 0, None))),
+            Ok(Algorithm::NullWithoutIntegrity)
+        );
         assert_eq!(aead("rfc4106(gcm(aes))", 20, 128), Ok(Algorithm::AesGcm128));
         assert_eq!(aead("rfc4106(gcm(aes))", 36, 128), Ok(Algorithm::AesGcm256));
     }
@@ -117,7 +125,10 @@ mod tests {
     #[test]
     fn ends_and_spi_are_checked() {
         let fault = |spec: StateSpec| state(&spec).unwrap_err().part;
-        let good = || StateSpec { aead: Some(Aead { name: "rfc4106(gcm(aes))".into(), key: Key::new(vec![1; 20]), icv_bits: 128 }), ..spec() };
+        let good = || StateSpec {
+            aead: Some(Aead { name: "rfc4106(gcm(aes))".into(), key: Key::new(vec![1; 20]), icv_bits: 128 }),
+            ..spec()
+        };
         assert!(state(&good()).is_ok());
         assert_eq!(fault(StateSpec { spi: 0, ..good() }), "spi");
         assert_eq!(fault(StateSpec { source: "::1".parse().unwrap(), ..good() }), "source");

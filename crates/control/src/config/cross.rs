@@ -82,7 +82,12 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
     }
 }
 
-fn check_routes(routes: &[Said<'_, RouteSpec>], ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
+fn check_routes(
+    routes: &[Said<'_, RouteSpec>],
+    ports: &[Said<'_, PortSettings>],
+    names: &Names<'_>,
+    errors: &mut Errors<'_>,
+) {
     let mut connected: HashMap<&str, Vec<(IpPrefix, &str)>> = HashMap::new();
     for port in ports {
         let links = connected.entry(&port.value.vrf).or_default();
@@ -97,14 +102,9 @@ fn check_routes(routes: &[Said<'_, RouteSpec>], ports: &[Said<'_, PortSettings>]
             errors.add_duplicate(route.table.place("to"), &what, first);
         }
         let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
-        if spec.metric == 0
-            && let Some((_, port)) = links.iter().find(|(own, _)| own.network() == spec.destination)
-        {
-            errors.add(
-                route.table.place("to"),
-                format!("{} is the link of port {port}, which goes before any route", spec.destination),
-                Some("leave the route out, or give it a metric above 0".to_owned()),
-            );
+        if let Some((_, port)) = links.iter().find(|(own, _)| made_by(own, spec.destination)) {
+            let message = format!("the route to {} comes with an address of port {port}", spec.destination);
+            errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
         }
         let port = match &spec.port {
             None => None,
@@ -125,6 +125,14 @@ fn check_routes(routes: &[Said<'_, RouteSpec>], ports: &[Said<'_, PortSettings>]
     }
 }
 
+/// Whether a port's address makes the route to `prefix` itself: the address, its link, and the link's broadcast address.
+fn made_by(own: &IpPrefix, prefix: IpPrefix) -> bool {
+    let is_broadcast =
+        || prefix.is_host() && own.address().is_ipv4() && own.length() < 31 && own.range().last() == prefix.address();
+    !check::is_link_local_v6(own.address())
+        && (own.network() == prefix || IpPrefix::host(own.address()) == prefix || is_broadcast())
+}
+
 fn check_next_hop(
     route: &Said<'_, RouteSpec>,
     via: IpAddr,
@@ -133,18 +141,24 @@ fn check_next_hop(
     errors: &mut Errors<'_>,
 ) {
     let at = route.table.place("via");
-    let on_link = |(prefix, name): &&(IpPrefix, &str)| prefix.contains(via) && port.is_none_or(|port| port.name == *name);
+    let on_link =
+        |(prefix, name): &&(IpPrefix, &str)| prefix.contains(via) && port.is_none_or(|port| port.name == *name);
     let link_local = check::is_link_local_v6(via) && port.is_some();
-    if !link_local && !route.value.onlink && links.iter().find(on_link).is_none() {
+    if !link_local && links.iter().find(on_link).is_none() {
         let hint = match (port, links.iter().find(|(prefix, _)| prefix.contains(via))) {
             (Some(_), Some((_, other))) => format!("it is on the link of port {other}"),
-            (Some(_), None) => "an address inside a prefix of the port; or onlink = true".to_owned(),
-            (None, _) => "an address inside a prefix of a port of the VRF; or name the port and say onlink = true".to_owned(),
+            (Some(_), None) => "an address inside a prefix of the port".to_owned(),
+            (None, _) => "an address inside a prefix of a port of the VRF".to_owned(),
         };
-        let of = port.map_or_else(|| format!("any port of VRF {}", route.value.vrf), |port| format!("port {}", port.name));
+        let of =
+            port.map_or_else(|| format!("any port of VRF {}", route.value.vrf), |port| format!("port {}", port.name));
         errors.add(at, format!("next hop {via} is not on the link of {of}"), Some(hint));
     } else if links.iter().any(|(own, _)| own.address() == via) {
-        errors.add(at, format!("next hop {via} is the gateway itself"), Some("the address of another station".to_owned()));
+        errors.add(
+            at,
+            format!("next hop {via} is the gateway itself"),
+            Some("the address of another station".to_owned()),
+        );
     }
 }
 

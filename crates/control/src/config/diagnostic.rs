@@ -1,6 +1,7 @@
 //! Errors with their places.
 
 use core::fmt;
+use std::collections::BTreeSet;
 
 use thiserror::Error;
 
@@ -77,6 +78,17 @@ impl<'t> Errors<'t> {
             0
         };
         self.add(at, format!("{what} is given twice"), Some(format!("the first is on line {line}")));
+    }
+
+    /// Forgets the errors on the lines of these places, and at the very beginning.
+    pub(super) fn forget_lines(&mut self, places: impl ExactSizeIterator<Item = usize>) {
+        if places.len() == 0 {
+            return;
+        }
+        let line = |at: usize| self.text[..floor_boundary(self.text, at)].rfind('\n');
+        let lines: BTreeSet<_> = places.map(line).collect();
+        let text = self.text;
+        self.found.retain(|(at, ..)| *at > 0 && !lines.contains(&text[..floor_boundary(text, *at)].rfind('\n')));
     }
 
     pub(super) fn count(&self) -> usize {

@@ -7,16 +7,16 @@ mod cross;
 mod diagnostic;
 pub mod keys;
 mod reader;
-mod security;
 mod sections;
+mod security;
 
 use api::{DefaultAction, Direction, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use self::diagnostic::Errors;
 pub(crate) use self::diagnostic::nearest;
 pub use self::diagnostic::{Diagnostic, Diagnostics};
-use self::diagnostic::Errors;
 use self::keys::{SECTIONS, Section};
 use self::reader::{Table, quoted};
 use crate::settings::{GatewaySettings, PortSettings};
@@ -75,9 +75,18 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
         return Config::default();
     }
     let (document, broken) = DeTable::parse_recoverable(text);
-    for error in &broken {
-        errors.add(error.span().map_or(0, |span| span.start), error.message().trim_end(), None);
+    let broken: Vec<_> =
+        broken.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end())).collect();
+    let config = interpret(&document, errors);
+    // What the parser makes up where it could not read on is not what the file says.
+    errors.forget_lines(broken.iter().map(|(at, _)| *at));
+    for (at, message) in broken {
+        errors.add(at, message, None);
     }
+    config
+}
+
+fn interpret(document: &Spanned<DeTable<'_>>, errors: &mut Errors<'_>) -> Config {
     let document = document.get_ref();
     refuse_unknown_sections(document, errors);
 

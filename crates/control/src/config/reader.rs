@@ -18,12 +18,6 @@ pub(super) struct Found<T> {
     pub(super) at: usize,
 }
 
-impl<T> Found<T> {
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Found<U> {
-        Found { value: change(self.value), at: self.at }
-    }
-}
-
 /// A table of the file, and what it may hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'t> {
@@ -75,7 +69,11 @@ impl<'t> Table<'t> {
     /// Notes that `key` is missing.
     pub(super) fn missing(&self, key: &str, errors: &mut Errors<'_>) {
         let value = self.section.keys.iter().find(|known| known.name.strip_prefix(self.prefix) == Some(key));
-        errors.add(self.at, format!("{} without {key}", self.name), value.map(|known| format!("{key} = {}", known.value)));
+        errors.add(
+            self.at,
+            format!("{} without {key}", self.name),
+            value.map(|known| format!("{key} = {}", known.value)),
+        );
     }
 
     /// Text.
@@ -125,7 +123,12 @@ impl<'t> Table<'t> {
     }
 
     /// Text that stands for something else, or a number that does when it is written as text.
-    pub(super) fn parsed_or_number<T>(&self, key: &'static str, example: &str, errors: &mut Errors<'_>) -> Option<Found<T>>
+    pub(super) fn parsed_or_number<T>(
+        &self,
+        key: &'static str,
+        example: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<T>>
     where
         T: FromStr<Err: Display>,
     {
@@ -143,17 +146,31 @@ impl<'t> Table<'t> {
     }
 
     /// One of several words.
-    pub(super) fn word<T: Copy>(&self, key: &'static str, words: &[(&str, T)], errors: &mut Errors<'_>) -> Option<Found<T>> {
+    pub(super) fn word<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&str, T)],
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<T>> {
         let text = self.text(key, errors)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return Some(Found { value: *value, at: text.at });
         }
-        errors.add(text.at, format!("{key} = {}", quoted(text.value)), Some(one_of(words.iter().map(|(word, _)| *word))));
+        errors.add(
+            text.at,
+            format!("{key} = {}", quoted(text.value)),
+            Some(one_of(words.iter().map(|(word, _)| *word))),
+        );
         None
     }
 
     /// One of several words, which must be there.
-    pub(super) fn required_word<T: Copy>(&self, key: &'static str, words: &[(&str, T)], errors: &mut Errors<'_>) -> Option<Found<T>> {
+    pub(super) fn required_word<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&str, T)],
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<T>> {
         if !self.has(key) {
             self.missing(key, errors);
         }
@@ -175,7 +192,11 @@ impl<'t> Table<'t> {
         let at = found.span().start;
         let value = integer(number).filter(|number| range.contains(number)).and_then(|number| T::try_from(number).ok());
         if value.is_none() {
-            errors.add(at, format!("{key} = {}", number.as_str()), Some(format!("{} to {}", range.start(), range.end())));
+            errors.add(
+                at,
+                format!("{key} = {}", number.as_str()),
+                Some(format!("{} to {}", range.start(), range.end())),
+            );
         }
         Some(Found { value: value?, at })
     }
@@ -205,7 +226,10 @@ impl<'t> Table<'t> {
             return Vec::new();
         };
         let elements: &'t DeArray<'t> = elements;
-        elements.iter().filter_map(|element| Some(Found { value: read(element, errors)?, at: element.span().start })).collect()
+        elements
+            .iter()
+            .filter_map(|element| Some(Found { value: read(element, errors)?, at: element.span().start }))
+            .collect()
     }
 
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
@@ -219,7 +243,11 @@ impl<'t> Table<'t> {
 
     fn refuse_unknown(&self, errors: &mut Errors<'_>) {
         let known = || {
-            self.section.keys.iter().filter_map(|key| key.name.strip_prefix(self.prefix)).filter(|key| !key.contains('.'))
+            self.section
+                .keys
+                .iter()
+                .filter_map(|key| key.name.strip_prefix(self.prefix))
+                .filter(|key| !key.contains('.'))
         };
         for key in self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref())) {
             let name = key.get_ref().as_ref();
@@ -239,7 +267,11 @@ where
 {
     let at = element.span().start;
     let DeValue::String(text) = element.get_ref() else {
-        errors.add(at, format!("the list holds {}", kind(element.get_ref())), Some(format!("a text in quotes, as in {example}")));
+        errors.add(
+            at,
+            format!("the list holds {}", kind(element.get_ref())),
+            Some(format!("a text in quotes, as in {example}")),
+        );
         return None;
     };
     match text.parse() {
@@ -252,7 +284,11 @@ where
 }
 
 /// An element of a list that is one of several words.
-pub(super) fn word_element<T: Copy>(element: &Spanned<DeValue<'_>>, words: &[(&str, T)], errors: &mut Errors<'_>) -> Option<T> {
+pub(super) fn word_element<T: Copy>(
+    element: &Spanned<DeValue<'_>>,
+    words: &[(&str, T)],
+    errors: &mut Errors<'_>,
+) -> Option<T> {
     let given = match element.get_ref() {
         DeValue::String(text) => text.as_ref(),
         _ => "",
@@ -260,7 +296,11 @@ pub(super) fn word_element<T: Copy>(element: &Spanned<DeValue<'_>>, words: &[(&s
     let value = words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
     if value.is_none() {
         let what = if given.is_empty() { kind(element.get_ref()).to_owned() } else { quoted(given) };
-        errors.add(element.span().start, format!("the list holds {what}"), Some(one_of(words.iter().map(|(word, _)| *word))));
+        errors.add(
+            element.span().start,
+            format!("the list holds {what}"),
+            Some(one_of(words.iter().map(|(word, _)| *word))),
+        );
     }
     value
 }

@@ -23,7 +23,11 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         table.list("processors", errors, |element, errors| number_element(element, 0..=4095, errors));
     if !processors.is_empty() && processors.len() != workers {
         let hint = format!("{workers} of them, one for each worker");
-        errors.add(table.place("processors"), format!("{} processors for {workers} workers", processors.len()), Some(hint));
+        errors.add(
+            table.place("processors"),
+            format!("{} processors for {workers} workers", processors.len()),
+            Some(hint),
+        );
     }
     for (at, processor) in processors.iter().enumerate() {
         if processors[..at].iter().any(|other| other.value == processor.value) {
@@ -103,7 +107,6 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         _ => table.required("to", EXAMPLE, errors).map(|found| found.value),
     };
     let port = table.text("port", errors);
-    let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
     let spec = RouteSpec {
         vrf: vrf_name(table, errors)?,
@@ -111,7 +114,6 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         kind,
         via: via.map(|found| found.value),
         port: port.map(|found| found.value.to_owned()),
-        onlink,
         metric,
     };
     match check::route(&spec) {
@@ -166,7 +168,11 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     ];
     for (key, right) in of_kinds {
         if !right.contains(&kind) && table.has(key) {
-            table.fault(Fault::invalid(key, format!("a port of kind {kind} has no {key}")).hint(format!("of kind {}", right.join(" or "))), errors);
+            table.fault(
+                Fault::invalid(key, format!("a port of kind {kind} has no {key}"))
+                    .hint(format!("of kind {}", right.join(" or "))),
+                errors,
+            );
         }
     }
     let link = table.word("link", &[("ethernet", LinkKind::Ethernet), ("ip", LinkKind::Ip)], errors);
@@ -184,7 +190,11 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
         "memory" => PortKind::Memory { link },
         "pcap" => {
             if input.is_none() && output.is_none() {
-                table.fault(Fault::invalid("kind", "a port of kind pcap without input and output").hint("input = path, output = path, or both"), errors);
+                table.fault(
+                    Fault::invalid("kind", "a port of kind pcap without input and output")
+                        .hint("input = path, output = path, or both"),
+                    errors,
+                );
             }
             PortKind::Pcap { input, output, link }
         }
@@ -196,7 +206,10 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
 fn path(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<PathBuf> {
     let text = table.text(key, errors)?;
     if text.value.is_empty() || text.value.contains('\0') {
-        table.fault(Fault::invalid(key, format!("{key} is not a path")).hint("a path, as in \"/run/hitpath/control.sock\""), errors);
+        table.fault(
+            Fault::invalid(key, format!("{key} is not a path")).hint("a path, as in \"/run/hitpath/control.sock\""),
+            errors,
+        );
         return None;
     }
     Some(PathBuf::from(text.value))

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use api::{
-    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec, Selector, StateFlag, StateSpec,
-    Template,
+    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec, Selector, StateFlag,
+    StateSpec, Template,
 };
 use wire::{IpRange, PortRange, Protocol};
 
@@ -27,12 +27,12 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
     let mode = table.word("mode", MODES, errors);
     let window = table.number("replay-window", 0..=4096, errors);
-    let words =
-        [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
+    let words = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
     let flags = table.list("flags", errors, |element, errors| word_element(element, &words, errors));
     let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, errors));
     let encryption = table.table("encryption", "encryption.", errors).and_then(|table| encryption(&table, errors));
-    let authentication = table.table("authentication", "authentication.", errors).and_then(|table| authentication(&table, errors));
+    let authentication =
+        table.table("authentication", "authentication.", errors).and_then(|table| authentication(&table, errors));
     let vrf = vrf_name(table, errors);
     if errors.count() > before {
         return None;
@@ -49,6 +49,8 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
         authentication,
         replay_window: window.map_or(64, |found| found.value),
         flags: sorted(flags.into_iter().map(|found| found.value).collect()),
+        sent_sequence: 0,
+        received_sequence: 0,
     };
     match check::state(&spec) {
         Ok(_) => Some(spec),
@@ -66,7 +68,8 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     const OCTETS: &str = "\"8\" or \"0-8\"";
     let directions = Direction::ALL.map(|direction| (direction.name(), direction));
     let direction = table.required_word("direction", &directions, errors);
-    let actions = [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard].map(|action| (action.name(), action));
+    let actions =
+        [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard].map(|action| (action.name(), action));
     let action = table.required_word("action", &actions, errors);
     let priority = table.number("priority", 0..=u32::MAX.into(), errors);
     let selector = Selector {
@@ -74,7 +77,9 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
         destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
         protocol: table.parsed_or_number::<ProtocolName>("protocol", "\"tcp\" or 6", errors).map(|found| found.value.0),
         source_ports: table.parsed_or_number::<PortRange>("source-ports", PORTS, errors).map(|found| found.value),
-        destination_ports: table.parsed_or_number::<PortRange>("destination-ports", PORTS, errors).map(|found| found.value),
+        destination_ports: table
+            .parsed_or_number::<PortRange>("destination-ports", PORTS, errors)
+            .map(|found| found.value),
         icmp_type: table.parsed_or_number::<OctetRange>("icmp-type", OCTETS, errors).map(|found| found.value),
         icmp_code: table.parsed_or_number::<OctetRange>("icmp-code", OCTETS, errors).map(|found| found.value),
     };

@@ -1,1 +1,260 @@
 use super::*;
+
+const GOOD: &str = r#"
+[gateway]
+workers = 2
+socket = "/tmp/x.sock"
+
+[[vrf]]
+name = "red"
+default-out = "accept"
+
+[[port]]
+name = "lan"
+kind = "memory"
+addresses = ["192.168.13.1/24", "2001:db8:13::1/64"]
+
+[[port]]
+name = "wan"
+kind = "af-packet"
+interface = "eth0"
+mtu = 1400
+addresses = ["192.168.11.2/24"]
+
+[[port]]
+name = "red0"
+kind = "memory"
+vrf = "red"
+addresses = ["192.168.13.1/24"]
+
+[[route]]
+to = "192.168.12.0/24"
+via = "192.168.11.1"
+
+[[route]]
+to = "default"
+via = "192.168.11.1"
+metric = 10
+
+[[neighbour]]
+port = "lan"
+address = "192.168.13.9"
+mac = "02:00:00:00:00:09"
+
+[[sa]]
+source = "192.168.11.2"
+destination = "192.168.11.1"
+spi = 0x1001
+reqid = 1
+aead = { name = "rfc4106(gcm(aes))", key = "0x000102030405060708090a0b0c0d0e0f10111213" }
+
+[[policy]]
+direction = "out"
+source = "192.168.13.0/24"
+destination = "192.168.12.0-192.168.12.99"
+protocol = "udp"
+destination-ports = "53"
+action = "protect"
+template = { destination = "192.168.11.1", reqid = 1 }
+"#;
+
+fn errors(text: &str) -> String {
+    load("gw.toml", text).unwrap_err().to_string()
+}
+
+/// `text` is refused with exactly these errors, one to a line.
+#[track_caller]
+fn refused(text: &str, told: &[&str]) {
+    assert_eq!(errors(text).lines().collect::<Vec<_>>(), told);
+}
+
+#[test]
+fn a_good_file_is_read() {
+    let config = load("gw.toml", GOOD).unwrap();
+    assert_eq!(config.gateway.workers, 2);
+    assert_eq!(config.vrfs[0].defaults, [(Direction::Out, DefaultAction::Accept)]);
+    assert_eq!(config.ports.len(), 3);
+    assert_eq!(config.ports[1].kind.interface(), Some("eth0"));
+    assert_eq!(config.ports[1].mtu, Some(1400));
+    assert_eq!(config.routes[1].destination.to_string(), "0.0.0.0/0");
+    assert_eq!(config.states[0].spi, 0x1001);
+    assert_eq!(config.states[0].replay_window, 64);
+    assert_eq!(config.policies[0].selector.destination.unwrap().to_string(), "192.168.12.0-192.168.12.99");
+}
+
+#[test]
+fn an_empty_file_is_a_gateway_without_ports() {
+    assert_eq!(load("gw.toml", "").unwrap(), Config::default());
+}
+
+#[test]
+fn all_errors_are_told_at_once_with_their_places() {
+    refused(
+        r#"
+[gateway]
+wokers = 2
+idle = "lazy"
+
+[[port]]
+name = "lan"
+kind = "memory"
+mtu = "1500"
+adresses = ["192.0.2.1/24"]
+
+[[prot]]
+name = "wan"
+
+[[route]]
+to = "192.0.2.1/24"
+via = "192.0.2.1"
+"#,
+        &[
+            "gw.toml:3:1: gateway has no key \"wokers\" (did you mean workers?)",
+            "gw.toml:4:8: idle = \"lazy\" (\"sleep\" or \"poll\")",
+            "gw.toml:9:7: mtu is a text (a number without quotes)",
+            "gw.toml:10:1: port has no key \"adresses\" (did you mean addresses?)",
+            "gw.toml:12:3: there is no section \"prot\" (did you mean port?)",
+            "gw.toml:16:6: 192.0.2.1/24: bits are set beyond the prefix length (192.0.2.0/24)",
+        ],
+    );
+}
+
+#[test]
+fn broken_toml_does_not_hide_other_errors() {
+    let told = errors("[gateway]\nworkers = = 2\nidle = \"lazy\"\n");
+    assert!(told.starts_with("gw.toml:2:11: "), "{told}");
+    assert!(told.contains("gw.toml:3:8: idle = \"lazy\""), "{told}");
+}
+
+#[test]
+fn names_that_do_not_exist_are_told_with_the_nearest() {
+    refused(
+        r#"
+[[vrf]]
+name = "red"
+[[port]]
+name = "lan"
+kind = "memory"
+vrf = "rde"
+addresses = ["192.0.2.1/24"]
+[[route]]
+to = "10.0.0.0/8"
+via = "192.0.2.9"
+port = "lam"
+[[neighbour]]
+port = "upstream"
+address = "192.0.2.9"
+mac = "02:00:00:00:00:09"
+"#,
+        &[
+            "gw.toml:7:7: there is no VRF \"rde\" (did you mean red?)",
+            "gw.toml:12:8: there is no port \"lam\" (did you mean lan?)",
+            "gw.toml:14:8: there is no port \"upstream\" ([[port]] with name = \"upstream\")",
+        ],
+    );
+}
+
+#[test]
+fn what_is_said_twice_is_told_with_the_first_place() {
+    let doubled = |part: &str| {
+        let table = format!("[[{part}]]");
+        let start = GOOD.find(&table).unwrap();
+        let end = GOOD[start + 2..].find("[[").map_or(GOOD.len(), |end| start + 2 + end);
+        errors(&format!("{GOOD}\n{}", &GOOD[start..end]))
+    };
+    assert!(doubled("vrf").contains("VRF red is given twice (the first is on line 6)"), "{}", doubled("vrf"));
+    assert!(doubled("port").contains("port lan is given twice (the first is on line 10)"));
+    assert!(doubled("route").contains("route 192.168.12.0/24 with metric 0 is given twice (the first is on line 28)"));
+    assert!(doubled("neighbour").contains("neighbour 192.168.13.9 of port lan is given twice"));
+    assert!(doubled("sa").contains("the SA to 192.168.11.1 with SPI 0x1001 is given twice"));
+    assert!(doubled("policy").contains("a policy of direction out with this selector is given twice"));
+}
+
+#[test]
+fn links_and_next_hops_must_fit_together() {
+    let with = |route: &str| errors(&format!("{GOOD}\n[[route]]\n{route}"));
+    let told = with("to = \"10.0.0.0/8\"\nvia = \"172.16.0.1\"");
+    assert!(told.contains("next hop 172.16.0.1 is not on the link of any port of VRF main"), "{told}");
+    let told = with("to = \"10.0.0.0/8\"\nvia = \"192.168.11.1\"\nport = \"lan\"");
+    assert!(told.contains("not on the link of port lan (it is on the link of port wan)"), "{told}");
+    let told = with("to = \"10.0.0.0/8\"\nvia = \"192.168.11.2\"");
+    assert!(told.contains("next hop 192.168.11.2 is the gateway itself"), "{told}");
+    let told = with("to = \"10.0.0.0/8\"\nport = \"red0\"");
+    assert!(told.contains("port red0 is in VRF red, the route in main"), "{told}");
+    let told = with("to = \"192.168.11.0/24\"\nvia = \"192.168.13.2\"");
+    assert!(told.contains("the route to 192.168.11.0/24 comes with an address of port wan"), "{told}");
+    let told = with("to = \"2001:db8:1::/48\"\nvia = \"fe80::1\"");
+    assert!(told.contains("name the port too"), "{told}");
+
+    let good = |route: &str| load("gw.toml", &format!("{GOOD}\n[[route]]\n{route}")).unwrap();
+    good("to = \"2001:db8:1::/48\"\nvia = \"fe80::1\"\nport = \"lan\"");
+    good("to = \"10.0.0.0/8\"\nkind = \"blackhole\"");
+
+    let port = "\n[[port]]\nname = \"b\"\nkind = \"memory\"\naddresses = [\"192.168.13.77/24\"]";
+    let told = errors(&format!("{GOOD}{port}"));
+    assert!(told.contains("192.168.13.0/24 is on the link of port lan already"), "{told}");
+}
+
+#[test]
+fn keys_of_another_kind_of_port_are_refused() {
+    refused(
+        "[[port]]\nname = \"a\"\nkind = \"memory\"\ninterface = \"eth0\"\n[[port]]\nname = \"b\"\nkind = \"pcap\"\n",
+        &[
+            "gw.toml:4:13: a port of kind memory has no interface (of kind tap or af-packet)",
+            "gw.toml:7:8: a port of kind pcap without input and output (input = path, output = path, or both)",
+        ],
+    );
+}
+
+#[test]
+fn keys_are_never_told() {
+    let secret = "00112233445566778899aabbccddeeffgg";
+    for (field, value) in
+        [("key", format!("\"0x{secret}\"")), ("key", format!("\"{secret}\"")), ("key", "17".to_owned())]
+    {
+        let sa = format!(
+            "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = {{ name = \"rfc4106(gcm(aes))\", {field} = {value} }}\n"
+        );
+        let told = errors(&sa);
+        assert!(!told.contains("2233") && !told.contains("17"), "{told}");
+    }
+    let syntax = errors(&format!("[[sa]]\nencryption = {{ name = \"cbc(aes)\", key = 0x{secret} }}\n"));
+    assert!(!syntax.contains("2233"), "{syntax}");
+}
+
+#[test]
+fn wrong_lengths_of_keys_are_told_with_the_right_ones() {
+    let told = errors(
+        "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = { name = \"rfc4106(gcm(aes))\", key = \"0x0011\" }\n",
+    );
+    assert!(told.starts_with("gw.toml:5:8: ") && told.contains("20 bytes"), "{told}");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_even_read() {
+    let text = " ".repeat(MAX_FILE + 1);
+    assert!(errors(&text).contains("67108864 bytes at most"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        let _ = load("x", &text);
+    }
+
+    #[test]
+    fn any_damage_to_a_good_file_is_read_or_refused(
+        cuts in proptest::collection::vec((0..GOOD.len(), 0..40usize, "[ -~\n]{0,6}"), 1..4),
+    ) {
+        let mut text = GOOD.to_owned();
+        for (at, length, put) in cuts {
+            let at = at.min(text.len());
+            let end = (at + length).min(text.len());
+            text.replace_range(at..end, &put);
+        }
+        if let Err(told) = load("x", &text) {
+            assert!(!told.0.is_empty());
+            assert!(told.0.iter().all(|one| one.line >= 1 && one.column >= 1));
+        }
+    }
+}

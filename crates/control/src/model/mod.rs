@@ -1,23 +1,47 @@
-//! What is wished for.
+//! What is wished for, and the tables that follow from it.
+//!
+//! A request is carried out on a [`Draft`]: a copy of the snapshot, which costs next to nothing, and the wishes themselves, which are changed
+//! only once nothing can be refused any more. Where all is well the copy is published; otherwise it is dropped, and nothing has changed. What makes
+//! many changes at once, a reload or a flush, works on a copy of the wishes too.
+
+mod neighbours;
+mod ports;
+mod refuse;
+mod reload;
+mod routes;
+mod security;
+#[cfg(test)]
+mod tests;
+mod wishes;
 
 use core::fmt;
 
-use api::{Difference, Refusal, Reply, Request};
+use api::{Difference, LinkFilter, Refusal, RefusalCode, Reply, Request};
 use packet::{LinkKind, Time};
-use tables::{Event, Probe, Shared};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use tables::{Event, Probe, Publisher, Shared, Tables};
 use wire::{Mac, PortId};
 
+pub use reload::Plan;
+
+use self::wishes::{Wishes, defaults_in_force};
 use crate::config::Config;
-use crate::settings::{GatewaySettings, PortSettings};
+use crate::settings::GatewaySettings;
 
 /// The single writer: it keeps what is wished for, and publishes the snapshots that follow.
-#[derive(Debug)]
-pub struct Control {}
+pub struct Control {
+    publisher: Publisher,
+    wishes: Wishes,
+    /// For the IVs of SAs.
+    randomness: ChaCha20Rng,
+    gateway: GatewaySettings,
+}
 
 /// A port that was opened, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenedPort {
-    /// The name in [`PortSettings`].
+    /// The name in [`crate::PortSettings`].
     pub name: String,
     /// The number that the caller gave it: not one in use.
     pub id: PortId,
@@ -29,65 +53,56 @@ pub struct OpenedPort {
     pub link: LinkKind,
 }
 
-/// How to come from what runs to what a configuration file says.
-#[derive(Clone, Debug)]
-pub struct Plan {}
-
-impl Plan {
-    /// Ports to open before the plan is applied. Where one cannot be opened, drop the plan: nothing has changed.
-    pub fn ports_to_open(&self) -> &[PortSettings] {
-        todo!()
-    }
-
-    /// Ports to close once the plan has been applied.
-    pub fn ports_to_close(&self) -> &[PortId] {
-        todo!()
-    }
-
-    /// What would change.
-    pub fn difference(&self) -> &Difference {
-        todo!()
-    }
-}
-
-/// The difference, a line for each change.
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.difference().fmt(f)
-    }
+/// Tables to come, and the wishes that they follow from.
+struct Draft<'c> {
+    tables: Tables,
+    wishes: &'c mut Wishes,
+    randomness: &'c mut ChaCha20Rng,
 }
 
 impl Control {
     /// Nothing but the VRF `main`. `seed` is randomness: it keys the hash tables of the snapshots, and starts the IVs of SAs. Live, it must be
     /// fresh from the system; with one seed and the same calls at the same times, everything is the same.
     pub fn new(workers: usize, seed: [u8; 32]) -> Self {
-        let _ = (workers, seed);
-        todo!()
+        let mut randomness = ChaCha20Rng::from_seed(seed);
+        let publisher = Publisher::new(Tables::new(workers, randomness.next_u64()));
+        Self { publisher, wishes: Wishes::new(), randomness, gateway: GatewaySettings::default() }
     }
 
     /// What workers read from.
     pub fn shared(&self) -> Shared {
-        todo!()
+        self.publisher.shared()
     }
 
     /// The settings that are in force: those of the first configuration applied.
     pub fn gateway(&self) -> &GatewaySettings {
-        todo!()
+        &self.gateway
     }
 
     /// How to come from what runs to what `config` says. What commands have added stays.
     pub fn plan(&self, config: Config) -> Plan {
-        let _ = config;
-        todo!()
+        let mut plan = Plan::new(&self.wishes, config);
+        let imagined = plan.imagined(&self.wishes);
+        // Nothing of this rehearsal is kept, so that its randomness is of no matter.
+        let (mut wishes, mut randomness) = (self.wishes.clone(), ChaCha20Rng::from_seed([0; 32]));
+        let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut randomness };
+        plan.outcome = draft.reconcile(&plan.config, &imagined);
+        plan
     }
 
     /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of [`Plan::ports_to_open`].
     ///
     /// # Errors
-    /// Something was changed since the plan was made and does not fit any more, or a table is full.
-    pub fn apply(&mut self, plan: Plan, opened: &[OpenedPort], now: Time) -> Result<Difference, Refusal> {
-        let _ = (plan, opened, now);
-        todo!()
+    /// What the file says does not fit what commands have added, or the ports as they were found; or a table is full.
+    pub fn apply(&mut self, plan: Plan, opened: &[OpenedPort], _now: Time) -> Result<Difference, Refusal> {
+        let mut wishes = self.wishes.clone();
+        let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut self.randomness };
+        let difference = draft.reconcile(&plan.config, opened)?;
+        let tables = draft.tables;
+        self.gateway = wishes.gateway.clone().unwrap_or_default();
+        self.wishes = wishes;
+        self.publisher.publish(tables);
+        Ok(difference)
     }
 
     /// Carries a request out. Those that are about the process (version, workers, drops, reload, explain) are the caller's to answer, and so are
@@ -96,19 +111,142 @@ impl Control {
     /// # Errors
     /// Why it was refused. Nothing was changed.
     pub fn handle(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
-        let _ = (request, now);
-        todo!()
+        if request.only_reads() {
+            return self.answer(&request, now);
+        }
+        // What removes many objects may be refused halfway.
+        let mut copy = many(&request).then(|| self.wishes.clone());
+        let mut draft = Draft {
+            tables: Tables::clone(&self.publisher.current()),
+            wishes: copy.as_mut().unwrap_or(&mut self.wishes),
+            randomness: &mut self.randomness,
+        };
+        let reply = draft.carry_out(request, now)?;
+        let tables = draft.tables;
+        if let Some(wishes) = copy {
+            self.wishes = wishes;
+        }
+        self.publisher.publish(tables);
+        Ok(reply)
     }
 
     /// Takes note of what a worker reports.
     pub fn event(&mut self, event: Event, now: Time) {
-        let _ = (event, now);
-        todo!()
+        let mut tables = self.tables();
+        if self.wishes.neighbours.hear(&mut tables, event, now) {
+            self.publisher.publish(tables);
+        }
     }
 
     /// Does what is due, and answers which neighbours to ask whether they are still there. To be called about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
-        let _ = now;
-        todo!()
+        self.publisher.reap();
+        let mut tables = self.tables();
+        let (probes, changed) = self.wishes.neighbours.age(&mut tables, now);
+        if changed {
+            self.publisher.publish(tables);
+        }
+        probes
+    }
+
+    fn tables(&self) -> Tables {
+        Tables::clone(&self.publisher.current())
+    }
+
+    fn answer(&self, request: &Request, now: Time) -> Result<Reply, Refusal> {
+        let (tables, wishes) = (&*self.publisher.current(), &self.wishes);
+        Ok(match request {
+            Request::Ports => Reply::Ports(ports::ports(tables, wishes, &LinkFilter::default())?),
+            Request::LinkList(filter) => Reply::Ports(ports::ports(tables, wishes, filter)?),
+            Request::AddressList(filter) => Reply::Addresses(ports::addresses(tables, wishes, filter)?),
+            Request::NeighbourList(filter) => Reply::Neighbours(ports::neighbours(wishes, filter, now)?),
+            Request::NeighbourGet(id) => {
+                let filter = api::NeighbourFilter { port: Some(id.port.clone()), ..Default::default() };
+                let mut found = ports::neighbours(wishes, &filter, now)?;
+                found.retain(|view| view.address == id.address);
+                if found.is_empty() {
+                    return Err(Refusal::new(
+                        RefusalCode::NotFound,
+                        format!("port {} has no neighbour {}", id.port, id.address),
+                    ));
+                }
+                Reply::Neighbours(found)
+            }
+            Request::VrfList => Reply::Vrfs(ports::vrfs(tables, wishes)),
+            Request::RouteList(filter) => Reply::Routes(routes::list(tables, wishes, filter)?),
+            Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, wishes, query)?]),
+            Request::StateGet(id) => Reply::States(vec![security::state(tables, wishes, id)?]),
+            Request::StateList(list) => Reply::States(security::states(tables, wishes, &list.filter, list.show_keys)?),
+            Request::StateCount => Reply::Count(wishes.states.len() as u64),
+            Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, wishes, id)?]),
+            Request::PolicyList(filter) => Reply::Policies(security::policies(tables, wishes, filter)?),
+            Request::PolicyCount => Reply::Count(wishes.policies.len() as u64),
+            Request::PolicyGetDefault(vrf) => {
+                Reply::Defaults(defaults_in_force(tables, &vrf.name, wishes.vrf(&vrf.name)?))
+            }
+            _ => return Err(not_here()),
+        })
+    }
+}
+
+impl Draft<'_> {
+    fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+        use Request as R;
+        use api::Origin::Runtime;
+        match request {
+            R::StateAdd(spec) => self.add_state(spec, Runtime)?,
+            R::StateUpdate(spec) => self.update_state(&spec)?,
+            R::StateDelete(id) => self.delete_state(&id)?,
+            R::StateFlush(flush) => return Ok(Reply::Count(self.flush_states(&flush.filter)?)),
+            R::PolicyAdd(spec) => return Ok(Reply::Index(self.add_policy(spec, Runtime)?)),
+            R::PolicyUpdate(spec) => return Ok(Reply::Index(self.update_policy(spec)?)),
+            R::PolicyDelete(id) => self.delete_policy(&id)?,
+            R::PolicyFlush(filter) => return Ok(Reply::Count(self.flush_policies(&filter)?)),
+            R::PolicySetDefault(defaults) => self.set_defaults(&defaults)?,
+            R::RouteAdd(spec) => self.add_route(spec, Runtime)?,
+            R::RouteReplace(spec) => self.replace_route(spec, false)?,
+            R::RouteChange(spec) => self.replace_route(spec, true)?,
+            R::RouteDelete(id) => self.delete_route(&id)?,
+            R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
+            R::NeighbourAdd(spec) => self.put_neighbour(&spec, Runtime, false)?,
+            R::NeighbourReplace(spec) => self.put_neighbour(&spec, Runtime, true)?,
+            R::NeighbourDelete(id) => self.delete_neighbour(&id)?,
+            R::NeighbourFlush(filter) => return Ok(Reply::Count(self.flush_neighbours(&filter, now)?)),
+            R::AddressAdd(spec) => self.add_address(&spec, false)?,
+            R::AddressReplace(spec) => self.add_address(&spec, true)?,
+            R::AddressDelete(spec) => self.delete_address(&spec)?,
+            R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
+            R::LinkSet(change) => self.change_link(&change)?,
+            R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, Runtime)?,
+            R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
+            _ => return Err(not_here()),
+        }
+        Ok(Reply::Done)
+    }
+}
+
+fn many(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::StateFlush(_)
+            | Request::PolicyFlush(_)
+            | Request::RouteFlush(_)
+            | Request::NeighbourFlush(_)
+            | Request::AddressFlush(_)
+    )
+}
+
+fn not_here() -> Refusal {
+    Refusal::new(RefusalCode::Unsupported, "this request is about a running gateway, and there is none here")
+}
+
+/// How much there is, and no keys.
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("ports", &self.wishes.ports.len())
+            .field("states", &self.wishes.states.len())
+            .field("policies", &self.wishes.policies.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,94 @@
+//! Objects in a line, in the words in which a command would ask for them.
+
+use core::fmt::Write;
+
+use api::{MAIN_VRF, PolicyAction, PolicySpec, RouteKind, RouteSpec, Selector, StateSpec, protocol};
+
+use crate::settings::PortSettings;
+
+/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto esp mode tunnel reqid 1`
+pub(crate) fn policy(spec: &PolicySpec) -> String {
+    let mut text = selector(&spec.selector);
+    // A string takes everything that is written to it.
+    let _ = write!(text, " dir {}", spec.direction);
+    if spec.priority != 0 {
+        let _ = write!(text, " priority {}", spec.priority);
+    }
+    if spec.action == PolicyAction::Discard {
+        text.push_str(" action block");
+    }
+    if let Some(template) = &spec.template {
+        text.push_str(" tmpl");
+        if let Some(source) = template.source {
+            let _ = write!(text, " src {source}");
+        }
+        let _ = write!(text, " dst {} proto esp", template.destination);
+        if let Some(spi) = template.spi {
+            let _ = write!(text, " spi {spi:#x}");
+        }
+        let _ = write!(text, " mode {}", template.mode);
+        if template.reqid != 0 {
+            let _ = write!(text, " reqid {}", template.reqid);
+        }
+    }
+    in_vrf(text, &spec.vrf)
+}
+
+/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp sport 1-2 dport 53`
+pub(crate) fn selector(selector: &Selector) -> String {
+    let mut text = String::new();
+    let mut word = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(text, "{}{key} {value}", if text.is_empty() { "" } else { " " });
+        }
+    };
+    word("src", selector.source.map(|range| range.to_string()));
+    word("dst", selector.destination.map(|range| range.to_string()));
+    word("proto", selector.protocol.map(protocol::name));
+    word("sport", selector.source_ports.map(|range| range.to_string()));
+    word("dport", selector.destination_ports.map(|range| range.to_string()));
+    word("type", selector.icmp_type.map(|range| range.to_string()));
+    word("code", selector.icmp_code.map(|range| range.to_string()));
+    text
+}
+
+/// `src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x00000001 reqid 1 mode tunnel`, without algorithms and keys.
+pub(crate) fn state(spec: &StateSpec) -> String {
+    let StateSpec { source, destination, spi, reqid, mode, .. } = spec;
+    in_vrf(format!("src {source} dst {destination} proto esp spi {spi:#010x} reqid {reqid} mode {mode}"), &spec.vrf)
+}
+
+/// `10.0.0.0/8 via 192.0.2.1 dev lan metric 5`
+pub(crate) fn route(spec: &RouteSpec) -> String {
+    let mut text = String::new();
+    if spec.kind != RouteKind::Unicast {
+        let _ = write!(text, "{} ", spec.kind);
+    }
+    let _ = write!(text, "{}", spec.destination);
+    if let Some(via) = spec.via {
+        let _ = write!(text, " via {via}");
+    }
+    if let Some(port) = &spec.port {
+        let _ = write!(text, " dev {port}");
+    }
+    if spec.metric != 0 {
+        let _ = write!(text, " metric {}", spec.metric);
+    }
+    in_vrf(text, &spec.vrf)
+}
+
+/// `lan memory 192.0.2.1/24`
+pub(crate) fn port(settings: &PortSettings) -> String {
+    let mut text = format!("{} {}", settings.name, settings.kind.name());
+    for address in &settings.addresses {
+        let _ = write!(text, " {address}");
+    }
+    in_vrf(text, &settings.vrf)
+}
+
+fn in_vrf(mut text: String, vrf: &str) -> String {
+    if vrf != MAIN_VRF {
+        let _ = write!(text, " vrf {vrf}");
+    }
+    text
+}

@@ -1,0 +1,90 @@
+//! Commands in iproute2's words, as in ip-xfrm(8), ip-route(8), ip-neighbour(8), ip-address(8) and ip-link(8).
+//!
+//! Whatever of that grammar the gateway cannot do is refused by name. Beyond it, policies take ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so
+//! on; and everything takes `vrf NAME`.
+
+mod address;
+mod link;
+mod neighbour;
+mod route;
+mod words;
+mod xfrm_policy;
+mod xfrm_selector;
+mod xfrm_state;
+
+use api::{Refusal, Request};
+
+use words::Words;
+
+/// Commands are never longer than this, in words.
+const MAX_WORDS: usize = 256;
+
+/// Reads a command: `xfrm state add ...`, `route add ...` and so on, one word to an element, as a shell would split it.
+///
+/// # Errors
+/// What word is wrong, and what was expected in its place; or what is not supported.
+pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
+    let mut words = Words::new(words.iter().take(MAX_WORDS + 1).map(AsRef::as_ref).collect());
+    if words.len() > MAX_WORDS {
+        return Err(words.invalid(format!("a command of more than {MAX_WORDS} words")));
+    }
+    // iproute2's order, which decides what an abbreviation means.
+    let object = words.command(
+        &[
+            ("address", Object::Address),
+            ("addrlabel", Object::Other),
+            ("maddress", Object::Other),
+            ("route", Object::Route),
+            ("rule", Object::Other),
+            ("neighbor", Object::Neighbour),
+            ("neighbour", Object::Neighbour),
+            ("link", Object::Link),
+            ("xfrm", Object::Xfrm),
+            ("vrf", Object::Vrf),
+        ],
+        None,
+    )?;
+    match object {
+        Object::Address => address::parse(&mut words),
+        Object::Route => route::parse(&mut words),
+        Object::Neighbour => neighbour::parse(&mut words),
+        Object::Link => link::parse(&mut words),
+        Object::Vrf => link::parse_vrf(&mut words),
+        Object::Xfrm => {
+            let kinds = [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
+            match words.command(&kinds, None)? {
+                Xfrm::State => xfrm_state::parse(&mut words),
+                Xfrm::Policy => xfrm_policy::parse(&mut words),
+                Xfrm::Monitor => {
+                    Err(words.unsupported("xfrm monitor is not supported yet").with_hint("xfrm state, xfrm policy"))
+                }
+            }
+        }
+        Object::Other => {
+            words.back();
+            Err(words
+                .refuse(&["address", "route", "neighbour", "link", "xfrm", "vrf"], &["addrlabel", "maddress", "rule"]))
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Object {
+    Address,
+    Route,
+    Neighbour,
+    Link,
+    Xfrm,
+    Vrf,
+    Other,
+}
+
+#[derive(Clone, Copy)]
+enum Xfrm {
+    State,
+    Policy,
+    Monitor,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! `neigh`.
+
+use std::net::IpAddr;
+
+use api::{NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, Refusal, Request};
+use wire::Mac;
+
+use super::words::{Words, shown};
+
+#[derive(Clone, Copy)]
+enum Command {
+    Add,
+    Change,
+    Replace,
+    Delete,
+    Get,
+    List,
+    Flush,
+}
+
+/// In iproute2's order.
+const COMMANDS: &[(&str, Command)] = &[
+    ("add", Command::Add),
+    ("change", Command::Change),
+    ("chg", Command::Change),
+    ("replace", Command::Replace),
+    ("delete", Command::Delete),
+    ("get", Command::Get),
+    ("show", Command::List),
+    ("list", Command::List),
+    ("ls", Command::List),
+    ("lst", Command::List),
+    ("flush", Command::Flush),
+];
+
+const STATES: &[(&str, NeighbourState)] = &[
+    ("permanent", NeighbourState::Permanent),
+    ("reachable", NeighbourState::Reachable),
+    ("probe", NeighbourState::Probe),
+];
+
+/// Words of iproute2's `neigh` that are not supported.
+const LATER: &[&str] = &["proxy", "router", "extern_learn", "managed", "use", "protocol", "unused", "nomaster", "vid"];
+
+pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let command = words.command(COMMANDS, Some(Command::List))?;
+    words.end_of_command();
+    let request = match command {
+        Command::Add => Request::NeighbourAdd(spec(words)?),
+        Command::Replace => Request::NeighbourReplace(spec(words)?),
+        Command::Delete => Request::NeighbourDelete(id(words)?),
+        Command::Get => Request::NeighbourGet(id(words)?),
+        Command::List => Request::NeighbourList(filter(words)?),
+        Command::Flush => {
+            if words.peek().is_none() {
+                return Err(words.invalid("which neighbours?").with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
+            }
+            Request::NeighbourFlush(filter(words)?)
+        }
+        Command::Change => return Err(words.unsupported("change is not supported").with_hint("replace")),
+    };
+    words.end()?;
+    Ok(request)
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    address: Option<IpAddr>,
+    port: Option<String>,
+    mac: Option<Mac>,
+    state: Option<()>,
+}
+
+impl Parts {
+    fn read(words: &mut Words<'_>, whole: bool) -> Result<Self, Refusal> {
+        let mut parts = Self::default();
+        while let Some(key) = words.next() {
+            match key {
+                "dev" => {
+                    words.once(key, &parts.port)?;
+                    parts.port = Some(words.port()?);
+                }
+                "lladdr" if whole => {
+                    words.once(key, &parts.mac)?;
+                    parts.mac = Some(words.mac(key)?);
+                }
+                "nud" if whole => {
+                    words.once(key, &parts.state)?;
+                    match words.need("permanent")? {
+                        "permanent" => parts.state = Some(()),
+                        other => {
+                            let message = format!("nud {} is not for commands to set", shown(other));
+                            return Err(words.unsupported(message).with_hint("nud permanent"));
+                        }
+                    }
+                }
+                word => {
+                    if word != "to" {
+                        words.back();
+                    }
+                    if parts.address.is_some() || LATER.contains(&word) {
+                        return Err(words.refuse(&["ADDRESS", "lladdr", "dev", "nud"], LATER));
+                    }
+                    parts.address = Some(words.address("neighbour")?);
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+fn spec(words: &mut Words<'_>) -> Result<NeighbourSpec, Refusal> {
+    let parts = Parts::read(words, true)?;
+    let spec = NeighbourSpec {
+        address: words.given("ADDRESS", parts.address, "the neighbour's IP address")?,
+        mac: words.given("lladdr", parts.mac, "lladdr MAC")?,
+        port: words.given("dev", parts.port, "dev PORT")?,
+    };
+    crate::check::neighbour(&spec).map_err(|fault| words.fault(fault))?;
+    Ok(spec)
+}
+
+fn id(words: &mut Words<'_>) -> Result<NeighbourId, Refusal> {
+    let parts = Parts::read(words, false)?;
+    Ok(NeighbourId {
+        address: words.given("ADDRESS", parts.address, "the neighbour's IP address")?,
+        port: words.given("dev", parts.port, "dev PORT")?,
+    })
+}
+
+fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
+    let mut filter = NeighbourFilter::default();
+    while let Some(key) = words.next() {
+        match key {
+            "dev" => {
+                words.once(key, &filter.port)?;
+                filter.port = Some(words.port()?);
+            }
+            "vrf" | "master" => {
+                words.once(key, &filter.vrf)?;
+                filter.vrf = Some(words.vrf(key)?);
+            }
+            "nud" => {
+                words.once(key, &filter.state)?;
+                filter.state = Some(words.choice(key, STATES)?);
+            }
+            word => {
+                if word != "to" {
+                    words.back();
+                }
+                if filter.within.is_some() || LATER.contains(&word) {
+                    return Err(words.refuse(&["PREFIX", "dev", "vrf", "nud"], LATER));
+                }
+                filter.within = Some(words.prefix("to")?.network());
+            }
+        }
+    }
+    Ok(filter)
+}

@@ -1,0 +1,376 @@
+//! `route`.
+
+use std::net::IpAddr;
+
+use api::{MAIN_VRF, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec};
+use wire::IpPrefix;
+
+use super::words::{Words, prefix, shown};
+
+#[derive(Clone, Copy)]
+enum Command {
+    List,
+    Get,
+    Add,
+    Change,
+    Replace,
+    Delete,
+    Flush,
+    Later,
+}
+
+/// In iproute2's order.
+const COMMANDS: &[(&str, Command)] = &[
+    ("list", Command::List),
+    ("show", Command::List),
+    ("ls", Command::List),
+    ("lst", Command::List),
+    ("get", Command::Get),
+    ("add", Command::Add),
+    ("change", Command::Change),
+    ("chg", Command::Change),
+    ("replace", Command::Replace),
+    ("prepend", Command::Later),
+    ("append", Command::Later),
+    ("test", Command::Later),
+    ("delete", Command::Delete),
+    ("flush", Command::Flush),
+    ("save", Command::Later),
+    ("restore", Command::Later),
+    ("showdump", Command::Later),
+];
+
+const KINDS: &[(&str, RouteKind)] = &[
+    ("unicast", RouteKind::Unicast),
+    ("local", RouteKind::Local),
+    ("broadcast", RouteKind::Broadcast),
+    ("blackhole", RouteKind::Blackhole),
+    ("unreachable", RouteKind::Unreachable),
+    ("prohibit", RouteKind::Prohibit),
+];
+
+/// Words of iproute2's `route` that are not supported.
+const LATER: &[&str] = &[
+    "throw",
+    "nat",
+    "anycast",
+    "multicast",
+    "tos",
+    "dsfield",
+    "src",
+    "proto",
+    "protocol",
+    "onlink",
+    "mtu",
+    "advmss",
+    "rtt",
+    "rttvar",
+    "reordering",
+    "window",
+    "cwnd",
+    "initcwnd",
+    "initrwnd",
+    "ssthresh",
+    "realms",
+    "realm",
+    "rto_min",
+    "hoplimit",
+    "quickack",
+    "congctl",
+    "features",
+    "pref",
+    "expires",
+    "fastopen_no_cookie",
+    "nexthop",
+    "nhid",
+    "encap",
+    "weight",
+    "from",
+    "iif",
+    "oif",
+    "mark",
+    "vrf_id",
+    "uid",
+    "ipproto",
+    "sport",
+    "dport",
+    "connected",
+    "notify",
+    "fibmatch",
+    "cloned",
+    "cached",
+    "ttl-propagate",
+];
+
+pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let command = words.command(COMMANDS, Some(Command::List))?;
+    words.end_of_command();
+    let request = match command {
+        Command::Add => Request::RouteAdd(spec(words)?),
+        Command::Change => Request::RouteChange(spec(words)?),
+        Command::Replace => Request::RouteReplace(spec(words)?),
+        Command::Delete => Request::RouteDelete(id(words)?),
+        Command::Get => Request::RouteGet(query(words)?),
+        Command::List => Request::RouteList(filter(words)?),
+        Command::Flush => {
+            if words.peek().is_none() {
+                return Err(words.invalid("which routes?").with_hint("as in: vrf NAME, dev PORT, or root PREFIX"));
+            }
+            Request::RouteFlush(filter(words)?)
+        }
+        Command::Later => {
+            return Err(words
+                .unsupported("this is not supported yet")
+                .with_hint("add, change, replace, delete, get, show, flush"));
+        }
+    };
+    words.end()?;
+    Ok(request)
+}
+
+/// The parts of a route.
+#[derive(Debug, Default)]
+struct Parts {
+    vrf: Option<String>,
+    destination: Option<Destination>,
+    kind: Option<RouteKind>,
+    via: Option<IpAddr>,
+    port: Option<String>,
+    metric: Option<u32>,
+    scope: Option<Scope>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Destination {
+    Prefix(IpPrefix),
+    /// Of the next hop's family.
+    Default,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scope {
+    Link,
+    Global,
+}
+
+impl Parts {
+    fn read(words: &mut Words<'_>) -> Result<Self, Refusal> {
+        let mut parts = Self::default();
+        while let Some(key) = words.next() {
+            match key {
+                "via" => {
+                    words.once(key, &parts.via)?;
+                    parts.via = Some(via(words)?);
+                }
+                "dev" => {
+                    words.once(key, &parts.port)?;
+                    parts.port = Some(words.port()?);
+                }
+                "vrf" | "table" => {
+                    words.once(key, &parts.vrf)?;
+                    parts.vrf = Some(words.vrf(key)?);
+                }
+                "metric" | "priority" | "preference" => {
+                    words.once(key, &parts.metric)?;
+                    parts.metric = Some(words.number(key)?);
+                }
+                "scope" => {
+                    words.once(key, &parts.scope)?;
+                    parts.scope = Some(words.choice(key, &[("link", Scope::Link), ("global", Scope::Global)])?);
+                }
+                word => {
+                    if let Some((_, kind)) = KINDS.iter().find(|(name, _)| *name == word && parts.destination.is_none())
+                    {
+                        words.once("type", &parts.kind)?;
+                        parts.kind = Some(*kind);
+                        continue;
+                    }
+                    words.back();
+                    let to = word == "to";
+                    if to {
+                        words.next();
+                    }
+                    if parts.destination.is_some() || LATER.contains(&word) {
+                        return Err(words.refuse(&["via", "dev", "vrf", "metric", "scope"], LATER));
+                    }
+                    parts.destination = Some(destination(words)?);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
+        let v6 = self.via.is_some_and(|via| via.is_ipv6());
+        Ok(match words.given("PREFIX", self.destination, "the destinations, as in 192.0.2.0/24 or default")? {
+            Destination::Prefix(prefix) => prefix,
+            Destination::Default => everything(v6),
+        })
+    }
+
+    fn vrf(&self) -> String {
+        self.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned())
+    }
+}
+
+fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
+    let parts = Parts::read(words)?;
+    let spec = RouteSpec {
+        vrf: parts.vrf(),
+        destination: parts.prefix(words)?,
+        kind: parts.kind.unwrap_or_default(),
+        via: parts.via,
+        port: parts.port,
+        metric: parts.metric.unwrap_or(0),
+    };
+    if let Some(scope) = parts.scope {
+        let right = if spec.via.is_some() { Scope::Global } else { Scope::Link };
+        if scope != right || spec.kind != RouteKind::Unicast {
+            return Err(words
+                .invalid("the scope is not that of the route")
+                .with_hint("scope link goes with a port alone, scope global with a next hop"));
+        }
+    }
+    crate::check::route(&spec).map_err(|fault| words.fault(fault))?;
+    Ok(spec)
+}
+
+fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
+    let parts = Parts::read(words)?;
+    Ok(RouteId {
+        vrf: parts.vrf(),
+        destination: parts.prefix(words)?,
+        kind: parts.kind,
+        via: parts.via,
+        port: parts.port,
+        metric: parts.metric,
+    })
+}
+
+fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
+    let (mut vrf, mut destination) = (None, None);
+    while let Some(key) = words.next() {
+        match key {
+            "vrf" | "table" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            _ if LATER.contains(&key) || destination.is_some() => {
+                words.back();
+                return Err(words.refuse(&["ADDRESS", "vrf"], LATER));
+            }
+            _ => {
+                if key != "to" {
+                    words.back();
+                }
+                destination = Some(words.address("destination")?);
+            }
+        }
+    }
+    let destination = words.given("ADDRESS", destination, "the destination, as in 192.0.2.1")?;
+    Ok(RouteQuery { vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()), destination })
+}
+
+fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
+    let mut filter = RouteFilter::default();
+    while let Some(key) = words.next() {
+        match key {
+            "table" if words.peek() == Some("all") => {
+                words.next();
+                filter.all = true;
+            }
+            "table" if words.peek() == Some("local") => {
+                return Err(words
+                    .unsupported("there is no table local: a VRF has one table for all")
+                    .with_hint("table all, or type local"));
+            }
+            "all" => filter.all = true,
+            "vrf" | "table" => {
+                words.once(key, &filter.vrf)?;
+                filter.vrf = Some(words.vrf(key)?);
+            }
+            "dev" => {
+                words.once(key, &filter.port)?;
+                filter.port = Some(words.port()?);
+            }
+            "via" => {
+                words.once(key, &filter.via)?;
+                filter.via = Some(via(words)?);
+            }
+            "type" => {
+                words.once(key, &filter.kind)?;
+                filter.kind = Some(words.choice(key, KINDS)?);
+                filter.all = true;
+            }
+            "root" => {
+                words.once(key, &filter.within)?;
+                filter.within = Some(exact(words)?);
+            }
+            "match" => {
+                words.once(key, &filter.holding)?;
+                filter.holding = Some(exact(words)?);
+            }
+            word => {
+                if !["to", "exact"].contains(&word) {
+                    words.back();
+                }
+                if filter.destination.is_some() || LATER.contains(&word) || word == "scope" {
+                    let later = [LATER, &["scope"]].concat();
+                    return Err(words.refuse(&["root", "match", "exact", "dev", "via", "type", "vrf", "table"], &later));
+                }
+                filter.destination = Some(exact(words)?);
+            }
+        }
+    }
+    Ok(filter)
+}
+
+/// The next hop, after `via`.
+fn via(words: &mut Words<'_>) -> Result<IpAddr, Refusal> {
+    match words.peek() {
+        Some("inet") => {
+            words.next();
+            let address = words.address("via inet")?;
+            if address.is_ipv4() {
+                Ok(address)
+            } else {
+                Err(words.invalid(format!("via inet {address} is not an IPv4 address")))
+            }
+        }
+        Some("inet6") => {
+            words.next();
+            let address = words.address("via inet6")?;
+            if address.is_ipv6() {
+                Ok(address)
+            } else {
+                Err(words.invalid(format!("via inet6 {address} is not an IPv6 address")))
+            }
+        }
+        _ => words.address("via"),
+    }
+}
+
+fn destination(words: &mut Words<'_>) -> Result<Destination, Refusal> {
+    let word = words.need("a prefix, or default")?;
+    match word {
+        "default" => Ok(Destination::Default),
+        "any" | "all" => Ok(Destination::Default),
+        word => prefix(word).map(Destination::Prefix).map_err(|why| {
+            words
+                .invalid(format!("'{}': {why}", shown(word)))
+                .with_hint("the destinations, as in 192.0.2.0/24 or default")
+        }),
+    }
+}
+
+fn exact(words: &mut Words<'_>) -> Result<IpPrefix, Refusal> {
+    Ok(match destination(words)? {
+        Destination::Prefix(prefix) => prefix.network(),
+        Destination::Default => everything(false),
+    })
+}
+
+fn everything(v6: bool) -> IpPrefix {
+    let text = if v6 { "::/0" } else { "0.0.0.0/0" };
+    text.parse().expect("these are prefixes")
+}

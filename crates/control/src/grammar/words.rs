@@ -1,0 +1,288 @@
+//! Takes words one after the other.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use api::{Key, MAIN_VRF, Refusal, RefusalCode};
+use wire::{IpPrefix, Mac};
+
+use crate::config::nearest;
+
+/// The words of a command, and how far they are read.
+#[derive(Debug)]
+pub(super) struct Words<'w> {
+    all: Vec<&'w str>,
+    at: usize,
+    /// How many words name the command.
+    command: usize,
+}
+
+impl<'w> Words<'w> {
+    pub(super) fn new(all: Vec<&'w str>) -> Self {
+        Self { all, at: 0, command: 0 }
+    }
+
+    /// The words read so far name the command; errors say it.
+    pub(super) fn end_of_command(&mut self) {
+        self.command = self.at;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn peek(&self) -> Option<&'w str> {
+        self.all.get(self.at).copied()
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'w str> {
+        let word = self.peek()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// The next word, which has to be there.
+    pub(super) fn need(&mut self, what: &str) -> Result<&'w str, Refusal> {
+        match self.next() {
+            Some(word) => Ok(word),
+            None => {
+                let after = self.all.last().map(|word| format!(" after '{}'", shown(word))).unwrap_or_default();
+                Err(self.invalid(format!("the command ends{after}")).with_hint(format!("{what} is needed")))
+            }
+        }
+    }
+
+    /// Goes back over the last word.
+    pub(super) fn back(&mut self) {
+        self.at -= 1;
+    }
+
+    /// Which of `commands` the next word is, or the beginning of: the first that fits, as with iproute2.
+    pub(super) fn command<T: Copy>(&mut self, commands: &[(&str, T)], default: Option<T>) -> Result<T, Refusal> {
+        let Some(word) = self.next() else {
+            return default.ok_or_else(|| self.invalid("the command is not complete").with_hint(names(commands)));
+        };
+        let known = commands.iter().find(|(name, _)| name.starts_with(word) && !word.is_empty());
+        match known {
+            Some((_, command)) => Ok(*command),
+            None => {
+                self.back();
+                Err(self.unexpected(commands.iter().map(|(name, _)| *name)))
+            }
+        }
+    }
+
+    /// What the next word, after `key`, means.
+    pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
+        let word = self.need(&names(choices))?;
+        match choices.iter().find(|(name, _)| *name == word) {
+            Some((_, value)) => Ok(*value),
+            None => Err(self.invalid(format!("{key} '{}'", shown(word))).with_hint(names(choices))),
+        }
+    }
+
+    pub(super) fn number(&mut self, key: &str) -> Result<u32, Refusal> {
+        let word = self.need("a number")?;
+        number(word)
+            .ok_or_else(|| self.invalid(format!("{key} '{}'", shown(word))).with_hint("a number from 0 to 4294967295"))
+    }
+
+    pub(super) fn address(&mut self, key: &str) -> Result<IpAddr, Refusal> {
+        let word = self.need("an address")?;
+        word.parse().map_err(|_| {
+            self.invalid(format!("{key} '{}' is not an IPv4 or IPv6 address", shown(word)))
+                .with_hint("as in 192.0.2.1 or 2001:db8::1")
+        })
+    }
+
+    pub(super) fn prefix(&mut self, key: &str) -> Result<IpPrefix, Refusal> {
+        let word = self.need("a prefix")?;
+        prefix(word).map_err(|why| {
+            self.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 192.0.2.0/24 or 2001:db8::/32")
+        })
+    }
+
+    pub(super) fn mac(&mut self, key: &str) -> Result<Mac, Refusal> {
+        let word = self.need("an Ethernet address")?;
+        word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", shown(word))))
+    }
+
+    /// A key: hexadecimal with 0x in front, otherwise the bytes of the word itself, as with iproute2. No error shows it.
+    pub(super) fn key(&mut self, of: &str) -> Result<Key, Refusal> {
+        let word = self.need("a key")?;
+        if word.starts_with("0x") {
+            word.parse().map_err(|why: api::KeyTextError| self.invalid(format!("the key after {of}: {why}")))
+        } else {
+            Ok(Key::new(word.as_bytes().to_vec()))
+        }
+    }
+
+    /// A VRF, after `vrf` or `table`.
+    pub(super) fn vrf(&mut self, key: &str) -> Result<String, Refusal> {
+        let word = self.need("the name of a VRF")?;
+        match (key, word) {
+            ("table", "254") => Ok(MAIN_VRF.to_owned()),
+            ("table", number) if number.bytes().all(|b| b.is_ascii_digit()) => {
+                Err(self.unsupported(format!("table {number}: tables are not numbered")).with_hint("vrf NAME"))
+            }
+            _ => self.name(word),
+        }
+    }
+
+    /// A port, after `dev`.
+    pub(super) fn port(&mut self) -> Result<String, Refusal> {
+        let word = self.need("the name of a port")?;
+        self.name(word)
+    }
+
+    /// The last word as a name of a port or VRF.
+    pub(super) fn name(&self, word: &str) -> Result<String, Refusal> {
+        match crate::check::name("name", word) {
+            Ok(()) => Ok(word.to_owned()),
+            Err(fault) => {
+                let mut refusal = Refusal::from(fault);
+                refusal.message = format!("{}name '{}': {}", self.prefix_of_errors(), shown(word), refusal.message);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Refuses words that are left.
+    pub(super) fn end(&self) -> Result<(), Refusal> {
+        match self.peek() {
+            None => Ok(()),
+            Some(word) => Err(self.invalid(format!("'{}' is one word too many", shown(word)))),
+        }
+    }
+
+    /// Refuses the next word: something of `expected` should be there. `later` are words of iproute2's that are not supported.
+    pub(super) fn refuse(&self, expected: &[&str], later: &[&str]) -> Refusal {
+        match self.peek() {
+            Some(word) if later.contains(&word) => self
+                .unsupported(format!("'{word}' is not supported yet"))
+                .with_hint(format!("known words: {}", expected.join(", "))),
+            _ => self.unexpected(expected.iter().copied()),
+        }
+    }
+
+    pub(super) fn invalid(&self, message: impl AsRef<str>) -> Refusal {
+        Refusal::new(RefusalCode::Invalid, format!("{}{}", self.prefix_of_errors(), message.as_ref()))
+    }
+
+    pub(super) fn unsupported(&self, message: impl AsRef<str>) -> Refusal {
+        Refusal::new(RefusalCode::Unsupported, format!("{}{}", self.prefix_of_errors(), message.as_ref()))
+    }
+
+    /// A fault, with the command in front.
+    pub(super) fn fault(&self, fault: crate::check::Fault) -> Refusal {
+        let mut refusal = Refusal::from(fault);
+        refusal.message = format!("{}{}", self.prefix_of_errors(), refusal.message);
+        refusal
+    }
+
+    /// Refuses a key that was given before.
+    pub(super) fn once<T>(&self, key: &str, before: &Option<T>) -> Result<(), Refusal> {
+        if before.is_some() { Err(self.invalid(format!("'{key}' is given twice"))) } else { Ok(()) }
+    }
+
+    /// The value of a key that has to be given.
+    pub(super) fn given<T>(&self, key: &str, value: Option<T>, hint: &str) -> Result<T, Refusal> {
+        value.ok_or_else(|| self.invalid(format!("'{key}' is missing")).with_hint(hint.to_owned()))
+    }
+
+    fn unexpected<'n>(&self, expected: impl Iterator<Item = &'n str> + Clone) -> Refusal {
+        let Some(word) = self.peek() else { return self.invalid("the command is not complete") };
+        let hint = match nearest(word, expected.clone()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("expected: {}", expected.collect::<Vec<_>>().join(", ")),
+        };
+        self.invalid(format!("'{}' is not expected here", shown(word))).with_hint(hint)
+    }
+
+    fn prefix_of_errors(&self) -> String {
+        match self.command {
+            0 => String::new(),
+            count => format!("{}: ", self.all[..count].join(" ")),
+        }
+    }
+}
+
+/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no key.
+pub(super) fn shown(word: &str) -> String {
+    const SHOWN: usize = 40;
+    if word.len() > 12 && (word.starts_with("0x") || word.starts_with("0X")) {
+        return "0x...".to_owned();
+    }
+    let start: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
+}
+
+/// A number as C reads it: decimal, hexadecimal with 0x, octal with 0.
+pub(super) fn number(word: &str) -> Option<u32> {
+    let all = |digits: &str, radix: u32| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if word.len() > 1 && word.starts_with('0') => (&word[1..], 8),
+        None => (word, 10),
+    };
+    if all(digits, radix) { u32::from_str_radix(digits, radix).ok() } else { None }
+}
+
+/// A prefix as iproute2 reads it: `10/8` is 10.0.0.0/8, and an address alone is one host.
+pub(super) fn prefix(word: &str) -> Result<IpPrefix, wire::AddressError> {
+    let error = match word.parse() {
+        Ok(prefix) => return Ok(prefix),
+        Err(error) => error,
+    };
+    let Some((address, length)) = word.split_once('/') else { return Err(error) };
+    let mut octets = [0; 4];
+    let parts: Vec<&str> = address.split('.').collect();
+    if parts.len() > octets.len() {
+        return Err(error);
+    }
+    for (octet, part) in octets.iter_mut().zip(parts) {
+        if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(error);
+        }
+        *octet = part.parse().map_err(|_| error)?;
+    }
+    format!("{}/{length}", Ipv4Addr::from(octets)).parse()
+}
+
+fn names<T>(choices: &[(&str, T)]) -> String {
+    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+    format!("expected: {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_c_reads_them() {
+        assert_eq!(number("10"), Some(10));
+        assert_eq!(number("0x10"), Some(16));
+        assert_eq!(number("010"), Some(8));
+        assert_eq!(number("0"), Some(0));
+        assert_eq!(number("4294967295"), Some(u32::MAX));
+        for wrong in ["", "0x", "4294967296", "-1", "+1", "1k", "09"] {
+            assert_eq!(number(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn short_prefixes_are_filled_with_zeros() {
+        let read = |word: &str| prefix(word).map(|prefix| prefix.to_string());
+        assert_eq!(read("10/8").unwrap(), "10.0.0.0/8");
+        assert_eq!(read("192.168/16").unwrap(), "192.168.0.0/16");
+        assert_eq!(read("::1").unwrap(), "::1/128");
+        for wrong in ["10", "10./8", "1.2.3.4.5/8", "256/8", "10/33", "/8", "x/8"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn keys_and_control_characters_are_not_shown() {
+        assert_eq!(shown("0x1c0cf2bb72ce67ba"), "0x...");
+        assert_eq!(shown("a\u{1b}[31m"), "a\\u{1b}[31m");
+    }
+}

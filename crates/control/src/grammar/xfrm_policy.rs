@@ -1,0 +1,320 @@
+//! `xfrm policy`.
+
+use api::{
+    DefaultAction, Defaults, Direction, MAIN_VRF, PolicyAction, PolicyFilter, PolicyId, PolicySpec, Refusal, Request,
+    Template, VrfName,
+};
+
+use super::words::Words;
+use super::xfrm_selector::{self, SelectorWords};
+use super::xfrm_state::{Id, mode};
+
+#[derive(Clone, Copy)]
+enum Command {
+    Add,
+    Update,
+    Delete,
+    DeleteAll,
+    List,
+    Get,
+    Flush,
+    Count,
+    Set,
+    SetDefault,
+    GetDefault,
+}
+
+/// In iproute2's order, where whole names go before abbreviations.
+const COMMANDS: &[(&str, Command)] = &[
+    ("add", Command::Add),
+    ("update", Command::Update),
+    ("delete", Command::Delete),
+    ("deleteall", Command::DeleteAll),
+    ("delall", Command::DeleteAll),
+    ("list", Command::List),
+    ("show", Command::List),
+    ("ls", Command::List),
+    ("lst", Command::List),
+    ("get", Command::Get),
+    ("flush", Command::Flush),
+    ("count", Command::Count),
+    ("set", Command::Set),
+    ("setdefault", Command::SetDefault),
+    ("getdefault", Command::GetDefault),
+];
+
+const DIRECTIONS: &[(&str, Direction)] = &[("in", Direction::In), ("out", Direction::Out), ("fwd", Direction::Fwd)];
+
+/// Words of iproute2's `xfrm policy` that are not supported.
+const LATER: &[&str] = &["ctx", "mark", "flag", "limit", "if_id", "offload"];
+
+pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let command = words.command(COMMANDS, Some(Command::List))?;
+    words.end_of_command();
+    let request = match command {
+        Command::Add => Request::PolicyAdd(spec(words)?),
+        Command::Update => Request::PolicyUpdate(spec(words)?),
+        Command::Delete => Request::PolicyDelete(id(words)?),
+        Command::Get => Request::PolicyGet(id(words)?),
+        Command::List => Request::PolicyList(filter(words)?),
+        Command::DeleteAll | Command::Flush => Request::PolicyFlush(filter(words)?),
+        Command::Count => Request::PolicyCount,
+        Command::SetDefault => Request::PolicySetDefault(set_default(words)?),
+        Command::GetDefault => {
+            let vrf = match words.peek() {
+                Some(key @ "vrf") => {
+                    words.next();
+                    words.vrf(key)?
+                }
+                _ => MAIN_VRF.to_owned(),
+            };
+            Request::PolicyGetDefault(VrfName { name: vrf })
+        }
+        Command::Set => {
+            return Err(words.unsupported("the policy hash table of Linux has no like here: there is nothing to set"));
+        }
+    };
+    words.end()?;
+    Ok(request)
+}
+
+fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
+    let (mut selector, mut vrf, mut direction) = (SelectorWords::default(), None, None);
+    let (mut action, mut priority, mut template) = (None, None, None);
+    while let Some(key) = words.peek() {
+        if selector.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            "dir" => {
+                words.once(key, &direction)?;
+                direction = Some(words.choice(key, DIRECTIONS)?);
+            }
+            "action" => {
+                words.once(key, &action)?;
+                action = Some(words.choice(key, &[("allow", true), ("block", false)])?);
+            }
+            "priority" => {
+                words.once(key, &priority)?;
+                priority = Some(words.number(key)?);
+            }
+            "ptype" => ptype(words)?,
+            "tmpl" if template.is_some() => {
+                return Err(words
+                    .unsupported("more than one tmpl is not supported yet")
+                    .with_hint("one tmpl, of proto esp and mode tunnel"));
+            }
+            "tmpl" => template = Some(self::template(words)?),
+            "index" => {
+                return Err(words
+                    .unsupported("the gateway gives policies their index")
+                    .with_hint("leave index out; the answer says it"));
+            }
+            _ => {
+                words.back();
+                let more = ["dir", "vrf", "action", "priority", "ptype", "tmpl"];
+                return Err(
+                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
+                );
+            }
+        }
+    }
+    let action = match (action.unwrap_or(true), &template) {
+        (false, Some(_)) => {
+            return Err(words
+                .invalid("a policy that blocks has no use for a tmpl")
+                .with_hint("action block without tmpl"));
+        }
+        (false, None) => PolicyAction::Discard,
+        (true, None) => PolicyAction::Bypass,
+        (true, Some(_)) => PolicyAction::Protect,
+    };
+    let spec = PolicySpec {
+        vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        direction: words.given("dir", direction, "dir in, dir out or dir fwd")?,
+        selector: selector.finish(words)?,
+        priority: priority.unwrap_or(0),
+        action,
+        template,
+    };
+    crate::check::policy(&spec).map_err(|fault| words.fault(fault))?;
+    Ok(spec)
+}
+
+fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
+    let (mut id, mut mode, mut reqid, mut level) = (Id::default(), None, None, None);
+    while let Some(key) = words.peek() {
+        if id.take(words)? {
+            continue;
+        }
+        match key {
+            "mode" => {
+                words.next();
+                words.once(key, &mode)?;
+                mode = Some(self::mode(words)?);
+            }
+            "reqid" => {
+                words.next();
+                words.once(key, &reqid)?;
+                reqid = Some(words.number(key)?);
+            }
+            "level" => {
+                words.next();
+                words.once(key, &level)?;
+                match words.choice(key, &[("required", true), ("use", false)])? {
+                    true => level = Some(()),
+                    false => {
+                        return Err(words
+                            .unsupported("level use is not supported: what should be protected would leave in clear where no SA is")
+                            .with_hint("level required"));
+                    }
+                }
+            }
+            _ => break,
+        }
+    }
+    Ok(Template {
+        source: id.source.filter(|source| !source.is_unspecified()),
+        destination: words.given("dst", id.destination, "tmpl dst ADDRESS: the tunnel's destination")?,
+        spi: id.spi.filter(|spi| *spi != 0),
+        reqid: reqid.unwrap_or(0),
+        mode: words.given(
+            "mode",
+            mode,
+            "tmpl ... mode tunnel; without it, iproute2 takes transport, which hitpath does not do yet",
+        )?,
+    })
+}
+
+fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
+    let (mut selector, mut vrf, mut direction, mut index) = (SelectorWords::default(), None, None, None);
+    while let Some(key) = words.peek() {
+        if selector.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            "dir" => {
+                words.once(key, &direction)?;
+                direction = Some(words.choice(key, DIRECTIONS)?);
+            }
+            "index" => {
+                words.once(key, &index)?;
+                index = Some(words.number(key)?);
+            }
+            "ptype" => ptype(words)?,
+            _ => {
+                words.back();
+                let more = ["dir", "index", "vrf", "ptype"];
+                return Err(
+                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
+                );
+            }
+        }
+    }
+    match (index.is_some(), selector.is_empty()) {
+        (true, false) => return Err(words.invalid("a policy is named by its selector or by its index, not by both")),
+        (false, true) => {
+            return Err(words
+                .invalid("which policy?")
+                .with_hint("its selector, as in src PREFIX dst PREFIX, or index NUMBER"));
+        }
+        _ => {}
+    }
+    Ok(PolicyId {
+        vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        direction: words.given("dir", direction, "dir in, dir out or dir fwd")?,
+        index,
+        selector: selector.finish(words)?,
+    })
+}
+
+fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
+    let (mut selector, mut filter) = (SelectorWords::default(), PolicyFilter::default());
+    while let Some(key) = words.peek() {
+        if selector.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &filter.vrf)?;
+                filter.vrf = Some(words.vrf(key)?);
+            }
+            "dir" => {
+                words.once(key, &filter.direction)?;
+                filter.direction = Some(words.choice(key, DIRECTIONS)?);
+            }
+            "index" => {
+                words.once(key, &filter.index)?;
+                filter.index = Some(words.number(key)?);
+            }
+            "action" => {
+                words.once(key, &filter.action)?;
+                let actions = [
+                    ("block", PolicyAction::Discard),
+                    ("protect", PolicyAction::Protect),
+                    ("bypass", PolicyAction::Bypass),
+                    ("discard", PolicyAction::Discard),
+                ];
+                filter.action = Some(words.choice(key, &actions)?);
+            }
+            "priority" => {
+                words.once(key, &filter.priority)?;
+                filter.priority = Some(words.number(key)?);
+            }
+            // There are no socket policies.
+            "nosock" => {}
+            "ptype" => ptype(words)?,
+            _ => {
+                words.back();
+                let more = ["vrf", "dir", "index", "action", "priority", "ptype"];
+                return Err(
+                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
+                );
+            }
+        }
+    }
+    filter.selector = selector.unchecked();
+    Ok(filter)
+}
+
+fn ptype(words: &mut Words<'_>) -> Result<(), Refusal> {
+    match words.choice("ptype", &[("main", true), ("sub", false)])? {
+        true => Ok(()),
+        false => Err(words.unsupported("ptype sub is not supported yet").with_hint("ptype main")),
+    }
+}
+
+fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
+    let mut defaults = Defaults { vrf: MAIN_VRF.to_owned(), inbound: None, outbound: None, forward: None };
+    let mut any = false;
+    while let Some(key) = words.next() {
+        let into = match key {
+            "in" => &mut defaults.inbound,
+            "out" => &mut defaults.outbound,
+            "fwd" => &mut defaults.forward,
+            "vrf" => {
+                defaults.vrf = words.vrf(key)?;
+                continue;
+            }
+            _ => {
+                words.back();
+                return Err(words.refuse(&["in", "out", "fwd", "vrf"], &[]));
+            }
+        };
+        words.once(key, into)?;
+        *into = Some(words.choice(key, &[("block", DefaultAction::Block), ("accept", DefaultAction::Accept)])?);
+        any = true;
+    }
+    if any { Ok(defaults) } else { Err(words.invalid("nothing to set").with_hint("as in: in block fwd accept")) }
+}

@@ -1,0 +1,329 @@
+//! `xfrm state`.
+
+use std::net::IpAddr;
+
+use api::{
+    Aead, Authentication, Encryption, MAIN_VRF, Mode, Refusal, Request, StateFilter, StateFlag, StateFlush, StateId,
+    StateList, StateSpec,
+};
+
+use super::words::{Words, shown};
+
+#[derive(Clone, Copy)]
+enum Command {
+    Add,
+    Update,
+    AllocSpi,
+    Delete,
+    DeleteAll,
+    List,
+    Get,
+    Flush,
+    Count,
+}
+
+/// In iproute2's order.
+const COMMANDS: &[(&str, Command)] = &[
+    ("add", Command::Add),
+    ("update", Command::Update),
+    ("allocspi", Command::AllocSpi),
+    ("delete", Command::Delete),
+    ("deleteall", Command::DeleteAll),
+    ("delall", Command::DeleteAll),
+    ("list", Command::List),
+    ("show", Command::List),
+    ("ls", Command::List),
+    ("lst", Command::List),
+    ("get", Command::Get),
+    ("flush", Command::Flush),
+    ("count", Command::Count),
+];
+
+/// Words that name an SA.
+const ID_WORDS: &[&str] = &["src", "dst", "proto", "spi", "vrf"];
+
+/// Words of iproute2's `xfrm state` that are not supported.
+const LATER: &[&str] = &[
+    "seq",
+    "replay-seq-hi",
+    "replay-oseq-hi",
+    "extra-flag",
+    "sel",
+    "limit",
+    "encap",
+    "coa",
+    "ctx",
+    "mark",
+    "output-mark",
+    "if_id",
+    "tfcpad",
+    "offload",
+    "comp",
+    "pcpu-num",
+    "nat_keepalive_interval",
+];
+
+pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let command = words.command(COMMANDS, Some(Command::List))?;
+    words.end_of_command();
+    let request = match command {
+        Command::Add => Request::StateAdd(spec(words)?),
+        Command::Update => Request::StateUpdate(spec(words)?),
+        Command::Delete => Request::StateDelete(id(words, false)?),
+        Command::Get => Request::StateGet(id(words, true)?),
+        Command::List => Request::StateList(list(words)?),
+        Command::DeleteAll | Command::Flush => {
+            let StateList { filter, show_keys } = list(words)?;
+            if show_keys {
+                return Err(words.invalid("'keys' goes with get and list only"));
+            }
+            Request::StateFlush(StateFlush { filter })
+        }
+        Command::Count => Request::StateCount,
+        Command::AllocSpi => {
+            return Err(words
+                .unsupported("allocspi is not supported: SPIs are given by whoever adds SAs")
+                .with_hint("xfrm state add"));
+        }
+    };
+    words.end()?;
+    Ok(request)
+}
+
+/// Names an SA, wholly or in part. Templates of policies have the same words.
+#[derive(Debug, Default)]
+pub(super) struct Id {
+    pub(super) source: Option<IpAddr>,
+    pub(super) destination: Option<IpAddr>,
+    pub(super) spi: Option<u32>,
+    protocol: Option<()>,
+}
+
+impl Id {
+    /// Takes a part, where the next word begins one.
+    pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<bool, Refusal> {
+        match words.peek() {
+            Some(key @ "src") => {
+                words.next();
+                words.once(key, &self.source)?;
+                self.source = Some(words.address(key)?);
+            }
+            Some(key @ "dst") => {
+                words.next();
+                words.once(key, &self.destination)?;
+                self.destination = Some(words.address(key)?);
+            }
+            Some(key @ "spi") => {
+                words.next();
+                words.once(key, &self.spi)?;
+                self.spi = Some(words.number(key)?);
+            }
+            Some(key @ "proto") => {
+                words.next();
+                words.once(key, &self.protocol)?;
+                match words.need("esp")? {
+                    "esp" | "50" => self.protocol = Some(()),
+                    other @ ("ah" | "comp" | "route2" | "hao") => {
+                        return Err(words
+                            .unsupported(format!("proto {other} is not supported yet"))
+                            .with_hint("proto esp"));
+                    }
+                    other => return Err(words.invalid(format!("proto '{}'", shown(other))).with_hint("proto esp")),
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The mode, after `mode`.
+pub(super) fn mode(words: &mut Words<'_>) -> Result<Mode, Refusal> {
+    match words.need("tunnel")? {
+        "tunnel" => Ok(Mode::Tunnel),
+        other @ ("transport" | "beet" | "ro" | "in_trigger" | "iptfs") => Err(words
+            .unsupported(format!("mode {other} is not supported yet"))
+            .with_hint("mode tunnel: hitpath protects in tunnel mode")),
+        other => Err(words.invalid(format!("mode '{}'", shown(other))).with_hint("mode tunnel")),
+    }
+}
+
+fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
+    let (mut id, mut vrf, mut mode, mut reqid, mut window) = (Id::default(), None, None, None, None);
+    let (mut aead, mut encryption, mut authentication) = (None, None, None);
+    let (mut sent, mut received, mut flags) = (None, None, None);
+    while let Some(key) = words.peek() {
+        if id.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            "mode" => {
+                words.once(key, &mode)?;
+                mode = Some(self::mode(words)?);
+            }
+            "reqid" => {
+                words.once(key, &reqid)?;
+                reqid = Some(words.number(key)?);
+            }
+            "replay-window" => {
+                words.once(key, &window)?;
+                window = Some(words.number(key)?);
+            }
+            "replay-oseq" => {
+                words.once(key, &sent)?;
+                sent = Some(words.number(key)?);
+            }
+            "replay-seq" => {
+                words.once(key, &received)?;
+                received = Some(words.number(key)?);
+            }
+            "flag" => {
+                words.once(key, &flags)?;
+                flags = Some(self::flags(words)?);
+            }
+            "aead" => {
+                words.once(key, &aead)?;
+                let name = words.need("an algorithm, a key, and the ICV's length in bits")?.to_owned();
+                aead = Some(Aead { name, key: words.key(key)?, icv_bits: words.number("the ICV's length in bits")? });
+            }
+            "enc" => {
+                words.once(key, &encryption)?;
+                let name = words.need("an algorithm and a key")?.to_owned();
+                encryption = Some(Encryption { name, key: words.key(key)? });
+            }
+            "auth" | "auth-trunc" => {
+                words.once(key, &authentication)?;
+                let name = words.need("an algorithm and a key")?.to_owned();
+                let key_bytes = words.key(key)?;
+                let truncate_bits =
+                    if key == "auth-trunc" { Some(words.number("the length in bits to truncate to")?) } else { None };
+                authentication = Some(Authentication { name, key: key_bytes, truncate_bits });
+            }
+            _ => {
+                words.back();
+                let more = [
+                    "mode",
+                    "reqid",
+                    "replay-window",
+                    "replay-oseq",
+                    "replay-seq",
+                    "flag",
+                    "aead",
+                    "enc",
+                    "auth",
+                    "auth-trunc",
+                ];
+                return Err(words.refuse(&[ID_WORDS, &more].concat(), LATER));
+            }
+        }
+    }
+    let spec = StateSpec {
+        vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        source: words.given("src", id.source, "src ADDRESS: the tunnel's source")?,
+        destination: words.given("dst", id.destination, "dst ADDRESS: the tunnel's destination")?,
+        spi: words.given("spi", id.spi, "spi NUMBER")?,
+        reqid: reqid.unwrap_or(0),
+        mode: words.given(
+            "mode",
+            mode,
+            "mode tunnel; without it, iproute2 takes transport, which hitpath does not do yet",
+        )?,
+        aead,
+        encryption,
+        authentication,
+        replay_window: window.unwrap_or(0),
+        flags: flags.unwrap_or_default(),
+        sent_sequence: sent.unwrap_or(0),
+        received_sequence: received.unwrap_or(0),
+    };
+    crate::check::state(&spec).map_err(|fault| words.fault(fault))?;
+    Ok(spec)
+}
+
+fn flags(words: &mut Words<'_>) -> Result<Vec<StateFlag>, Refusal> {
+    let known = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
+    let mut flags = Vec::new();
+    while let Some(word) = words.peek() {
+        if ["decap-dscp", "wildrecv", "icmp", "align4", "esn"].contains(&word) {
+            return Err(words
+                .unsupported(format!("flag {word} is not supported yet"))
+                .with_hint("noecn, nopmtudisc, af-unspec"));
+        }
+        let Some((_, flag)) = known.iter().find(|(name, _)| *name == word) else { break };
+        words.next();
+        flags.push(*flag);
+    }
+    if flags.is_empty() {
+        let expected = known.map(|(name, _)| name);
+        return Err(words.refuse(&expected, &[]));
+    }
+    flags.sort_unstable();
+    flags.dedup();
+    Ok(flags)
+}
+
+fn id(words: &mut Words<'_>, keys: bool) -> Result<StateId, Refusal> {
+    let (mut id, mut vrf, mut show_keys) = (Id::default(), None, false);
+    while let Some(key) = words.peek() {
+        if id.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            "keys" if keys => show_keys = true,
+            "nokeys" if keys => show_keys = false,
+            _ => {
+                words.back();
+                return Err(words.refuse(ID_WORDS, &["mark"]));
+            }
+        }
+    }
+    Ok(StateId {
+        vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        source: id.source,
+        destination: words.given("dst", id.destination, "dst ADDRESS")?,
+        spi: words.given("spi", id.spi, "spi NUMBER")?,
+        show_keys,
+    })
+}
+
+fn list(words: &mut Words<'_>) -> Result<StateList, Refusal> {
+    let (mut id, mut filter, mut show_keys) = (Id::default(), StateFilter::default(), false);
+    while let Some(key) = words.peek() {
+        if id.take(words)? {
+            continue;
+        }
+        words.next();
+        match key {
+            "vrf" => {
+                words.once(key, &filter.vrf)?;
+                filter.vrf = Some(words.vrf(key)?);
+            }
+            "reqid" => {
+                words.once(key, &filter.reqid)?;
+                filter.reqid = Some(words.number(key)?);
+            }
+            // All SAs are in this mode.
+            "mode" => _ = mode(words)?,
+            "keys" => show_keys = true,
+            "nokeys" => show_keys = false,
+            _ => {
+                words.back();
+                return Err(words.refuse(&[ID_WORDS, &["reqid", "mode", "keys", "nokeys"]].concat(), &["flag"]));
+            }
+        }
+    }
+    filter.source = id.source;
+    filter.destination = id.destination;
+    filter.spi = id.spi;
+    Ok(StateList { filter, show_keys })
+}

@@ -1,0 +1,212 @@
+//! Neighbours: permanent ones, and those learned from the link, which grow old.
+//!
+//! A learned neighbour that was not heard of for [`REACHABLE`] is asked whether it is still there, up to [`PROBES`] times, and used meanwhile
+//! (RFC 4861 section 7.3). Where it does not answer it is forgotten, and the next packet to it has it resolved anew. Only answers to questions of the
+//! gateway's own make a neighbour known; what stations say unasked can at most move one that is known (RFC 4861 section 7.2.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use api::{NeighbourState, Origin};
+use packet::{LinkKind, Time};
+use tables::{Event, Probe, Tables};
+use wire::{Mac, PortId};
+
+/// How long a neighbour counts as reachable after it was heard of.
+pub(super) const REACHABLE: Duration = Duration::from_secs(60);
+
+/// How long a neighbour has to answer a question.
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it is asked.
+pub(super) const PROBES: u8 = 3;
+
+/// The most questions asked at once; more wait until the next time.
+const MAX_PROBES_AT_ONCE: usize = 256;
+
+/// The most neighbours learned on one port. Less than the tables hold, so that permanent ones always find room.
+const MAX_LEARNED: usize = 32_768;
+
+/// All neighbours, by port and address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Neighbours {
+    entries: BTreeMap<(PortId, IpAddr), Neighbour>,
+    /// When to look at each learned one again.
+    due: BTreeSet<(Time, PortId, IpAddr)>,
+    learned: BTreeMap<PortId, usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Neighbour {
+    pub(super) mac: Mac,
+    pub(super) how: How,
+}
+
+/// How a neighbour came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Someone said so.
+    Permanent(Origin),
+    /// It said so itself.
+    Learned {
+        /// When it was last heard of.
+        seen: Time,
+        /// How often it has been asked since.
+        probes: u8,
+        /// When to look at it again.
+        due: Time,
+    },
+}
+
+impl Neighbour {
+    pub(super) fn state(&self) -> NeighbourState {
+        match self.how {
+            How::Permanent(_) => NeighbourState::Permanent,
+            How::Learned { probes: 0, .. } => NeighbourState::Reachable,
+            How::Learned { .. } => NeighbourState::Probe,
+        }
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        match self.how {
+            How::Permanent(origin) => origin,
+            How::Learned { .. } => Origin::Gateway,
+        }
+    }
+}
+
+impl Neighbours {
+    pub(super) fn get(&self, port: PortId, address: IpAddr) -> Option<&Neighbour> {
+        self.entries.get(&(port, address))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PortId, IpAddr, &Neighbour)> {
+        self.entries.iter().map(|((port, address), neighbour)| (*port, *address, neighbour))
+    }
+
+    pub(super) fn of_port(&self, port: PortId) -> impl Iterator<Item = (IpAddr, &Neighbour)> {
+        let from = (port, IpAddr::from([0; 4]));
+        self.entries
+            .range(from..)
+            .take_while(move |((of, _), _)| *of == port)
+            .map(|((_, address), neighbour)| (*address, neighbour))
+    }
+
+    /// Puts a permanent one, in place of what was known.
+    pub(super) fn put_permanent(&mut self, port: PortId, address: IpAddr, mac: Mac, origin: Origin) {
+        self.put(port, address, Neighbour { mac, how: How::Permanent(origin) });
+    }
+
+    pub(super) fn remove(&mut self, port: PortId, address: IpAddr) -> Option<Neighbour> {
+        let neighbour = self.entries.remove(&(port, address))?;
+        if let How::Learned { due, .. } = neighbour.how {
+            self.due.remove(&(due, port, address));
+            if let Some(count) = self.learned.get_mut(&port) {
+                *count -= 1;
+            }
+        }
+        Some(neighbour)
+    }
+
+    /// Removes all of a port, and answers them.
+    pub(super) fn remove_port(&mut self, port: PortId) -> Vec<(IpAddr, Neighbour)> {
+        let addresses: Vec<_> = self.of_port(port).map(|(address, _)| address).collect();
+        let removed =
+            addresses.into_iter().filter_map(|address| Some((address, self.remove(port, address)?))).collect();
+        self.learned.remove(&port);
+        removed
+    }
+
+    /// Takes note of what a worker reports. Answers whether the tables changed.
+    pub(super) fn hear(&mut self, tables: &mut Tables, event: Event, now: Time) -> bool {
+        match event {
+            Event::NeighbourSeen { port, address, mac, solicited } => {
+                let known = self.get(port, address).copied();
+                match known.map(|neighbour| neighbour.how) {
+                    Some(How::Permanent(_)) => return false,
+                    Some(How::Learned { .. }) => {}
+                    None if !solicited || !self.may_learn(tables, port, address) => return false,
+                    None => {}
+                }
+                if tables.set_neighbour(port, address, mac).is_err() {
+                    return false;
+                }
+                self.put(
+                    port,
+                    address,
+                    Neighbour { mac, how: How::Learned { seen: now, probes: 0, due: now + REACHABLE } },
+                );
+                known.is_none_or(|known| known.mac != mac)
+            }
+            Event::NeighbourSilent { port, address } => match self.get(port, address).map(|neighbour| neighbour.how) {
+                Some(How::Learned { .. }) => {
+                    self.remove(port, address);
+                    tables.remove_neighbour(port, address).is_ok()
+                }
+                _ => false,
+            },
+        }
+    }
+
+    /// Whom to ask now. Those that did not answer are forgotten. Answers whether the tables changed, too.
+    pub(super) fn age(&mut self, tables: &mut Tables, now: Time) -> (Vec<Probe>, bool) {
+        let (mut asked, mut changed) = (Vec::new(), false);
+        while let Some((due, port, address)) = self.due.first().copied().filter(|(due, ..)| *due <= now) {
+            let Some(neighbour) = self.get(port, address).copied() else {
+                self.due.remove(&(due, port, address));
+                continue;
+            };
+            let How::Learned { seen, probes, .. } = neighbour.how else {
+                self.due.remove(&(due, port, address));
+                continue;
+            };
+            if probes == PROBES {
+                self.remove(port, address);
+                changed |= tables.remove_neighbour(port, address).is_ok();
+                continue;
+            }
+            if asked.len() == MAX_PROBES_AT_ONCE {
+                break;
+            }
+            asked.push(Probe { port, address, mac: neighbour.mac });
+            let how = How::Learned { seen, probes: probes + 1, due: now + PROBE_INTERVAL };
+            self.put(port, address, Neighbour { how, ..neighbour });
+        }
+        (asked, changed)
+    }
+
+    /// Makes the tables know what is known here of a port that was changed, and forgets what the change made wrong.
+    pub(super) fn settle(&mut self, tables: &mut Tables, port: PortId) {
+        let all: Vec<_> = self.of_port(port).map(|(address, neighbour)| (address, *neighbour)).collect();
+        for (address, neighbour) in all {
+            let on_link = tables.port(port).is_some_and(|port| port.reaches(address) && !port.owns(address));
+            let learned = matches!(neighbour.how, How::Learned { .. });
+            if learned && !on_link {
+                self.remove(port, address);
+                // Where the port has forgotten it already, all is well.
+                let _ = tables.remove_neighbour(port, address);
+            } else if tables.set_neighbour(port, address, neighbour.mac).is_err() {
+                // It is the port's own address now, and stays a wish until it is not.
+                let _ = tables.remove_neighbour(port, address);
+            }
+        }
+    }
+
+    fn may_learn(&self, tables: &Tables, port: PortId, address: IpAddr) -> bool {
+        let Some(found) = tables.port(port) else { return false };
+        found.spec.link == LinkKind::Ethernet
+            && found.reaches(address)
+            && !tables.is_local(found.spec.vrf, port, address)
+            && self.learned.get(&port).copied().unwrap_or(0) < MAX_LEARNED
+    }
+
+    fn put(&mut self, port: PortId, address: IpAddr, neighbour: Neighbour) {
+        self.remove(port, address);
+        if let How::Learned { due, .. } = neighbour.how {
+            self.due.insert((due, port, address));
+            *self.learned.entry(port).or_default() += 1;
+        }
+        self.entries.insert((port, address), neighbour);
+    }
+}

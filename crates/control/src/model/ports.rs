@@ -1,0 +1,295 @@
+//! Ports, their addresses, and VRFs.
+
+use api::{
+    AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
+    NeighbourSpec, NeighbourState, NeighbourView, Origin, PortView, Refusal, RefusalCode, VrfView,
+};
+use packet::{LinkKind, Time};
+use tables::Tables;
+use wire::{IpPrefix, VrfId};
+
+use super::Draft;
+use super::neighbours::How;
+use super::refuse::refusal;
+use super::wishes::{PortWish, VrfWish, Wishes, defaults_in_force};
+
+impl Draft<'_> {
+    /// Changes what is wished of a port, and makes the tables follow.
+    pub(super) fn change_port(&mut self, name: &str, wanted: PortWish) -> Result<(), Refusal> {
+        let before = self.wishes.port(name)?;
+        let (old_vrf, new_vrf) = (self.wishes.vrf(&before.vrf)?, self.wishes.vrf(&wanted.vrf)?);
+        let spec = self.wishes.port_spec(name, &wanted)?;
+        let refused = |error: tables::TableError| refusal(&error);
+        if old_vrf != new_vrf || before.addresses != wanted.addresses {
+            self.withdraw_routes(old_vrf).map_err(refused)?;
+            self.withdraw_routes(new_vrf).map_err(refused)?;
+        }
+        self.tables.update_port(wanted.id, spec).map_err(refused)?;
+        self.settle_routes(old_vrf).map_err(refused)?;
+        self.settle_routes(new_vrf).map_err(refused)?;
+        let id = wanted.id;
+        self.wishes.ports.insert(name.to_owned(), wanted);
+        self.wishes.neighbours.settle(&mut self.tables, id);
+        Ok(())
+    }
+
+    pub(super) fn add_address(&mut self, spec: &AddressSpec, replace: bool) -> Result<(), Refusal> {
+        crate::check::own_address("addresses", spec.address)?;
+        let mut port = self.wishes.port(&spec.port)?.clone();
+        if let Some((own, _)) = port.addresses.iter().find(|(own, _)| own.address() == spec.address.address()) {
+            return match replace && *own == spec.address {
+                true => Ok(()),
+                false => Err(Refusal::new(RefusalCode::Exists, format!("port {} has the address {own}", spec.port))),
+            };
+        }
+        crate::check::mtu("mtu", port.mtu, spec.address.address().is_ipv6())?;
+        port.addresses.push((spec.address, Origin::Runtime));
+        self.change_port(&spec.port, port)
+    }
+
+    pub(super) fn delete_address(&mut self, spec: &AddressSpec) -> Result<(), Refusal> {
+        let mut port = self.wishes.port(&spec.port)?.clone();
+        let wanted =
+            |own: IpPrefix| own == spec.address || spec.address.is_host() && own.address() == spec.address.address();
+        let before = port.addresses.len();
+        port.addresses.retain(|(own, _)| !wanted(*own));
+        if port.addresses.len() == before {
+            return Err(Refusal::new(
+                RefusalCode::NotFound,
+                format!("port {} has no address {}", spec.port, spec.address),
+            ));
+        }
+        self.change_port(&spec.port, port)
+    }
+
+    pub(super) fn flush_addresses(&mut self, filter: &AddressFilter) -> Result<u64, Refusal> {
+        if let Some(port) = &filter.port {
+            self.wishes.port(port)?;
+        }
+        let views: Vec<_> = self.wishes.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
+        let mut count = 0;
+        for name in self.wishes.ports.keys().cloned().collect::<Vec<_>>() {
+            let mut port = self.wishes.port(&name)?.clone();
+            let before = port.addresses.len();
+            port.addresses.retain(|(own, _)| {
+                !views.iter().any(|view| view.port == name && view.address == *own && matches_address(filter, view))
+            });
+            if port.addresses.len() < before {
+                count += (before - port.addresses.len()) as u64;
+                self.change_port(&name, port)?;
+            }
+        }
+        Ok(count)
+    }
+
+    pub(super) fn change_link(&mut self, change: &LinkChange) -> Result<(), Refusal> {
+        let mut port = self.wishes.port(&change.port)?.clone();
+        if let Some(mtu) = change.mtu {
+            check_mtu(&change.port, &port, mtu)?;
+            port.mtu = mtu;
+        }
+        if let Some(vrf) = &change.vrf {
+            self.wishes.vrf(vrf)?;
+            port.vrf.clone_from(vrf);
+        }
+        port.up = change.up.unwrap_or(port.up);
+        self.change_port(&change.port, port)
+    }
+
+    pub(super) fn add_vrf(&mut self, name: &str, origin: Origin) -> Result<VrfId, Refusal> {
+        crate::check::name("name", name)?;
+        let id = self.tables.add_vrf(name).map_err(|error| refusal(&error))?;
+        self.wishes.vrfs.insert(name.to_owned(), VrfWish::new(id, origin));
+        Ok(id)
+    }
+
+    pub(super) fn delete_vrf(&mut self, name: &str) -> Result<(), Refusal> {
+        let id = self.wishes.vrf(name)?;
+        self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
+        self.wishes.vrfs.remove(name);
+        self.wishes.routes.retain(|(vrf, _), _| *vrf != id);
+        Ok(())
+    }
+
+    pub(super) fn put_neighbour(&mut self, spec: &NeighbourSpec, origin: Origin, replace: bool) -> Result<(), Refusal> {
+        crate::check::neighbour(spec)?;
+        let port = self.wishes.port(&spec.port)?.id;
+        let known = self.wishes.neighbours.get(port, spec.address);
+        if !replace && known.is_some_and(|known| known.state() == NeighbourState::Permanent) {
+            let message = format!("{} is known on port {}", spec.address, spec.port);
+            return Err(Refusal::new(RefusalCode::Exists, message).with_hint("replace"));
+        }
+        // What configuration has asked for stays its own, so that a reload finds it there.
+        let origin =
+            known.map_or(origin, |known| if known.origin() == Origin::Gateway { origin } else { known.origin() });
+        self.tables.set_neighbour(port, spec.address, spec.mac).map_err(|error| refusal(&error))?;
+        self.wishes.neighbours.put_permanent(port, spec.address, spec.mac, origin);
+        Ok(())
+    }
+
+    pub(super) fn delete_neighbour(&mut self, id: &NeighbourId) -> Result<(), Refusal> {
+        let port = self.wishes.port(&id.port)?.id;
+        if self.wishes.neighbours.remove(port, id.address).is_none() {
+            return Err(Refusal::new(
+                RefusalCode::NotFound,
+                format!("port {} has no neighbour {}", id.port, id.address),
+            ));
+        }
+        // A permanent one that is the port's own address by now is a wish alone.
+        let _ = self.tables.remove_neighbour(port, id.address);
+        Ok(())
+    }
+
+    pub(super) fn flush_neighbours(&mut self, filter: &NeighbourFilter, now: Time) -> Result<u64, Refusal> {
+        let mut views = neighbours(self.wishes, filter, now)?;
+        // As iproute2 does: what someone has said goes only where it is meant by name.
+        views.retain(|view| filter.state.is_some() || view.state != NeighbourState::Permanent);
+        for view in &views {
+            self.delete_neighbour(&NeighbourId { port: view.port.clone(), address: view.address })?;
+        }
+        Ok(views.len() as u64)
+    }
+}
+
+/// Whether a port can have this MTU.
+pub(super) fn check_mtu(name: &str, port: &PortWish, mtu: u16) -> Result<(), Refusal> {
+    crate::check::mtu("mtu", mtu, port.addresses.iter().any(|(own, _)| own.address().is_ipv6()))?;
+    if mtu > port.found.mtu {
+        let message =
+            format!("port {name} takes packets of {} bytes at most, so its MTU cannot be {mtu}", port.found.mtu);
+        return Err(Refusal::new(RefusalCode::Invalid, message)
+            .with_hint("a smaller one, or a larger one on the system's interface and a restart"));
+    }
+    Ok(())
+}
+
+pub(super) fn ports(tables: &Tables, wishes: &Wishes, filter: &LinkFilter) -> Result<Vec<PortView>, Refusal> {
+    if let Some(port) = &filter.port {
+        wishes.port(port)?;
+    }
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    let wanted = |(name, port): &(&String, &PortWish)| {
+        filter.port.as_ref().is_none_or(|wanted| wanted == *name)
+            && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
+            && (!filter.up || port.up)
+    };
+    let view = |(name, port): (&String, &PortWish)| PortView {
+        name: name.clone(),
+        id: port.id.0,
+        kind: port.settings.kind.name().to_owned(),
+        interface: port.settings.kind.interface().map(str::to_owned),
+        vrf: port.vrf.clone(),
+        link: if port.found.link == LinkKind::Ethernet { "ethernet" } else { "ip" }.to_owned(),
+        mac: port.found.mac,
+        mtu: port.mtu,
+        up: port.up,
+        // The tables add a link-local address of their own.
+        addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
+        statistics: None,
+    };
+    let mut views: Vec<_> = wishes.ports.iter().filter(wanted).map(view).collect();
+    views.sort_by_key(|view| view.id);
+    Ok(views)
+}
+
+pub(super) fn addresses(tables: &Tables, wishes: &Wishes, filter: &AddressFilter) -> Result<Vec<AddressView>, Refusal> {
+    if let Some(port) = &filter.port {
+        wishes.port(port)?;
+    }
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    let mut ports: Vec<_> = wishes.ports.iter().collect();
+    ports.sort_by_key(|(_, port)| port.id);
+    let mut views = Vec::new();
+    for (name, port) in ports {
+        views.extend(addresses_of(name, port));
+        let known: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
+        let made =
+            tables.port(port.id).into_iter().flat_map(|found| &found.spec.addresses).filter(|own| !known.contains(own));
+        views.extend(made.map(|own| AddressView {
+            port: name.clone(),
+            vrf: port.vrf.clone(),
+            address: *own,
+            origin: Origin::Gateway,
+        }));
+    }
+    views.retain(|view| matches_address(filter, view));
+    Ok(views)
+}
+
+pub(super) fn neighbours(wishes: &Wishes, filter: &NeighbourFilter, now: Time) -> Result<Vec<NeighbourView>, Refusal> {
+    if let Some(port) = &filter.port {
+        wishes.port(port)?;
+    }
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    let mut views = Vec::new();
+    for (name, port) in &wishes.ports {
+        if filter.port.as_ref().is_some_and(|wanted| wanted != name)
+            || filter.vrf.as_ref().is_some_and(|wanted| *wanted != port.vrf)
+        {
+            continue;
+        }
+        views.extend(wishes.neighbours.of_port(port.id).map(|(address, neighbour)| NeighbourView {
+            port: name.clone(),
+            vrf: port.vrf.clone(),
+            address,
+            mac: neighbour.mac,
+            state: neighbour.state(),
+            origin: neighbour.origin(),
+            age_ms: match neighbour.how {
+                How::Permanent(_) => None,
+                How::Learned { seen, .. } => Some(u64::try_from(now.since(seen).as_millis()).unwrap_or(u64::MAX)),
+            },
+        }));
+    }
+    views.retain(|view| {
+        filter.family.is_none_or(|family| family == Family::of(view.address))
+            && filter.within.is_none_or(|prefix| prefix.contains(view.address))
+            && filter.state.is_none_or(|state| state == view.state)
+    });
+    Ok(views)
+}
+
+pub(super) fn vrfs(tables: &Tables, wishes: &Wishes) -> Vec<VrfView> {
+    let count = |count: usize| count as u64;
+    let mut views: Vec<_> = wishes
+        .vrfs
+        .iter()
+        .map(|(name, vrf)| VrfView {
+            name: name.clone(),
+            id: vrf.id.0,
+            ports: wishes.ports.iter().filter(|(_, port)| port.vrf == *name).map(|(name, _)| name.clone()).collect(),
+            routes: count(tables.vrf(vrf.id).map_or(0, tables::Vrf::route_count)),
+            policies: count(tables.vrf(vrf.id).map_or(0, |vrf| {
+                tables::Direction::ALL.iter().map(|direction| vrf.spd.policies(*direction).len()).sum()
+            })),
+            states: count(wishes.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
+            defaults: defaults_in_force(tables, name, vrf.id),
+            origin: vrf.origin,
+        })
+        .collect();
+    views.sort_by_key(|view| view.id);
+    views
+}
+
+fn addresses_of(name: &str, port: &PortWish) -> Vec<AddressView> {
+    let view = |(address, origin): &(IpPrefix, Origin)| AddressView {
+        port: name.to_owned(),
+        vrf: port.vrf.clone(),
+        address: *address,
+        origin: *origin,
+    };
+    port.addresses.iter().map(view).collect()
+}
+
+fn matches_address(filter: &AddressFilter, view: &AddressView) -> bool {
+    filter.port.as_ref().is_none_or(|port| *port == view.port)
+        && filter.vrf.as_ref().is_none_or(|vrf| *vrf == view.vrf)
+        && filter.family.is_none_or(|family| family == Family::of(view.address.address()))
+        && filter.within.is_none_or(|prefix| prefix.contains(view.address.address()))
+}

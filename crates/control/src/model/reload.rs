@@ -1,0 +1,569 @@
+//! From what runs to what a configuration file says.
+//!
+//! A reload makes everything that the file says so, whatever commands have made of it since; takes away what an earlier file said and this one does not;
+//! and leaves alone what commands have added.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use api::{
+    Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal, RefusalCode, RouteFilter,
+    StateFilter,
+};
+use packet::LinkKind;
+use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
+
+use super::ports::check_mtu;
+use super::refuse::refusal;
+use super::security;
+use super::wishes::{Found, PortWish, RouteWish, Wishes, defaults_in_force};
+use super::{Draft, OpenedPort};
+use crate::config::Config;
+use crate::describe;
+use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
+
+/// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more than workers can send meanwhile.
+const SEQUENCE_MARGIN: u32 = 1 << 20;
+
+/// How to come from what runs to what a configuration file says.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) config: Config,
+    to_open: Vec<PortSettings>,
+    to_close: Vec<PortId>,
+    pub(super) outcome: Result<Difference, Refusal>,
+    nothing: Difference,
+}
+
+impl Plan {
+    pub(super) fn new(wishes: &Wishes, config: Config) -> Self {
+        let to_open: Vec<_> = config.ports.iter().filter(|port| !keeps(wishes, port)).cloned().collect();
+        let stays = |name: &str| config.ports.iter().any(|port| port.name == name && keeps(wishes, port));
+        let to_close = wishes.ports.iter().filter(|(name, _)| !stays(name)).map(|(_, port)| port.id).collect();
+        Self { config, to_open, to_close, outcome: Ok(Difference::default()), nothing: Difference::default() }
+    }
+
+    /// Ports to open before the plan is applied. Where one cannot be opened, drop the plan: nothing has changed.
+    pub fn ports_to_open(&self) -> &[PortSettings] {
+        &self.to_open
+    }
+
+    /// Ports to close once the plan has been applied.
+    pub fn ports_to_close(&self) -> &[PortId] {
+        &self.to_close
+    }
+
+    /// What would change, as far as can be known before ports are opened; nothing where [`Plan::refusal`] says why.
+    pub fn difference(&self) -> &Difference {
+        self.outcome.as_ref().unwrap_or(&self.nothing)
+    }
+
+    /// Why the plan cannot be carried out, where that can be known beforehand.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.outcome.as_ref().err()
+    }
+
+    /// The ports to open as they may turn out to be.
+    pub(super) fn imagined(&self, wishes: &Wishes) -> Vec<OpenedPort> {
+        let used: BTreeSet<_> = wishes.ports.values().map(|port| port.id).collect();
+        let free = (0..=u16::MAX).map(PortId).filter(|id| !used.contains(id));
+        let imagine = |(settings, id): (&PortSettings, PortId)| OpenedPort {
+            name: settings.name.clone(),
+            id,
+            // The upper octets do not meet those of any real station's.
+            mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
+            mtu: settings.mtu.unwrap_or(1500),
+            link: match settings.kind {
+                PortKind::Memory { link } | PortKind::Pcap { link, .. } => link,
+                PortKind::Tap { .. } | PortKind::AfPacket { .. } => LinkKind::Ethernet,
+            },
+        };
+        self.to_open.iter().zip(free).map(imagine).collect()
+    }
+}
+
+/// The difference, a line for each change.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.outcome {
+            Ok(difference) => difference.fmt(f),
+            Err(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+/// Whether the port that runs under this name will do as it is opened.
+fn keeps(wishes: &Wishes, wanted: &PortSettings) -> bool {
+    wishes.ports.get(&wanted.name).is_some_and(|port| {
+        port.settings.kind == wanted.kind
+            && port.settings.mac == wanted.mac
+            && wanted.mtu.is_none_or(|mtu| mtu <= port.found.mtu)
+    })
+}
+
+/// Notes changes.
+#[derive(Debug, Default)]
+struct Notes(Vec<Change>);
+
+impl Notes {
+    fn note(&mut self, change: ChangeKind, object: &str, text: impl Into<String>) {
+        self.0.push(Change { change, object: object.to_owned(), text: text.into() });
+    }
+}
+
+impl Draft<'_> {
+    /// Makes everything what `config` says. On refusal part of that is done: the caller has a copy to throw away.
+    pub(super) fn reconcile(&mut self, config: &Config, opened: &[OpenedPort]) -> Result<Difference, Refusal> {
+        let mut notes = Notes::default();
+        self.reconcile_gateway(&config.gateway, &mut notes);
+        self.add_vrfs(config, &mut notes)?;
+        self.reconcile_ports(config, opened, &mut notes)?;
+        self.reconcile_routes(config, &mut notes)?;
+        self.reconcile_neighbours(config, &mut notes)?;
+        self.reconcile_states(config, &mut notes)?;
+        self.reconcile_policies(config, &mut notes)?;
+        self.reconcile_defaults(config, &mut notes)?;
+        self.remove_vrfs(config, &mut notes)?;
+        Ok(Difference { changes: notes.0 })
+    }
+
+    fn reconcile_gateway(&mut self, wanted: &GatewaySettings, notes: &mut Notes) {
+        let Some(is) = &self.wishes.gateway else {
+            self.wishes.gateway = Some(wanted.clone());
+            return;
+        };
+        let idle = |idle| if idle == Idle::Sleep { "sleep" } else { "poll" };
+        let mut note = |key: &str, is: String, wanted: String| {
+            if is != wanted {
+                notes.note(ChangeKind::AtRestart, "gateway", format!("{key} {is} -> {wanted}"));
+            }
+        };
+        note("workers", is.workers.to_string(), wanted.workers.to_string());
+        note("processors", format!("{:?}", is.processors), format!("{:?}", wanted.processors));
+        note("idle", idle(is.idle).to_owned(), idle(wanted.idle).to_owned());
+        note("buffers", is.buffers.to_string(), wanted.buffers.to_string());
+        note("socket", is.socket.display().to_string(), wanted.socket.display().to_string());
+    }
+
+    fn add_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        for vrf in &config.vrfs {
+            match self.wishes.vrfs.get_mut(&vrf.name) {
+                Some(known) if known.origin == Origin::Runtime => known.origin = Origin::Configuration,
+                Some(_) => {}
+                None => {
+                    self.add_vrf(&vrf.name, Origin::Configuration)?;
+                    notes.note(ChangeKind::Added, "vrf", &vrf.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let wanted: HashSet<_> = config.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+        let gone = |(name, vrf): &(&String, &super::wishes::VrfWish)| {
+            vrf.origin == Origin::Configuration && !wanted.contains(name.as_str())
+        };
+        let gone: Vec<_> = self.wishes.vrfs.iter().filter(gone).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            // What commands have put into it goes with it, as there is no place left for it.
+            let vrf = Some(name.clone());
+            let policies = self.flush_policies(&PolicyFilter { vrf: vrf.clone(), ..Default::default() })?;
+            let states = self.flush_states(&StateFilter { vrf: vrf.clone(), ..Default::default() })?;
+            let routes = self.flush_routes(&RouteFilter { vrf, ..Default::default() })?;
+            self.delete_vrf(&name)?;
+            let with = match policies + states + routes {
+                0 => String::new(),
+                _ => format!(", with {policies} policies, {states} SAs and {routes} routes that commands had added"),
+            };
+            notes.note(ChangeKind::Removed, "vrf", format!("{name}{with}"));
+        }
+        Ok(())
+    }
+
+    fn reconcile_ports(&mut self, config: &Config, opened: &[OpenedPort], notes: &mut Notes) -> Result<(), Refusal> {
+        let mut wanted = Vec::with_capacity(config.ports.len());
+        for settings in &config.ports {
+            let known = self.wishes.ports.get(&settings.name);
+            let (id, found) = match known.filter(|_| keeps(self.wishes, settings)) {
+                Some(port) => (port.id, port.found),
+                None => {
+                    let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
+                        return Err(Refusal::new(
+                            RefusalCode::System,
+                            format!("port {} has not been opened", settings.name),
+                        ));
+                    };
+                    (port.id, Found { mac: port.mac, mtu: port.mtu, link: port.link })
+                }
+            };
+            let port = port_wish(settings, id, found, known);
+            check_mtu(&settings.name, &port, port.mtu)?;
+            wanted.push(port);
+        }
+        let names: HashSet<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        let gone: Vec<_> = self.wishes.ports.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        let unchanged = gone.is_empty()
+            && wanted.iter().all(|port| {
+                self.wishes
+                    .ports
+                    .get(&port.settings.name)
+                    .is_some_and(|is| is.id == port.id && port_changes(is, port).is_empty())
+            });
+        if unchanged {
+            // Who asked for an address may have changed all the same.
+            for port in wanted {
+                self.wishes.ports.insert(port.settings.name.clone(), port);
+            }
+            return Ok(());
+        }
+
+        let vrfs: Vec<VrfId> = self.wishes.vrfs.values().map(|vrf| vrf.id).collect();
+        for vrf in &vrfs {
+            self.withdraw_routes(*vrf).map_err(|error| refusal(&error))?;
+        }
+        for name in gone {
+            let port = self.wishes.port(&name)?.id;
+            self.tables.remove_port(port).map_err(|error| refusal(&error))?;
+            self.wishes.neighbours.remove_port(port);
+            self.wishes.ports.remove(&name);
+            notes.note(ChangeKind::Removed, "port", name);
+        }
+        self.strip_ports(&wanted)?;
+        for port in wanted {
+            self.put_port(port, notes)?;
+        }
+        for vrf in vrfs {
+            self.settle_routes(vrf).map_err(|error| refusal(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the addresses from the ports that will have others, so that two ports can exchange theirs.
+    fn strip_ports(&mut self, wanted: &[PortWish]) -> Result<(), Refusal> {
+        for port in wanted {
+            let name = &port.settings.name;
+            let Some(is) = self.wishes.ports.get(name) else { continue };
+            if is.id != port.id {
+                self.tables.remove_port(is.id).map_err(|error| refusal(&error))?;
+            } else if is.vrf != port.vrf || addresses(is) != addresses(port) {
+                let bare = PortWish { addresses: Vec::new(), ..is.clone() };
+                let spec = self.wishes.port_spec(name, &bare)?;
+                self.tables.update_port(is.id, spec).map_err(|error| refusal(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_port(&mut self, port: PortWish, notes: &mut Notes) -> Result<(), Refusal> {
+        let name = port.settings.name.clone();
+        let spec = self.wishes.port_spec(&name, &port)?;
+        let is = self.wishes.ports.get(&name).cloned();
+        match &is {
+            Some(is) if is.id == port.id => {
+                self.tables.update_port(port.id, spec).map_err(|error| refusal(&error))?;
+            }
+            _ => self.tables.add_port(port.id, spec).map_err(|error| refusal(&error))?,
+        }
+        match is {
+            None => notes.note(ChangeKind::Added, "port", describe::port(&port.settings)),
+            Some(is) => {
+                let mut changes = port_changes(&is, &port);
+                if is.id != port.id {
+                    changes.insert(0, format!("opened anew as {}", port.settings.kind.name()));
+                    for (address, neighbour) in self.wishes.neighbours.remove_port(is.id) {
+                        if neighbour.origin() != Origin::Gateway {
+                            self.wishes.neighbours.put_permanent(port.id, address, neighbour.mac, neighbour.origin());
+                        }
+                    }
+                }
+                if !changes.is_empty() {
+                    notes.note(ChangeKind::Modified, "port", format!("{name}: {}", changes.join(", ")));
+                }
+            }
+        }
+        let id = port.id;
+        self.wishes.ports.insert(name, port);
+        self.wishes.neighbours.settle(&mut self.tables, id);
+        Ok(())
+    }
+
+    fn reconcile_routes(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let mut wanted = HashSet::with_capacity(config.routes.len());
+        for spec in &config.routes {
+            wanted.insert((self.wishes.vrf(&spec.vrf)?, spec.destination, spec.metric));
+        }
+        let mut gone = Vec::new();
+        for ((vrf, prefix), alternatives) in &self.wishes.routes {
+            let unwanted = |wish: &&RouteWish| {
+                wish.origin == Origin::Configuration && !wanted.contains(&(*vrf, *prefix, wish.spec.metric))
+            };
+            gone.extend(alternatives.iter().filter(unwanted).map(|wish| ((*vrf, *prefix), wish.spec.clone())));
+        }
+        for (place, spec) in gone {
+            self.drop_route(place, spec.metric)?;
+            notes.note(ChangeKind::Removed, "route", describe::route(&spec));
+        }
+        for spec in &config.routes {
+            let place = (self.wishes.vrf(&spec.vrf)?, spec.destination);
+            let known = self
+                .wishes
+                .routes
+                .get_mut(&place)
+                .and_then(|all| all.iter_mut().find(|wish| wish.spec.metric == spec.metric));
+            let change = match known {
+                Some(wish) if wish.spec == *spec => {
+                    wish.origin = Origin::Configuration;
+                    continue;
+                }
+                Some(wish) => {
+                    (ChangeKind::Modified, format!("{} -> {}", describe::route(&wish.spec), describe::route(spec)))
+                }
+                None => (ChangeKind::Added, describe::route(spec)),
+            };
+            let place = self.check_route(spec)?;
+            self.put_route(place, RouteWish { spec: spec.clone(), origin: Origin::Configuration })?;
+            notes.note(change.0, "route", change.1);
+        }
+        Ok(())
+    }
+
+    fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let mut wanted = BTreeMap::new();
+        for spec in &config.neighbours {
+            wanted.insert((self.wishes.port(&spec.port)?.id, spec.address), spec);
+        }
+        let of_file =
+            self.wishes.neighbours.iter().filter(|(.., neighbour)| neighbour.origin() == Origin::Configuration);
+        let gone: Vec<_> = of_file
+            .map(|(port, address, neighbour)| (port, address, neighbour.mac))
+            .filter(|(port, address, _)| !wanted.contains_key(&(*port, *address)))
+            .collect();
+        for (port, address, mac) in gone {
+            self.wishes.neighbours.remove(port, address);
+            // Where the tables never had it, all is well.
+            let _ = self.tables.remove_neighbour(port, address);
+            notes.note(
+                ChangeKind::Removed,
+                "neighbour",
+                format!("{address} dev {} lladdr {mac}", self.wishes.port_name(port)),
+            );
+        }
+        for ((port, address), spec) in wanted {
+            let known = self.wishes.neighbours.get(port, address).copied();
+            self.tables.set_neighbour(port, address, spec.mac).map_err(|error| refusal(&error))?;
+            self.wishes.neighbours.put_permanent(port, address, spec.mac, Origin::Configuration);
+            let text = format!("{address} dev {} lladdr {}", spec.port, spec.mac);
+            match known {
+                Some(known) if known.origin() == Origin::Gateway => notes.note(ChangeKind::Added, "neighbour", text),
+                None => notes.note(ChangeKind::Added, "neighbour", text),
+                Some(known) if known.mac != spec.mac => {
+                    notes.note(
+                        ChangeKind::Modified,
+                        "neighbour",
+                        format!("{address} dev {}: {} -> {}", spec.port, known.mac, spec.mac),
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn reconcile_states(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let mut wanted = HashMap::with_capacity(config.states.len());
+        for spec in &config.states {
+            wanted.insert((self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi)), spec);
+        }
+        let unwanted: Vec<_> = self
+            .wishes
+            .states
+            .iter()
+            .filter(|(key, wish)| wish.origin == Origin::Configuration && !wanted.contains_key(key))
+            .map(|(key, wish)| (*key, describe::state(&wish.spec)))
+            .collect();
+        for (key, text) in unwanted {
+            self.drop_state(key)?;
+            notes.note(ChangeKind::Removed, "sa", text);
+        }
+        for spec in &config.states {
+            let key = (self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
+            let Some(wish) = self.wishes.states.get_mut(&key) else {
+                self.add_state(spec.clone(), Origin::Configuration)?;
+                notes.note(ChangeKind::Added, "sa", describe::state(spec));
+                continue;
+            };
+            let Some(what) = security::difference(&wish.spec, spec) else {
+                wish.origin = Origin::Configuration;
+                continue;
+            };
+            let mut anew = spec.clone();
+            if !security::keys_differ(&wish.spec, spec)
+                && let Some(sa) = self.tables.sad().inbound(key.0, key.1, key.2)
+            {
+                anew.sent_sequence = sa.outbound.sequence().saturating_add(SEQUENCE_MARGIN);
+                anew.received_sequence = sa.inbound.sequence();
+            }
+            self.drop_state(key)?;
+            self.add_state(anew, Origin::Configuration)?;
+            notes.note(
+                ChangeKind::Modified,
+                "sa",
+                format!("{}: {what} changed, its counters start again", describe::state(spec)),
+            );
+        }
+        Ok(())
+    }
+
+    fn reconcile_policies(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let mut wanted = Vec::with_capacity(config.policies.len());
+        for spec in &config.policies {
+            wanted.push(self.check_policy(spec.clone())?);
+        }
+        let keys: HashSet<_> =
+            wanted.iter().map(|(policy, _)| (policy.vrf, policy.direction, policy.selector)).collect();
+        let mut gone = Vec::new();
+        for (index, wish) in &self.wishes.policies {
+            let Some(policy) = self.tables.policy_of_index(*index) else { continue };
+            let key = (policy.spec.vrf, policy.spec.direction, policy.spec.selector);
+            if wish.origin == Origin::Configuration && !keys.contains(&key) {
+                gone.push((*index, describe::policy(&wish.spec)));
+            }
+        }
+        for (index, text) in gone {
+            self.drop_policy(index)?;
+            notes.note(ChangeKind::Removed, "policy", text);
+        }
+
+        // Of equal priority, policies are tried in the order in which they were added, which has to be that of the file. By VRF, direction and
+        // priority: the place of the last one that is where it should be, or nothing once one was put at the end.
+        let mut places = self.places_of_policies();
+        let mut last: HashMap<(VrfId, tables::Direction, u32), Option<usize>> = HashMap::new();
+        for (policy, spec) in wanted {
+            let group = (policy.vrf, policy.direction, policy.priority);
+            let last = last.entry(group).or_insert(Some(0));
+            let known = self
+                .tables
+                .policy_of_selector(policy.vrf, policy.direction, &policy.selector)
+                .map(|known| (known.index, known.spec));
+            let Some((index, is)) = known else {
+                *last = None;
+                self.add_policy(spec.clone(), Origin::Configuration)?;
+                notes.note(ChangeKind::Added, "policy", describe::policy(&spec));
+                continue;
+            };
+            let place = places.remove(&index).unwrap_or(0);
+            let in_order = last.is_some_and(|last| place > last) && is.priority == policy.priority;
+            if in_order {
+                *last = Some(place);
+            } else {
+                *last = None;
+                self.drop_policy(index)?;
+                self.add_policy(spec.clone(), Origin::Configuration)?;
+                notes.note(
+                    ChangeKind::Modified,
+                    "policy",
+                    format!("{}: put in its new place, its counters start again", describe::policy(&spec)),
+                );
+                continue;
+            }
+            if let Some(wish) = self.wishes.policies.get(&index)
+                && wish.spec != spec
+            {
+                notes.note(
+                    ChangeKind::Modified,
+                    "policy",
+                    format!("{} -> {}", describe::policy(&wish.spec), describe::policy(&spec)),
+                );
+                self.tables.update_policy(index, policy).map_err(|error| refusal(&error))?;
+            }
+            if let Some(wish) = self.wishes.policies.get_mut(&index) {
+                wish.spec = spec;
+                wish.origin = Origin::Configuration;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where each policy stands among those of its VRF and direction, from 1.
+    fn places_of_policies(&self) -> HashMap<u32, usize> {
+        let mut places = HashMap::new();
+        for vrf in self.tables.vrfs() {
+            for direction in tables::Direction::ALL {
+                places.extend(vrf.spd.policies(direction).enumerate().map(|(at, policy)| (policy.index, at + 1)));
+            }
+        }
+        places
+    }
+
+    fn reconcile_defaults(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let said: HashMap<_, _> = config.vrfs.iter().map(|vrf| (vrf.name.as_str(), &vrf.defaults)).collect();
+        let vrfs: Vec<_> = self.wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        for (name, vrf) in vrfs {
+            let is = defaults_in_force(&self.tables, &name, vrf.id);
+            for (direction, is) in
+                [(Direction::In, is.inbound), (Direction::Out, is.outbound), (Direction::Fwd, is.forward)]
+            {
+                let said =
+                    said.get(name.as_str()).and_then(|defaults| defaults.iter().find(|(of, _)| *of == direction));
+                let (action, origin) = match said {
+                    Some((_, action)) => (*action, Origin::Configuration),
+                    None if vrf.defaults[direction as usize] == Origin::Configuration => {
+                        (DefaultAction::Block, Origin::Gateway)
+                    }
+                    None => continue,
+                };
+                self.set_default(&name, vrf.id, direction, action, origin)?;
+                if action != is {
+                    notes.note(ChangeKind::Modified, "vrf", format!("{name}: default {direction} {is} -> {action}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The port as it is to be: what the file says, and the addresses that commands have added.
+fn port_wish(settings: &PortSettings, id: PortId, found: Found, known: Option<&PortWish>) -> PortWish {
+    let mut addresses: Vec<(IpPrefix, Origin)> =
+        settings.addresses.iter().map(|own| (*own, Origin::Configuration)).collect();
+    for (own, origin) in known.map_or(&[][..], |port| &port.addresses) {
+        if *origin == Origin::Runtime && !settings.addresses.iter().any(|said| said.address() == own.address()) {
+            addresses.push((*own, *origin));
+        }
+    }
+    PortWish {
+        id,
+        settings: settings.clone(),
+        found,
+        vrf: settings.vrf.clone(),
+        mtu: settings.mtu.unwrap_or(found.mtu),
+        up: settings.up,
+        addresses,
+    }
+}
+
+fn addresses(port: &PortWish) -> Vec<IpPrefix> {
+    port.addresses.iter().map(|(own, _)| *own).collect()
+}
+
+/// What is different about a port, in words.
+fn port_changes(is: &PortWish, wanted: &PortWish) -> Vec<String> {
+    let mut changes = Vec::new();
+    if is.vrf != wanted.vrf {
+        changes.push(format!("vrf {} -> {}", is.vrf, wanted.vrf));
+    }
+    if is.mtu != wanted.mtu {
+        changes.push(format!("mtu {} -> {}", is.mtu, wanted.mtu));
+    }
+    if is.up != wanted.up {
+        changes.push(if wanted.up { "up" } else { "down" }.to_owned());
+    }
+    let (before, after) = (addresses(is), addresses(wanted));
+    changes.extend(before.iter().filter(|own| !after.contains(own)).map(|own| format!("- address {own}")));
+    changes.extend(after.iter().filter(|own| !before.contains(own)).map(|own| format!("+ address {own}")));
+    if changes.is_empty() && before != after {
+        changes.push("addresses in another order".to_owned());
+    }
+    changes
+}

@@ -1,0 +1,360 @@
+//! Routes: which of those asked for are used, and the requests about them.
+
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr};
+
+use api::{
+    Family, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
+};
+use tables::{Port, RouteKind, TableError, Tables};
+use wire::{IpPrefix, VrfId};
+
+use super::Draft;
+use super::refuse::refusal;
+use super::wishes::{RouteWish, Wishes};
+
+/// The most routes of one prefix.
+const MAX_ALTERNATIVES: usize = 16;
+
+/// 0.0.0.0/0
+const EVERYTHING: IpPrefix = match IpPrefix::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0) {
+    Ok(prefix) => prefix,
+    Err(_) => panic!("0 is a prefix length"),
+};
+
+impl Draft<'_> {
+    pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
+        let place = self.check_route(&spec)?;
+        if self.alternatives(place).iter().any(|wish| wish.spec.metric == spec.metric) {
+            let message = format!("there is a route to {} with metric {}", spec.destination, spec.metric);
+            return Err(Refusal::new(RefusalCode::Exists, message).with_hint("replace, or another metric"));
+        }
+        self.put_route(place, RouteWish { spec, origin })
+    }
+
+    pub(super) fn replace_route(&mut self, spec: RouteSpec, only_change: bool) -> Result<(), Refusal> {
+        let place = self.check_route(&spec)?;
+        let old = self.alternatives(place).iter().find(|wish| wish.spec.metric == spec.metric);
+        if only_change && old.is_none() {
+            let message = format!("there is no route to {} with metric {}", spec.destination, spec.metric);
+            return Err(Refusal::new(RefusalCode::NotFound, message).with_hint("add"));
+        }
+        let origin = old.map_or(Origin::Runtime, |wish| wish.origin);
+        self.put_route(place, RouteWish { spec, origin })
+    }
+
+    pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<(), Refusal> {
+        let place = (self.wishes.vrf(&id.vrf)?, id.destination);
+        let wanted = |wish: &&RouteWish| {
+            let spec = &wish.spec;
+            id.kind.is_none_or(|kind| kind == spec.kind)
+                && id.via.is_none_or(|via| Some(via) == spec.via)
+                && id.port.as_ref().is_none_or(|port| Some(port) == spec.port.as_ref())
+                && id.metric.is_none_or(|metric| metric == spec.metric)
+        };
+        let Some(metric) = self.alternatives(place).iter().find(wanted).map(|wish| wish.spec.metric) else {
+            let made = self.tables.vrf(place.0).and_then(|vrf| vrf.route_of(place.1));
+            if made.is_some_and(|route| route.prefix == place.1 && self.tables.comes_with_port(place.0, route)) {
+                let message = format!("the route to {} comes with an address of a port", id.destination);
+                return Err(Refusal::new(RefusalCode::InUse, message).with_hint("delete the address"));
+            }
+            return Err(Refusal::new(
+                RefusalCode::NotFound,
+                format!("there is no such route to {} in VRF {}", id.destination, id.vrf),
+            ));
+        };
+        self.drop_route(place, metric)
+    }
+
+    pub(super) fn flush_routes(&mut self, filter: &RouteFilter) -> Result<u64, Refusal> {
+        let wanted: Vec<_> = self
+            .wishes
+            .routes
+            .values()
+            .flatten()
+            .filter(|wish| {
+                let spec = &wish.spec;
+                matches(filter, &spec.vrf, spec.destination, spec.kind, spec.port.as_deref(), spec.via)
+            })
+            .map(|wish| (wish.spec.vrf.clone(), wish.spec.destination, wish.spec.metric))
+            .collect();
+        for (vrf, destination, metric) in &wanted {
+            self.drop_route((self.wishes.vrf(vrf)?, *destination), *metric)?;
+        }
+        Ok(wanted.len() as u64)
+    }
+
+    /// Puts a route among those of its prefix, in place of the one with its metric.
+    pub(super) fn put_route(&mut self, place: (VrfId, IpPrefix), wish: RouteWish) -> Result<(), Refusal> {
+        let mut alternatives = self.alternatives(place).to_vec();
+        alternatives.retain(|other| other.spec.metric != wish.spec.metric);
+        if alternatives.len() == MAX_ALTERNATIVES {
+            return Err(Refusal::new(
+                RefusalCode::Full,
+                format!("there are {MAX_ALTERNATIVES} routes to {} already", place.1),
+            ));
+        }
+        let at = alternatives.partition_point(|other| other.spec.metric < wish.spec.metric);
+        alternatives.insert(at, wish);
+        settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
+        self.wishes.routes.insert(place, alternatives);
+        Ok(())
+    }
+
+    pub(super) fn drop_route(&mut self, place: (VrfId, IpPrefix), metric: u32) -> Result<(), Refusal> {
+        let mut alternatives = self.alternatives(place).to_vec();
+        alternatives.retain(|other| other.spec.metric != metric);
+        settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
+        if alternatives.is_empty() {
+            self.wishes.routes.remove(&place);
+        } else {
+            self.wishes.routes.insert(place, alternatives);
+        }
+        Ok(())
+    }
+
+    /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change, might be in the way of.
+    pub(super) fn withdraw_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
+        for (vrf, prefix) in places(self.wishes, vrf) {
+            settle(&mut self.tables, (vrf, prefix), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Chooses anew among the routes of every prefix of a VRF, after its ports have changed.
+    pub(super) fn settle_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
+        for place in places(self.wishes, vrf) {
+            let alternatives = self.wishes.routes.get(&place).map_or(&[][..], Vec::as_slice);
+            settle(&mut self.tables, place, alternatives)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a route by itself and against the ports, and answers whose prefix it is of.
+    pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
+        crate::check::route(spec)?;
+        let vrf = self.wishes.vrf(&spec.vrf)?;
+        if let Some(port) = &spec.port {
+            self.wishes.port(port)?;
+        }
+        let kind = resolve(&self.tables, vrf, spec)?;
+        // Whether the tables would have it, whatever other routes of the prefix there are.
+        self.tables.clone().set_route(vrf, spec.destination, kind).map_err(|error| refusal(&error))?;
+        Ok((vrf, spec.destination))
+    }
+
+    fn alternatives(&self, place: (VrfId, IpPrefix)) -> &[RouteWish] {
+        self.wishes.routes.get(&place).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn places(wishes: &Wishes, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
+    // The first of all prefixes: IPv4 goes before IPv6, and addresses before lengths.
+    let from = (vrf, EVERYTHING);
+    wishes.routes.range(from..).map(|(place, _)| *place).take_while(|(of, _)| *of == vrf).collect()
+}
+
+/// Puts the best of `alternatives` that can be used into the tables, or takes the prefix's route out where there is none. Routes that come with an
+/// address of a port go before all.
+fn settle(tables: &mut Tables, (vrf, prefix): (VrfId, IpPrefix), alternatives: &[RouteWish]) -> Result<(), TableError> {
+    let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(prefix)).copied();
+    if current.is_some_and(|route| tables.comes_with_port(vrf, &route)) {
+        return Ok(());
+    }
+    for wish in alternatives {
+        let Some(kind) = usable(tables, vrf, &wish.spec) else { continue };
+        if current.is_some_and(|route| route.kind == kind) {
+            return Ok(());
+        }
+        match tables.set_route(vrf, prefix, kind) {
+            Ok(()) => return Ok(()),
+            Err(error @ TableError::Limit { .. }) => return Err(error),
+            Err(_) => {}
+        }
+    }
+    if current.is_some() {
+        tables.remove_route(vrf, prefix)?;
+    }
+    Ok(())
+}
+
+/// What a route does in the tables' terms, where its port is up and its next hop on the link.
+fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<RouteKind> {
+    let kind = resolve(tables, vrf, spec).ok()?;
+    let reaches = match kind {
+        RouteKind::Via { port, next_hop } => {
+            tables.port(port).is_some_and(|port| port.spec.up && port.reaches(next_hop))
+        }
+        RouteKind::Connected { port } => tables.port(port).is_some_and(|port| port.spec.up),
+        _ => true,
+    };
+    reaches.then_some(kind)
+}
+
+/// What a route does in the tables' terms.
+fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, Refusal> {
+    match spec.kind {
+        Kind::Blackhole => return Ok(RouteKind::Blackhole),
+        Kind::Unreachable => return Ok(RouteKind::Unreachable),
+        Kind::Prohibit => return Ok(RouteKind::Prohibit),
+        Kind::Local | Kind::Broadcast => return Err(refusal(&TableError::RouteIsLocal(spec.destination))),
+        Kind::Unicast => {}
+    }
+    let invalid = |message: String| Refusal::new(RefusalCode::Invalid, message);
+    let port = match &spec.port {
+        None => None,
+        Some(name) => {
+            let port = tables
+                .port_named(name)
+                .ok_or_else(|| Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'")))?;
+            if port.spec.vrf != vrf {
+                return Err(invalid(format!("port '{name}' is not in VRF '{}'", spec.vrf))
+                    .with_hint("a port of the route's VRF"));
+            }
+            Some(port.id)
+        }
+    };
+    match (spec.via, port) {
+        (None, Some(port)) => Ok(RouteKind::Connected { port }),
+        (Some(next_hop), Some(port)) => Ok(RouteKind::Via { port, next_hop }),
+        (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
+        (Some(next_hop), None) => {
+            let best = |port: &&Port| {
+                let lengths = port.spec.addresses.iter().filter(|own| !own.is_host() && own.contains(next_hop));
+                lengths.map(|own| own.length()).max()
+            };
+            let on_link = tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
+            match on_link.min_by_key(|port| Reverse(best(port))) {
+                Some(port) => Ok(RouteKind::Via { port: port.id, next_hop }),
+                None => {
+                    Err(invalid(format!("next hop {next_hop} is not on the link of any port of VRF '{}'", spec.vrf))
+                        .with_hint("an address inside a prefix of a port of the VRF"))
+                }
+            }
+        }
+    }
+}
+
+/// Routes as they are, by VRF, then prefix, then metric.
+pub(super) fn list(tables: &Tables, wishes: &Wishes, filter: &RouteFilter) -> Result<Vec<RouteView>, Refusal> {
+    let mut views = Vec::new();
+    if let Some(port) = &filter.port {
+        wishes.port(port)?;
+    }
+    for (name, vrf) in &wishes.vrfs {
+        if filter.vrf.as_ref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        let Some(found) = tables.vrf(vrf.id) else { continue };
+        views.extend(
+            found
+                .routes()
+                .filter(|route| tables.comes_with_port(vrf.id, route))
+                .map(|route| made_view(tables, name, route)),
+        );
+        for place in places(wishes, vrf.id) {
+            views.extend(wishes.routes.get(&place).into_iter().flatten().map(|wish| view(tables, vrf.id, wish)));
+        }
+    }
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    views.retain(|view| {
+        (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast))
+            && matches(filter, &view.vrf, view.destination, view.kind, view.port.as_deref(), view.via)
+    });
+    views.sort_by(|a, b| {
+        let key = |view: &RouteView| (view.destination.address().is_ipv6(), view.destination, view.metric);
+        (a.vrf != api::MAIN_VRF, &a.vrf, key(a)).cmp(&(b.vrf != api::MAIN_VRF, &b.vrf, key(b)))
+    });
+    Ok(views)
+}
+
+/// The route that a destination takes.
+pub(super) fn query(tables: &Tables, wishes: &Wishes, query: &RouteQuery) -> Result<RouteView, Refusal> {
+    let vrf = wishes.vrf(&query.vrf)?;
+    let none =
+        || Refusal::new(RefusalCode::NotFound, format!("VRF {} has no route to {}", query.vrf, query.destination));
+    let route = tables.vrf(vrf).and_then(|vrf| vrf.route(query.destination)).ok_or_else(none)?;
+    let mut found = if tables.comes_with_port(vrf, route) {
+        made_view(tables, &query.vrf, route)
+    } else {
+        let alternatives = wishes.routes.get(&(vrf, route.prefix)).ok_or_else(none)?;
+        alternatives.iter().map(|wish| view(tables, vrf, wish)).find(|view| view.active).ok_or_else(none)?
+    };
+    if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
+        found.source = port.source_for(found.via.unwrap_or(query.destination));
+    }
+    Ok(found)
+}
+
+fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish) -> RouteView {
+    let spec = &wish.spec;
+    let kind = usable(tables, vrf, spec);
+    let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(spec.destination));
+    let port = match resolve(tables, vrf, spec) {
+        Ok(RouteKind::Via { port, .. } | RouteKind::Connected { port }) => tables.port(port),
+        _ => None,
+    };
+    let peer = spec.via.unwrap_or_else(|| spec.destination.address());
+    RouteView {
+        vrf: spec.vrf.clone(),
+        destination: spec.destination,
+        kind: spec.kind,
+        via: spec.via,
+        port: port.map(|port| port.spec.name.to_string()).or_else(|| spec.port.clone()),
+        source: port.and_then(|port| port.source_for(peer)),
+        metric: spec.metric,
+        active: kind.is_some()
+            && current.map(|route| route.kind) == kind
+            && current.is_some_and(|route| !tables.comes_with_port(vrf, route)),
+        origin: wish.origin,
+    }
+}
+
+/// A route that comes with an address of a port.
+fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
+    let address = route.prefix.address();
+    let (kind, port) = match route.kind {
+        RouteKind::Connected { port } => (Kind::Unicast, tables.port(port)),
+        RouteKind::Broadcast => (Kind::Broadcast, None),
+        _ => (Kind::Local, None),
+    };
+    let in_vrf = |port: &&Port| tables.vrf(port.spec.vrf).is_some_and(|found| &*found.name == vrf);
+    let port = port.or_else(|| {
+        tables.ports().filter(in_vrf).find(|port| match kind {
+            Kind::Local => port.owns(address),
+            _ => port.spec.addresses.iter().any(|own| own.address().is_ipv4() && own.range().last() == address),
+        })
+    });
+    RouteView {
+        vrf: vrf.to_owned(),
+        destination: route.prefix,
+        kind,
+        via: None,
+        port: port.map(|port| port.spec.name.to_string()),
+        source: if kind == Kind::Local { Some(address) } else { port.and_then(|port| port.source_for(address)) },
+        metric: 0,
+        active: port.is_none_or(|port| port.spec.up),
+        origin: Origin::Gateway,
+    }
+}
+
+fn matches(
+    filter: &RouteFilter,
+    vrf: &str,
+    destination: IpPrefix,
+    kind: Kind,
+    port: Option<&str>,
+    via: Option<IpAddr>,
+) -> bool {
+    let inside = |outer: IpPrefix, inner: IpPrefix| outer.length() <= inner.length() && outer.contains(inner.address());
+    filter.vrf.as_ref().is_none_or(|wanted| wanted == vrf)
+        && filter.family.is_none_or(|family| family == Family::of(destination.address()))
+        && filter.destination.is_none_or(|wanted| wanted == destination)
+        && filter.within.is_none_or(|outer| inside(outer, destination))
+        && filter.holding.is_none_or(|inner| inside(destination, inner))
+        && filter.kind.is_none_or(|wanted| wanted == kind)
+        && filter.port.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == port)
+        && filter.via.is_none_or(|wanted| Some(wanted) == via)
+}

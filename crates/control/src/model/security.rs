@@ -1,0 +1,349 @@
+//! SAs and policies.
+
+use std::net::IpAddr;
+
+use api::{
+    AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction, PolicyFilter,
+    PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, Selector, StateFilter, StateFlag, StateId, StateSpec,
+    StateView,
+};
+use esp::{InboundSa, OutboundSa};
+use tables::{FlowCounters, SaIdentity, SaSpec, Tables};
+use wire::{Spi, VrfId};
+
+use super::Draft;
+use super::refuse::refusal;
+use super::wishes::{PolicyWish, StateKey, StateWish, Wishes, default_action, direction};
+
+impl Draft<'_> {
+    pub(super) fn add_state(&mut self, spec: StateSpec, origin: Origin) -> Result<(), Refusal> {
+        let checked = crate::check::state(&spec)?;
+        let vrf = self.wishes.vrf(&spec.vrf)?;
+        let spi = Spi(spec.spi);
+        let identity = SaIdentity { vrf, source: spec.source, destination: spec.destination, reqid: spec.reqid };
+        let sa = SaSpec {
+            identity,
+            spi,
+            no_ecn: spec.flags.contains(&StateFlag::NoEcn),
+            no_pmtu_discovery: spec.flags.contains(&StateFlag::NoPmtuDisc),
+        };
+        let outbound = OutboundSa::new(spi, &checked.keys, spec.sent_sequence, self.randomness);
+        let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
+        self.tables.add_sa(sa, outbound, inbound).map_err(|error| refusal(&error))?;
+        self.wishes.states.insert((vrf, spec.destination, spi), StateWish { spec, origin });
+        Ok(())
+    }
+
+    /// Changes nothing but says whether the SA is as `spec` says: what it is made of cannot change under its SPI.
+    pub(super) fn update_state(&mut self, spec: &StateSpec) -> Result<(), Refusal> {
+        crate::check::state(spec)?;
+        let key = (self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
+        let Some(wish) = self.wishes.states.get(&key) else { return Err(no_state(spec.destination, spec.spi)) };
+        let Some(what) = difference(&wish.spec, spec) else { return Ok(()) };
+        let message = format!(
+            "the {what} of an SA cannot change under its SPI: its sequence numbers and counters would start again"
+        );
+        Err(Refusal::new(RefusalCode::Unsupported, message)
+            .with_hint("add an SA with another SPI, then delete this one"))
+    }
+
+    pub(super) fn delete_state(&mut self, id: &StateId) -> Result<(), Refusal> {
+        let key = find_state(self.wishes, id)?;
+        self.drop_state(key)
+    }
+
+    pub(super) fn drop_state(&mut self, key: StateKey) -> Result<(), Refusal> {
+        let (vrf, destination, spi) = key;
+        self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
+        self.wishes.states.remove(&key);
+        Ok(())
+    }
+
+    pub(super) fn flush_states(&mut self, filter: &StateFilter) -> Result<u64, Refusal> {
+        let keys: Vec<_> = self
+            .wishes
+            .states
+            .iter()
+            .filter(|(_, wish)| matches_state(filter, &wish.spec))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in &keys {
+            self.drop_state(*key)?;
+        }
+        Ok(keys.len() as u64)
+    }
+
+    pub(super) fn add_policy(&mut self, spec: PolicySpec, origin: Origin) -> Result<u32, Refusal> {
+        let (wanted, spec) = self.check_policy(spec)?;
+        let index = self.tables.add_policy(wanted).map_err(|error| refusal(&error))?;
+        self.wishes.policies.insert(index, PolicyWish { spec, origin });
+        Ok(index)
+    }
+
+    pub(super) fn update_policy(&mut self, spec: PolicySpec) -> Result<u32, Refusal> {
+        let (wanted, said) = self.check_policy(spec)?;
+        let known =
+            self.tables.policy_of_selector(wanted.vrf, wanted.direction, &wanted.selector).map(|policy| policy.index);
+        let Some(index) = known else { return self.add_policy(said, Origin::Runtime) };
+        self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
+        if let Some(wish) = self.wishes.policies.get_mut(&index) {
+            wish.spec = said;
+        }
+        Ok(index)
+    }
+
+    pub(super) fn delete_policy(&mut self, id: &PolicyId) -> Result<(), Refusal> {
+        let index = find_policy(&self.tables, self.wishes, id)?;
+        self.drop_policy(index)
+    }
+
+    pub(super) fn drop_policy(&mut self, index: u32) -> Result<(), Refusal> {
+        self.tables.remove_policy(index).map_err(|error| refusal(&error))?;
+        self.wishes.policies.remove(&index);
+        Ok(())
+    }
+
+    pub(super) fn flush_policies(&mut self, filter: &PolicyFilter) -> Result<u64, Refusal> {
+        let indexes: Vec<_> = self
+            .wishes
+            .policies
+            .iter()
+            .filter(|(index, wish)| matches_policy(filter, **index, &wish.spec))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in &indexes {
+            self.drop_policy(*index)?;
+        }
+        Ok(indexes.len() as u64)
+    }
+
+    pub(super) fn set_defaults(&mut self, defaults: &Defaults) -> Result<(), Refusal> {
+        let vrf = self.wishes.vrf(&defaults.vrf)?;
+        let wanted = [
+            (Direction::In, defaults.inbound),
+            (Direction::Out, defaults.outbound),
+            (Direction::Fwd, defaults.forward),
+        ];
+        for (at, action) in wanted.into_iter().filter_map(|(direction, action)| Some((direction, action?))) {
+            self.set_default(&defaults.vrf, vrf, at, action, Origin::Runtime)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_default(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        at: Direction,
+        action: DefaultAction,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_default_action(vrf, direction(at), default_action(action)).map_err(|error| refusal(&error))?;
+        if let Some(wish) = self.wishes.vrfs.get_mut(name) {
+            wish.defaults[at as usize] = origin;
+        }
+        Ok(())
+    }
+
+    /// A policy in the tables' terms, and as it was asked for with all addresses said.
+    pub(super) fn check_policy(&self, mut spec: PolicySpec) -> Result<(tables::PolicySpec, PolicySpec), Refusal> {
+        let checked = crate::check::policy(&spec)?;
+        let vrf = self.wishes.vrf(&spec.vrf)?;
+        spec.selector.source = Some(checked.selector.source);
+        spec.selector.destination = Some(checked.selector.destination);
+        let wanted = tables::PolicySpec {
+            vrf,
+            direction: direction(spec.direction),
+            priority: spec.priority,
+            selector: checked.selector,
+            action: checked.action,
+        };
+        Ok((wanted, spec))
+    }
+}
+
+/// What is different about an SA that is to be the same, in a word.
+pub(super) fn difference(is: &StateSpec, wanted: &StateSpec) -> Option<&'static str> {
+    let keys = |spec: &StateSpec| crate::check::state(spec).map(|checked| checked.keys).ok();
+    if is.source != wanted.source {
+        Some("source")
+    } else if is.reqid != wanted.reqid {
+        Some("reqid")
+    } else if keys(is) != keys(wanted) {
+        Some("algorithms or keys")
+    } else if is.replay_window != wanted.replay_window {
+        Some("replay window")
+    } else if is.flags != wanted.flags {
+        Some("flags")
+    } else {
+        None
+    }
+}
+
+/// Whether the SA's keys are others, so that its sequence numbers may start anew.
+pub(super) fn keys_differ(is: &StateSpec, wanted: &StateSpec) -> bool {
+    let keys = |spec: &StateSpec| crate::check::state(spec).map(|checked| checked.keys).ok();
+    keys(is) != keys(wanted)
+}
+
+pub(super) fn state(tables: &Tables, wishes: &Wishes, id: &StateId) -> Result<StateView, Refusal> {
+    let key = find_state(wishes, id)?;
+    let wish = wishes.states.get(&key).ok_or_else(|| no_state(id.destination, id.spi))?;
+    Ok(state_view(tables, key, wish, id.show_keys))
+}
+
+pub(super) fn states(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &StateFilter,
+    show_keys: bool,
+) -> Result<Vec<StateView>, Refusal> {
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    let wanted = wishes.states.iter().filter(|(_, wish)| matches_state(filter, &wish.spec));
+    Ok(wanted.map(|(key, wish)| state_view(tables, *key, wish, show_keys)).collect())
+}
+
+pub(super) fn policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<PolicyView, Refusal> {
+    let index = find_policy(tables, wishes, id)?;
+    let filter = PolicyFilter {
+        vrf: Some(id.vrf.clone()),
+        direction: Some(id.direction),
+        index: Some(index),
+        ..Default::default()
+    };
+    let found = policies(tables, wishes, &filter)?;
+    found.into_iter().next().ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such policy"))
+}
+
+/// Policies by VRF and direction, in the order in which they are tried.
+pub(super) fn policies(tables: &Tables, wishes: &Wishes, filter: &PolicyFilter) -> Result<Vec<PolicyView>, Refusal> {
+    if let Some(vrf) = &filter.vrf {
+        wishes.vrf(vrf)?;
+    }
+    let mut views = Vec::new();
+    for vrf in tables.vrfs() {
+        for direction in tables::Direction::ALL {
+            for (at, policy) in vrf.spd.policies(direction).enumerate() {
+                let Some(wish) = wishes.policies.get(&policy.index) else { continue };
+                if matches_policy(filter, policy.index, &wish.spec) {
+                    views.push(PolicyView {
+                        index: policy.index,
+                        position: u32::try_from(at + 1).unwrap_or(u32::MAX),
+                        spec: wish.spec.clone(),
+                        origin: wish.origin,
+                        traffic: counters(&policy.counters),
+                    });
+                }
+            }
+        }
+    }
+    Ok(views)
+}
+
+fn state_view(tables: &Tables, key: StateKey, wish: &StateWish, show_keys: bool) -> StateView {
+    let spec = &wish.spec;
+    let sa = tables.sad().inbound(key.0, key.1, key.2);
+    let algorithm = |name: &str, key: &Key, icv_bits| AlgorithmView {
+        name: name.to_owned(),
+        key: show_keys.then(|| key.clone()),
+        key_bits: u32::try_from(8 * key.bytes().len()).unwrap_or(u32::MAX),
+        icv_bits,
+    };
+    StateView {
+        vrf: spec.vrf.clone(),
+        source: spec.source,
+        destination: spec.destination,
+        spi: spec.spi,
+        reqid: spec.reqid,
+        mode: spec.mode,
+        aead: spec.aead.as_ref().map(|aead| algorithm(&aead.name, &aead.key, Some(aead.icv_bits))),
+        encryption: spec.encryption.as_ref().map(|encryption| {
+            algorithm(
+                crate::check::encryption_name(&encryption.name).unwrap_or(&encryption.name),
+                &encryption.key,
+                None,
+            )
+        }),
+        authentication: spec.authentication.as_ref().map(|authentication| {
+            let name = crate::check::integrity_name(&authentication.name).unwrap_or(&authentication.name);
+            let bits = authentication.truncate_bits.or_else(|| crate::check::default_truncation(name));
+            algorithm(name, &authentication.key, bits)
+        }),
+        replay_window: spec.replay_window,
+        flags: spec.flags.clone(),
+        sent_sequence: sa.map_or(0, |sa| sa.outbound.sequence()),
+        received_sequence: sa.map_or(0, |sa| sa.inbound.sequence()),
+        newest: sa.is_some_and(|sa| tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)),
+        origin: wish.origin,
+        traffic: sa.map_or_else(Counters::default, |sa| counters(&sa.counters)),
+        errors: sa.map_or_else(Counters::default, |sa| counters(&sa.errors)),
+    }
+}
+
+fn counters(counters: &FlowCounters) -> Counters {
+    let (packets, bytes) = counters.read();
+    Counters { packets, bytes }
+}
+
+fn find_state(wishes: &Wishes, id: &StateId) -> Result<StateKey, Refusal> {
+    let key = (wishes.vrf(&id.vrf)?, id.destination, Spi(id.spi));
+    match wishes.states.get(&key) {
+        Some(wish) if id.source.is_none_or(|source| source == wish.spec.source) => Ok(key),
+        _ => Err(no_state(id.destination, id.spi)),
+    }
+}
+
+fn no_state(destination: IpAddr, spi: u32) -> Refusal {
+    Refusal::new(RefusalCode::NotFound, format!("there is no such SA to {destination} with SPI {spi:#010x}"))
+}
+
+fn find_policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<u32, Refusal> {
+    let vrf = wishes.vrf(&id.vrf)?;
+    let none = |what: &str| {
+        Refusal::new(
+            RefusalCode::NotFound,
+            format!("VRF {} has no policy of direction {} with {what}", id.vrf, id.direction),
+        )
+    };
+    if let Some(index) = id.index {
+        let known = tables.policy_of_index(index);
+        let known = known.filter(|policy| policy.spec.vrf == vrf && policy.spec.direction == direction(id.direction));
+        return known.map(|policy| policy.index).ok_or_else(|| none(&format!("index {index}")));
+    }
+    let selector = crate::check::selector(&id.selector)?;
+    let known = tables.policy_of_selector(vrf, direction(id.direction), &selector);
+    known.map(|policy| policy.index).ok_or_else(|| none("this selector"))
+}
+
+fn matches_state(filter: &StateFilter, spec: &StateSpec) -> bool {
+    filter.vrf.as_ref().is_none_or(|vrf| *vrf == spec.vrf)
+        && filter.family.is_none_or(|family| family == Family::of(spec.destination))
+        && filter.source.is_none_or(|source| source == spec.source)
+        && filter.destination.is_none_or(|destination| destination == spec.destination)
+        && filter.spi.is_none_or(|spi| spi == spec.spi)
+        && filter.reqid.is_none_or(|reqid| reqid == spec.reqid)
+}
+
+fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool {
+    fn is<T: PartialEq>(wanted: &Option<T>, given: &Option<T>) -> bool {
+        wanted.is_none() || wanted == given
+    }
+    let v6 = spec.selector.source.is_some_and(|source| source.is_v6());
+    let Selector { source, destination, protocol, source_ports, destination_ports, icmp_type, icmp_code } =
+        &filter.selector;
+    filter.vrf.as_ref().is_none_or(|vrf| *vrf == spec.vrf)
+        && filter.family.is_none_or(|family| (family == Family::V6) == v6)
+        && filter.direction.is_none_or(|direction| direction == spec.direction)
+        && filter.index.is_none_or(|wanted| wanted == index)
+        && filter.action.is_none_or(|action: PolicyAction| action == spec.action)
+        && filter.priority.is_none_or(|priority| priority == spec.priority)
+        && is(source, &spec.selector.source)
+        && is(destination, &spec.selector.destination)
+        && is(protocol, &spec.selector.protocol)
+        && is(source_ports, &spec.selector.source_ports)
+        && is(destination_ports, &spec.selector.destination_ports)
+        && is(icmp_type, &spec.selector.icmp_type)
+        && is(icmp_code, &spec.selector.icmp_code)
+}

@@ -1,0 +1,156 @@
+//! What is wished for, and by whom.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::{Direction, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
+use packet::LinkKind;
+use tables::{PortSpec, Tables};
+use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
+
+use super::neighbours::Neighbours;
+use super::refuse::{no_port, no_vrf};
+use crate::settings::{GatewaySettings, PortSettings};
+
+/// Everything that is wished for. The tables follow from it.
+#[derive(Clone, Debug)]
+pub(super) struct Wishes {
+    pub(super) gateway: Option<GatewaySettings>,
+    pub(super) vrfs: BTreeMap<String, VrfWish>,
+    pub(super) ports: BTreeMap<String, PortWish>,
+    /// By VRF and prefix, the lowest metric first; never empty.
+    pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<RouteWish>>,
+    pub(super) neighbours: Neighbours,
+    pub(super) states: BTreeMap<StateKey, StateWish>,
+    /// By index.
+    pub(super) policies: BTreeMap<u32, PolicyWish>,
+}
+
+/// What is unique about an SA.
+pub(super) type StateKey = (VrfId, IpAddr, Spi);
+
+#[derive(Clone, Debug)]
+pub(super) struct VrfWish {
+    pub(super) id: VrfId,
+    pub(super) origin: Origin,
+    /// Who set the default action of each direction.
+    pub(super) defaults: [Origin; 3],
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PortWish {
+    pub(super) id: PortId,
+    /// As the configuration file last asked for it.
+    pub(super) settings: PortSettings,
+    /// What was found when it was opened.
+    pub(super) found: Found,
+    pub(super) vrf: String,
+    pub(super) mtu: u16,
+    pub(super) up: bool,
+    pub(super) addresses: Vec<(IpPrefix, Origin)>,
+}
+
+/// What an opened port says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) mac: Mac,
+    pub(super) mtu: u16,
+    pub(super) link: LinkKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RouteWish {
+    pub(super) spec: RouteSpec,
+    pub(super) origin: Origin,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct StateWish {
+    pub(super) spec: StateSpec,
+    pub(super) origin: Origin,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PolicyWish {
+    /// With all addresses said.
+    pub(super) spec: PolicySpec,
+    pub(super) origin: Origin,
+}
+
+impl Wishes {
+    /// Nothing but the VRF `main`.
+    pub(super) fn new() -> Self {
+        let main = VrfWish { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
+        Self {
+            gateway: None,
+            vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
+            ports: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            neighbours: Neighbours::default(),
+            states: BTreeMap::new(),
+            policies: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn vrf(&self, name: &str) -> Result<VrfId, Refusal> {
+        self.vrfs.get(name).map(|vrf| vrf.id).ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
+    }
+
+    pub(super) fn port(&self, name: &str) -> Result<&PortWish, Refusal> {
+        self.ports.get(name).ok_or_else(|| no_port(name, self.ports.keys().map(String::as_str)))
+    }
+
+    pub(super) fn port_name(&self, id: PortId) -> &str {
+        self.ports.iter().find(|(_, port)| port.id == id).map_or("", |(name, _)| name)
+    }
+
+    /// The port as the tables are to have it.
+    pub(super) fn port_spec(&self, name: &str, port: &PortWish) -> Result<PortSpec, Refusal> {
+        Ok(PortSpec {
+            name: Arc::from(name),
+            vrf: self.vrf(&port.vrf)?,
+            link: port.found.link,
+            mac: port.found.mac,
+            mtu: port.mtu,
+            addresses: port.addresses.iter().map(|(address, _)| *address).collect(),
+            up: port.up,
+        })
+    }
+}
+
+impl VrfWish {
+    pub(super) fn new(id: VrfId, origin: Origin) -> Self {
+        Self { id, origin, defaults: [Origin::Gateway; 3] }
+    }
+}
+
+/// A direction in the tables' terms.
+pub(super) const fn direction(direction: Direction) -> tables::Direction {
+    match direction {
+        Direction::In => tables::Direction::In,
+        Direction::Out => tables::Direction::Out,
+        Direction::Fwd => tables::Direction::Fwd,
+    }
+}
+
+pub(super) const fn default_action(action: api::DefaultAction) -> tables::DefaultAction {
+    match action {
+        api::DefaultAction::Block => tables::DefaultAction::Block,
+        api::DefaultAction::Accept => tables::DefaultAction::Accept,
+    }
+}
+
+/// The default actions of a VRF in the tables.
+pub(super) fn defaults_in_force(tables: &Tables, name: &str, id: VrfId) -> api::DefaultActionView {
+    let action = |direction| match tables.vrf(id).map(|vrf| vrf.spd.default_action(direction)) {
+        Some(tables::DefaultAction::Accept) => api::DefaultAction::Accept,
+        Some(tables::DefaultAction::Block) | None => api::DefaultAction::Block,
+    };
+    api::DefaultActionView {
+        vrf: name.to_owned(),
+        inbound: action(tables::Direction::In),
+        outbound: action(tables::Direction::Out),
+        forward: action(tables::Direction::Fwd),
+    }
+}
