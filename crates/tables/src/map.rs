@@ -1,8 +1,12 @@
 //! A hash map whose copies are constant work and whose buckets nobody outside can aim at.
 //!
 //! A compressed hash-array mapped prefix-tree (Steindorfer, Vinju, "Optimizing Hash-Array Mapped Tries for Fast and Lean
-//! Immutable JVM Collections", 2015) over SipHash-1-3 with a secret key: cloning shares everything, a change copies only the
-//! nodes between the root and the place that it touches.
+//! Immutable JVM Collections", 2015): cloning shares everything, a change copies only the nodes between the root and the
+//! place that it touches.
+//!
+//! The hash is multilinear with secret multipliers (Lemire, Kaser, "Strongly Universal String Hashing is Fast", 2014): whatever two keys
+//! somebody chooses who does not know the secret, they collide with a probability of 2^-64, and a hash takes a few
+//! multiplications.
 
 use std::sync::Arc;
 
@@ -15,16 +19,43 @@ const LEVELS: u32 = 11;
 
 /// What a [`Map`] looks things up by.
 pub(crate) trait MapKey: Copy + Eq {
-    /// The bytes that are hashed. Equal keys have equal bytes; the reverse is only desirable.
-    type Bytes: AsRef<[u8]>;
-    /// See [`MapKey::Bytes`].
-    fn to_bytes(&self) -> Self::Bytes;
+    /// `[u64; N]`, N at most [`MAX_WORDS`].
+    type Words: AsRef<[u64]>;
+    /// What is hashed. Equal keys have equal words; the reverse is only desirable.
+    fn to_words(&self) -> Self::Words;
+}
+
+/// The most words that a key may have.
+const MAX_WORDS: usize = 10;
+
+/// The secret multipliers.
+#[derive(Clone)]
+struct Hasher {
+    offset: u128,
+    multipliers: [u128; MAX_WORDS],
+}
+
+impl Hasher {
+    fn new(secret: u64) -> Self {
+        let expand = SipHasher13::new_with_keys(secret, 0);
+        let half = |number: usize| u128::from(expand.hash(&number.to_le_bytes()));
+        let number = |index: usize| half(2 * index) << 64 | half(2 * index + 1);
+        Self { offset: number(MAX_WORDS), multipliers: core::array::from_fn(number) }
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &impl MapKey) -> u64 {
+        let words = key.to_words();
+        let terms = words.as_ref().iter().zip(&self.multipliers);
+        let sum = terms.fold(self.offset, |sum, (&word, &by)| sum.wrapping_add(by.wrapping_mul(word.into())));
+        (sum >> 64) as u64
+    }
 }
 
 /// A persistent hash map.
 #[derive(Clone)]
 pub(crate) struct Map<K, V> {
-    hasher: SipHasher13,
+    hasher: Hasher,
     root: Node<K, V>,
     length: usize,
 }
@@ -42,7 +73,7 @@ struct Node<K, V> {
 impl<K: MapKey, V: Clone> Map<K, V> {
     /// An empty map, keyed with `secret`.
     pub(crate) fn new(secret: u64) -> Self {
-        Self { hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)), root: Node::default(), length: 0 }
+        Self { hasher: Hasher::new(secret), root: Node::default(), length: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,7 +125,7 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         }
         self.length += 1;
         let Self { hasher, root, .. } = self;
-        root.insert(&|key| hasher.hash(key.to_bytes().as_ref()), 0, key, value);
+        root.insert(&|key| hasher.hash(key), 0, key, value);
         None
     }
 
@@ -124,7 +155,7 @@ impl<K: MapKey, V: Clone> Map<K, V> {
 
     #[inline]
     fn hash(&self, key: &K) -> u64 {
-        self.hasher.hash(key.to_bytes().as_ref())
+        self.hasher.hash(key)
     }
 }
 
@@ -207,9 +238,9 @@ mod tests {
 
     /// Hashes only `0`, so that keys that differ in `1` alone collide in every bit.
     impl MapKey for (u8, u8) {
-        type Bytes = [u8; 1];
-        fn to_bytes(&self) -> [u8; 1] {
-            [self.0]
+        type Words = [u64; 1];
+        fn to_words(&self) -> [u64; 1] {
+            [self.0.into()]
         }
     }
 

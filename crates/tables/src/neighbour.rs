@@ -61,13 +61,14 @@ impl fmt::Debug for Neighbours {
 }
 
 impl MapKey for IpAddr {
-    type Bytes = [u8; 16];
+    type Words = [u64; 2];
 
     #[inline]
-    fn to_bytes(&self) -> [u8; 16] {
-        match self {
-            Self::V4(address) => address.to_ipv6_mapped().octets(),
-            Self::V6(address) => address.octets(),
-        }
+    fn to_words(&self) -> [u64; 2] {
+        let bits = match self {
+            Self::V4(address) => address.to_ipv6_mapped().to_bits(),
+            Self::V6(address) => address.to_bits(),
+        };
+        [(bits >> 64) as u64, bits as u64]
     }
 }

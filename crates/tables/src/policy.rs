@@ -231,37 +231,30 @@ impl SelectorKey {
 }
 
 impl MapKey for SelectorKey {
-    type Bytes = [u8; 80];
+    type Words = [u64; 10];
 
-    fn to_bytes(&self) -> [u8; 80] {
+    fn to_words(&self) -> [u64; 10] {
         let Selector { source, destination, protocol, upper } = self.selector;
-        let mut bytes = [0; 80];
-        let ends = [source.first(), source.last(), destination.first(), destination.last()];
-        for (part, end) in bytes.chunks_exact_mut(16).zip(ends) {
-            part.copy_from_slice(&end.to_bytes());
-        }
-        let upper = match upper {
-            UpperSelector::Any => [0; 4],
+        let [[a, b], [c, d], [e, f], [g, h]] =
+            [source.first(), source.last(), destination.first(), destination.last()].map(|end| end.to_words());
+        let (kind, fields) = match upper {
+            UpperSelector::Any => (0, [0; 4]),
             UpperSelector::Ports { source, destination } => {
-                [source.first(), source.last(), destination.first(), destination.last()]
+                (1, [source.first(), source.last(), destination.first(), destination.last()])
             }
-            UpperSelector::Icmp { kind, code } => [kind.0, kind.1, code.0, code.1].map(u16::from),
+            UpperSelector::Icmp { kind, code } => (2, [kind.0, kind.1, code.0, code.1].map(u16::from)),
         };
-        for (part, field) in bytes[64..].chunks_exact_mut(2).zip(upper) {
-            part.copy_from_slice(&field.to_ne_bytes());
-        }
-        bytes[72..74].copy_from_slice(&self.vrf.0.to_ne_bytes());
-        bytes[74] = self.direction as u8;
-        bytes[75] = u8::from(protocol.is_some());
-        bytes[76] = protocol.unwrap_or_default().0;
-        bytes
+        let fields = fields.into_iter().fold(0, |word, field| word << 16 | u64::from(field));
+        let protocol = protocol.map_or(0, |protocol| 1 + u64::from(protocol.0));
+        let rest = u64::from(self.vrf.0) << 32 | protocol << 16 | (self.direction as u64) << 8 | kind;
+        [a, b, c, d, e, f, g, h, fields, rest]
     }
 }
 
 impl MapKey for u32 {
-    type Bytes = [u8; 4];
+    type Words = [u64; 1];
 
-    fn to_bytes(&self) -> [u8; 4] {
-        self.to_ne_bytes()
+    fn to_words(&self) -> [u64; 1] {
+        [(*self).into()]
     }
 }

@@ -70,3 +70,78 @@ impl Publisher {
         self.retired.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn each_publication_has_the_next_generation() {
+        let mut publisher = Publisher::new(Tables::new(1, 0));
+        let mut reader = publisher.shared().reader();
+        assert_eq!(reader.load().generation(), 0);
+        for generation in 1..4 {
+            // Whatever the clone's own generation is.
+            publisher.publish(Tables::new(1, 0));
+            assert_eq!(reader.load().generation(), generation);
+            assert_eq!(publisher.current().generation(), generation);
+        }
+    }
+
+    #[test]
+    fn a_worker_never_drops_the_last_reference() {
+        let mut publisher = Publisher::new(Tables::new(1, 0));
+        let mut reader = publisher.shared().reader();
+        let first = Arc::downgrade(reader.load());
+        publisher.publish(Tables::new(1, 0));
+        assert_eq!(publisher.retired(), 1, "the reader still has it");
+        reader.load();
+        assert!(first.upgrade().is_some(), "the reader let go, and it is still there");
+        publisher.reap();
+        assert_eq!(publisher.retired(), 0);
+        assert!(first.upgrade().is_none(), "the publisher freed it");
+    }
+
+    #[test]
+    fn snapshots_nobody_holds_are_freed_when_publishing() {
+        let mut publisher = Publisher::new(Tables::new(1, 0));
+        for _ in 0..10 {
+            let tables = Tables::clone(&publisher.current());
+            publisher.publish(tables);
+            assert_eq!(publisher.retired(), 0);
+        }
+    }
+
+    #[test]
+    fn workers_see_whole_snapshots_in_order() {
+        let mut publisher = Publisher::new(Tables::new(1, 0));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let mut reader = publisher.shared().reader();
+                let done = &done;
+                scope.spawn(move || {
+                    let mut last = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let tables = reader.load();
+                        assert!(tables.generation() >= last);
+                        last = tables.generation();
+                        // As many VRFs as publications, and `main`.
+                        assert_eq!(tables.vrfs().count() as u64, last + 1);
+                    }
+                });
+            }
+            for number in 0..500 {
+                let mut tables = Tables::clone(&publisher.current());
+                tables.add_vrf(&format!("vrf{number}")).unwrap();
+                publisher.publish(tables);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        publisher.reap();
+        assert_eq!(publisher.retired(), 0);
+    }
+}

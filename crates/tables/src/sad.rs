@@ -240,35 +240,37 @@ impl fmt::Debug for Sad {
     }
 }
 
-/// SAs that serve one template, by age.
+/// SAs that serve one template, by age: serial numbers with slots, ascending. All SAs to one of our addresses may be in one list, so
+/// it is in chunks, of which none is empty, and a change copies one.
 #[derive(Clone, Default)]
-struct Candidates {
-    /// Serial numbers with slots, ascending; `None` where the SA is gone. The last is never gone.
-    by_age: Vec<(u64, Option<SaSlot>)>,
-    gone: usize,
-}
+struct Candidates(Vec<Arc<Vec<(u64, SaSlot)>>>);
 
 impl Candidates {
+    /// How many are copied together.
+    const CHUNK: usize = 256;
+
+    #[inline]
     fn newest(&self) -> Option<SaSlot> {
-        self.by_age.last()?.1
+        self.0.last()?.last().map(|(_, slot)| *slot)
     }
 
+    /// Adds one that is newer than all.
     fn push(&mut self, serial: u64, slot: SaSlot) {
-        self.by_age.push((serial, Some(slot)));
+        match self.0.last_mut() {
+            Some(last) if last.len() < Self::CHUNK => Arc::make_mut(last).push((serial, slot)),
+            _ => self.0.push(Arc::new(vec![(serial, slot)])),
+        }
     }
 
-    /// Marks it gone, which costs a search; the marked are taken out once they are half of all.
     fn remove(&mut self, serial: u64) {
-        if let Ok(at) = self.by_age.binary_search_by_key(&serial, |(serial, _)| *serial) {
-            self.by_age[at].1 = None;
-            self.gone += 1;
+        let at = self.0.partition_point(|chunk| chunk.first().is_some_and(|(first, _)| *first <= serial));
+        let Some(at) = at.checked_sub(1) else { return };
+        let chunk = Arc::make_mut(&mut self.0[at]);
+        if let Ok(place) = chunk.binary_search_by_key(&serial, |(serial, _)| *serial) {
+            chunk.remove(place);
         }
-        while self.by_age.pop_if(|(_, slot)| slot.is_none()).is_some() {
-            self.gone -= 1;
-        }
-        if self.gone > self.by_age.len() / 2 {
-            self.by_age.retain(|(_, slot)| slot.is_some());
-            self.gone = 0;
+        if chunk.is_empty() {
+            self.0.remove(at);
         }
     }
 }
@@ -306,44 +308,32 @@ impl Wildcard {
 }
 
 impl MapKey for InboundKey {
-    type Bytes = [u8; 24];
+    type Words = [u64; 3];
 
     #[inline]
-    fn to_bytes(&self) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        bytes[..16].copy_from_slice(&self.destination.to_bytes());
-        bytes[16..20].copy_from_slice(&self.spi.0.to_ne_bytes());
-        bytes[20..22].copy_from_slice(&self.vrf.0.to_ne_bytes());
-        bytes
+    fn to_words(&self) -> [u64; 3] {
+        let [a, b] = self.destination.to_words();
+        [a, b, u64::from(self.vrf.0) << 32 | u64::from(self.spi.0)]
     }
 }
 
 impl MapKey for SaIdentity {
-    type Bytes = [u8; 40];
+    type Words = [u64; 5];
 
     #[inline]
-    fn to_bytes(&self) -> [u8; 40] {
-        tunnel_bytes(self.vrf, Some(self.source), self.destination, self.reqid)
+    fn to_words(&self) -> [u64; 5] {
+        let ([a, b], [c, d]) = (self.source.to_words(), self.destination.to_words());
+        [a, b, c, d, u64::from(self.vrf.0) << 32 | u64::from(self.reqid)]
     }
 }
 
 impl MapKey for Wildcard {
-    type Bytes = [u8; 40];
+    type Words = [u64; 5];
 
     #[inline]
-    fn to_bytes(&self) -> [u8; 40] {
-        tunnel_bytes(self.vrf, self.source, self.destination, self.reqid)
+    fn to_words(&self) -> [u64; 5] {
+        let [a, b] = self.source.map_or([0; 2], |source| source.to_words());
+        let [c, d] = self.destination.to_words();
+        [a, b, c, d, u64::from(self.vrf.0) << 32 | u64::from(self.reqid)]
     }
-}
-
-#[inline]
-fn tunnel_bytes(vrf: VrfId, source: Option<IpAddr>, destination: IpAddr, reqid: u32) -> [u8; 40] {
-    let mut bytes = [0; 40];
-    bytes[..16].copy_from_slice(&destination.to_bytes());
-    if let Some(source) = source {
-        bytes[16..32].copy_from_slice(&source.to_bytes());
-    }
-    bytes[32..36].copy_from_slice(&reqid.to_ne_bytes());
-    bytes[36..38].copy_from_slice(&vrf.0.to_ne_bytes());
-    bytes
 }

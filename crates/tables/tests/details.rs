@@ -1,0 +1,298 @@
+//! What the model does not reach: names, groups, numbers, limits, and what errors say.
+
+use std::net::IpAddr;
+
+use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
+use packet::LinkKind;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tables::{
+    Action, Direction, MAX_NEIGHBOURS, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, TableError,
+    Tables, Template, UpperSelector, limit,
+};
+use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
+
+const MAIN: VrfId = VrfId::MAIN;
+const P0: PortId = PortId(0);
+const P1: PortId = PortId(1);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn spec(name: &str, addresses: &[&str]) -> PortSpec {
+    PortSpec {
+        name: name.into(),
+        vrf: MAIN,
+        link: LinkKind::Ethernet,
+        mac: Mac([0x02, 0x00, 0x5e, 0x10, 0x20, 0x30]),
+        mtu: 1500,
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        up: true,
+    }
+}
+
+fn with_port(addresses: &[&str]) -> Tables {
+    let mut tables = Tables::new(2, 42);
+    tables.add_port(P0, spec("wan", addresses)).unwrap();
+    tables
+}
+
+fn says(answer: Result<impl std::fmt::Debug, TableError>, text: &str) {
+    assert_eq!(answer.unwrap_err().to_string(), text);
+}
+
+#[test]
+fn an_ethernet_port_gets_the_link_local_address_of_its_mac() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let derived = ip("fe80::5eff:fe10:2030");
+    let port = tables.port(P0).unwrap();
+    assert_eq!(port.link_local().map(IpAddr::from), Some(derived));
+    assert!(port.owns(derived) && tables.is_local(MAIN, P0, derived));
+    assert_eq!(port.source_for(ip("fe80::1")), Some(derived));
+    assert_eq!(port.source_for(ip("192.0.2.77")), Some(ip("192.0.2.1")));
+    assert!(tables.vrf(MAIN).unwrap().route(derived).is_none(), "not in the FIB");
+
+    // Written back as it was read, with another Ethernet address: the derived address follows.
+    let mut changed = port.spec.clone();
+    changed.mac = Mac([0x02, 0, 0, 0, 0, 0x09]);
+    tables.update_port(P0, changed).unwrap();
+    assert_eq!(tables.port(P0).unwrap().link_local().map(IpAddr::from), Some(ip("fe80::ff:fe00:9")));
+    assert!(!tables.port(P0).unwrap().owns(derived));
+
+    // Configured: that one and no other. Too small for IPv6, or no Ethernet: none.
+    tables.update_port(P0, spec("wan", &["fe80::1/64"])).unwrap();
+    assert_eq!(tables.port(P0).unwrap().spec.addresses, ["fe80::1/64".parse().unwrap()]);
+    for without in [PortSpec { mtu: 1279, ..spec("wan", &[]) }, PortSpec { link: LinkKind::Ip, ..spec("wan", &[]) }] {
+        tables.update_port(P0, without).unwrap();
+        assert_eq!(tables.port(P0).unwrap().link_local(), None);
+    }
+}
+
+#[test]
+fn a_port_listens_to_its_groups_and_broadcasts() {
+    let mut tables = with_port(&["192.0.2.1/24", "2001:db8::12:3456/64"]);
+    tables.add_port(P1, spec("lan", &["198.51.100.1/31"])).unwrap();
+    for address in [
+        "192.0.2.1",
+        "192.0.2.255",
+        "255.255.255.255",
+        "224.0.0.1",
+        "2001:db8::12:3456",
+        "ff02::1",
+        "ff02::2",
+        "ff02::1:ff12:3456",
+        "ff02::1:ff10:2030",
+    ] {
+        assert!(tables.port(P0).unwrap().listens_to(ip(address)), "{address}");
+        assert!(tables.is_local(MAIN, P0, ip(address)), "{address}");
+    }
+    for address in ["192.0.2.0", "192.0.2.2", "224.0.0.2", "2001:db8::1", "ff02::3", "ff02::1:ff12:3457", "fe80::1"] {
+        assert!(!tables.is_local(MAIN, P0, ip(address)), "{address}");
+    }
+    // Addresses of other ports are the gateway's as well; their groups are not.
+    assert!(tables.is_local(MAIN, P1, ip("192.0.2.1")) && !tables.is_local(MAIN, P1, ip("ff02::1:ff12:3456")));
+    assert!(!tables.is_local(VrfId(1), P0, ip("192.0.2.1")) && !tables.is_local(MAIN, PortId(9), ip("ff02::1")));
+    // RFC 3021: no broadcast on a /31.
+    assert!(!tables.is_local(MAIN, P1, ip("198.51.100.0")));
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let mut tables = with_port(&["192.0.2.1/24", "2001:db8::1/64"]);
+    let via = |next_hop| RouteKind::Via { port: P0, next_hop: ip(next_hop) };
+    let mut route = |prefix: &str, kind| tables.set_route(MAIN, prefix.parse().unwrap(), kind);
+    says(route("10.0.0.0/8", via("198.51.100.1")), "next hop 198.51.100.1 is not on any prefix of port 'wan'");
+    says(route("10.0.0.0/8", via("192.0.2.1")), "next hop 192.0.2.1 is one of the gateway's own addresses");
+    says(route("10.0.0.0/8", via("192.0.2.255")), "next hop 192.0.2.255 is a broadcast address");
+    says(route("10.0.0.0/8", via("2001:db8::2")), "next hop 2001:db8::2 is not of the family of 10.0.0.0/8");
+    says(
+        route("10.0.0.1/8", RouteKind::Blackhole),
+        "10.0.0.1/8 is no prefix: bits are set beyond its length; 10.0.0.0/8 would be one",
+    );
+    says(
+        route("192.0.2.0/24", via("192.0.2.9")),
+        "the route to 192.0.2.0/24 comes with an address of port 'wan', and goes with it",
+    );
+    says(route("fe80::/64", via("fe80::9")), "fe80::/64 cannot be routed: it is link-local, which is on every link");
+    assert!(route("0.0.0.0/0", via("192.0.2.9")).is_ok() && route("::/0", via("fe80::9")).is_ok());
+
+    says(
+        tables.add_port(P1, spec("lan", &["192.0.2.1/32"])),
+        "port 'lan' cannot have the address 192.0.2.1: port 'wan' of the same VRF has it",
+    );
+    says(
+        tables.add_port(P1, spec("lan", &["192.0.2.3/24"])),
+        "port 'lan' cannot have the address 192.0.2.3/24: port 'wan' of the same VRF is on that prefix",
+    );
+    says(
+        tables.add_port(P1, spec("lan", &["10.0.0.255/24"])),
+        "port 'lan' cannot have the address 10.0.0.255/24: it is its prefix's broadcast address",
+    );
+    says(
+        tables.add_port(P1, PortSpec { mtu: 1000, ..spec("lan", &["2001:db8:1::1/64"]) }),
+        "port 'lan' cannot have an MTU of 1000: 1280 to 2034 can be, since it has IPv6 addresses",
+    );
+    says(
+        tables.set_neighbour(P0, ip("192.0.2.9"), Mac::BROADCAST),
+        "192.0.2.9 cannot be at ff:ff:ff:ff:ff:ff: it is the broadcast address",
+    );
+    says(tables.add_vrf("main"), "a VRF 'main' exists");
+    says(tables.remove_vrf(MAIN), "VRF 'main' cannot be removed");
+    says(tables.remove_policy(9), "there is no policy with index 9");
+}
+
+#[test]
+fn policies_are_numbered_as_linux_numbers_them() {
+    let mut tables = Tables::new(1, 0);
+    let policy = |direction, priority| PolicySpec {
+        vrf: MAIN,
+        direction,
+        priority,
+        selector: Selector {
+            source: IpRange::ALL_V4,
+            destination: IpRange::ALL_V4,
+            protocol: None,
+            upper: UpperSelector::Any,
+        },
+        action: Action::Discard,
+    };
+    let indexes = Direction::ALL.map(|direction| tables.add_policy(policy(direction, 5)).unwrap());
+    assert_eq!(indexes.map(|index| index & 7), [0, 1, 2]);
+    says(
+        tables.add_policy(policy(Direction::Out, 99)),
+        &format!("a policy of direction out with the same selector exists: index {}", indexes[1]),
+    );
+    // A removed policy's index never comes back, its slot does; whoever remembers the handle gets nothing.
+    let handle = tables.policy_of_index(indexes[1]).unwrap().handle;
+    tables.remove_policy(indexes[1]).unwrap();
+    let again = tables.add_policy(policy(Direction::Out, 5)).unwrap();
+    assert!(again > indexes[1]);
+    assert_eq!(tables.policy_of_index(again).unwrap().handle.slot, handle.slot);
+    assert!(tables.policy(handle).is_none());
+
+    // Counters survive an update.
+    let counters = |tables: &Tables| tables.policy_of_index(again).unwrap().counters.read();
+    tables.policy_of_index(again).unwrap().counters.add(0, 3, 300);
+    tables.update_policy(again, PolicySpec { action: Action::Bypass, ..policy(Direction::Out, 1) }).unwrap();
+    assert_eq!(counters(&tables), (3, 300));
+    says(
+        tables.update_policy(again, policy(Direction::In, 1)),
+        &format!("policy {again} cannot be moved to another VRF or direction: remove it and add another"),
+    );
+
+    let ports = UpperSelector::Ports { source: PortRange::ALL, destination: PortRange::ALL };
+    let mut odd = policy(Direction::Out, 1);
+    odd.selector.upper = ports;
+    says(
+        tables.add_policy(odd),
+        "a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with any protocol",
+    );
+    odd.selector = Selector {
+        protocol: Some(Protocol::ICMPV6),
+        upper: UpperSelector::Icmp { kind: (0, 1), code: (0, 0) },
+        ..odd.selector
+    };
+    says(
+        tables.add_policy(odd),
+        "a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, not with ipv6-icmp",
+    );
+}
+
+fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
+    let identity = SaIdentity { vrf: MAIN, source: ip(source), destination: ip(destination), reqid };
+    SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false }
+}
+
+fn add_sa(tables: &mut Tables, spec: SaSpec) -> Result<wire::SaSlot, TableError> {
+    let keys = KeyMaterial::new(Algorithm::NullWithoutIntegrity, &[], &[]).unwrap();
+    let outbound = OutboundSa::new(spec.spi, &keys, 0, &mut StdRng::seed_from_u64(0));
+    let inbound = InboundSa::new(spec.spi, &keys, WindowSize::default(), 0);
+    tables.add_sa(spec, outbound, inbound).map(|sa| sa.slot)
+}
+
+#[test]
+fn a_rekey_keeps_the_slot() {
+    let mut tables = Tables::new(1, 0);
+    let slot = add_sa(&mut tables, sa("192.0.2.1", "192.0.2.2", 1, 100)).unwrap();
+    let template = Template { source: None, destination: ip("192.0.2.2"), reqid: 0, spi: None };
+    let current = |tables: &Tables| tables.sad().outbound(tables.resolve(MAIN, &template).unwrap()).unwrap().spec.spi;
+    assert_eq!(current(&tables), Spi(100));
+    assert_eq!(add_sa(&mut tables, sa("192.0.2.1", "192.0.2.2", 1, 101)).unwrap(), slot);
+    assert_eq!(current(&tables), Spi(101));
+    tables.remove_sa(MAIN, ip("192.0.2.2"), Spi(100)).unwrap();
+    assert_eq!((current(&tables), tables.resolve(MAIN, &template)), (Spi(101), Some(slot)));
+
+    says(
+        add_sa(&mut tables, sa("198.51.100.1", "192.0.2.2", 7, 101)),
+        "an SA with SPI 0x00000065 to 192.0.2.2 exists in VRF 'main'",
+    );
+    says(
+        add_sa(&mut tables, sa("2001:db8::1", "192.0.2.2", 7, 102)),
+        "a tunnel's ends must be of one address family: 2001:db8::1 and 192.0.2.2 are not",
+    );
+    says(
+        add_sa(&mut tables, sa("192.0.2.1", "224.0.0.5", 7, 102)),
+        "224.0.0.5 cannot be the end of a tunnel: it is a multicast group",
+    );
+    says(
+        tables.remove_sa(MAIN, ip("192.0.2.2"), Spi(100)),
+        "there is no SA with SPI 0x00000064 to 192.0.2.2 in VRF 'main'",
+    );
+}
+
+#[test]
+fn a_slot_that_was_given_up_names_nothing_for_long() {
+    let mut tables = Tables::new(1, 0);
+    let spec = |reqid| sa("192.0.2.1", "192.0.2.2", reqid, 1);
+    let first = add_sa(&mut tables, spec(1)).unwrap();
+    tables.remove_sa(MAIN, ip("192.0.2.2"), Spi(1)).unwrap();
+    assert!(tables.sad().slot(first).is_none() && tables.sad().is_empty());
+    let mut others = 0;
+    loop {
+        let slot = add_sa(&mut tables, spec(others + 2)).unwrap();
+        tables.remove_sa(MAIN, ip("192.0.2.2"), Spi(1)).unwrap();
+        if slot == first {
+            break;
+        }
+        others += 1;
+        assert!(others <= 65_536, "memory is bounded");
+    }
+    assert_eq!(others, 65_536);
+}
+
+#[test]
+fn limits() {
+    let mut tables = Tables::new(1, 0);
+    for number in 1..limit::MAX_VRFS {
+        assert_eq!(tables.add_vrf(&format!("vrf{number}")).unwrap(), VrfId(number as u16));
+    }
+    says(tables.add_vrf("more"), "there are 4096 VRFs already, and there may not be more");
+    tables.remove_vrf(VrfId(17)).unwrap();
+    assert_eq!(tables.add_vrf("again"), Ok(VrfId(17)));
+
+    for number in 0..limit::MAX_PORTS as u16 {
+        tables.add_port(PortId(number), spec(&format!("port{number}"), &[])).unwrap();
+    }
+    let more = tables.add_port(PortId(5000), spec("more", &[]));
+    says(more, "there are 1024 ports already, and there may not be more");
+
+    let many: Vec<String> = (0..=limit::MAX_ADDRESSES).map(|n| format!("10.{}.{}.1/32", n / 256, n % 256)).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    tables.update_port(P0, spec("port0", &many[1..])).unwrap();
+    says(
+        tables.update_port(P0, spec("port0", &many)),
+        "there are 256 addresses of a port already, and there may not be more",
+    );
+
+    for number in 0..MAX_NEIGHBOURS as u32 {
+        let address = std::net::Ipv4Addr::from_bits(0x0b00_0000 + number).into();
+        tables.set_neighbour(P1, address, Mac([2; 6])).unwrap();
+    }
+    says(
+        tables.set_neighbour(P1, ip("192.0.2.1"), Mac([2; 6])),
+        "port 'port1' has 65536 neighbours already, and there may not be more",
+    );
+    tables.set_neighbour(P1, ip("11.0.0.1"), Mac([4; 6])).unwrap();
+    assert_eq!(tables.port(P1).unwrap().neighbours.lookup(ip("11.0.0.1")), Some(Mac([4; 6])));
+}
