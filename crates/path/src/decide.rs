@@ -21,12 +21,12 @@ use crate::trace::{Step, Trace};
 ///   section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
-    trace.step(Step::Key(key));
+    trace.step(|| Step::Key(key));
     let decision = match tables.vrf(key.vrf) {
         Some(vrf) => Deciding { key, tables, vrf, trace }.decide(),
         None => Decision::drop(DropReason::PortDown),
     };
-    trace.step(Step::Verdict { decision: &decision, port: exit_port(&decision, tables) });
+    trace.step(|| Step::Verdict { decision: &decision, port: exit_port(&decision, tables) });
     decision
 }
 
@@ -46,8 +46,9 @@ enum Admission {
 }
 
 impl<'a, T: Trace> Deciding<'a, T> {
+    #[inline]
     fn decide(mut self) -> Decision {
-        self.trace.step(Step::Vrf(self.vrf));
+        self.trace.step(|| Step::Vrf(self.vrf));
         if let Some(decision) = self.unroutable() {
             return decision;
         }
@@ -66,6 +67,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// Destinations and sources that no route is asked about.
+    #[inline]
     fn unroutable(&self) -> Option<Decision> {
         let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
         if is_link_local_v6(destination) || destination.is_multicast() {
@@ -83,8 +85,8 @@ impl<'a, T: Trace> Deciding<'a, T> {
             IpAddr::V4(address) => address.is_link_local(),
             IpAddr::V6(address) => address.is_unicast_link_local() || address.is_unspecified(),
         };
-        let for_us = matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
-        (link_local && !for_us && matches!(self.key.origin, Origin::Port(_) | Origin::Sa(_)))
+        let for_us = || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
+        (link_local && !for_us() && matches!(self.key.origin, Origin::Port(_) | Origin::Sa(_)))
             .then(|| Decision::drop(DropReason::LinkLocal))
     }
 
@@ -112,7 +114,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
 
     fn decrypt(&mut self, spi: Spi) -> Decision {
         let sa = self.tables.sad().inbound(self.key.vrf, self.key.addresses.destination(), spi);
-        self.trace.step(Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
+        self.trace.step(|| Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
         match sa {
             Some(sa) => Decision { verdict: Verdict::Decrypt(sa.slot, spi), inbound: None, outbound: None },
             None => Decision::drop(DropReason::EspNoSa),
@@ -120,6 +122,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// For somebody else, by `way` where the packet leaves in clear.
+    #[inline]
     fn forward(mut self, way: Option<(PortId, IpAddr)>) -> Decision {
         let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
             0 => Direction::In,
@@ -152,12 +155,12 @@ impl<'a, T: Trace> Deciding<'a, T> {
             Action::Bypass => self.clear(way, &admission, handle),
             Action::Protect(template) => match self.tables.resolve(self.key.vrf, &template) {
                 None => {
-                    self.trace.step(Step::Sa { template: Some(&template), sa: None });
+                    self.trace.step(|| Step::Sa { template: Some(&template), sa: None });
                     self.dropped(DropReason::EspNoOutboundSa, &admission, handle)
                 }
                 Some(slot) => {
                     let sa = self.tables.sad().outbound(slot).map(|sa| &**sa);
-                    self.trace.step(Step::Sa { template: Some(&template), sa });
+                    self.trace.step(|| Step::Sa { template: Some(&template), sa });
                     let verdict = self.protect(slot);
                     Decision { verdict, inbound: admission.policy(), outbound: handle }
                 }
@@ -166,6 +169,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// The inbound check. `Err` is the end of the packet.
+    #[inline]
     fn admit(&mut self, direction: Direction) -> Result<Admission, Decision> {
         let decrypted_by = match self.key.origin {
             Origin::Sa(slot) => Some(slot),
@@ -177,7 +181,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
             outbound: None,
         };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
-            self.trace.step(Step::NoPolicies);
+            self.trace.step(|| Step::NoPolicies);
             return Ok(Admission::Admitted(None));
         }
         let policy = self.policy(direction);
@@ -203,23 +207,26 @@ impl<'a, T: Trace> Deciding<'a, T> {
         }
     }
 
+    #[inline]
     fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
         let spd = &self.vrf.spd;
         let found = spd.lookup(direction, self.key).map(|(position, policy)| (position, &**policy));
-        self.trace.step(Step::Policy { direction, found, default: spd.default_action(direction) });
+        self.trace.step(|| Step::Policy { direction, found, default: spd.default_action(direction) });
         found.map(|(_, policy)| policy)
     }
 
-    fn route(&mut self, vrf: &Vrf, destination: IpAddr) -> Option<Route> {
+    #[inline]
+    fn route(&mut self, vrf: &'a Vrf, destination: IpAddr) -> Option<&'a Route> {
         let route = vrf.route(destination);
-        let port = route.and_then(|route| match route.kind {
+        let port = || match route?.kind {
             RouteKind::Connected { port } | RouteKind::Via { port, .. } => self.tables.port(port),
             _ => None,
-        });
-        self.trace.step(Step::Route { destination, route, port: port.map(|port| &*port.spec.name) });
-        route.copied()
+        };
+        self.trace.step(|| Step::Route { destination, route, port: port().map(|port| &*port.spec.name) });
+        route
     }
 
+    #[inline]
     fn clear(
         &mut self,
         way: Option<(PortId, IpAddr)>,
@@ -267,13 +274,14 @@ impl<'a, T: Trace> Deciding<'a, T> {
         if vrf == self.vrf.id { Some(self.vrf) } else { self.tables.vrf(vrf) }
     }
 
+    #[inline]
     fn exit(&mut self, port: PortId, next_hop: IpAddr) -> Result<Exit, DropReason> {
         let port = self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
         let link = match port.spec.link {
             LinkKind::Ip => LinkHeader::None,
             LinkKind::Ethernet => {
                 let mac = port.neighbours.lookup(next_hop);
-                self.trace.step(Step::Neighbour { port: &port.spec.name, next_hop, mac });
+                self.trace.step(|| Step::Neighbour { port: &port.spec.name, next_hop, mac });
                 match mac {
                     Some(mac) => LinkHeader::Ethernet(ethernet_header(mac, port.spec.mac, next_hop.is_ipv6())),
                     None => LinkHeader::Unresolved(next_hop),

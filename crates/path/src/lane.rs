@@ -1,8 +1,11 @@
 //! What travels from stage to stage.
 
+use std::net::Ipv4Addr;
+
 use arrayvec::ArrayVec;
-use packet::{BATCH, Batch, Packet};
-use wire::{FlowKey, Headers, Origin, SaSlot, Spi, VrfId};
+use packet::{BATCH, Batch, DropReason, Packet};
+use wire::headers::Fragment;
+use wire::{Addresses, FlowKey, Headers, Origin, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, Exit};
 use crate::encapsulation::Inner;
@@ -34,11 +37,41 @@ impl Lane {
     }
 }
 
-/// A well-formed packet and its flow.
+/// What is known of a well-formed packet: where things are, its flow, and what is to happen to it. Each stage fills in its part, in
+/// place.
+#[derive(Clone, Copy)]
 pub(crate) struct Flight {
-    pub packet: Packet,
     pub headers: Headers,
     pub key: FlowKey,
+    pub decision: Decision,
+}
+
+/// A batch of well-formed packets, and the flights of the first so many.
+pub(crate) struct Flights {
+    pub packets: Batch,
+    pub flights: Box<[Flight; BATCH]>,
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        let addresses = Addresses::V4 { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED };
+        let headers = Headers {
+            addresses,
+            protocol: Protocol::NONE,
+            upper: Upper::None,
+            fragment: Fragment::default(),
+            hop_limit: 0,
+            traffic_class: 0,
+            dont_fragment: false,
+            has_options: false,
+            upper_offset: 0,
+            fragment_header_offset: 0,
+            total_length: 0,
+        };
+        let key = headers.key(VrfId::MAIN, Origin::Host);
+        let decision = Decision::drop(DropReason::NoRoute);
+        Self { packets: Batch::new(), flights: Box::new([Flight { headers, key, decision }; BATCH]) }
+    }
 }
 
 /// A packet to be encrypted.
@@ -63,8 +96,7 @@ pub(crate) struct Opening {
 /// The batches of one round that are filled by one stage and emptied by a later one.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    pub flights: ArrayVec<Flight, BATCH>,
-    pub decisions: ArrayVec<Decision, BATCH>,
+    pub flights: Flights,
     pub onward: Onward,
 }
 

@@ -11,13 +11,13 @@ use crate::decision::{Decision, LinkHeader, Verdict};
 
 /// Hears of every step of one [`crate::decide()`]. `()` hears nothing and costs nothing.
 pub trait Trace {
-    /// A step was taken.
-    fn step(&mut self, step: Step<'_>);
+    /// A step was taken. Who does not listen does not call `step`, and what it would have looked up to tell is not looked up.
+    fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>);
 }
 
 impl Trace for () {
     #[inline(always)]
-    fn step(&mut self, _: Step<'_>) {}
+    fn step<'a>(&mut self, _: impl FnOnce() -> Step<'a>) {}
 }
 
 /// One step of a decision. Shown as a sentence for users.

@@ -189,13 +189,13 @@ impl Round<'_> {
     /// The way of a packet. `crate::graph` describes it.
     pub(crate) fn stages(&mut self, lanes: &mut Lanes) {
         for depth in 0.. {
-            let Lanes { flights, decisions, onward } = lanes;
+            let Lanes { flights, onward } = lanes;
             if onward.again.is_empty() {
                 break;
             }
             self.parse(&mut onward.again, flights, depth);
-            self.decide(flights, decisions);
-            self.apply(flights, decisions, onward);
+            self.decide(flights);
+            self.apply(flights, onward);
             self.seal(&mut onward.sealing);
             self.open(&mut onward.opening, &mut onward.again);
         }

@@ -11,10 +11,10 @@ use crate::worker::Round;
 
 const HOP_LIMIT: u8 = 64;
 
-pub(super) fn reply(round: &mut Round<'_>, flight: Flight, onward: &mut Onward) {
-    let Flight { mut packet, headers, key } = flight;
-    let arrival = answer_to(&key);
-    plain_header(&mut packet, &headers);
+pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, onward: &mut Onward) {
+    let Flight { headers, key, .. } = flight;
+    let arrival = answer_to(key);
+    plain_header(&mut packet, headers);
     let is_reply = match headers.addresses {
         Addresses::V4 { .. } => {
             ipv4::turn_around(packet.bytes_mut(), HOP_LIMIT);

@@ -6,7 +6,7 @@ pub(crate) mod errors;
 pub(crate) mod nd;
 pub(crate) mod resolve;
 
-use packet::DropReason;
+use packet::{DropReason, Packet};
 use wire::{FlowKey, Origin, Protocol, Upper, icmpv4, icmpv6};
 
 use crate::host::errors::Complaint;
@@ -16,19 +16,21 @@ use crate::worker::Round;
 /// A packet for the gateway itself.
 ///
 /// Exits: `local_icmp`, `local_no_listener`.
-pub(crate) fn deliver(round: &mut Round<'_>, flight: Flight, onward: &mut Onward) {
+pub(crate) fn deliver(round: &mut Round<'_>, packet: Packet, flight: &Flight, onward: &mut Onward) {
     match (flight.key.protocol, flight.key.upper) {
         (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
-        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => echo::reply(round, flight, onward),
-        (Protocol::ICMP | Protocol::ICMPV6, _) => round.drop(flight.packet, DropReason::LocalIcmp),
-        (Protocol::TCP, _) => round.drop(flight.packet, DropReason::LocalNoListener),
+        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
+            echo::reply(round, packet, flight, onward)
+        }
+        (Protocol::ICMP | Protocol::ICMPV6, _) => round.drop(packet, DropReason::LocalIcmp),
+        (Protocol::TCP, _) => round.drop(packet, DropReason::LocalNoListener),
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
-            round.complain(&flight, Complaint::Port, onward);
-            round.drop(flight.packet, DropReason::LocalNoListener);
+            round.complain(&packet, flight, Complaint::Port, onward);
+            round.drop(packet, DropReason::LocalNoListener);
         }
         _ => {
-            round.complain(&flight, Complaint::Protocol, onward);
-            round.drop(flight.packet, DropReason::LocalNoListener);
+            round.complain(&packet, flight, Complaint::Protocol, onward);
+            round.drop(packet, DropReason::LocalNoListener);
         }
     }
 }

@@ -2,46 +2,41 @@
 //!
 //! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, and those of the stages behind it.
 
-use arrayvec::ArrayVec;
 use flow::Reassembled;
-use packet::{BATCH, DropReason, Packet};
+use packet::{DropReason, Packet};
 use tables::PolicyHandle;
-use wire::{Headers, Origin, ipv4, ipv6};
+use wire::{Headers, Origin, SaSlot, ipv4, ipv6};
 
-use crate::decision::{Decision, Exit, LinkHeader, Verdict};
+use crate::decision::{Exit, LinkHeader, Verdict};
 use crate::encapsulation::Inner;
 use crate::host::{self, errors::Complaint};
-use crate::lane::{Arrival, Flight, Onward, Opening, Sealing};
+use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
 use crate::worker::Round;
 
 impl Round<'_> {
-    pub(crate) fn apply(
-        &mut self,
-        flights: &mut ArrayVec<Flight, BATCH>,
-        decisions: &mut ArrayVec<Decision, BATCH>,
-        onward: &mut Onward,
-    ) {
-        for (flight, decision) in flights.drain(..).zip(decisions.drain(..)) {
+    pub(crate) fn apply(&mut self, batch: &mut Flights, onward: &mut Onward) {
+        let Flights { packets, flights } = batch;
+        for (mut packet, flight) in packets.drain(..).zip(flights.iter()) {
+            let decision = &flight.decision;
             let bytes = u64::from(flight.headers.total_length);
             self.count(decision.inbound, bytes);
             self.count(decision.outbound, bytes);
-            match decision.verdict {
-                Verdict::Forward(exit) => self.send_on(flight, None, exit, onward),
-                Verdict::Protect(slot, exit) => self.send_on(flight, Some(slot), exit, onward),
+            match &decision.verdict {
+                Verdict::Forward(exit) => self.send_on(packet, flight, None, exit, onward),
+                Verdict::Protect(slot, exit) => self.send_on(packet, flight, Some(*slot), exit, onward),
                 Verdict::Decrypt(slot, spi) => {
-                    let Flight { mut packet, headers, .. } = flight;
-                    packet.strip(usize::from(headers.upper_offset));
+                    packet.strip(usize::from(flight.headers.upper_offset));
                     let order = onward.opening.len() as u16;
-                    let outer_traffic_class = headers.traffic_class;
-                    onward.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
+                    let outer_traffic_class = flight.headers.traffic_class;
+                    onward.opening.push(Opening { packet, slot: *slot, spi: *spi, order, outer_traffic_class });
                 }
-                Verdict::Drop(reason) => self.drop(flight.packet, reason),
+                Verdict::Drop(reason) => self.drop(packet, *reason),
                 Verdict::Refuse(reason, refusal) => {
-                    self.complain(&flight, Complaint::Unreachable(refusal), onward);
-                    self.drop(flight.packet, reason);
+                    self.complain(&packet, flight, Complaint::Unreachable(*refusal), onward);
+                    self.drop(packet, *reason);
                 }
-                Verdict::Reassemble => self.reassemble(flight, onward),
-                Verdict::Deliver => host::deliver(self, flight, onward),
+                Verdict::Reassemble => self.reassemble(packet, flight, onward),
+                Verdict::Deliver => host::deliver(self, packet, flight, onward),
             }
         }
     }
@@ -55,26 +50,22 @@ impl Round<'_> {
 
     /// Forwards a packet, in clear or by an SA.
     #[inline]
-    fn send_on(&mut self, flight: Flight, slot: Option<wire::SaSlot>, exit: Exit, onward: &mut Onward) {
-        let received = matches!(flight.key.origin, Origin::Port(_) | Origin::Sa(_));
-        if received {
-            if flight.headers.hop_limit <= 1 {
-                self.complain(&flight, Complaint::HopLimit, onward);
-                return self.drop(flight.packet, DropReason::HopLimit);
+    fn send_on(&mut self, mut packet: Packet, flight: &Flight, slot: Option<SaSlot>, exit: &Exit, onward: &mut Onward) {
+        let headers = &flight.headers;
+        if matches!(flight.key.origin, Origin::Port(_) | Origin::Sa(_)) {
+            if headers.hop_limit <= 1 {
+                self.complain(&packet, flight, Complaint::HopLimit, onward);
+                return self.drop(packet, DropReason::HopLimit);
             }
-            if flight.headers.has_options && is_source_routed(flight.packet.bytes()) {
-                return self.drop(flight.packet, DropReason::SourceRoute);
+            if headers.has_options && is_source_routed(packet.bytes()) {
+                return self.drop(packet, DropReason::SourceRoute);
             }
+            decrement_hop_limit(packet.bytes_mut());
         }
-        let mut flight = flight;
-        if received {
-            decrement_hop_limit(flight.packet.bytes_mut());
+        if headers.total_length > exit.limit {
+            return self.oversize(packet, flight, slot, exit, onward);
         }
-        if flight.headers.total_length > exit.limit {
-            return self.oversize(flight, slot, exit, onward);
-        }
-        let Flight { packet, headers, .. } = flight;
-        self.leave(packet, &headers, slot, exit, onward);
+        self.leave(packet, headers, slot, exit, onward);
     }
 
     /// The last step of a packet that fits its way.
@@ -83,8 +74,8 @@ impl Round<'_> {
         &mut self,
         packet: Packet,
         headers: &Headers,
-        slot: Option<wire::SaSlot>,
-        exit: Exit,
+        slot: Option<SaSlot>,
+        exit: &Exit,
         onward: &mut Onward,
     ) {
         let Some(slot) = slot else {
@@ -96,19 +87,19 @@ impl Round<'_> {
         }
         let order = onward.sealing.len() as u16;
         let inner = Inner { traffic_class: headers.traffic_class, dont_fragment: headers.dont_fragment };
-        onward.sealing.push(Sealing { packet, slot, order, inner, exit });
+        onward.sealing.push(Sealing { packet, slot, order, inner, exit: *exit });
     }
 
     /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait for its next hop.
     #[inline]
-    pub(crate) fn emit(&mut self, mut packet: Packet, exit: Exit) {
-        match exit.link {
+    pub(crate) fn emit(&mut self, mut packet: Packet, exit: &Exit) {
+        match &exit.link {
             LinkHeader::None => {}
             LinkHeader::Ethernet(header) => match packet.prepend(header.len()) {
-                Some(room) => room.copy_from_slice(&header),
+                Some(room) => room.copy_from_slice(header),
                 None => return self.drop(packet, DropReason::EspNoRoom),
             },
-            LinkHeader::Unresolved(next_hop) => return self.wait_for(exit.port, next_hop, packet),
+            LinkHeader::Unresolved(next_hop) => return self.wait_for(exit.port, *next_hop, packet),
         }
         self.outgoing(packet, exit.port);
     }
@@ -125,10 +116,10 @@ impl Round<'_> {
         }
     }
 
-    fn reassemble(&mut self, flight: Flight, onward: &mut Onward) {
-        let Flight { packet, headers, key } = flight;
+    fn reassemble(&mut self, packet: Packet, flight: &Flight, onward: &mut Onward) {
+        let Flight { headers, key, .. } = flight;
         let (_, waiting) = self.worker.reassembly.waiting();
-        let outcome = self.worker.reassembly.push(self.now, &key, &headers, packet, &mut self.worker.pool);
+        let outcome = self.worker.reassembly.push(self.now, key, headers, packet, &mut self.worker.pool);
         let (_, still_waiting) = self.worker.reassembly.waiting();
         let statistics = &self.worker.statistics;
         // What neither waits nor was dropped nor goes on was joined, or was there already.

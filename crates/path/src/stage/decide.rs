@@ -1,15 +1,14 @@
 //! Decide: for every packet, what happens to it.
 
-use arrayvec::ArrayVec;
-use packet::BATCH;
-
-use crate::decision::Decision;
-use crate::lane::Flight;
+use crate::lane::Flights;
 use crate::worker::Round;
 
 impl Round<'_> {
-    pub(crate) fn decide(&mut self, flights: &ArrayVec<Flight, BATCH>, decisions: &mut ArrayVec<Decision, BATCH>) {
-        decisions.extend(flights.iter().map(|flight| crate::decide(&flight.key, self.tables, &mut ())));
-        self.worker.statistics.decided.add(flights.len() as u64);
+    pub(crate) fn decide(&mut self, batch: &mut Flights) {
+        let Flights { packets, flights } = batch;
+        for flight in &mut flights[..packets.len()] {
+            flight.decision = crate::decide(&flight.key, self.tables, &mut ());
+        }
+        self.worker.statistics.decided.add(packets.len() as u64);
     }
 }

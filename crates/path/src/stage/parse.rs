@@ -2,46 +2,49 @@
 //!
 //! Exits: every reason of [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and the neighbour discovery handler's.
 
-use arrayvec::ArrayVec;
-use packet::{BATCH, DropReason};
+use packet::DropReason;
 use wire::{FragmentClass, Headers, Origin, Protocol, Upper};
 
 use crate::host::nd;
-use crate::lane::{Flight, Lane};
+use crate::lane::{Flights, Lane};
 use crate::worker::Round;
 
 /// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel takes two.
 const MAX_DEPTH: usize = 4;
 
 impl Round<'_> {
-    pub(crate) fn parse(&mut self, lane: &mut Lane, flights: &mut ArrayVec<Flight, BATCH>, depth: usize) {
+    pub(crate) fn parse(&mut self, lane: &mut Lane, batch: &mut Flights, depth: usize) {
         let Lane { packets, arrivals } = lane;
         for (mut packet, arrival) in packets.drain(..).zip(arrivals.drain(..)) {
-            let headers = match wire::headers::parse(packet.bytes()) {
-                Ok(headers) => headers,
+            let flight = &mut batch.flights[batch.packets.len()];
+            match wire::headers::parse(packet.bytes()) {
+                Ok(headers) => flight.headers = headers,
                 Err(why) => {
                     self.drop(packet, why.into());
                     continue;
                 }
-            };
+            }
+            let headers = &flight.headers;
             if depth > MAX_DEPTH {
                 self.drop(packet, DropReason::EspNested);
                 continue;
             }
             packet.truncate(usize::from(headers.total_length));
             if let Origin::Port(port) = arrival.origin
-                && is_neighbour_discovery(&headers)
+                && is_neighbour_discovery(headers)
                 && self.tables.is_local(arrival.vrf, port, headers.addresses.destination())
             {
-                nd::receive(self, port, packet, &headers);
+                nd::receive(self, port, packet, headers);
                 continue;
             }
-            let mut key = headers.key(arrival.vrf, arrival.origin);
-            if key.fragment != FragmentClass::Whole && self.virtual_reassembly(&headers, &mut key).is_err() {
+            flight.key = headers.key(arrival.vrf, arrival.origin);
+            if headers.fragment.class != FragmentClass::Whole
+                && self.virtual_reassembly(headers, &mut flight.key).is_err()
+            {
                 self.drop(packet, DropReason::FragmentUnknown);
                 continue;
             }
-            flights.push(Flight { packet, headers, key });
+            batch.packets.push(packet);
         }
     }
 
