@@ -9,8 +9,8 @@ use crate::demo::wire_tap::Seen;
 use crate::gateway::Counted;
 use crate::view;
 
-const PICTURE: &str = "\
-            192.168.13.1  192.168.11.2     192.168.11.1  192.168.12.1
+const PICTURE: &str = "
+               192.168.13.1  192.168.11.2     192.168.11.1  192.168.12.1
   host-a ------------- gw-a ================= gw-b ------------- host-b
   192.168.13.5          ESP, AES-128-GCM, tunnel mode          192.168.12.5
 ";
