@@ -5,7 +5,9 @@
 //! between the root and the place that it touches.
 //!
 //! The node at depth `d` holds the prefixes of `6 d + 1` to `6 d + 6` bits (the root `/0` as well) as a bitmap, and its
-//! children side by side, so a lookup of a /24 reads four nodes and then the value.
+//! children side by side, so a lookup of a /24 reads four nodes and then the value. Below the root, nodes that would have one child
+//! and no prefix are left out, and the node behind them knows the bits that they would have decided: a lonely /128 is
+//! one node and not twenty-two.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -22,8 +24,12 @@ pub trait Key: Copy + Eq + fmt::Debug + BitOr<Output = Self> + sealed::Sealed {
     const ZERO: Self;
     /// The first six bits.
     fn head(self) -> usize;
-    /// What comes after the first six bits.
-    fn tail(self) -> Self;
+    /// What comes after the first `strides` times six bits, which are fewer than all.
+    fn after(self, strides: u8) -> Self;
+    /// `strides` times six zeros, fewer than all, and then the address.
+    fn behind(self, strides: u8) -> Self;
+    /// How many bits are the same before the first that differs.
+    fn shared(self, other: Self) -> u8;
     /// Six bits, after `depth` times six zeros.
     fn from_chunk(chunk: usize, depth: u8) -> Self;
     /// The first `length` bits, then zeros.
@@ -48,8 +54,17 @@ macro_rules! key {
             }
 
             #[inline(always)]
-            fn tail(self) -> Self {
-                self << STRIDE
+            fn after(self, strides: u8) -> Self {
+                self << (strides * STRIDE)
+            }
+
+            fn behind(self, strides: u8) -> Self {
+                self >> (strides * STRIDE)
+            }
+
+            #[inline(always)]
+            fn shared(self, other: Self) -> u8 {
+                (self ^ other).leading_zeros() as u8
             }
 
             fn from_chunk(chunk: usize, depth: u8) -> Self {
@@ -72,15 +87,14 @@ key!(u128);
 /// A longest-prefix-match table whose copies are constant work.
 #[derive(Clone)]
 pub struct Fib<K, V> {
-    root: Node<V>,
+    /// Skips nothing.
+    root: Node<K, V>,
     length: usize,
-    key: core::marker::PhantomData<K>,
 }
 
 /// Prefixes are numbered as in a heap: 1 is the node itself, `2 n` and `2 n + 1` are `n` with a bit more, 64 to 127 have all six.
 #[derive(Clone)]
-#[repr(C)]
-struct Node<V> {
+struct Node<K, V> {
     /// Which prefixes have a value.
     prefixes: u128,
     /// Which six-bit chunks have a child.
@@ -89,6 +103,10 @@ struct Node<V> {
     nodes: Arc<[Self]>,
     /// The values, in the prefixes' order.
     values: Arc<[V]>,
+    /// The bits that an address must have in the strides between the parent and this node; zeros behind.
+    skipped: K,
+    /// How many strides those are.
+    skip: u8,
 }
 
 /// By six-bit chunk: the prefixes that hold it. The longest has the highest number.
@@ -109,7 +127,7 @@ const HOLDING: [u128; 64] = {
 impl<K: Key, V: Clone> Fib<K, V> {
     /// An empty table.
     pub fn new() -> Self {
-        Self { root: Node::default(), length: 0, key: core::marker::PhantomData }
+        Self { root: Node::new(K::ZERO, 0), length: 0 }
     }
 
     /// Prefixes in the table.
@@ -129,6 +147,13 @@ impl<K: Key, V: Clone> Fib<K, V> {
         let mut rest = address;
         let mut longest = None;
         loop {
+            // Full tables skip little: the test is cheaper than what it saves.
+            if node.skip != 0 {
+                if rest.shared(node.skipped) < node.skip * STRIDE {
+                    break;
+                }
+                rest = rest.after(node.skip);
+            }
             let chunk = rest.head();
             let holding = node.prefixes & HOLDING[chunk];
             if holding != 0 {
@@ -138,7 +163,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
                 break;
             }
             node = &node.nodes[rank(node.children, chunk)];
-            rest = rest.tail();
+            rest = rest.after(1);
         }
         let (node, holding) = longest?;
         Some(&node.values[node.value_rank(127 - holding.leading_zeros())])
@@ -157,8 +182,11 @@ impl<K: Key, V: Clone> Fib<K, V> {
                 return None;
             }
             node = &node.nodes[rank(node.children, chunk)];
-            rest = rest.tail();
-            left -= STRIDE;
+            (rest, left) = (rest.after(1), left - STRIDE);
+            if left <= node.skip * STRIDE && node.skip > 0 || rest.shared(node.skipped) < node.skip * STRIDE {
+                return None;
+            }
+            (rest, left) = (rest.after(node.skip), left - node.skip * STRIDE);
         }
         let number = prefix_number(rest, left);
         (node.prefixes & (1 << number) != 0).then(|| &node.values[node.value_rank(number)])
@@ -205,7 +233,7 @@ pub struct Iter<'a, K, V> {
 
 /// A prefix number of a node whose turn comes, and all that is under it.
 struct Frame<'a, K, V> {
-    node: &'a Node<V>,
+    node: &'a Node<K, V>,
     base: K,
     depth: u8,
     number: u32,
@@ -224,7 +252,8 @@ impl<'a, K: Key, V> Iterator for Iter<'a, K, V> {
                 self.stack.push(Frame { node, base, depth, number: 2 * number });
             } else if node.children & (1 << chunk) != 0 {
                 let child = &node.nodes[rank(node.children, chunk)];
-                self.stack.push(Frame { node: child, base: prefix, depth: depth + 1, number: 1 });
+                let base = prefix | child.skipped.behind(depth + 1);
+                self.stack.push(Frame { node: child, base, depth: depth + 1 + child.skip, number: 1 });
             }
             if node.prefixes & (1 << number) != 0 {
                 return Some((prefix, depth * STRIDE + length, &node.values[node.value_rank(number)]));
@@ -234,13 +263,11 @@ impl<'a, K: Key, V> Iterator for Iter<'a, K, V> {
     }
 }
 
-impl<V> Default for Node<V> {
-    fn default() -> Self {
-        Self { prefixes: 0, children: 0, nodes: Arc::default(), values: Arc::default() }
+impl<K, V> Node<K, V> {
+    fn new(skipped: K, skip: u8) -> Self {
+        Self { prefixes: 0, children: 0, nodes: Arc::default(), values: Arc::default(), skipped, skip }
     }
-}
 
-impl<V> Node<V> {
     /// Where among the values that of prefix `number` stands, or would stand.
     #[inline]
     fn value_rank(&self, number: u32) -> usize {
@@ -248,16 +275,23 @@ impl<V> Node<V> {
     }
 }
 
-impl<V: Clone> Node<V> {
-    fn insert<K: Key>(&mut self, rest: K, length: u8, value: V) -> Option<V> {
+impl<K: Key, V: Clone> Node<K, V> {
+    fn insert(&mut self, rest: K, length: u8, value: V) -> Option<V> {
+        let shared = (rest.shared(self.skipped) / STRIDE).min(strides_before(length)).min(self.skip);
+        if shared < self.skip {
+            self.split(shared);
+        }
+        let (rest, length) = (rest.after(self.skip), length - self.skip * STRIDE);
         if length > STRIDE {
             let chunk = rest.head();
             let at = rank(self.children, chunk);
+            let (rest, length) = (rest.after(1), length - STRIDE);
             if self.children & (1 << chunk) == 0 {
                 self.children |= 1 << chunk;
-                self.nodes = with_inserted(&self.nodes, at, Self::default());
+                let skip = strides_before(length);
+                self.nodes = with_inserted(&self.nodes, at, Self::new(rest.masked(skip * STRIDE), skip));
             }
-            return Arc::make_mut(&mut self.nodes)[at].insert(rest.tail(), length - STRIDE, value);
+            return Arc::make_mut(&mut self.nodes)[at].insert(rest, length, value);
         }
         let number = prefix_number(rest, length);
         let at = self.value_rank(number);
@@ -270,15 +304,18 @@ impl<V: Clone> Node<V> {
     }
 
     /// The prefix is there: [`Fib::remove`] has looked.
-    fn remove<K: Key>(&mut self, rest: K, length: u8) -> Option<V> {
+    fn remove(&mut self, rest: K, length: u8) -> Option<V> {
+        let (rest, length) = (rest.after(self.skip), length - self.skip * STRIDE);
         if length > STRIDE {
             let chunk = rest.head();
             let at = rank(self.children, chunk);
             let child = &mut Arc::make_mut(&mut self.nodes)[at];
-            let removed = child.remove(rest.tail(), length - STRIDE);
+            let removed = child.remove(rest.after(1), length - STRIDE);
             if child.prefixes == 0 && child.children == 0 {
                 self.children &= !(1 << chunk);
                 self.nodes = with_removed(&self.nodes, at);
+            } else if child.prefixes == 0 && child.children.is_power_of_two() {
+                *child = child.joined();
             }
             return removed;
         }
@@ -289,6 +326,31 @@ impl<V: Clone> Node<V> {
         self.values = with_removed(&self.values, at);
         Some(removed)
     }
+
+    /// Puts a node in front of this one that skips `strides` strides only, and this one behind it.
+    fn split(&mut self, strides: u8) {
+        let mut front = Self::new(self.skipped.masked(strides * STRIDE), strides);
+        front.children = 1 << self.skipped.after(strides).head();
+        core::mem::swap(self, &mut front);
+        let mut behind = front;
+        behind.skip -= strides + 1;
+        behind.skipped = behind.skipped.after(strides + 1);
+        self.nodes = Arc::new([behind]);
+    }
+
+    /// The only child, in this node's place; there is no prefix here.
+    fn joined(&self) -> Self {
+        let mut child = self.nodes[0].clone();
+        let chunk = K::from_chunk(self.children.trailing_zeros() as usize, self.skip);
+        child.skipped = self.skipped | chunk | child.skipped.behind(self.skip + 1);
+        child.skip += self.skip + 1;
+        child
+    }
+}
+
+/// How many strides come before the one that a prefix of this length ends in.
+const fn strides_before(length: u8) -> u8 {
+    length.saturating_sub(1) / STRIDE
 }
 
 /// The number within its node of the prefix of the first `length` bits, at most six, of `rest`.
@@ -427,6 +489,32 @@ mod tests {
         assert_eq!((fib.lookup(7), fib.lookup(6)), (Some(&"host"), None));
         assert_eq!(fib.remove(7, 128), Some("host"));
         assert!(fib.is_empty() && fib.root.children == 0, "empty nodes are taken away");
+    }
+
+    #[test]
+    fn lonely_prefixes_are_one_node_again_after_company() {
+        let mut fib = Fib::<u128, _>::new();
+        let nodes = |fib: &Fib<u128, u8>| {
+            let mut nodes = vec![&fib.root];
+            let mut count = 0;
+            while let Some(node) = nodes.pop() {
+                count += 1;
+                nodes.extend(node.nodes.iter());
+            }
+            count
+        };
+        fib.insert(1, 128, 0);
+        assert_eq!(nodes(&fib), 2);
+        let company = [(2, 128), (1, 64), (1 << 90, 128), (1, 125)];
+        for (prefix, length) in company {
+            fib.insert(prefix, length, 1);
+        }
+        assert!(nodes(&fib) > 2);
+        for (prefix, length) in company {
+            assert_eq!(fib.remove(prefix, length), Some(1));
+            assert_eq!(fib.lookup(1), Some(&0));
+        }
+        assert_eq!(nodes(&fib), 2);
     }
 
     #[test]

@@ -42,8 +42,7 @@ impl Tables {
     /// # Errors
     /// As [`Tables::add_port`].
     pub fn update_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
-        let old =
-            Arc::clone(self.ports[usize::from(self.existing_port(id)?.id.0)].as_ref().ok_or(TableError::NoPort(id))?);
+        let old = self.existing_port(id)?.clone();
         let mut next = self.clone();
         next.withdraw_routes(&old)?;
         next.ports[usize::from(id.0)] = None;

@@ -1,0 +1,377 @@
+//! The model. Everything is derived anew whenever it is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use packet::LinkKind;
+use proptest::prelude::*;
+use tables::{
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, Route, RouteKind, SaIdentity, SaSpec, UpperSelector,
+};
+use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    AddVrf(u8),
+    RemoveVrf(VrfId),
+    AddPort(PortId, PortSpec),
+    UpdatePort(PortId, PortSpec),
+    RemovePort(PortId),
+    SetRoute(VrfId, IpPrefix, RouteKind),
+    RemoveRoute(VrfId, IpPrefix),
+    SetNeighbour(PortId, IpAddr, Mac),
+    RemoveNeighbour(PortId, IpAddr),
+    AddPolicy(PolicySpec),
+    UpdatePolicy(prop::sample::Index, PolicySpec),
+    RemovePolicy(prop::sample::Index),
+    SetDefault(VrfId, Direction, DefaultAction),
+    AddSa(SaSpec),
+    RemoveSa(VrfId, IpAddr, Spi),
+    Snapshot,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) vrfs: BTreeMap<VrfId, ModelVrf>,
+    pub(crate) ports: BTreeMap<PortId, ModelPort>,
+    /// In order of addition.
+    pub(crate) policies: Vec<(u32, PolicySpec)>,
+    pub(crate) policies_made: u32,
+    /// In order of addition.
+    pub(crate) sas: Vec<SaSpec>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ModelVrf {
+    pub(crate) name: String,
+    pub(crate) routes: BTreeMap<IpPrefix, RouteKind>,
+    pub(crate) defaults: [DefaultAction; 3],
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ModelPort {
+    pub(crate) spec: PortSpec,
+    pub(crate) neighbours: BTreeMap<IpAddr, Mac>,
+}
+
+impl ModelPort {
+    pub(crate) fn routed(&self) -> impl Iterator<Item = &IpPrefix> {
+        self.spec.addresses.iter().filter(|own| !link_local(own.address()))
+    }
+
+    fn reaches(&self, next_hop: IpAddr) -> bool {
+        link_local(next_hop) || self.routed().any(|own| !own.is_host() && own.contains(next_hop))
+    }
+
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
+        self.spec.addresses.iter().any(|own| own.address() == address)
+            || derived_link_local(&self.spec) == Some(address)
+    }
+}
+
+fn link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The link-local address that a port gets besides those it was given.
+pub(crate) fn derived_link_local(spec: &PortSpec) -> Option<IpAddr> {
+    let given = spec.addresses.iter().any(|own| link_local(own.address()));
+    let [a, b, c, d, e, f] = spec.mac.0.map(u128::from);
+    let identifier = (a ^ 2) << 56 | b << 48 | c << 40 | 0xff << 32 | 0xfe << 24 | d << 16 | e << 8 | f;
+    let address = IpAddr::V6((0xfe80 << 112 | identifier).into());
+    (spec.link == LinkKind::Ethernet && spec.mtu >= 1280 && !given).then_some(address)
+}
+
+pub(crate) fn broadcast(own: &IpPrefix) -> Option<IpAddr> {
+    (own.address().is_ipv4() && own.length() < 31).then(|| own.range().last())
+}
+
+fn is_station(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),
+        IpAddr::V6(address) => !address.is_multicast() && address.to_bits() > 1,
+    }
+}
+
+impl Model {
+    pub(crate) fn new() -> Self {
+        let main = ModelVrf { name: "main".into(), routes: BTreeMap::new(), defaults: Default::default() };
+        Self { vrfs: [(VrfId::MAIN, main)].into(), ..Self::default() }
+    }
+
+    /// The routes that the addresses of the VRF's ports make, or nothing where they contradict each other.
+    fn port_routes(&self, vrf: VrfId) -> Option<BTreeMap<IpPrefix, RouteKind>> {
+        let mut routes = BTreeMap::new();
+        let in_vrf = || self.ports.iter().filter(|(_, port)| port.spec.vrf == vrf);
+        let addresses = || in_vrf().flat_map(|(_, port)| port.routed());
+        for own in addresses() {
+            if routes.insert(IpPrefix::host(own.address()), RouteKind::Local).is_some() {
+                return None;
+            }
+        }
+        for broadcast in addresses().filter_map(broadcast) {
+            let before = routes.insert(IpPrefix::host(broadcast), RouteKind::Broadcast);
+            if before.is_some_and(|before| before != RouteKind::Broadcast) {
+                return None;
+            }
+        }
+        for (&port, own) in in_vrf().flat_map(|(id, port)| port.routed().map(move |own| (id, own))) {
+            let kind = RouteKind::Connected { port };
+            if !own.is_host() && routes.insert(own.network(), kind).is_some_and(|before| before != kind) {
+                return None;
+            }
+        }
+        Some(routes)
+    }
+
+    pub(crate) fn routes(&self, vrf: VrfId) -> BTreeMap<IpPrefix, RouteKind> {
+        let mut routes = self.port_routes(vrf).expect("the model is consistent");
+        routes.extend(self.vrfs[&vrf].routes.clone());
+        routes
+    }
+
+    fn spec_is_possible(spec: &PortSpec) -> bool {
+        let addresses = &spec.addresses;
+        let distinct = addresses.iter().map(IpPrefix::address).collect::<BTreeSet<_>>().len() == addresses.len();
+        let possible = |own: &IpPrefix| {
+            let edge = own.address().is_ipv4()
+                && own.length() < 31
+                && (own.address() == own.range().first() || own.address() == own.range().last());
+            is_station(own.address()) && !edge && own.length() > 0
+        };
+        let v6 = addresses.iter().any(|own| own.address().is_ipv6());
+        let most = if spec.link == LinkKind::Ethernet { 2034 } else { 2048 };
+        let mac = spec.link == LinkKind::Ip || (!spec.mac.is_group() && spec.mac != Mac([0; 6]));
+        distinct && addresses.iter().all(possible) && mac && spec.mtu >= if v6 { 1280 } else { 68 } && spec.mtu <= most
+    }
+
+    /// Puts a port, and takes the routes away that it does not serve any more. False where that cannot be.
+    fn put_port(&mut self, id: PortId, spec: &PortSpec) -> bool {
+        let old = self.ports.remove(&id);
+        let name_taken = self.ports.values().any(|port| port.spec.name == spec.name);
+        if !self.vrfs.contains_key(&spec.vrf) || name_taken || !Self::spec_is_possible(spec) {
+            return false;
+        }
+        let mut spec = spec.clone();
+        if let Some(old) = &old
+            && old.spec.mac != spec.mac
+            && let Some(derived) = derived_link_local(&PortSpec {
+                addresses: Vec::new(),
+                mtu: 1500,
+                link: LinkKind::Ethernet,
+                ..old.spec.clone()
+            })
+            && old.owns(derived)
+        {
+            spec.addresses.retain(|own| own.address() != derived);
+        }
+        let same_link = old.as_ref().filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
+        let neighbours = same_link.map(|old| old.neighbours.clone()).unwrap_or_default();
+        self.ports.insert(id, ModelPort { spec: spec.clone(), neighbours });
+        let Some(made) = self.port_routes(spec.vrf) else { return false };
+        if made.keys().any(|prefix| self.vrfs[&spec.vrf].routes.contains_key(prefix)) {
+            return false;
+        }
+        self.strand(id);
+        true
+    }
+
+    fn strand(&mut self, id: PortId) {
+        let port = self.ports.get(&id);
+        for (vrf_id, vrf) in &mut self.vrfs {
+            let port = port.filter(|port| port.spec.vrf == *vrf_id);
+            vrf.routes.retain(|_, kind| match *kind {
+                RouteKind::Connected { port: by } => by != id || port.is_some(),
+                RouteKind::Via { port: by, next_hop } => by != id || port.is_some_and(|port| port.reaches(next_hop)),
+                _ => true,
+            });
+        }
+    }
+
+    fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, kind: RouteKind) -> bool {
+        let Some(made) = self.vrfs.contains_key(&vrf).then(|| self.port_routes(vrf)).flatten() else { return false };
+        let first = prefix.address();
+        let everywhere = match first {
+            IpAddr::V4(first) => first.is_multicast() && prefix.length() >= 4,
+            IpAddr::V6(first) => {
+                first.is_multicast() && prefix.length() >= 8 || first.is_unicast_link_local() && prefix.length() >= 10
+            }
+        };
+        let port = |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
+        let by = match kind {
+            RouteKind::Local | RouteKind::Broadcast => false,
+            RouteKind::Connected { port: by } => port(by).is_some(),
+            RouteKind::Via { port: by, next_hop } => port(by).is_some_and(|port| {
+                let host = longest(&made, next_hop).map(|route| route.kind);
+                let ours = matches!(host, Some(RouteKind::Local | RouteKind::Broadcast)) || port.owns(next_hop);
+                is_station(next_hop) && !ours && next_hop.is_ipv4() == first.is_ipv4() && port.reaches(next_hop)
+            }),
+            RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => true,
+        };
+        by && prefix == prefix.network() && !made.contains_key(&prefix)
+    }
+
+    fn policy_is_possible(&self, spec: &PolicySpec, but: Option<u32>) -> bool {
+        let selector = &spec.selector;
+        let families = selector.source.is_v6() == selector.destination.is_v6();
+        let icmp = if selector.source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
+        let upper = match selector.upper {
+            UpperSelector::Any => true,
+            UpperSelector::Ports { .. } => selector.protocol.is_some_and(Protocol::has_ports),
+            UpperSelector::Icmp { kind, code } => {
+                selector.protocol == Some(icmp) && kind.0 <= kind.1 && code.0 <= code.1
+            }
+        };
+        let template = match spec.action {
+            Action::Protect(template) => {
+                let source = template.source.unwrap_or(template.destination);
+                source.is_ipv4() == template.destination.is_ipv4()
+                    && is_station(source)
+                    && is_station(template.destination)
+                    && template.spi != Some(Spi(0))
+            }
+            Action::Bypass | Action::Discard => true,
+        };
+        let same = |other: &PolicySpec| {
+            (other.vrf, other.direction, other.selector) == (spec.vrf, spec.direction, spec.selector)
+        };
+        let taken = self.policies.iter().any(|(index, other)| Some(*index) != but && same(other));
+        self.vrfs.contains_key(&spec.vrf) && families && upper && template && !taken
+    }
+
+    /// Policies in the order in which they are tried.
+    pub(crate) fn ordered(&self, vrf: VrfId, direction: Direction) -> Vec<(u32, PolicySpec)> {
+        let wanted = |(_, spec): &&(u32, PolicySpec)| spec.vrf == vrf && spec.direction == direction;
+        let mut ordered: Vec<_> = self.policies.iter().filter(wanted).copied().collect();
+        ordered.sort_by_key(|(_, spec)| spec.priority);
+        ordered
+    }
+
+    /// Does a change, or answers false with nothing changed.
+    pub(crate) fn change(&mut self, change: &Change) -> bool {
+        let before = self.clone();
+        let done = self.try_change(change);
+        if !done {
+            *self = before;
+        }
+        done
+    }
+
+    fn try_change(&mut self, change: &Change) -> bool {
+        match change {
+            Change::AddVrf(number) => {
+                let name = vrf_name(*number);
+                let free = (0..).map(VrfId).find(|id| !self.vrfs.contains_key(id)).unwrap();
+                let taken = name.is_empty() || self.vrfs.values().any(|vrf| vrf.name == name);
+                !taken
+                    && self
+                        .vrfs
+                        .insert(free, ModelVrf { name, routes: BTreeMap::new(), defaults: Default::default() })
+                        .is_none()
+            }
+            Change::RemoveVrf(id) => {
+                let used = self.ports.values().any(|port| port.spec.vrf == *id)
+                    || self.policies.iter().any(|(_, spec)| spec.vrf == *id)
+                    || self.sas.iter().any(|sa| sa.identity.vrf == *id);
+                *id != VrfId::MAIN && !used && self.vrfs.remove(id).is_some()
+            }
+            Change::AddPort(id, spec) => !self.ports.contains_key(id) && self.put_port(*id, spec),
+            Change::UpdatePort(id, spec) => self.ports.contains_key(id) && self.put_port(*id, spec),
+            Change::RemovePort(id) => {
+                let there = self.ports.remove(id).is_some();
+                self.strand(*id);
+                there
+            }
+            Change::SetRoute(vrf, prefix, kind) => {
+                let possible = self.route_is_possible(*vrf, *prefix, *kind);
+                if possible {
+                    self.vrfs.get_mut(vrf).unwrap().routes.insert(*prefix, *kind);
+                }
+                possible
+            }
+            Change::RemoveRoute(vrf, prefix) => {
+                self.vrfs.get_mut(vrf).is_some_and(|vrf| vrf.routes.remove(prefix).is_some())
+            }
+            Change::SetNeighbour(port, address, mac) => {
+                let Some(port) = self.ports.get_mut(port) else { return false };
+                let ours = port.owns(*address) || port.routed().filter_map(broadcast).any(|own| own == *address);
+                let possible = port.spec.link == LinkKind::Ethernet
+                    && is_station(*address)
+                    && !ours
+                    && !mac.is_group()
+                    && *mac != Mac([0; 6]);
+                if possible {
+                    port.neighbours.insert(*address, *mac);
+                }
+                possible
+            }
+            Change::RemoveNeighbour(port, address) => {
+                self.ports.get_mut(port).is_some_and(|port| port.neighbours.remove(address).is_some())
+            }
+            Change::AddPolicy(spec) => {
+                let possible = self.policy_is_possible(spec, None);
+                if possible {
+                    self.policies_made += 1;
+                    self.policies.push((self.policies_made * 8 + spec.direction as u32, *spec));
+                }
+                possible
+            }
+            Change::UpdatePolicy(which, spec) => {
+                let Some(at) = self.index(which) else { return false };
+                let (index, old) = self.policies[at];
+                let possible = (old.vrf, old.direction) == (spec.vrf, spec.direction)
+                    && self.policy_is_possible(spec, Some(index));
+                if possible {
+                    self.policies[at].1 = *spec;
+                }
+                possible
+            }
+            Change::RemovePolicy(which) => self.index(which).map(|at| self.policies.remove(at)).is_some(),
+            Change::SetDefault(vrf, direction, action) => match self.vrfs.get_mut(vrf) {
+                Some(vrf) => {
+                    vrf.defaults[*direction as usize] = *action;
+                    true
+                }
+                None => false,
+            },
+            Change::AddSa(spec) => {
+                let SaIdentity { vrf, source, destination, .. } = spec.identity;
+                let same = |other: &SaSpec| {
+                    (other.identity.vrf, other.identity.destination, other.spi) == (vrf, destination, spec.spi)
+                };
+                let possible = self.vrfs.contains_key(&vrf)
+                    && source.is_ipv4() == destination.is_ipv4()
+                    && is_station(source)
+                    && is_station(destination)
+                    && spec.spi != Spi(0)
+                    && !self.sas.iter().any(same);
+                if possible {
+                    self.sas.push(*spec);
+                }
+                possible
+            }
+            Change::RemoveSa(vrf, destination, spi) => {
+                let at = self
+                    .sas
+                    .iter()
+                    .position(|sa| (sa.identity.vrf, sa.identity.destination, sa.spi) == (*vrf, *destination, *spi));
+                at.map(|at| self.sas.remove(at)).is_some()
+            }
+            Change::Snapshot => true,
+        }
+    }
+
+    pub(crate) fn index(&self, which: &prop::sample::Index) -> Option<usize> {
+        (!self.policies.is_empty()).then(|| which.index(self.policies.len()))
+    }
+}
+
+pub(crate) fn longest(routes: &BTreeMap<IpPrefix, RouteKind>, address: IpAddr) -> Option<Route> {
+    let holding = routes.iter().filter(|(prefix, _)| prefix.contains(address));
+    holding.max_by_key(|(prefix, _)| prefix.length()).map(|(&prefix, &kind)| Route { prefix, kind })
+}
+
+pub(crate) fn vrf_name(number: u8) -> String {
+    // The first cannot be a name, the second is taken from the start.
+    ["", "main", "red", "blue"][usize::from(number) % 4].into()
+}
