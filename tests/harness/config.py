@@ -155,12 +155,12 @@ class Raw(str):
     """A value that is TOML already."""
 
 
-def entry(name, **fields):
+def entry(name, /, **fields):
     """One entry of an array of tables; empty fields are left out."""
     return "[" + table(name, **fields).replace("]\n", "]]\n", 1)
 
 
-def table(name, **fields):
+def table(name, /, **fields):
     """A table; empty fields are left out."""
     lines = [f"[{name}]"]
     lines += [f"{key} = {value(content)}" for key, content in fields.items() if content not in ("", None, 0)]

@@ -1,5 +1,6 @@
 //! The command line: what help, completions and man pages are made from.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -123,7 +124,12 @@ impl Cli {
             2 => LevelFilter::DEBUG,
             _ => LevelFilter::TRACE,
         };
-        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
+        tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
     }
 }
 

@@ -57,14 +57,19 @@ impl Replay {
     ///
     /// # Errors
     /// Where a name or a file is wrong, or an output cannot be written. A damaged input is in the report instead.
-    pub(crate) fn run(self) -> anyhow::Result<Report> {
+    pub(crate) fn run(&self) -> anyhow::Result<Report> {
         let taps = self.open()?;
+        let mut config = self.config.clone();
+        // A capture without Ethernet headers makes a port without neighbours.
+        config
+            .neighbours
+            .retain(|neighbour| taps.get(&neighbour.port).is_none_or(|tap| tap.link() == LinkKind::Ethernet));
         let begin = taps.values().filter_map(Tap::next_time).min().unwrap_or_default();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_be_bytes());
         let bar = self.bar(&taps);
 
-        let gateway = Gateway::new(self.config, seed, begin, |settings, _| {
+        let gateway = Gateway::new(config, seed, begin, |settings, _| {
             let tap = taps.get(&settings.name).context("a port without a capture")?;
             tap.port().context("a port that is closed already")
         })?;

@@ -54,6 +54,11 @@ impl Tap {
         }))
     }
 
+    /// What its frames begin with.
+    pub(crate) fn link(&self) -> LinkKind {
+        self.lock().port.as_ref().map_or(LinkKind::Ethernet, Port::link)
+    }
+
     /// When the next packet is due.
     pub(crate) fn next_time(&self) -> Option<Time> {
         self.lock().port.as_ref()?.next_time()

@@ -66,9 +66,9 @@ impl Report {
         }
     }
 
-    /// Whether an input was damaged.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.captures.iter().any(|capture| capture.damage.is_some())
+    /// What was wrong with inputs that were damaged.
+    pub(crate) fn damages(&self) -> impl Iterator<Item = &str> {
+        self.captures.iter().filter_map(|capture| capture.damage.as_deref())
     }
 
     /// As tables for people. What did not happen is left out.
@@ -85,16 +85,13 @@ impl Report {
             text.push_str(&format!("\n{} packets still wait inside\n", self.held));
         }
         for capture in &self.captures {
-            let Capture { port, skipped_truncated, skipped_too_long, skipped_link_type, damage } = capture;
+            let Capture { port, skipped_truncated, skipped_too_long, skipped_link_type, .. } = capture;
             let skipped = skipped_truncated + skipped_too_long + skipped_link_type;
             if skipped > 0 {
                 text.push_str(&format!(
                     "\n{port}: {skipped} captured packets were skipped: {skipped_truncated} cut off by the capture, {skipped_too_long} longer \
                      than a buffer, {skipped_link_type} of another link type\n"
                 ));
-            }
-            if let Some(damage) = damage {
-                text.push_str(&format!("\n{port}: what came before the damage was replayed: {damage}\n"));
             }
         }
         if self.counted.dropped("link_not_for_us") > 0 {

@@ -64,7 +64,13 @@ impl Replay {
         } else {
             output::text(&report.text())?;
         }
-        Ok(if report.is_damaged() { Exit::Refused } else { Exit::Done })
+        let mut exit = Exit::Done;
+        for damage in report.damages() {
+            let error = anyhow::anyhow!("only what came before the damage was replayed: {damage}");
+            output::report(&error, global.json);
+            exit = Exit::Refused;
+        }
+        Ok(exit)
     }
 }
 
