@@ -21,6 +21,8 @@ mod reply;
 mod request;
 mod route;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use key::{Key, KeyTextError};
 pub use object::{

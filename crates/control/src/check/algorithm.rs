@@ -3,7 +3,7 @@
 use api::{Authentication, Encryption, StateSpec};
 use esp::{Algorithm, Cipher, Integrity, KeyMaterial};
 
-use super::Fault;
+use super::{Fault, shown};
 
 /// Encryption algorithms of Linux (net/xfrm/xfrm_algo.c): the name, and the short one that it is found by too.
 const ENCRYPTION: &[(&str, &str)] = &[
@@ -155,7 +155,7 @@ fn resolve(names: &[(&'static str, &'static str)], name: &str) -> Option<&'stati
 }
 
 fn unknown(part: &'static str, name: &str, hint: &str) -> Fault {
-    Fault::invalid(part, format!("there is no algorithm '{}'", name.escape_debug())).hint(hint)
+    Fault::invalid(part, format!("there is no algorithm '{}'", shown(name))).hint(hint)
 }
 
 fn unsupported(part: &'static str, name: &str, hint: &str) -> Fault {

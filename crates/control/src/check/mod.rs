@@ -59,6 +59,16 @@ impl From<Fault> for Refusal {
     }
 }
 
+/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no key.
+pub(crate) fn shown(word: &str) -> String {
+    const SHOWN: usize = 40;
+    if word.len() > 12 && (word.starts_with("0x") || word.starts_with("0X")) {
+        return "0x...".to_owned();
+    }
+    let start: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
+}
+
 /// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`, no word that means something else in commands.
 pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
     const HINT: &str = "1 to 15 letters, digits, '-', '_' or '.', the first a letter or digit";
@@ -137,6 +147,9 @@ pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
         .map_err(|why| Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string()))?;
     if prefix.length() > 0 && is_group(prefix.address()) {
         return Err(Fault::unsupported(part, format!("{prefix}: multicast and broadcast are not routed")));
+    }
+    if prefix.length() >= 10 && is_link_local_v6(prefix.address()) {
+        return Err(Fault::invalid(part, format!("{prefix}: link-local addresses are on every link, and not routed")));
     }
     Ok(())
 }

@@ -98,11 +98,15 @@ fn interpret(document: &Spanned<DeTable<'_>>, errors: &mut Errors<'_>) -> Config
     let states = each(document, "sa", errors, security::state);
     let policies = each(document, "policy", errors, security::policy);
 
+    // A file that was emptied by mistake must not empty the gateway.
+    if ports.is_empty() && errors.count() == 0 {
+        errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
+    }
     // What is said of something that could not be read would be refused for that alone, which helps nobody.
     if errors.count() == 0 {
         cross::check(&vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
     }
-    Config {
+    let config = Config {
         gateway,
         vrfs: values(vrfs),
         ports: values(ports),
@@ -110,7 +114,14 @@ fn interpret(document: &Spanned<DeTable<'_>>, errors: &mut Errors<'_>) -> Config
         neighbours: values(neighbours),
         states: values(states),
         policies: values(policies),
+    };
+    // The tables have the last word. What they alone refuse is rare, and no one place in the file is to blame for it.
+    if errors.count() == 0
+        && let Some(refusal) = crate::Control::new(1, [0; 32]).plan(config.clone()).refusal()
+    {
+        errors.add(0, refusal.message.clone(), refusal.hint.clone());
     }
+    config
 }
 
 fn values<T>(said: Vec<Said<'_, T>>) -> Vec<T> {

@@ -83,8 +83,8 @@ fn a_good_file_is_read() {
 }
 
 #[test]
-fn an_empty_file_is_a_gateway_without_ports() {
-    assert_eq!(load("gw.toml", "").unwrap(), Config::default());
+fn an_empty_file_is_refused() {
+    refused("", &["gw.toml:1:1: the file asks for no port ([[port]] with name and kind)"]);
 }
 
 #[test]
@@ -231,6 +231,16 @@ fn wrong_lengths_of_keys_are_told_with_the_right_ones() {
 }
 
 #[test]
+fn what_only_the_tables_know_is_told_too() {
+    let nested =
+        GOOD.replace("[\"192.168.11.2/24\"]", "[\"192.168.11.2/24\", \"192.168.0.1/16\", \"192.168.12.255/16\"]");
+    assert_eq!(load("gw.toml", &nested).err(), None);
+    let broadcast = GOOD.replace("[\"192.168.11.2/24\"]", "[\"192.168.11.2/24\", \"192.168.13.255/16\"]");
+    let told = errors(&broadcast);
+    assert!(told.starts_with("gw.toml:1:1: ") && told.contains("broadcast address"), "{told}");
+}
+
+#[test]
 fn a_file_that_is_too_large_is_not_even_read() {
     let text = " ".repeat(MAX_FILE + 1);
     assert!(errors(&text).contains("67108864 bytes at most"));
@@ -256,5 +266,27 @@ proptest::proptest! {
             assert!(!told.0.is_empty());
             assert!(told.0.iter().all(|one| one.line >= 1 && one.column >= 1));
         }
+    }
+}
+
+#[test]
+fn the_example_in_the_documentation_is_right() {
+    let text = include_str!("../../../../docs/examples/gateway.toml");
+    let config = load("gateway.toml", text).unwrap();
+    assert_eq!((config.ports.len(), config.states.len(), config.policies.len()), (3, 3, 7));
+    // Every section is in it.
+    for section in SECTIONS {
+        let header = if section.many { format!("\n[[{}]]", section.name) } else { format!("\n[{}]", section.name) };
+        assert!(text.contains(&header), "{header}");
+    }
+}
+
+#[test]
+fn the_examples_in_the_text_of_the_documentation_are_right() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let blocks: Vec<_> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        load("configuration.md", block).unwrap();
     }
 }

@@ -1,1 +1,364 @@
+use api::{PolicyAction, Request, RouteKind, StateFlag};
+use proptest::prelude::*;
 
+use super::parse;
+use crate::describe;
+
+/// Splits as a shell would, with single quotes.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+#[track_caller]
+fn accepted(line: &str) -> Request {
+    parse(&split(line)).unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
+}
+
+#[test]
+fn the_lines_that_linux_users_type_are_accepted_as_they_stand() {
+    let lines = "\
+        xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 0x1c0cf2bb72ce67ba245b593076dfb27a enc 'cbc(aes)' 0x1c0cf2bb72ce67ba245b593076dfb27a
+        xfrm state add dst 192.168.11.2 src 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 0x1c0cf2bb72ce67ba245b593076dfb27a enc 'cbc(aes)' 0x1c0cf2bb72ce67ba245b593076dfb27a
+        xfrm policy add src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto esp mode tunnel reqid 1
+        xfrm policy add src 192.168.12.0/24 dst 192.168.13.0/24 dir in tmpl dst 192.168.11.2 proto esp mode tunnel reqid 1";
+    let requests: Vec<_> = lines.lines().map(accepted).collect();
+    let Request::StateAdd(state) = &requests[0] else { panic!() };
+    assert_eq!((state.spi, state.reqid, state.replay_window), (1, 1, 0));
+    assert_eq!(state.authentication.as_ref().unwrap().key.bytes().len(), 16);
+    let Request::PolicyAdd(policy) = &requests[3] else { panic!() };
+    assert_eq!(policy.action, PolicyAction::Protect);
+    assert_eq!(policy.template.as_ref().unwrap().destination.to_string(), "192.168.11.2");
+}
+
+#[test]
+fn what_is_accepted() {
+    let good = [
+        "xfrm state",
+        "xfrm state list",
+        "x s ls",
+        "xfrm state show src 192.0.2.1 dst 192.0.2.2 spi 0x10 reqid 3 mode tunnel nokeys",
+        "xfrm state get dst 192.0.2.2 proto esp spi 16",
+        "xfrm state delete src 192.0.2.1 dst 192.0.2.2 proto esp spi 16 vrf red",
+        "xfrm state deleteall reqid 1",
+        "xfrm state flush proto esp",
+        "xfrm state count",
+        "xfrm s a src 2001:db8::1 dst 2001:db8::2 spi 0x1000 mode tunnel aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128 replay-window 64 flag noecn nopmtudisc",
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth-trunc sha256 'some text of mine' 128",
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc ecb(cipher_null) '' auth digest_null ''",
+        "xfrm state update src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00 replay-oseq 7 replay-seq 010",
+        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10/8 proto tcp sport 1000-2000 dport 80 dir fwd priority 0x10 action block",
+        "xfrm policy add dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
+        "xfrm policy add dir out action allow ptype main src any dst 10.0.0.0/8",
+        "xfrm policy update src 10.0.0.0/8 dst 10.1.0.0/16 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x5 reqid 1 mode tunnel level required priority 4",
+        "xfrm policy delete index 9 dir out",
+        "xfrm policy d src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
+        "xfrm policy get src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
+        "xfrm policy",
+        "xfrm policy list dir in nosock action block",
+        "xfrm policy deleteall dir in",
+        "xfrm policy flush",
+        "xfrm policy count",
+        "xfrm policy setdefault in block fwd accept out block",
+        "xfrm policy setdefault out accept vrf red",
+        "xfrm policy getdefault",
+        "route",
+        "route show vrf red",
+        "route list table all",
+        "r s root 10/8",
+        "route add 10.2.0.0/16 via 192.0.2.2",
+        "route add default via 192.0.2.254 dev wan vrf blue metric 5",
+        "route add 10.2/16 dev wan scope link",
+        "route add blackhole 10.9.0.0/16",
+        "route replace unreachable 2001:db8:1::/48 vrf red",
+        "route change to 10.2.0.0/16 via inet 192.0.2.3",
+        "route del 10.2.0.0/16",
+        "route get 10.2.3.4 vrf red",
+        "route flush dev wan",
+        "neigh",
+        "neighbour show dev wan nud permanent",
+        "n add 192.0.2.2 lladdr 02:00:00:00:00:02 dev wan nud permanent",
+        "neigh replace to 192.0.2.2 dev wan lladdr 2:0:0:0:0:2",
+        "neigh del 192.0.2.2 dev wan",
+        "neigh flush dev wan",
+        "addr",
+        "a",
+        "addr add 192.0.2.1/24 brd + dev wan",
+        "address del 192.0.2.1/24 dev wan",
+        "addr show dev wan",
+        "addr show wan",
+        "addr flush dev wan",
+        "link",
+        "l show up",
+        "link set wan down",
+        "link set dev wan up mtu 1400",
+        "link set lan master blue",
+        "link set lan nomaster",
+        "vrf",
+        "vrf show",
+        "vrf add blue",
+        "vrf del blue",
+    ];
+    for line in good {
+        accepted(line);
+    }
+}
+
+#[test]
+fn what_is_refused_and_why() {
+    let sa = "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
+    let policy = "xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir out";
+    let tmpl = "tmpl dst 192.0.2.2 proto esp mode tunnel";
+    let cases = [
+        ("", "not complete"),
+        ("frobnicate", "'frobnicate' is not expected here"),
+        ("ruote", "did you mean route?"),
+        ("rule show", "'rule' is not supported yet"),
+        ("xfrm", "not complete"),
+        ("xfrm monitor", "xfrm monitor is not supported"),
+        ("xfrm state frobnicate", "'frobnicate' is not expected"),
+        ("xfrm state allocspi dst 192.0.2.1", "allocspi is not supported"),
+        (
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode transport",
+            "mode transport is not supported yet (mode tunnel: hitpath protects in tunnel mode)",
+        ),
+        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 enc aes 0x00", "'mode' is missing"),
+        ("xfrm state add src 192.0.2.1 spi 1 mode tunnel", "'dst' is missing"),
+        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 mode tunnel", "'spi' is missing"),
+        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel", "needs its algorithms"),
+        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel proto ah", "proto ah is not supported"),
+        ("xfrm state add src", "the command ends after 'src'"),
+        ("xfrm state add src 192.0.2.1 src 192.0.2.1", "'src' is given twice"),
+        ("xfrm state add src 192.0.2.300", "'192.0.2.300' is not an IPv4 or IPv6 address"),
+        ("xfrm state add spi banana", "spi 'banana'"),
+        ("xfrm state add auth sha1 0x123", "odd number"),
+        ("xfrm state add aead 'rfc4106(gcm(aes))' 0x00 banana", "'banana'"),
+        ("xfrm state add flag esn", "flag esn is not supported"),
+        ("xfrm state add flag banana", "'banana'"),
+        ("xfrm state get dst 192.0.2.1", "'spi' is missing"),
+        (&format!("{sa} encap espinudp 4500 4500 0.0.0.0"), "'encap' is not supported yet"),
+        (&format!("{sa} sel src 10.0.0.0/8"), "'sel' is not supported yet"),
+        (&format!("{sa} limit byte-hard 5"), "'limit' is not supported yet"),
+        (&format!("{sa} mark 5"), "'mark' is not supported yet"),
+        (&format!("{sa} if_id 5"), "'if_id' is not supported yet"),
+        (&format!("{sa} offload dev lan dir in"), "'offload' is not supported yet"),
+        (&format!("{sa} extra-flag oseq-may-wrap"), "'extra-flag' is not supported yet"),
+        (&format!("{sa} coa 192.0.2.1"), "'coa' is not supported yet"),
+        (&format!("{sa} ctx x"), "'ctx' is not supported yet"),
+        (&format!("{sa} comp deflate"), "'comp' is not supported yet"),
+        (&format!("{sa} replay-windw 5"), "did you mean replay-window?"),
+        (&format!("{sa} aead 'rfc4106(gcm(aes))' 0x00 128"), "neither can be given besides"),
+        ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8", "'dir' is missing"),
+        ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways", "dir 'sideways' (expected: in, out, fwd)"),
+        ("xfrm policy add src 10.0.0.0/8 dst 2001:db8::/32 dir out", "two address families"),
+        ("xfrm policy add src 10.0.0.9-10.0.0.1 dir out", "must not be greater"),
+        (&format!("{policy} sport 5"), "has no ports"),
+        (&format!("{policy} proto tcp sport 9-5"), "must not be greater"),
+        (&format!("{policy} proto tcp type 5"), "only ICMP"),
+        (&format!("{policy} proto gre key 5"), "'key' is not supported yet"),
+        (&format!("{policy} proto frobnicate"), "no protocol 'frobnicate'"),
+        (&format!("{policy} dev lan"), "'dev' is not supported yet"),
+        (&format!("{policy} ptype sub"), "ptype sub is not supported"),
+        (&format!("{policy} index 8"), "index"),
+        (&format!("{policy} flag localok"), "'flag' is not supported yet"),
+        (&format!("{policy} limit byte-hard 5"), "'limit' is not supported yet"),
+        (&format!("{policy} action block {tmpl}"), "no use for a tmpl"),
+        (&format!("{policy} {tmpl} {tmpl}"), "more than one tmpl"),
+        (&format!("{policy} {tmpl} level use"), "level use is not supported"),
+        (&format!("{policy} tmpl dst 192.0.2.2 proto esp"), "'mode' is missing"),
+        (&format!("{policy} tmpl dst 192.0.2.2 proto comp mode tunnel"), "proto comp is not supported"),
+        (&format!("{policy} tmpl proto esp mode tunnel"), "'dst' is missing"),
+        (&format!("{policy} tmpl dst 192.0.2.2 proto esp mode beet"), "mode beet is not supported"),
+        ("xfrm policy delete dir out", "which policy?"),
+        ("xfrm policy delete index 9 src 10.0.0.0/8 dir out", "not by both"),
+        ("xfrm policy set hthresh4 1 2", "nothing to set"),
+        ("xfrm policy setdefault", "nothing to set"),
+        ("xfrm policy setdefault in maybe", "in 'maybe'"),
+        ("xfrm policy count now", "one word too many"),
+        ("route add 10.0.0.0/33 via 192.0.2.1", "10.0.0.0/33"),
+        ("route add 10.0.0.1/8 via 192.0.2.1", "bits are set beyond"),
+        ("route add 10.0.0.0/8", "leads nowhere"),
+        ("route add 10.0.0.0/8 via 192.0.2.1 flavour sweet", "'flavour' is not expected"),
+        ("route add 10.0.0.0/8 via 192.0.2.1 onlink", "'onlink' is not supported yet"),
+        ("route add 10.0.0.0/8 via 192.0.2.1 src 192.0.2.2", "'src' is not supported yet"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1", "'nexthop' is not supported yet"),
+        ("route add 10.0.0.0/8 via 2001:db8::1", "two address families"),
+        ("route add 10.0.0.0/8 via inet6 192.0.2.1", "is not an IPv6 address"),
+        ("route add blackhole 10.0.0.0/8 dev lan", "sends nowhere"),
+        ("route add local 10.0.0.0/8 dev lan", "follow from the addresses"),
+        ("route add throw 10.0.0.0/8", "'throw' is not supported yet"),
+        ("route add 224.0.0.0/4 dev lan", "not routed"),
+        ("route add fe80::/64 via fe80::1", "not routed"),
+        ("route add 2001:db8::/32 via fe80::1", "name the port too"),
+        ("route add 10.0.0.0/8 dev lan table 10", "tables are not numbered"),
+        ("route add 10.0.0.0/8 dev lan scope host", "scope 'host'"),
+        ("route append 10.0.0.0/8 dev lan", "not supported yet"),
+        ("route flush", "which routes?"),
+        ("route get", "'ADDRESS' is missing"),
+        ("route get 10.0.0.1 from 10.0.0.2", "'from' is not supported yet"),
+        ("neigh add 192.0.2.2 dev wan", "'lladdr' is missing"),
+        ("neigh add 192.0.2.2 lladdr 03:00:00:00:00:02 dev wan", "not the address of one station"),
+        ("neigh add 224.0.0.1 lladdr 02:00:00:00:00:02 dev wan", "not the address of one station"),
+        ("neigh add 192.0.2.2 lladdr 02:00:00:00:00 dev wan", "six hexadecimal octets"),
+        ("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev wan nud stale", "nud stale"),
+        ("neigh add proxy 192.0.2.2 dev wan", "'proxy' is not supported yet"),
+        ("neigh flush", "which neighbours?"),
+        ("addr add 192.0.2.1/24", "'dev' is missing"),
+        ("addr add 192.0.2.0/24 dev wan", "network address"),
+        ("addr add 192.0.2.1/24 dev wan label wan:1", "'label' is not supported yet"),
+        ("addr add 192.0.2.1/24 dev wan brd 192.0.2.127", "broadcast address of one's own choice"),
+        ("addr flush", "which addresses?"),
+        ("link set wan", "nothing to set"),
+        ("link set wan mtu 20", "an MTU of 20 bytes (68 to 2034 bytes)"),
+        ("link set wan promisc on", "'promisc' is not supported yet"),
+        ("link set 'a b' up", "not allowed here in a name"),
+        ("link add red type vrf table 10", "configuration file"),
+        ("link set wan up down", "given twice"),
+        ("vrf exec red ping", "processes"),
+        ("vrf add", "the VRF's name"),
+    ];
+    for (line, why) in cases {
+        let refusal = parse(&split(line)).expect_err(line).to_string();
+        assert!(refusal.contains(why), "{line}\n  should be refused with '{why}'\n  but was with '{refusal}'");
+    }
+}
+
+#[test]
+fn errors_name_the_command_and_never_a_key() {
+    let key = "0x1c0cf2bb72ce67ba245b593076dfb27a";
+    let lines = [
+        format!("xfrm state add auth {key} sha1"),
+        format!("xfrm state add {key}"),
+        format!("xfrm state add enc aes {key}0"),
+        format!("xfrm state add src {key}"),
+        format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel aead 'rfc4106(gcm(aes))' {key} 128"),
+        format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc {key} aes auth sha1 0x00"),
+    ];
+    for line in lines {
+        let refusal = parse(&split(&line)).unwrap_err().to_string();
+        assert!(refusal.starts_with("xfrm state add: "), "{refusal}");
+        assert!(!refusal.contains("1c0cf2bb"), "{refusal}");
+    }
+}
+
+#[test]
+fn meanings() {
+    let Request::StateAdd(state) = accepted(
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth-trunc sha256 abc 128 flag nopmtudisc noecn",
+    ) else {
+        panic!()
+    };
+    assert_eq!(state.authentication.unwrap().key.bytes(), b"abc");
+    assert_eq!(state.flags, [StateFlag::NoEcn, StateFlag::NoPmtuDisc]);
+    let Request::RouteAdd(route) = accepted("route add default via 2001:db8::1") else { panic!() };
+    assert_eq!(route.destination.to_string(), "::/0");
+    let Request::RouteAdd(route) = accepted("route add prohibit 10.0.0.0/8 metric 9 table blue") else { panic!() };
+    assert_eq!((route.kind, route.metric, route.vrf.as_str()), (RouteKind::Prohibit, 9, "blue"));
+    let Request::PolicyAdd(policy) = accepted("xfrm policy add src 10.0.0.0/8 dir out") else { panic!() };
+    assert_eq!((policy.action, policy.selector.destination), (PolicyAction::Bypass, None));
+    let Request::PolicyAdd(policy) = accepted("xfrm policy add dir out action block") else { panic!() };
+    assert_eq!(policy.action, PolicyAction::Discard);
+}
+
+#[test]
+fn what_is_described_can_be_typed() {
+    for line in [
+        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10.0.0.0/8 proto tcp sport 1000-2000 dport 80 dir fwd priority 16 action block vrf red",
+        "xfrm policy add src ::/0 dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
+        "xfrm policy add src 0.0.0.0/0 dst 10.0.0.0/8 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x5 mode tunnel reqid 4",
+    ] {
+        let Request::PolicyAdd(policy) = accepted(line) else { panic!() };
+        assert_eq!(format!("xfrm policy add {}", describe::policy(&policy)), line);
+    }
+    for line in ["route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red", "route add blackhole ::/0"] {
+        let Request::RouteAdd(route) = accepted(line) else { panic!() };
+        assert_eq!(format!("route add {}", describe::route(&route)), line);
+    }
+}
+
+const VOCABULARY: &[&str] = &[
+    "xfrm",
+    "state",
+    "policy",
+    "route",
+    "neigh",
+    "addr",
+    "link",
+    "vrf",
+    "add",
+    "del",
+    "update",
+    "get",
+    "list",
+    "flush",
+    "set",
+    "src",
+    "dst",
+    "proto",
+    "spi",
+    "mode",
+    "tunnel",
+    "reqid",
+    "enc",
+    "auth",
+    "auth-trunc",
+    "aead",
+    "flag",
+    "tmpl",
+    "dir",
+    "in",
+    "out",
+    "fwd",
+    "via",
+    "dev",
+    "table",
+    "metric",
+    "lladdr",
+    "nud",
+    "mtu",
+    "up",
+    "10.0.0.0/8",
+    "192.0.2.1",
+    "2001:db8::1",
+    "0x10",
+    "7",
+    "esp",
+    "udp",
+    "sport",
+    "5-9",
+    "rfc4106(gcm(aes))",
+    "cbc(aes)",
+    "sha1",
+    "",
+    "\u{1b}[0m",
+    "é",
+    "default",
+    "to",
+    "noecn",
+    "setdefault",
+    "accept",
+    "block",
+    "action",
+    "index",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_words_are_accepted_or_refused(words in prop::collection::vec(prop::sample::select(VOCABULARY), 0..14)) {
+        let _ = parse(&words);
+    }
+
+    #[test]
+    fn any_text_is_accepted_or_refused(words in prop::collection::vec("\\PC{0,12}", 0..8)) {
+        let _ = parse(&words);
+    }
+}

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use api::{Key, MAIN_VRF, Refusal, RefusalCode};
 use wire::{IpPrefix, Mac};
 
+pub(super) use crate::check::shown;
 use crate::config::nearest;
 
 /// The words of a command, and how far they are read.
@@ -204,16 +205,6 @@ impl<'w> Words<'w> {
             count => format!("{}: ", self.all[..count].join(" ")),
         }
     }
-}
-
-/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no key.
-pub(super) fn shown(word: &str) -> String {
-    const SHOWN: usize = 40;
-    if word.len() > 12 && (word.starts_with("0x") || word.starts_with("0X")) {
-        return "0x...".to_owned();
-    }
-    let start: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
 }
 
 /// A number as C reads it: decimal, hexadecimal with 0x, octal with 0.

@@ -113,7 +113,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
             "index" => {
                 return Err(words
                     .unsupported("the gateway gives policies their index")
-                    .with_hint("leave index out; the answer says it"));
+                    .with_hint("leave index out; xfrm policy list shows it"));
             }
             _ => {
                 words.back();

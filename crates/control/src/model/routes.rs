@@ -253,7 +253,9 @@ pub(super) fn list(tables: &Tables, wishes: &Wishes, filter: &RouteFilter) -> Re
                 .map(|route| made_view(tables, name, route)),
         );
         for place in places(wishes, vrf.id) {
-            views.extend(wishes.routes.get(&place).into_iter().flatten().map(|wish| view(tables, vrf.id, wish)));
+            let alternatives = wishes.routes.get(&place).map_or(&[][..], Vec::as_slice);
+            let active = active(tables, place, alternatives);
+            views.extend(alternatives.iter().map(|wish| view(tables, vrf.id, wish, active == Some(wish.spec.metric))));
         }
     }
     if let Some(vrf) = &filter.vrf {
@@ -279,8 +281,11 @@ pub(super) fn query(tables: &Tables, wishes: &Wishes, query: &RouteQuery) -> Res
     let mut found = if tables.comes_with_port(vrf, route) {
         made_view(tables, &query.vrf, route)
     } else {
-        let alternatives = wishes.routes.get(&(vrf, route.prefix)).ok_or_else(none)?;
-        alternatives.iter().map(|wish| view(tables, vrf, wish)).find(|view| view.active).ok_or_else(none)?
+        let place = (vrf, route.prefix);
+        let alternatives = wishes.routes.get(&place).ok_or_else(none)?;
+        let metric = active(tables, place, alternatives).ok_or_else(none)?;
+        let wish = alternatives.iter().find(|wish| wish.spec.metric == metric).ok_or_else(none)?;
+        view(tables, vrf, wish, true)
     };
     if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
         found.source = port.source_for(found.via.unwrap_or(query.destination));
@@ -288,10 +293,15 @@ pub(super) fn query(tables: &Tables, wishes: &Wishes, query: &RouteQuery) -> Res
     Ok(found)
 }
 
-fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish) -> RouteView {
+/// The metric of the route that packets take, of all of one prefix.
+fn active(tables: &Tables, (vrf, prefix): (VrfId, IpPrefix), alternatives: &[RouteWish]) -> Option<u32> {
+    let current = tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
+    let used = |wish: &&RouteWish| usable(tables, vrf, &wish.spec) == Some(current.kind);
+    alternatives.iter().find(used).map(|wish| wish.spec.metric)
+}
+
+fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish, active: bool) -> RouteView {
     let spec = &wish.spec;
-    let kind = usable(tables, vrf, spec);
-    let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(spec.destination));
     let port = match resolve(tables, vrf, spec) {
         Ok(RouteKind::Via { port, .. } | RouteKind::Connected { port }) => tables.port(port),
         _ => None,
@@ -305,9 +315,7 @@ fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish) -> RouteView {
         port: port.map(|port| port.spec.name.to_string()).or_else(|| spec.port.clone()),
         source: port.and_then(|port| port.source_for(peer)),
         metric: spec.metric,
-        active: kind.is_some()
-            && current.map(|route| route.kind) == kind
-            && current.is_some_and(|route| !tables.comes_with_port(vrf, route)),
+        active,
         origin: wish.origin,
     }
 }

@@ -1,9 +1,64 @@
 //! Answers in iproute2's words.
 
+mod net;
+mod xfrm;
+
+use core::fmt::Write;
+
 use api::{Reply, Request};
 
 /// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty where iproute2 prints nothing.
+///
+/// Beyond iproute2, objects of a VRF other than `main` say it, and what iproute2 shows with `-s` of policies and SAs is always shown.
 pub fn reply(request: &Request, reply: &Reply) -> String {
-    let _ = (request, reply);
-    String::new()
+    let mut text = String::new();
+    // A string takes everything that is written to it, so the results of writing are of no use.
+    match reply {
+        Reply::Done | Reply::Index(_) => {}
+        Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
+        Reply::Count(count) => match request {
+            Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),
+            Request::PolicyCount => _ = writeln!(text, "\t SPD count {count}"),
+            _ => {}
+        },
+        Reply::Version { gateway, interface } => _ = writeln!(text, "hitpath {gateway}, interface {interface}"),
+        Reply::Difference(difference) if difference.is_empty() => text.push_str("nothing is different\n"),
+        Reply::Difference(difference) => _ = writeln!(text, "{difference}"),
+        Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),
+        Reply::Addresses(views) => net::addresses(&mut text, views),
+        Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),
+        Reply::Routes(views) => views.iter().for_each(|view| net::route(&mut text, request, view)),
+        Reply::Vrfs(views) => net::vrfs(&mut text, views),
+        Reply::States(views) => views.iter().for_each(|view| xfrm::state(&mut text, view)),
+        Reply::Policies(views) => views.iter().for_each(|view| xfrm::policy(&mut text, view)),
+        Reply::Defaults(view) => xfrm::defaults(&mut text, view),
+        Reply::Workers(views) => {
+            for view in views {
+                let _ = writeln!(
+                    text,
+                    "worker {}: {} packets in {} batches, {} dropped",
+                    view.index, view.packets, view.batches, view.drops
+                );
+            }
+        }
+        Reply::Drops(views) => {
+            for view in views {
+                let _ = writeln!(text, "{} {}: {}", view.packets, view.reason, view.meaning);
+            }
+        }
+        Reply::Steps(steps) => {
+            for step in steps {
+                let _ = writeln!(text, "{}: {}", step.step, step.text);
+            }
+        }
+    }
+    text
 }
+
+/// ` vrf NAME`, of any VRF but `main`.
+fn vrf(name: &str) -> String {
+    if name == api::MAIN_VRF { String::new() } else { format!(" vrf {name}") }
+}
+
+#[cfg(test)]
+mod tests;

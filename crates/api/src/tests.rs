@@ -1,0 +1,154 @@
+use crate::*;
+
+#[track_caller]
+fn read(text: &str) -> Request {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn requests_are_what_a_person_can_type() {
+    assert_eq!(read(r#"{"do":"ports"}"#), Request::Ports);
+    assert_eq!(read(r#"{"do":"reload","with":{}}"#), Request::Reload { dry_run: false });
+    let Request::RouteAdd(route) = read(r#"{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}"#)
+    else {
+        panic!()
+    };
+    assert_eq!((route.vrf.as_str(), route.metric, route.kind), ("main", 0, RouteKind::Unicast));
+    let Request::PolicyAdd(policy) = read(
+        r#"{"do":"policy_add","with":{"direction":"out","action":"discard",
+            "selector":{"source":"10.0.0.1-10.0.0.9","protocol":"tcp","destination_ports":"80"}}}"#,
+    ) else {
+        panic!()
+    };
+    assert_eq!(policy.selector.protocol, Some(wire::Protocol::TCP));
+    let Request::PolicyList(filter) = read(r#"{"do":"policy_list","with":{"selector":{"protocol":58,"icmp_type":8}}}"#)
+    else {
+        panic!()
+    };
+    assert_eq!(filter.selector.protocol, Some(wire::Protocol::ICMPV6));
+    assert_eq!(filter.selector.icmp_type, OctetRange::new(8, 8));
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    for text in [
+        r#"{"do":"sing"}"#,
+        r#"{"do":"ports","loud":true}"#,
+        r#"{"do":"route_add","with":{"destination":"10.0.0.0/8","vai":"192.0.2.1"}}"#,
+        r#"{"do":"policy_list","with":{"selector":{"colour":"red"}}}"#,
+        r#"{"do":"state_list","with":{"filter":{"colour":"red"}}}"#,
+        r#"{"do":"reload","with":{"dry":true}}"#,
+        r#"{"do":"link_set","with":{"port":"lan","mtu":70000}}"#,
+        r#"{"do":"policy_add","with":{"direction":"up","action":"discard"}}"#,
+        r#"{"do":"policy_add","with":{"direction":"in","action":"discard","selector":{"icmp_type":"9-5"}}}"#,
+    ] {
+        assert!(serde_json::from_str::<Request>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn no_error_about_a_key_shows_it() {
+    for key in [r#""0xc0ffeec0ffee0""#, r#""c0ffeec0ffee""#, r#""0xc0ffeec0ffeg""#] {
+        let text = format!(
+            r#"{{"do":"state_add","with":{{"source":"192.0.2.1","destination":"192.0.2.2","spi":1,
+                "aead":{{"name":"rfc4106(gcm(aes))","key":{key},"icv_bits":128}}}}}}"#
+        );
+        let error = serde_json::from_str::<Request>(&text).unwrap_err().to_string();
+        assert!(!error.contains("c0ffee"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_written_can_be_read() {
+    let state = StateSpec {
+        vrf: "red".into(),
+        source: "192.0.2.1".parse().unwrap(),
+        destination: "192.0.2.2".parse().unwrap(),
+        spi: 0x1001,
+        reqid: 7,
+        mode: Mode::Tunnel,
+        aead: None,
+        encryption: Some(Encryption { name: "cbc(aes)".into(), key: "0x00ff".parse().unwrap() }),
+        authentication: Some(Authentication {
+            name: "hmac(sha1)".into(),
+            key: "0x".parse().unwrap(),
+            truncate_bits: Some(96),
+        }),
+        replay_window: 64,
+        flags: vec![StateFlag::NoEcn, StateFlag::AfUnspec],
+        sent_sequence: 0,
+        received_sequence: 5,
+    };
+    let template = Template {
+        source: None,
+        destination: "192.0.2.2".parse().unwrap(),
+        spi: Some(9),
+        reqid: 0,
+        mode: Mode::Tunnel,
+    };
+    let policy = PolicySpec {
+        vrf: "main".into(),
+        direction: Direction::Fwd,
+        selector: Selector {
+            source: Some(wire::IpRange::ALL_V6),
+            icmp_code: OctetRange::new(1, 4),
+            ..Selector::default()
+        },
+        priority: 3,
+        action: PolicyAction::Protect,
+        template: Some(template),
+    };
+    for request in [
+        Request::StateUpdate(state),
+        Request::PolicyAdd(policy.clone()),
+        Request::Explain { packet: "udp 192.0.2.1:1 > 192.0.2.2:2 in lan".into() },
+        Request::NeighbourFlush(NeighbourFilter { state: Some(NeighbourState::Permanent), ..Default::default() }),
+        Request::VrfList,
+    ] {
+        let text = serde_json::to_string(&request).unwrap();
+        assert!(text.starts_with(r#"{"do":"#), "the name comes first: {text}");
+        assert_eq!(read(&text), request, "{text}");
+    }
+
+    let view = PolicyView {
+        index: 9,
+        position: 1,
+        spec: policy,
+        origin: Origin::Configuration,
+        traffic: Counters { packets: 1, bytes: 2 },
+    };
+    let reply = Reply::Policies(vec![view]);
+    let text = serde_json::to_string(&reply).unwrap();
+    assert!(text.contains(r#""packets":1,"bytes":2"#) && text.contains(r#""direction":"fwd""#), "{text}");
+    assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+    for reply in [Reply::Done, Reply::Count(3), Reply::Difference(Difference::default()), Reply::Warned("so".into())] {
+        let text = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply, "{text}");
+    }
+}
+
+#[test]
+fn a_difference_is_a_line_for_each_change() {
+    let change = |change, text: &str| Change { change, object: "route".into(), text: text.into() };
+    let difference = Difference {
+        changes: vec![
+            change(ChangeKind::Added, "a"),
+            change(ChangeKind::Removed, "b"),
+            change(ChangeKind::Modified, "c"),
+            change(ChangeKind::AtRestart, "d"),
+        ],
+    };
+    assert_eq!(
+        difference.to_string(),
+        "+ route a\n- route b\n~ route c\n! route d (when the gateway is started again)"
+    );
+}
+
+#[test]
+fn a_refusal_says_what_would_be_right() {
+    let refusal = Refusal::new(RefusalCode::NotFound, "there is no port 'lam'").with_hint("did you mean lan?");
+    assert_eq!(refusal.to_string(), "there is no port 'lam' (did you mean lan?)");
+    assert_eq!(refusal.code.status(), 404);
+    let text = serde_json::to_string(&refusal).unwrap();
+    assert_eq!(text, r#"{"code":"not_found","message":"there is no port 'lam'","hint":"did you mean lan?"}"#);
+}

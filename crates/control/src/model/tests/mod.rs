@@ -1,0 +1,175 @@
+use std::time::Duration;
+
+use api::{Refusal, Reply, Request};
+use packet::Time;
+
+use super::{Control, OpenedPort};
+use crate::config::load;
+
+mod neighbours;
+mod random;
+mod reload;
+mod requests;
+
+pub(super) const BASE: &str = r#"
+[[port]]
+name = "lan"
+kind = "memory"
+addresses = ["192.168.13.1/24", "2001:db8:13::1/64"]
+[[port]]
+name = "wan"
+kind = "memory"
+addresses = ["192.168.11.2/24"]
+[[route]]
+to = "default"
+via = "192.168.11.1"
+[[neighbour]]
+port = "wan"
+address = "192.168.11.1"
+mac = "02:00:00:00:00:01"
+[[policy]]
+direction = "out"
+source = "192.168.13.0/24"
+destination = "192.168.12.0/24"
+action = "protect"
+template = { destination = "192.168.11.1", reqid = 1 }
+[[sa]]
+source = "192.168.11.2"
+destination = "192.168.11.1"
+spi = 0x1001
+reqid = 1
+aead = { name = "rfc4106(gcm(aes))", key = "0x000102030405060708090a0b0c0d0e0f10111213" }
+"#;
+
+pub(super) const NOW: Time = Time(1_000_000_000);
+
+pub(super) fn after(seconds: u64) -> Time {
+    NOW + Duration::from_secs(seconds)
+}
+
+/// A gateway that runs `text`.
+pub(super) fn running(text: &str) -> Control {
+    let mut control = Control::new(1, [7; 32]);
+    reload(&mut control, text).unwrap();
+    control
+}
+
+/// Reloads `text`, with ports that turn out as imagined, and answers the difference.
+#[track_caller]
+pub(super) fn reload(control: &mut Control, text: &str) -> Result<String, Refusal> {
+    let config = load("test.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let plan = control.plan(config);
+    let (expected, refusal) = (plan.difference().to_string(), plan.refusal().cloned());
+    let opened: Vec<OpenedPort> = plan.imagined(&control.wishes);
+    assert_eq!(opened.len(), plan.ports_to_open().len());
+    let difference = control.apply(plan, &opened, NOW).map(|difference| difference.to_string());
+    match &difference {
+        Ok(difference) => assert_eq!(*difference, expected, "the plan told another difference"),
+        Err(error) => assert_eq!(Some(error), refusal.as_ref(), "the plan told another refusal"),
+    }
+    consistent(control);
+    difference
+}
+
+/// Carries out a command, split at white space.
+#[track_caller]
+pub(super) fn run(control: &mut Control, line: &str) -> Result<Reply, Refusal> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let request = crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    handle(control, request, NOW)
+}
+
+/// Carries out a request, and checks that nothing changed where it was refused, and that all fits together.
+#[track_caller]
+pub(super) fn handle(control: &mut Control, request: Request, now: Time) -> Result<Reply, Refusal> {
+    let state = |control: &Control| (format!("{:?}", control.wishes), control.publisher.current().generation());
+    let before = state(control);
+    let only_reads = request.only_reads();
+    let reply = control.handle(request, now);
+    if reply.is_err() || only_reads {
+        assert_eq!(state(control), before, "it was refused, and something changed");
+    }
+    consistent(control);
+    reply
+}
+
+/// What a command shows.
+#[track_caller]
+pub(super) fn show(control: &mut Control, line: &str) -> String {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let request = crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    let reply = control.handle(request.clone(), NOW).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    crate::render::reply(&request, &reply)
+}
+
+/// Checks that the tables are what follows from the wishes.
+#[track_caller]
+pub(super) fn consistent(control: &Control) {
+    let (tables, wishes) = (&*control.publisher.current(), &control.wishes);
+
+    let mut vrfs: Vec<_> = tables.vrfs().map(|vrf| (vrf.name.to_string(), vrf.id)).collect();
+    vrfs.sort();
+    assert_eq!(vrfs, wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.id)).collect::<Vec<_>>());
+
+    assert_eq!(tables.ports().count(), wishes.ports.len());
+    for (name, port) in &wishes.ports {
+        let found = tables.port(port.id).unwrap();
+        assert_eq!(
+            (&*found.spec.name, found.spec.mtu, found.spec.up, found.spec.mac),
+            (name.as_str(), port.mtu, port.up, port.found.mac)
+        );
+        assert_eq!(found.spec.vrf, wishes.vrf(&port.vrf).unwrap());
+        for (own, _) in &port.addresses {
+            assert!(found.spec.addresses.contains(own), "{own}");
+        }
+        assert!(found.spec.addresses.len() <= port.addresses.len() + 1, "more than the link-local address was added");
+    }
+
+    for vrf in tables.vrfs() {
+        for route in vrf.routes().filter(|route| !tables.comes_with_port(vrf.id, route)) {
+            assert!(wishes.routes.contains_key(&(vrf.id, route.prefix)), "nobody wished for {route:?}");
+        }
+    }
+    // A route is used exactly if it is the first of its prefix that can be.
+    let all = super::routes::list(tables, wishes, &api::RouteFilter { all: true, ..Default::default() }).unwrap();
+    for (place, alternatives) in &wishes.routes {
+        assert!(!alternatives.is_empty());
+        assert!(alternatives.is_sorted_by(|a, b| a.spec.metric < b.spec.metric));
+        let of_prefix =
+            |view: &&api::RouteView| wishes.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1;
+        let active: Vec<_> =
+            all.iter().filter(of_prefix).filter(|view| view.active).map(|view| (view.origin, view.metric)).collect();
+        assert!(active.len() <= 1, "{place:?}: {active:?}");
+        let in_tables = tables.vrf(place.0).unwrap().route_of(place.1).is_some();
+        let made =
+            tables.vrf(place.0).unwrap().route_of(place.1).is_some_and(|route| tables.comes_with_port(place.0, route));
+        assert_eq!(in_tables && !made, active.iter().any(|(origin, _)| *origin != api::Origin::Gateway), "{place:?}");
+    }
+
+    let mut known = 0;
+    for (port, address, neighbour) in wishes.neighbours.iter() {
+        let found = tables.port(port).unwrap();
+        match found.neighbours.lookup(address) {
+            Some(mac) => {
+                assert_eq!(mac, neighbour.mac);
+                known += 1;
+            }
+            None => assert_eq!(neighbour.state(), api::NeighbourState::Permanent),
+        }
+    }
+    assert_eq!(known, tables.ports().map(|port| port.neighbours.len()).sum::<usize>());
+
+    assert_eq!(tables.sad().len(), wishes.states.len());
+    for ((vrf, destination, spi), wish) in &wishes.states {
+        let sa = tables.sad().inbound(*vrf, *destination, *spi).unwrap();
+        assert_eq!((sa.spec.identity.source, sa.spec.identity.reqid), (wish.spec.source, wish.spec.reqid));
+    }
+
+    assert_eq!(tables.policy_count(), wishes.policies.len());
+    for (index, wish) in &wishes.policies {
+        let policy = tables.policy_of_index(*index).unwrap();
+        assert_eq!(policy.spec.priority, wish.spec.priority);
+        assert_eq!(policy.spec.vrf, wishes.vrf(&wish.spec.vrf).unwrap());
+        assert_eq!(Some(policy.spec.selector.source), wish.spec.selector.source);
+    }
+}

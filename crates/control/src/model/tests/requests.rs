@@ -1,0 +1,160 @@
+use api::{Origin, RefusalCode};
+
+use super::*;
+
+#[track_caller]
+fn refused(control: &mut Control, line: &str, code: RefusalCode) {
+    let refusal = run(control, line).expect_err(line);
+    assert_eq!(refusal.code, code, "{line}: {refusal}");
+}
+
+#[test]
+fn what_exists_cannot_be_added_and_what_does_not_cannot_be_removed() {
+    use RefusalCode::{Exists, InUse, Invalid, NotFound, Unsupported};
+    let mut control = running(BASE);
+    let sa = "src 192.168.11.2 dst 192.168.11.1 spi 0x1001 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
+    for (line, code) in [
+        ("route add default via 192.168.11.9", Exists),
+        ("route add 192.168.11.0/24 via 192.168.13.9", Exists),
+        ("route add 10.0.0.0/8 via 172.16.0.1", Invalid),
+        ("route add 10.0.0.0/8 via 192.168.11.2", Invalid),
+        ("route add 10.0.0.0/8 via 192.168.11.1 dev lan", Invalid),
+        ("route add 10.0.0.0/8 dev nowhere", NotFound),
+        ("route add 10.0.0.0/8 dev lan vrf red", NotFound),
+        ("route change 10.0.0.0/8 via 192.168.11.1", NotFound),
+        ("route del 10.0.0.0/8", NotFound),
+        ("route del default via 192.168.11.9", NotFound),
+        ("route del 192.168.11.0/24", InUse),
+        ("route get 2001:db8:99::1", NotFound),
+        ("neigh add 192.168.11.1 lladdr 02:00:00:00:00:05 dev wan", Exists),
+        ("neigh add 192.168.11.2 lladdr 02:00:00:00:00:05 dev wan", Invalid),
+        ("neigh del 192.168.11.77 dev wan", NotFound),
+        ("neigh get 192.168.11.77 dev wan", NotFound),
+        ("addr add 192.168.11.2/24 dev wan", Exists),
+        ("addr add 192.168.11.3/24 dev lan", Exists),
+        ("addr add 192.168.13.1/25 dev wan", Exists),
+        ("addr del 192.168.11.99/24 dev wan", NotFound),
+        ("link set nowhere up", NotFound),
+        ("link set lan mtu 1000", Invalid),
+        ("link set lan mtu 2000", Invalid),
+        ("link set lan vrf red", NotFound),
+        ("vrf add main", Exists),
+        ("vrf del red", NotFound),
+        ("vrf del main", Invalid),
+        (&format!("xfrm state add {sa}"), Exists),
+        (&format!("xfrm state update {sa}"), Unsupported),
+        ("xfrm state delete dst 192.168.11.1 spi 2", NotFound),
+        ("xfrm state delete src 192.168.11.9 dst 192.168.11.1 spi 0x1001", NotFound),
+        ("xfrm policy add src 192.168.13.0/24 dst 192.168.12.0/24 dir out priority 9", Exists),
+        ("xfrm policy delete src 10.0.0.0/8 dst 192.168.12.0/24 dir out", NotFound),
+        ("xfrm policy delete index 12345 dir out", NotFound),
+        ("xfrm policy getdefault vrf red", NotFound),
+    ] {
+        refused(&mut control, line, code);
+    }
+}
+
+#[test]
+fn of_several_routes_the_lowest_metric_that_works_is_used() {
+    let mut control = running(BASE);
+    run(&mut control, "route add 10.0.0.0/8 via 192.168.11.9 metric 20").unwrap();
+    run(&mut control, "route add 10.0.0.0/8 via 192.168.13.9 metric 10").unwrap();
+    run(&mut control, "route add blackhole 10.0.0.0/8 metric 30").unwrap();
+    let mut taken = |line: &str| {
+        if !line.is_empty() {
+            run(&mut control, line).unwrap();
+        }
+        show(&mut control, "route get 10.1.1.1").trim_end().to_owned()
+    };
+    assert_eq!(taken(""), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
+    assert_eq!(taken("link set lan down"), "10.1.1.1 via 192.168.11.9 dev wan src 192.168.11.2");
+    assert_eq!(taken("link set wan down"), "blackhole 10.1.1.1");
+    assert_eq!(taken("link set lan up"), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
+    assert_eq!(taken("addr del 192.168.13.1/24 dev lan"), "blackhole 10.1.1.1");
+    assert_eq!(taken("addr add 192.168.13.1/24 dev lan"), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
+    assert_eq!(taken("route del 10.0.0.0/8"), "blackhole 10.1.1.1");
+    assert_eq!(taken("addr add 10.0.0.1/8 dev lan"), "10.1.1.1 dev lan src 10.0.0.1");
+    assert_eq!(taken("addr del 10.0.0.1/8 dev lan"), "blackhole 10.1.1.1");
+    assert!(show(&mut control, "route show").contains("10.0.0.0/8 via 192.168.11.9 dev wan metric 20 dead"));
+}
+
+#[test]
+fn a_port_in_another_vrf_takes_its_addresses_along() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add red").unwrap();
+    run(&mut control, "link set wan vrf red").unwrap();
+    assert!(show(&mut control, "route show vrf red").contains("192.168.11.0/24 dev wan"));
+    assert!(show(&mut control, "route show vrf main").contains("default via 192.168.11.1 proto static dead"));
+    refused(&mut control, "vrf del red", RefusalCode::InUse);
+    run(&mut control, "link set wan nomaster").unwrap();
+    assert!(show(&mut control, "route show").contains("default via 192.168.11.1 dev wan proto static\n"));
+    run(&mut control, "vrf del red").unwrap();
+}
+
+#[test]
+fn keys_are_shown_only_to_those_who_ask_for_them() {
+    let mut control = running(BASE);
+    assert!(!show(&mut control, "xfrm state").contains("0001020304"));
+    assert!(
+        show(&mut control, "xfrm state list keys")
+            .contains("aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128")
+    );
+    let Ok(reply) = run(&mut control, "xfrm state list") else { panic!() };
+    assert!(!serde_json::to_string(&reply).unwrap().contains("0001020304"));
+    assert!(!format!("{control:?} {:?}", control.wishes).contains("1, 2, 3"));
+}
+
+#[test]
+fn updates_keep_what_they_should() {
+    let mut control = running(BASE);
+    let Ok(Reply::Policies(before)) = run(&mut control, "xfrm policy list") else { panic!() };
+    let update = "xfrm policy update src 192.168.13.0/24 dst 192.168.12.0/24 dir out priority 9 action block";
+    assert_eq!(run(&mut control, update), Ok(Reply::Index(before[0].index)));
+    let Ok(Reply::Policies(after)) = run(&mut control, "xfrm policy list") else { panic!() };
+    assert_eq!((after.len(), after[0].spec.priority, after[0].origin), (1, 9, Origin::Configuration));
+    run(&mut control, "xfrm policy update src 10.0.0.0/8 dir in").unwrap();
+    assert_eq!(run(&mut control, "xfrm policy count"), Ok(Reply::Count(2)));
+
+    let gcm = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+    let same = format!(
+        "xfrm state update src 192.168.11.2 dst 192.168.11.1 spi 0x1001 reqid 1 mode tunnel replay-window 64 {gcm}"
+    );
+    assert_eq!(run(&mut control, &same), Ok(Reply::Done));
+    refused(&mut control, &same.replace("10111213", "10111214"), RefusalCode::Unsupported);
+    refused(&mut control, &same.replace("spi 0x1001", "spi 0x1002"), RefusalCode::NotFound);
+}
+
+#[test]
+fn the_newest_sa_of_a_tunnel_is_told() {
+    let mut control = running(BASE);
+    let gcm = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+    run(&mut control, &format!("xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 0x900 reqid 1 mode tunnel {gcm}"))
+        .unwrap();
+    let Ok(Reply::States(states)) = run(&mut control, "xfrm state list") else { panic!() };
+    let newest: Vec<_> = states.iter().map(|state| (state.spi, state.newest)).collect();
+    assert_eq!(newest, [(0x900, true), (0x1001, false)]);
+}
+
+#[test]
+fn flushes_take_what_they_name() {
+    let mut control = running(BASE);
+    run(&mut control, "route add blackhole 10.0.0.0/8").unwrap();
+    run(&mut control, "route add blackhole 2001:db8:99::/48").unwrap();
+    assert_eq!(run(&mut control, "route flush root 10.0.0.0/8"), Ok(Reply::Count(1)));
+    assert_eq!(run(&mut control, "route flush vrf main"), Ok(Reply::Count(2)));
+    assert_eq!(run(&mut control, "neigh flush dev wan"), Ok(Reply::Count(0)));
+    assert_eq!(run(&mut control, "neigh flush dev wan nud permanent"), Ok(Reply::Count(1)));
+    assert_eq!(run(&mut control, "addr flush to 192.168.0.0/16"), Ok(Reply::Count(2)));
+    assert_eq!(run(&mut control, "xfrm policy flush"), Ok(Reply::Count(1)));
+    assert_eq!(run(&mut control, "xfrm state flush"), Ok(Reply::Count(1)));
+    let told = reload(&mut control, BASE).unwrap();
+    assert_eq!(told.lines().count(), 6, "{told}");
+}
+
+#[test]
+fn what_is_about_the_process_is_not_answered_here() {
+    let mut control = running(BASE);
+    for request in [Request::Version, Request::Workers, Request::Drops, Request::Reload { dry_run: false }] {
+        assert_eq!(handle(&mut control, request, NOW).unwrap_err().code, RefusalCode::Unsupported);
+    }
+}

@@ -1,0 +1,162 @@
+use api::*;
+
+use super::reply as render;
+
+const KEY: &str = "0x1c0cf2bb72ce67ba245b593076dfb27a";
+
+fn state(show: bool) -> StateView {
+    let algorithm = |name: &str, icv_bits| AlgorithmView {
+        name: name.to_owned(),
+        key: show.then(|| KEY.parse().unwrap()),
+        key_bits: 128,
+        icv_bits,
+    };
+    StateView {
+        vrf: "main".into(),
+        source: "192.168.11.2".parse().unwrap(),
+        destination: "192.168.11.1".parse().unwrap(),
+        spi: 1,
+        reqid: 1,
+        mode: Mode::Tunnel,
+        aead: None,
+        encryption: Some(algorithm("cbc(aes)", None)),
+        authentication: Some(algorithm("hmac(sha1)", Some(96))),
+        replay_window: 32,
+        flags: vec![StateFlag::NoEcn],
+        sent_sequence: 16,
+        received_sequence: 0,
+        newest: true,
+        origin: Origin::Runtime,
+        traffic: Counters { packets: 16, bytes: 1344 },
+        errors: Counters::default(),
+    }
+}
+
+#[test]
+fn states_look_as_in_iproute2() {
+    let request = Request::StateList(StateList::default());
+    let shown = render(&request, &Reply::States(vec![state(true)]));
+    assert_eq!(
+        shown,
+        "src 192.168.11.2 dst 192.168.11.1\n\
+         \tproto esp spi 0x00000001 reqid 1 mode tunnel\n\
+         \treplay-window 32 flag noecn\n\
+         \tauth-trunc hmac(sha1) 0x1c0cf2bb72ce67ba245b593076dfb27a 96\n\
+         \tenc cbc(aes) 0x1c0cf2bb72ce67ba245b593076dfb27a\n\
+         \tanti-replay context: seq 0x0, oseq 0x10\n\
+         \tlifetime current:\n\
+         \t  1344(bytes), 16(packets)\n"
+    );
+    let hidden = render(&request, &Reply::States(vec![state(false)]));
+    assert!(hidden.contains("\tenc cbc(aes) <<Keys hidden>>\n") && !hidden.contains("1c0c"), "{hidden}");
+}
+
+#[test]
+fn policies_look_as_in_iproute2() {
+    let selector = Selector {
+        source: Some("10.0.0.0/8".parse().unwrap()),
+        destination: Some("10.1.0.1-10.1.0.9".parse().unwrap()),
+        protocol: protocol::parse("udp"),
+        destination_ports: Some("53".parse().unwrap()),
+        ..Selector::default()
+    };
+    let template =
+        Template { source: None, destination: "192.0.2.2".parse().unwrap(), spi: None, reqid: 1, mode: Mode::Tunnel };
+    let spec = PolicySpec {
+        vrf: "red".into(),
+        direction: Direction::Out,
+        selector,
+        priority: 7,
+        action: PolicyAction::Protect,
+        template: Some(template),
+    };
+    let view = PolicyView { index: 9, position: 1, spec, origin: Origin::Runtime, traffic: Counters::default() };
+    assert_eq!(
+        render(&Request::PolicyCount, &Reply::Policies(vec![view])),
+        "src 10.0.0.0/8 dst 10.1.0.1-10.1.0.9 proto udp dport 53 vrf red\n\
+         \tdir out action allow index 9 priority 7 ptype main\n\
+         \tlifetime current:\n\
+         \t  0(bytes), 0(packets)\n\
+         \ttmpl src 0.0.0.0 dst 192.0.2.2\n\
+         \t\tproto esp reqid 1 mode tunnel\n"
+    );
+}
+
+fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) -> RouteView {
+    RouteView {
+        vrf: "main".into(),
+        destination: destination.parse().unwrap(),
+        kind,
+        via: via.map(|via| via.parse().unwrap()),
+        port: (!matches!(kind, RouteKind::Blackhole)).then(|| "v0".to_owned()),
+        source: Some("10.9.0.1".parse().unwrap()),
+        metric: 0,
+        active: true,
+        origin,
+    }
+}
+
+#[test]
+fn routes_look_as_in_iproute2() {
+    let list = Request::RouteList(RouteFilter::default());
+    let line = |view| render(&list, &Reply::Routes(vec![view]));
+    let connected = route("10.9.0.0/24", RouteKind::Unicast, None, Origin::Gateway);
+    assert_eq!(line(connected), "10.9.0.0/24 dev v0 proto kernel scope link src 10.9.0.1\n");
+    let via = RouteView { metric: 5, ..route("10.10.0.0/16", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime) };
+    assert_eq!(line(via.clone()), "10.10.0.0/16 via 10.9.0.2 dev v0 metric 5\n");
+    let local = route("10.9.0.1/32", RouteKind::Local, None, Origin::Gateway);
+    assert_eq!(line(local), "local 10.9.0.1 dev v0 proto kernel scope host src 10.9.0.1\n");
+    let black = route("10.11.0.0/16", RouteKind::Blackhole, None, Origin::Configuration);
+    assert_eq!(line(black), "blackhole 10.11.0.0/16 proto static\n");
+    let dead = RouteView {
+        active: false,
+        vrf: "red".into(),
+        ..route("0.0.0.0/0", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime)
+    };
+    assert_eq!(line(dead), "default via 10.9.0.2 dev v0 vrf red dead\n");
+    let query = Request::RouteGet(RouteQuery { vrf: "main".into(), destination: "10.10.1.1".parse().unwrap() });
+    assert_eq!(render(&query, &Reply::Routes(vec![via])), "10.10.1.1 via 10.9.0.2 dev v0 src 10.9.0.1\n");
+}
+
+#[test]
+fn the_rest_looks_as_in_iproute2() {
+    let neighbour = NeighbourView {
+        port: "v0".into(),
+        vrf: "main".into(),
+        address: "10.9.0.2".parse().unwrap(),
+        mac: "02:00:00:00:00:01".parse().unwrap(),
+        state: NeighbourState::Permanent,
+        origin: Origin::Runtime,
+        age_ms: None,
+    };
+    let list = Request::NeighbourList(NeighbourFilter::default());
+    assert_eq!(
+        render(&list, &Reply::Neighbours(vec![neighbour])),
+        "10.9.0.2 dev v0 lladdr 02:00:00:00:00:01 PERMANENT\n"
+    );
+    let address = |address: &str| AddressView {
+        port: "v0".into(),
+        vrf: "main".into(),
+        address: address.parse().unwrap(),
+        origin: Origin::Runtime,
+    };
+    assert_eq!(
+        render(
+            &Request::AddressList(AddressFilter::default()),
+            &Reply::Addresses(vec![address("10.9.0.1/24"), address("fe80::1/64")])
+        ),
+        "v0:\n    inet 10.9.0.1/24 scope global v0\n    inet6 fe80::1/64 scope link v0\n"
+    );
+    let defaults = DefaultActionView {
+        vrf: "main".into(),
+        inbound: DefaultAction::Block,
+        outbound: DefaultAction::Accept,
+        forward: DefaultAction::Block,
+    };
+    assert_eq!(
+        render(&Request::PolicyCount, &Reply::Defaults(defaults)),
+        "Default policies:\n in:  block\n fwd: block\n out: accept\n"
+    );
+    assert_eq!(render(&Request::StateCount, &Reply::Count(2)), "\t SAD count 2\n");
+    assert_eq!(render(&Request::PolicyCount, &Reply::Done), "");
+}
