@@ -25,7 +25,7 @@ use wire::{Mac, PortId};
 
 pub use reload::Plan;
 
-use self::wishes::{Wishes, defaults_in_force};
+use self::wishes::{PortWish, Wishes, defaults_in_force};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
 
@@ -97,7 +97,8 @@ impl Control {
     pub fn apply(&mut self, plan: Plan, opened: &[OpenedPort], _now: Time) -> Result<Difference, Refusal> {
         let mut wishes = self.wishes.clone();
         let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut self.randomness };
-        let difference = draft.reconcile(&plan.config, opened)?;
+        let Plan { config, .. } = plan;
+        let difference = draft.reconcile(&config, opened)?;
         let tables = draft.tables;
         self.gateway = wishes.gateway.clone().unwrap_or_default();
         self.wishes = wishes;
@@ -128,6 +129,20 @@ impl Control {
         }
         self.publisher.publish(tables);
         Ok(reply)
+    }
+
+    /// Takes note that what a port was opened on is gone. It is down from now on, and the next reload opens it anew.
+    pub fn lost(&mut self, port: PortId) {
+        let name = self.wishes.port_name(port).to_owned();
+        let Some(wish) = self.wishes.ports.get(&name) else { return };
+        let down = PortWish { up: false, lost: true, ..wish.clone() };
+        let tables = self.tables();
+        let mut draft = Draft { tables, wishes: &mut self.wishes, randomness: &mut self.randomness };
+        // A port that is only set down cannot be refused.
+        if draft.change_port(&name, down).is_ok() {
+            let tables = draft.tables;
+            self.publisher.publish(tables);
+        }
     }
 
     /// Takes note of what a worker reports.

@@ -95,7 +95,8 @@ impl fmt::Display for Plan {
 /// Whether the port that runs under this name will do as it is opened.
 fn keeps(wishes: &Wishes, wanted: &PortSettings) -> bool {
     wishes.ports.get(&wanted.name).is_some_and(|port| {
-        port.settings.kind == wanted.kind
+        !port.lost
+            && port.settings.kind == wanted.kind
             && port.settings.mac == wanted.mac
             && wanted.mtu.is_none_or(|mtu| mtu <= port.found.mtu)
     })
@@ -539,6 +540,7 @@ fn port_wish(settings: &PortSettings, id: PortId, found: Found, known: Option<&P
         vrf: settings.vrf.clone(),
         mtu: settings.mtu.unwrap_or(found.mtu),
         up: settings.up,
+        lost: false,
         addresses,
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct PortWish {
     pub(super) vrf: String,
     pub(super) mtu: u16,
     pub(super) up: bool,
+    /// What it was opened on is gone: the next reload opens it anew.
+    pub(super) lost: bool,
     pub(super) addresses: Vec<(IpPrefix, Origin)>,
 }
 

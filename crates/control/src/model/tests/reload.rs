@@ -205,3 +205,18 @@ fn a_port_that_turns_out_smaller_than_asked_for_is_refused() {
     let refusal = control.apply(plan, &opened, NOW).unwrap_err();
     assert!(refusal.message.contains("1400 bytes at most"), "{refusal}");
 }
+
+#[test]
+fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
+    let mut control = running(BASE);
+    let before = control.wishes.ports["wan"].id;
+    control.lost(before);
+    consistent(&control);
+    assert!(show(&mut control, "link show wan").contains("state DOWN"));
+    assert!(show(&mut control, "route show").contains("dead"));
+    control.lost(wire::PortId(999));
+    let told = reload(&mut control, BASE).unwrap();
+    assert_eq!(told, "~ port wan: opened anew as memory, up");
+    assert_ne!(control.wishes.ports["wan"].id, before);
+    assert_eq!(reload(&mut control, BASE).unwrap(), "");
+}
