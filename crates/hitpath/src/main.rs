@@ -1,6 +1,7 @@
 //! hitpath: a software security gateway. One binary is the daemon, its client and the tools around them.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod client;
 mod clock;

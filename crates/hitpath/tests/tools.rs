@@ -10,7 +10,7 @@ fn help_lists_every_verb_and_the_exit_codes() {
     let help = line("--help").with(0).out;
     for word in [
         "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "explain", "replay",
-        "graph", "demo",
+        "graph", "bench", "demo",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))), "{word}: {help}");
     }

@@ -176,7 +176,7 @@ impl ControlThread {
         self.crew.detach(port);
         self.lost.insert(port);
         let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string()) else { return };
-        tracing::error!(port = %name, "lost: {error}");
+        tracing::error!("{error}; it is down until a reload finds it again");
         self.set_up(&name, false);
     }
 
