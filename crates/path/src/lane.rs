@@ -1,11 +1,8 @@
 //! What travels from stage to stage.
 
-use std::net::Ipv4Addr;
-
 use arrayvec::ArrayVec;
 use packet::{BATCH, Batch, DropReason, Packet};
-use wire::headers::Fragment;
-use wire::{Addresses, FlowKey, Headers, Origin, Protocol, SaSlot, Spi, Upper, VrfId};
+use wire::{FlowKey, Headers, Origin, SaSlot, Spi, VrfId};
 
 use crate::decision::{Decision, Exit};
 use crate::encapsulation::Inner;
@@ -42,6 +39,7 @@ impl Lane {
 #[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub headers: Headers,
+    pub arrival: Arrival,
     pub key: FlowKey,
     pub decision: Decision,
 }
@@ -54,23 +52,11 @@ pub(crate) struct Flights {
 
 impl Default for Flights {
     fn default() -> Self {
-        let addresses = Addresses::V4 { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED };
-        let headers = Headers {
-            addresses,
-            protocol: Protocol::NONE,
-            upper: Upper::None,
-            fragment: Fragment::default(),
-            hop_limit: 0,
-            traffic_class: 0,
-            dont_fragment: false,
-            has_options: false,
-            upper_offset: 0,
-            fragment_header_offset: 0,
-            total_length: 0,
-        };
-        let key = headers.key(VrfId::MAIN, Origin::Host);
+        let headers = Headers::NONE;
+        let arrival = Arrival { vrf: VrfId::MAIN, origin: Origin::Host };
+        let key = headers.key(arrival.vrf, arrival.origin);
         let decision = Decision::drop(DropReason::NoRoute);
-        Self { packets: Batch::new(), flights: Box::new([Flight { headers, key, decision }; BATCH]) }
+        Self { packets: Batch::new(), flights: Box::new([Flight { headers, arrival, key, decision }; BATCH]) }
     }
 }
 

@@ -6,7 +6,7 @@ use packet::DropReason;
 use wire::{FragmentClass, Headers, Origin, Protocol, Upper};
 
 use crate::host::nd;
-use crate::lane::{Flights, Lane};
+use crate::lane::{Arrival, Flights, Lane};
 use crate::worker::Round;
 
 /// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel takes two.
@@ -17,12 +17,9 @@ impl Round<'_> {
         let Lane { packets, arrivals } = lane;
         for (mut packet, arrival) in packets.drain(..).zip(arrivals.drain(..)) {
             let flight = &mut batch.flights[batch.packets.len()];
-            match wire::headers::parse(packet.bytes()) {
-                Ok(headers) => flight.headers = headers,
-                Err(why) => {
-                    self.drop(packet, why.into());
-                    continue;
-                }
+            if let Err(why) = wire::headers::parse_into(packet.bytes(), &mut flight.headers) {
+                self.drop(packet, why.into());
+                continue;
             }
             let headers = &flight.headers;
             if depth > MAX_DEPTH {
@@ -37,9 +34,9 @@ impl Round<'_> {
                 nd::receive(self, port, packet, headers);
                 continue;
             }
-            flight.key = headers.key(arrival.vrf, arrival.origin);
+            flight.arrival = arrival;
             if headers.fragment.class != FragmentClass::Whole
-                && self.virtual_reassembly(headers, &mut flight.key).is_err()
+                && self.virtual_reassembly(&mut flight.headers, arrival).is_err()
             {
                 self.drop(packet, DropReason::FragmentUnknown);
                 continue;
@@ -49,16 +46,17 @@ impl Round<'_> {
     }
 
     /// Gives later fragments the ports of their datagram's first, in VRFs whose policies may ask for them.
-    fn virtual_reassembly(&mut self, headers: &Headers, key: &mut wire::FlowKey) -> Result<(), ()> {
-        let Some(vrf) = self.tables.vrf(key.vrf).filter(|vrf| !vrf.spd.is_empty()) else { return Ok(()) };
-        if vrf.is_local(key.addresses.destination()) {
+    fn virtual_reassembly(&mut self, headers: &mut Headers, arrival: Arrival) -> Result<(), ()> {
+        let Some(vrf) = self.tables.vrf(arrival.vrf).filter(|vrf| !vrf.spd.is_empty()) else { return Ok(()) };
+        if vrf.is_local(headers.addresses.destination()) {
             return Ok(());
         }
+        let key = headers.key(arrival.vrf, arrival.origin);
         let identification = headers.fragment.identification;
         if key.fragment == FragmentClass::First {
-            self.worker.fragment_upper.learn(self.now, key, identification, key.upper);
+            self.worker.fragment_upper.learn(self.now, &key, identification, key.upper);
         } else {
-            key.upper = self.worker.fragment_upper.recall(self.now, key, identification).ok_or(())?;
+            headers.upper = self.worker.fragment_upper.recall(self.now, &key, identification).ok_or(())?;
         }
         Ok(())
     }
