@@ -73,6 +73,9 @@ def test_tshark_decrypts_what_we_encrypt(tmp_path, algorithm, outer, inner):
             "tshark",
             "-r",
             result.files["wan"],
+            # UDP port 4000 is ICQ's; a payload that is none would end the dissection before the ICV is judged.
+            "--disable-protocol",
+            "icq",
             "-o",
             "esp.enable_encryption_decode:TRUE",
             "-o",
