@@ -20,7 +20,7 @@ pub(crate) fn deliver(round: &mut Round<'_>, packet: Packet, flight: &Flight, on
     match (flight.key.protocol, flight.key.upper) {
         (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
         | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
-            echo::reply(round, packet, flight, onward)
+            echo::reply(round, packet, flight, onward);
         }
         (Protocol::ICMP | Protocol::ICMPV6, _) => round.drop(packet, DropReason::LocalIcmp),
         (Protocol::TCP, _) => round.drop(packet, DropReason::LocalNoListener),
