@@ -10,6 +10,7 @@ use wire::{Protocol, Spi};
 
 use super::measure::{self, Effort, Series, Watch};
 use super::{Progress, Row};
+use crate::view::table;
 
 /// Where a payload stands in its buffer, and how large the buffer is.
 const FRONT: usize = 64;
@@ -37,6 +38,46 @@ pub(super) fn run(effort: Effort, sizes: &[usize], progress: &Progress) -> anyho
         }
     }
     Ok(rows)
+}
+
+/// One line for each algorithm and size: what the SA costs, the library alone, and by how much they differ.
+pub(super) fn render(rows: &[&Row]) -> String {
+    let cells: Vec<Vec<String>> = rows
+        .chunks_exact(4)
+        .map(|rows| {
+            let cycles = |at: usize| rows[at].cost.cycles_per_packet;
+            let pair = |at: usize| {
+                let ratio = format!("{:.2}", cycles(at) / cycles(at + 1));
+                let spread = format!("{:.0}-{:.0}", rows[at].cost.cycles_min, rows[at].cost.cycles_max);
+                [
+                    format!("{:.0}", cycles(at)),
+                    spread,
+                    format!("{:.0}", cycles(at + 1)),
+                    ratio,
+                    format!("{:.2}", rows[at].gbps),
+                ]
+            };
+            let parameters = &rows[0].parameters;
+            let algorithm = parameters["algorithm"].as_str().unwrap_or_default().to_owned();
+            let what = [algorithm, parameters["payload_bytes"].to_string()];
+            what.into_iter().chain(pair(0)).chain(pair(2)).collect()
+        })
+        .collect();
+    let heading = [
+        "ALGORITHM",
+        "BYTES",
+        "SEAL",
+        "MIN-MAX",
+        "LIBRARY",
+        "RATIO",
+        "GBIT/S",
+        "OPEN",
+        "MIN-MAX",
+        "LIBRARY",
+        "RATIO",
+        "GBIT/S",
+    ];
+    table(&heading, &cells)
 }
 
 fn keys(algorithm: Algorithm) -> anyhow::Result<KeyMaterial> {

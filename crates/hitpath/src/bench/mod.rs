@@ -131,26 +131,28 @@ impl Bench {
 }
 
 fn render(rows: &[Row]) -> String {
-    let heading = ["EXPERIMENT", "SERIES", "WITH", "CYCLES", "MIN", "MAX", "NS", "MPPS", "GBIT/S"];
+    let mut text = "Per packet; cycles of the time-stamp counter, medians of interleaved runs.\n".to_owned();
+    let (esp, forward): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.experiment == "esp");
+    if !forward.is_empty() {
+        text.push_str(&render_forward(&forward));
+    }
+    if !esp.is_empty() {
+        text.push_str(&esp::render(&esp));
+    }
+    text
+}
+
+fn render_forward(rows: &[&Row]) -> String {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
-            let with = match (&row.parameters["algorithm"], &row.parameters["payload_bytes"]) {
-                (Value::String(algorithm), size) => format!("{algorithm}, {size} bytes"),
-                _ => format!("{} byte frames", row.parameters["frame_bytes"]),
-            };
-            vec![
-                row.experiment.to_owned(),
-                row.series.clone(),
-                with,
-                format!("{:.0}", row.cost.cycles_per_packet),
-                format!("{:.0}", row.cost.cycles_min),
-                format!("{:.0}", row.cost.cycles_max),
-                format!("{:.1}", row.cost.ns_per_packet),
-                format!("{:.2}", row.cost.mpps),
-                format!("{:.2}", row.gbps),
-            ]
+            let cost = &row.cost;
+            let cycles =
+                [cost.cycles_per_packet, cost.cycles_min, cost.cycles_max].map(|cycles| format!("{cycles:.0}"));
+            let rates = [format!("{:.1}", cost.ns_per_packet), format!("{:.2}", cost.mpps), format!("{:.2}", row.gbps)];
+            let name = [format!("forward {} bytes, {}", row.parameters["frame_bytes"], row.series)];
+            name.into_iter().chain(cycles).chain(rates).collect()
         })
         .collect();
-    format!("Per packet; cycles of the time-stamp counter, medians of interleaved runs.\n{}", table(&heading, &cells))
+    table(&["SERIES", "CYCLES", "MIN", "MAX", "NS", "MPPS", "GBIT/S"], &cells)
 }
