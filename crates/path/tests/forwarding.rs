@@ -172,6 +172,19 @@ fn echo_requests_are_answered_on_every_own_address() {
 }
 
 #[test]
+fn a_damaged_echo_request_is_not_answered() {
+    let mut gateway = Gateway::new(plain_tables());
+    for (from, to) in [("192.168.13.5", "192.168.13.1"), ("fd13::5", "fd13::1")] {
+        let mut damaged = echo(from, to, 56);
+        *damaged.last_mut().unwrap() ^= 1;
+        gateway.receive(LAN, &damaged);
+        assert!(gateway.sent(LAN).is_empty());
+    }
+    assert_eq!(gateway.dropped(DropReason::LocalChecksum), 2);
+    gateway.assert_nothing_lost();
+}
+
+#[test]
 fn udp_to_the_gateway_is_told_that_nobody_listens() {
     let mut gateway = Gateway::new(plain_tables());
     gateway.receive(LAN, &udp("192.168.13.5", "192.168.13.1", (5000, 33434), 20));

@@ -14,6 +14,15 @@ const HOP_LIMIT: u8 = 64;
 pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, onward: &mut Onward) {
     let Flight { headers, key, .. } = flight;
     let arrival = answer_to(key);
+    // RFC 1122 section 3.2.2 and RFC 4443 section 2.4: a damaged message is discarded, not answered.
+    let message = headers.upper_bytes(packet.bytes());
+    let intact = match headers.addresses {
+        Addresses::V4 { .. } => icmpv4::is_right(message),
+        Addresses::V6 { source, destination } => icmpv6::is_right(source, destination, message),
+    };
+    if !intact {
+        return round.drop(packet, DropReason::LocalChecksum);
+    }
     plain_header(&mut packet, headers);
     let is_reply = match headers.addresses {
         Addresses::V4 { .. } => {
