@@ -74,8 +74,6 @@ pub enum PortKind {
     AfPacket {
         /// The interface's name.
         interface: String,
-        /// Whether it hears frames to other stations too.
-        promiscuous: bool,
     },
 }
 
@@ -105,7 +103,7 @@ impl PortKind {
     /// The system's interface that the port is on, where it is on one.
     pub fn interface(&self) -> Option<&str> {
         match self {
-            Self::Tap { interface } | Self::AfPacket { interface, .. } => Some(interface),
+            Self::Tap { interface } | Self::AfPacket { interface } => Some(interface),
             Self::Memory { .. } | Self::Pcap { .. } => None,
         }
     }

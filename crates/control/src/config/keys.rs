@@ -120,13 +120,6 @@ pub const SECTIONS: &[Section] = &[
                 "the port's name",
                 "The system's interface, of kind `tap` and `af-packet`.",
             ),
-            key(
-                "promiscuous",
-                "true or false",
-                "",
-                "false",
-                "Whether the interface hears frames to other stations too, of kind `af-packet`.",
-            ),
             key("input", "path", "", "none", "The capture file that packets come from, of kind `pcap`."),
             key("output", "path", "", "none", "The capture file that packets go to, of kind `pcap`."),
             key(

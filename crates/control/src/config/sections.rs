@@ -159,9 +159,8 @@ fn name(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option
 fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKind> {
     let kinds = [("memory", "memory"), ("pcap", "pcap"), ("tap", "tap"), ("af-packet", "af-packet")];
     let kind = table.required_word("kind", &kinds, errors)?.value;
-    let of_kinds: [(&'static str, &[&str]); 5] = [
+    let of_kinds: [(&'static str, &[&str]); 4] = [
         ("interface", &["tap", "af-packet"]),
-        ("promiscuous", &["af-packet"]),
         ("input", &["pcap"]),
         ("output", &["pcap"]),
         ("link", &["memory", "pcap"]),
@@ -184,7 +183,6 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
         table.fault(fault, errors);
     }
     let interface = interface.map_or(name, |found| found.value).to_owned();
-    let promiscuous = table.flag("promiscuous", errors).is_some_and(|found| found.value);
     let (input, output) = (path(table, "input", errors), path(table, "output", errors));
     Some(match kind {
         "memory" => PortKind::Memory { link },
@@ -199,7 +197,7 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
             PortKind::Pcap { input, output, link }
         }
         "tap" => PortKind::Tap { interface },
-        _ => PortKind::AfPacket { interface, promiscuous },
+        _ => PortKind::AfPacket { interface },
     })
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn open(settings: &PortSettings, id: PortId, workers: usize) -> anyho
             };
             Ok(boxed(tap::open(&options)?))
         }
-        PortKind::AfPacket { interface, .. } => {
+        PortKind::AfPacket { interface } => {
             let options = AfPacketOptions {
                 name: settings.name.clone(),
                 mac: settings.mac,
