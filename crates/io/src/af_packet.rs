@@ -410,9 +410,11 @@ fn read_queued(buffer: &mut [u8], socket: &PacketSocket, frame: &Frame<'_>, is_d
 /// Puts a bound socket into the fanout `group`, or into a new one. Answers the group.
 fn join_fanout(socket: &PacketSocket, group: Option<u32>) -> io::Result<u32> {
     const FLAG_UNIQUE_ID: u32 = 0x2000;
+    // A group hears for its members, and does not know what each asked for (PACKET_IGNORE_OUTGOING).
+    const FLAG_IGNORE_OUTGOING: u32 = 0x4000;
     let (group, flags) = match group {
-        Some(group) => (group, 0),
-        None => (0, FLAG_UNIQUE_ID),
+        Some(group) => (group, FLAG_IGNORE_OUTGOING),
+        None => (0, FLAG_IGNORE_OUTGOING | FLAG_UNIQUE_ID),
     };
     let mode = libc::PACKET_FANOUT_HASH | flags;
     socket.set_packet_option(libc::PACKET_FANOUT, (group | mode << 16) as libc::c_int)?;

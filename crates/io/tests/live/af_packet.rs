@@ -244,6 +244,13 @@ fn several_queues_share_the_flows() {
     for frame in &seen[0] {
         assert!(!seen[1].contains(frame), "a flow stays with its queue");
     }
+    // What one queue sends, neither hears: not itself, and not the other.
+    let answers: Vec<_> = frames.iter().map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat()).collect();
+    send(&mut queues[0], &mut pool, &answers).unwrap();
+    assert_eq!(receive(&mut a, &mut pool, 128).len(), 128);
+    for queue in &mut queues {
+        assert_eq!(queue.receive(Time(0), &mut pool, &mut Batch::new()).unwrap(), 0);
+    }
 }
 
 #[test]
