@@ -42,7 +42,13 @@ pub const SECTIONS: &[Section] = &[
         name: "gateway",
         many: false,
         keys: &[
-            key("workers", "1 to 64", "threads", "1", "Worker threads. Each has its own queue of every port."),
+            key(
+                "workers",
+                "1 to 64",
+                "threads",
+                "1",
+                "Worker threads. Each has its own queue of every port. What several of them encrypt with one SA may overtake by a batch of 256 packets each: give the peer a replay window of 512 for each worker.",
+            ),
             key(
                 "processors",
                 "list of numbers",
