@@ -32,12 +32,21 @@ pub enum Held {
 }
 
 /// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32 packets wait for each.
+///
+/// Whoever sends to many addresses that nobody has can fill this, so it is bounded three times over. All packets together are at most
+/// as many as it was made for, or they would take every buffer there is, and with them the answers waited for. A port seeks at most
+/// half of the next hops, so that a scan of its link leaves the others their half. And each next hop has room for one packet,
+/// however many wait for others.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
     deadlines: Deadlines,
     /// Places in use, by port and next hop.
     order: Vec<u16>,
     free: Vec<u16>,
+    /// Packets that wait behind another one.
+    behind: usize,
+    /// How many of those there may be.
+    most_behind: usize,
 }
 
 struct Sought {
@@ -48,14 +57,17 @@ struct Sought {
 }
 
 impl NeighbourQueue {
-    /// An empty queue.
-    pub fn new() -> Self {
+    /// An empty queue for at most `packets` packets; half of them, or 1024, may be first in line for their next hop.
+    pub fn new(packets: usize) -> Self {
         let empty = || Sought { port: PortId(0), next_hop: [0; 4].into(), asked: 0, packets: ArrayVec::new() };
+        let next_hops = MAX_NEXT_HOPS.min(packets / 2);
         Self {
-            places: (0..MAX_NEXT_HOPS).map(|_| empty()).collect(),
-            deadlines: Deadlines::new(MAX_NEXT_HOPS),
-            order: Vec::with_capacity(MAX_NEXT_HOPS),
-            free: (0..MAX_NEXT_HOPS as u16).rev().collect(),
+            places: (0..next_hops).map(|_| empty()).collect(),
+            deadlines: Deadlines::new(next_hops),
+            order: Vec::with_capacity(next_hops),
+            free: (0..next_hops as u16).rev().collect(),
+            behind: 0,
+            most_behind: packets - next_hops,
         }
     }
 
@@ -76,7 +88,9 @@ impl NeighbourQueue {
         match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key()) {
             Ok(at) => {
                 let waiting = &mut self.places[usize::from(self.order[at])].packets;
-                let oldest = if waiting.is_full() { waiting.pop_at(0) } else { None };
+                let is_full = waiting.is_full() || self.behind == self.most_behind;
+                let oldest = if is_full { waiting.pop_at(0) } else { None };
+                self.behind += usize::from(!is_full);
                 waiting.push(packet);
                 match oldest {
                     Some(oldest) => Held::Refused(oldest, DropReason::NeighbourQueueFull),
@@ -84,7 +98,10 @@ impl NeighbourQueue {
                 }
             }
             Err(at) => {
-                let Some(place) = self.free.pop() else {
+                let on_port = self.order.partition_point(|&place| self.places[usize::from(place)].port <= port)
+                    - self.order.partition_point(|&place| self.places[usize::from(place)].port < port);
+                let has_share = on_port < self.places.len().div_ceil(2);
+                let Some(place) = self.free.pop_if(|_| has_share) else {
                     return Held::Refused(packet, DropReason::NeighbourTableFull);
                 };
                 self.order.insert(at, place);
@@ -104,11 +121,12 @@ impl NeighbourQueue {
         lookup: impl Fn(PortId, IpAddr) -> Option<Mac>,
         mut deliver: impl FnMut(PortId, IpAddr, Mac, Packet),
     ) {
-        let Self { places, deadlines, order, free } = self;
+        let Self { places, deadlines, order, free, behind, .. } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
             let Some(mac) = lookup(port, next_hop) else { return true };
+            *behind -= sought.packets.len() - 1;
             sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, mac, packet));
             deadlines.set(usize::from(place), None);
             free.push(place);
@@ -123,7 +141,7 @@ impl NeighbourQueue {
         mut ask: impl FnMut(PortId, IpAddr),
         mut give_up: impl FnMut(PortId, IpAddr, Packet),
     ) {
-        let Self { places, deadlines, order, free } = self;
+        let Self { places, deadlines, order, free, behind, .. } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
@@ -137,17 +155,12 @@ impl NeighbourQueue {
                 ask(port, next_hop);
                 return true;
             }
+            *behind -= sought.packets.len() - 1;
             sought.packets.drain(..).for_each(|packet| give_up(port, next_hop, packet));
             deadlines.set(place_index, None);
             free.push(place);
             false
         });
-    }
-}
-
-impl Default for NeighbourQueue {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -176,6 +189,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
     const PORT: PortId = PortId(2);
+    /// More than can wait.
+    const PACKETS: usize = MAX_NEXT_HOPS * MAX_PACKETS;
 
     fn hop(number: u32) -> IpAddr {
         std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
@@ -194,7 +209,7 @@ mod tests {
     #[test]
     fn asks_three_times_a_second_apart_and_then_gives_up() {
         let mut pool = Pool::new(2);
-        let mut queue = NeighbourQueue::new();
+        let mut queue = NeighbourQueue::new(PACKETS);
         let start = Time(5 * SECOND);
         assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 1)), Held::Ask));
         assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 2)), Held::Waiting));
@@ -230,7 +245,7 @@ mod tests {
     #[test]
     fn a_full_queue_gives_back_the_packet_that_waited_longest() {
         let mut pool = Pool::new(MAX_PACKETS + 1);
-        let mut queue = NeighbourQueue::new();
+        let mut queue = NeighbourQueue::new(PACKETS);
         for count in 0..MAX_PACKETS as u32 {
             let packet = numbered(&mut pool, count);
             assert!(matches!(queue.hold(Time(0), PORT, hop(1), packet), Held::Ask | Held::Waiting));
@@ -246,15 +261,50 @@ mod tests {
 
     #[test]
     fn only_so_many_next_hops() {
-        let mut pool = Pool::new(MAX_NEXT_HOPS + 2);
-        let mut queue = NeighbourQueue::new();
-        for count in 0..MAX_NEXT_HOPS as u32 {
-            assert!(matches!(queue.hold(Time(0), PORT, hop(count), numbered(&mut pool, count)), Held::Ask));
+        let mut pool = Pool::new(MAX_NEXT_HOPS + 5);
+        let mut queue = NeighbourQueue::new(PACKETS);
+        let is_refused =
+            |held| matches!(held, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7);
+        // A port has half of the places, and another the other half.
+        for port in [PORT, PortId(1)] {
+            for count in 0..MAX_NEXT_HOPS as u32 / 2 {
+                assert!(matches!(queue.hold(Time(0), port, hop(count), numbered(&mut pool, count)), Held::Ask));
+            }
+            assert!(is_refused(queue.hold(Time(0), port, hop(5000), numbered(&mut pool, 7))));
         }
-        let refused = queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7));
-        assert!(matches!(refused, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7));
-        queue.take_resolved(|_, to| (to == hop(3)).then_some(Mac([2; 6])), |_, _, _, _| {});
+        assert!(is_refused(queue.hold(Time(0), PortId(3), hop(5000), numbered(&mut pool, 7))));
+        queue.take_resolved(|port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])), |_, _, _, _| {});
         assert!(matches!(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7)), Held::Ask));
+        assert!(is_refused(queue.hold(Time(0), PORT, hop(5001), numbered(&mut pool, 7))));
+    }
+
+    #[test]
+    fn only_so_many_packets_and_one_for_each_next_hop() {
+        let mut pool = Pool::new(200);
+        // Eight next hops, eight packets behind others.
+        let mut queue = NeighbourQueue::new(16);
+        let mut waiting = 0;
+        for count in 0..100 {
+            match queue.hold(Time(0), PORT, hop(count % 3), numbered(&mut pool, count)) {
+                Held::Ask | Held::Waiting => waiting += 1,
+                Held::Refused(packet, reason) => {
+                    assert_eq!(reason, DropReason::NeighbourQueueFull);
+                    assert_eq!(number(&packet) % 3, count % 3, "it makes room in its own line");
+                    pool.give(packet);
+                }
+            }
+        }
+        assert_eq!(waiting, 3 + 8);
+        assert!(matches!(queue.hold(Time(0), PORT, hop(3), numbered(&mut pool, 100)), Held::Ask));
+        assert!(matches!(queue.hold(Time(0), PortId(1), hop(3), numbered(&mut pool, 100)), Held::Ask));
+        // Given up or delivered, they make room.
+        queue.take_resolved(|_, to| (to == hop(0)).then_some(Mac([2; 6])), |_, _, _, packet| pool.give(packet));
+        assert!(matches!(queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 101)), Held::Waiting));
+        for second in 1..=3 {
+            queue.advance(Time(second * SECOND), |_, _| {}, |_, _, packet| pool.give(packet));
+        }
+        assert!(queue.is_empty());
+        assert_eq!((queue.behind, pool.available()), (0, pool.size()));
     }
 
     #[derive(Clone, Debug)]
@@ -276,7 +326,7 @@ mod tests {
         #[test]
         fn is_a_map_of_queues(steps in proptest::collection::vec(step(), 0..200)) {
             let mut pool = Pool::new(1000);
-            let mut queue = NeighbourQueue::new();
+            let mut queue = NeighbourQueue::new(PACKETS);
             // By port and next hop: asked how often, due when, and the packets.
             let mut naive: BTreeMap<(PortId, IpAddr), (u8, Time, Vec<u32>)> = BTreeMap::new();
             let mut now = Time(0);

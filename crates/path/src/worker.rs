@@ -80,7 +80,7 @@ impl Worker {
             pool: Pool::new(settings.buffers),
             ports: Vec::new(),
             statistics: Arc::default(),
-            neighbours: Some(NeighbourQueue::new()),
+            neighbours: Some(NeighbourQueue::new(settings.buffers / 4)),
             reassembly: Reassembly::new(secret),
             fragment_upper: FragmentUpper::new(secret),
             errors: RateLimiter::new(ERROR_RATE, ERROR_BURST),
