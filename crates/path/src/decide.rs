@@ -49,45 +49,57 @@ impl<'a, T: Trace> Deciding<'a, T> {
     #[inline]
     fn decide(mut self) -> Decision {
         self.trace.step(|| Step::Vrf(self.vrf));
-        if let Some(decision) = self.unroutable() {
-            return decision;
-        }
         let destination = self.key.addresses.destination();
+        if is_link_local_v6(destination) || destination.is_multicast() {
+            return self.on_link(destination);
+        }
+        if let Some(reason) = self.unroutable() {
+            return Decision::drop(reason);
+        }
         let route = self.route(self.vrf, destination);
         match route.map(|route| route.kind) {
             Some(RouteKind::Local) => self.deliver(),
             Some(RouteKind::Broadcast) => Decision::drop(DropReason::NotUnicast),
-            Some(RouteKind::Blackhole) => Decision::drop(DropReason::RouteBlackhole),
-            Some(RouteKind::Unreachable) => refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable),
-            Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+            Some(RouteKind::Blackhole) => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
+            Some(RouteKind::Unreachable) => {
+                self.turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable))
+            }
+            Some(RouteKind::Prohibit) => {
+                self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
+            }
             Some(RouteKind::Connected { port }) => self.forward(Some((port, destination))),
             Some(RouteKind::Via { port, next_hop }) => self.forward(Some((port, next_hop))),
             None => self.forward(None),
         }
     }
 
+    /// For an address or a group that means something on one link only: ours where the port that the packet came by listens to it.
+    fn on_link(self, destination: IpAddr) -> Decision {
+        match self.key.origin {
+            Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => self.deliver(),
+            _ if destination.is_multicast() => Decision::drop(DropReason::NotUnicast),
+            _ => Decision::drop(DropReason::LinkLocal),
+        }
+    }
+
     /// Destinations and sources that no route is asked about.
     #[inline]
-    fn unroutable(&self) -> Option<Decision> {
+    fn unroutable(&self) -> Option<DropReason> {
         let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
-        if is_link_local_v6(destination) || destination.is_multicast() {
-            return Some(match self.key.origin {
-                Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => self.local(None),
-                _ if destination.is_multicast() => Decision::drop(DropReason::NotUnicast),
-                _ => Decision::drop(DropReason::LinkLocal),
-            });
-        }
-        match destination {
-            IpAddr::V4(address) if address.is_broadcast() => return Some(Decision::drop(DropReason::NotUnicast)),
-            _ => {}
-        }
-        let link_local = match source {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local() || address.is_unspecified(),
+        let link_local = match (source, destination) {
+            (_, IpAddr::V4(to)) if to.is_broadcast() => return Some(DropReason::NotUnicast),
+            (IpAddr::V4(from), IpAddr::V4(to)) => from.is_link_local() || to.is_link_local(),
+            (IpAddr::V6(from), _) => from.is_unicast_link_local() || from.is_unspecified(),
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        };
+        // What was decrypted came by no link. Only the link-local addresses of IPv4 number the ends of tunnels.
+        let may_be_for_us = match self.key.origin {
+            Origin::Port(_) => true,
+            Origin::Sa(_) => source.is_ipv4(),
+            Origin::Host | Origin::HostProtected => return None,
         };
         let for_us = || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
-        (link_local && !for_us() && matches!(self.key.origin, Origin::Port(_) | Origin::Sa(_)))
-            .then(|| Decision::drop(DropReason::LinkLocal))
+        (link_local && !(may_be_for_us && for_us())).then_some(DropReason::LinkLocal)
     }
 
     /// For one of our own addresses. ESP is what protects, and is not itself subject to policy; fragments are first made whole.
@@ -124,16 +136,9 @@ impl<'a, T: Trace> Deciding<'a, T> {
     /// For somebody else, by `way` where the packet leaves in clear.
     #[inline]
     fn forward(mut self, way: Option<(PortId, IpAddr)>) -> Decision {
-        let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
-            0 => Direction::In,
-            _ => Direction::Fwd,
-        };
-        let admission = match self.key.origin {
-            Origin::Host | Origin::HostProtected => Admission::Admitted(None),
-            Origin::Port(_) | Origin::Sa(_) => match self.admit(direction) {
-                Ok(admission) => admission,
-                Err(decision) => return decision,
-            },
+        let admission = match self.admit_forwarded() {
+            Ok(admission) => admission,
+            Err(decision) => return decision,
         };
         if self.vrf.spd.is_empty() {
             return self.clear(way, &admission, None);
@@ -165,6 +170,27 @@ impl<'a, T: Trace> Deciding<'a, T> {
                     Decision { verdict, inbound: admission.policy(), outbound: handle }
                 }
             },
+        }
+    }
+
+    /// For nobody, as the route says. Whom the inbound check refuses is not told even that.
+    fn turn_away(mut self, verdict: Verdict) -> Decision {
+        match self.admit_forwarded() {
+            Ok(admission) => Decision { verdict, inbound: admission.policy(), outbound: None },
+            Err(decision) => decision,
+        }
+    }
+
+    /// The inbound check of what is not for us.
+    #[inline]
+    fn admit_forwarded(&mut self) -> Result<Admission, Decision> {
+        let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
+            0 => Direction::In,
+            _ => Direction::Fwd,
+        };
+        match self.key.origin {
+            Origin::Host | Origin::HostProtected => Ok(Admission::Admitted(None)),
+            Origin::Port(_) | Origin::Sa(_) => self.admit(direction),
         }
     }
 
@@ -312,10 +338,6 @@ pub(crate) fn ethernet_header(destination: Mac, source: Mac, v6: bool) -> [u8; 1
     header[6..12].copy_from_slice(&source.0);
     header[12..].copy_from_slice(if v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
     header
-}
-
-fn refuse(reason: DropReason, refusal: Refusal) -> Decision {
-    Decision { verdict: Verdict::Refuse(reason, refusal), inbound: None, outbound: None }
 }
 
 fn is_link_local_v6(address: IpAddr) -> bool {

@@ -25,6 +25,8 @@ pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, 
     }
     plain_header(&mut packet, headers);
     let is_reply = match headers.addresses {
+        // RFC 1122 section 3.2.2.6 leaves that to us, and the sender may be anybody.
+        Addresses::V4 { destination, .. } if destination.is_multicast() => false,
         Addresses::V4 { .. } => {
             ipv4::turn_around(packet.bytes_mut(), HOP_LIMIT);
             packet.bytes_mut().get_mut(ipv4::HEADER_LENGTH..).is_some_and(icmpv4::echo_reply)

@@ -38,7 +38,7 @@ impl Round<'_> {
         let Some(port) = self.tables.port(packet.port()) else { return };
         let source = headers.addresses.source();
         let vrf = port.spec.vrf;
-        if self.tables.vrf(vrf).is_none_or(|vrf| vrf.is_local(source)) {
+        if self.tables.vrf(vrf).is_none_or(|vrf| vrf.is_local(source)) || port.owns(source) {
             return;
         }
         let from = port.source_for(source);
@@ -86,8 +86,9 @@ impl Round<'_> {
             let (_, policy) = vrf.spd.lookup(direction, key)?;
             let Action::Protect(_) = policy.spec.action else { return None };
             let inside = policy.spec.selector.destination;
-            let own = self.tables.ports().filter(|port| port.spec.vrf == key.vrf);
-            own.flat_map(|port| &port.spec.addresses).map(wire::IpPrefix::address).find(|own| inside.contains(*own))
+            let ports = self.tables.ports().filter(|port| port.spec.vrf == key.vrf);
+            let mut own = ports.flat_map(|port| &port.spec.addresses).map(wire::IpPrefix::address);
+            own.find(|own| inside.contains(*own) && vrf.is_local(*own))
         });
         covered.or_else(by_port)
     }
