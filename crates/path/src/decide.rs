@@ -30,6 +30,8 @@ pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decisio
     decision
 }
 
+/// Its functions are inlined into one: an address handed over by reference is written in parts and read as a whole, and the processor waits
+/// for that, five times a packet.
 struct Deciding<'a, T> {
     key: &'a FlowKey,
     tables: &'a Tables,
@@ -83,7 +85,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// Destinations and sources that no route is asked about.
-    #[inline]
+    #[inline(always)]
     fn unroutable(&self) -> Option<DropReason> {
         let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
         let link_local = match (source, destination) {
@@ -134,7 +136,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// For somebody else, by `way` where the packet leaves in clear.
-    #[inline]
+    #[inline(always)]
     fn forward(mut self, way: Option<(PortId, IpAddr)>) -> Decision {
         let admission = match self.admit_forwarded() {
             Ok(admission) => admission,
@@ -182,7 +184,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
     }
 
     /// The inbound check of what is not for us.
-    #[inline]
+    #[inline(always)]
     fn admit_forwarded(&mut self) -> Result<Admission, Decision> {
         let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
             0 => Direction::In,
@@ -241,7 +243,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         found.map(|(_, policy)| policy)
     }
 
-    #[inline]
+    #[inline(always)]
     fn route(&mut self, vrf: &'a Vrf, destination: IpAddr) -> Option<&'a Route> {
         let route = vrf.route(destination);
         let port = || match route?.kind {
@@ -252,7 +254,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         route
     }
 
-    #[inline]
+    #[inline(always)]
     fn clear(
         &mut self,
         way: Option<(PortId, IpAddr)>,
@@ -300,7 +302,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         if vrf == self.vrf.id { Some(self.vrf) } else { self.tables.vrf(vrf) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn exit(&mut self, port: PortId, next_hop: IpAddr) -> Result<Exit, DropReason> {
         let port = self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
         let link = match port.spec.link {

@@ -80,7 +80,8 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         self.length
     }
 
-    #[inline]
+    // Inlined where the key still is in registers: one that was just written in parts is slow to read as a whole.
+    #[inline(always)]
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let mut rest = self.hash(key);
         let mut node = &self.root;
@@ -153,7 +154,7 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn hash(&self, key: &K) -> u64 {
         self.hasher.hash(key)
     }

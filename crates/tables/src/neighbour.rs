@@ -22,7 +22,7 @@ impl Neighbours {
     }
 
     /// The Ethernet address of `address`.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, address: IpAddr) -> Option<Mac> {
         self.entries.get(&address).copied()
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Neighbours {
 impl MapKey for IpAddr {
     type Words = [u64; 2];
 
-    #[inline]
+    #[inline(always)]
     fn to_words(&self) -> [u64; 2] {
         let bits = match self {
             Self::V4(address) => address.to_ipv6_mapped().to_bits(),

@@ -34,7 +34,7 @@ impl Vrf {
     ///
     /// IPv6 link-local destinations have none but, where there is one, the default route's or another shorter prefix's: they are
     /// on every link, so the port that a packet came by or leaves by tells what they mean ([`crate::Port::listens_to`]).
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, destination: IpAddr) -> Option<&Route> {
         match destination {
             IpAddr::V4(address) => self.v4.lookup(address.to_bits()),

@@ -177,7 +177,7 @@ const V4_DONT_FRAGMENT: u16 = 0x4000;
 const V4_MORE_FRAGMENTS: u16 = 0x2000;
 const V4_OFFSET: u16 = 0x1fff;
 
-#[inline]
+#[inline(always)]
 fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     let header: &[u8; ipv4::HEADER_LENGTH] = packet.first_chunk().ok_or(Malformed::Truncated)?;
     let header_length = usize::from(header[0] & 0xf) * 4;
@@ -291,7 +291,7 @@ fn check_fragment(
 
 const V6_HEADER_LENGTH: usize = crate::ipv6::HEADER_LENGTH;
 
-#[inline]
+#[inline(always)]
 fn parse_v6(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     let header: &[u8; V6_HEADER_LENGTH] = packet.first_chunk().ok_or(Malformed::Truncated)?;
     let payload_length = u16_at(header, 4);
@@ -374,7 +374,7 @@ struct Chain {
 ///
 /// Mobility, HIP and Shim6 headers that are followed by nothing are themselves what RFC 4301 section 4.4.1.1 calls the next
 /// layer protocol; with something behind them they are extension headers (RFC 8200 section 4).
-#[inline]
+#[inline(always)]
 fn walk_extension_headers(packet: &[u8], first: Protocol) -> Result<Chain, Malformed> {
     let mut chain = Chain {
         protocol: first,
@@ -446,7 +446,7 @@ fn v6_fragment(header: &[u8; 8], payload_offset: usize, packet_length: usize) ->
 }
 
 /// The fields that selectors name, from an upper-layer header that must be there whole.
-#[inline]
+#[inline(always)]
 fn upper_fields(protocol: Protocol, icmp: Protocol, payload: &[u8]) -> Result<Upper, Malformed> {
     let shortest = match protocol {
         Protocol::UDP | Protocol::UDP_LITE | Protocol::ESP => 8,
