@@ -7,6 +7,8 @@ use wire::{Protocol, ipv4, ipv6};
 
 /// Explicit congestion notification, the low two bits of the traffic class (RFC 3168 section 5).
 const ECN: u8 = 0b11;
+const ECT_0: u8 = 0b10;
+const ECT_1: u8 = 0b01;
 const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// The largest inner packet in bytes whose outer packet is no larger than `mtu`.
@@ -83,18 +85,19 @@ impl Outer {
 /// dropped: congestion experienced, and the inner packet's ends do not know of ECN.
 #[must_use]
 pub(crate) fn propagate_congestion(inner: &mut [u8], outer_traffic_class: u8) -> bool {
-    if outer_traffic_class & ECN != CONGESTION_EXPERIENCED {
-        return true;
-    }
+    let outer = outer_traffic_class & ECN;
     let [first, second, ..] = *inner else { return true };
     let v6 = first >> 4 == 6;
     let traffic_class = if v6 { first << 4 | second >> 4 } else { second };
-    if traffic_class & ECN == 0 {
-        return false;
+    match (outer, traffic_class & ECN) {
+        (CONGESTION_EXPERIENCED, 0) => return false,
+        (CONGESTION_EXPERIENCED, ECT_0 | ECT_1) | (ECT_1, ECT_0) => {}
+        _ => return true,
     }
+    let traffic_class = traffic_class & !ECN | outer;
     match v6 {
-        true => ipv6::set_traffic_class(inner, traffic_class | CONGESTION_EXPERIENCED),
-        false => ipv4::set_traffic_class(inner, traffic_class | CONGESTION_EXPERIENCED),
+        true => ipv6::set_traffic_class(inner, traffic_class),
+        false => ipv4::set_traffic_class(inner, traffic_class),
     }
     true
 }

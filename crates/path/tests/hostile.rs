@@ -4,8 +4,9 @@ mod fixture;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Action, Direction, RouteKind};
-use wire::{VrfId, headers};
+use tables::{Action, Direction, Event, RouteKind};
+use wire::ndp::Message;
+use wire::{Mac, Spi, VrfId, headers};
 
 /// The gateway and its peer.
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
@@ -129,4 +130,117 @@ fn routes_that_refuse_tell_only_whom_policies_let_in() {
     gateway.receive(WAN, &seal(&peer, OUTER.1, OUTER.0, &from_there));
     assert_eq!((gateway.sent(WAN), gateway.dropped(DropReason::PolicyWrongSelector)), (vec![], 1));
     gateway.assert_nothing_lost();
+}
+
+#[test]
+fn congestion_is_carried_in_unless_the_sa_says_otherwise() {
+    // RFC 6040 figure 4: outer, inner, and what comes out.
+    let normal = [
+        (0b00, 0b10, Some(0b10)),
+        (0b01, 0b10, Some(0b01)),
+        (0b10, 0b01, Some(0b01)),
+        (0b01, 0b00, Some(0b00)),
+        (0b11, 0b10, Some(0b11)),
+        (0b11, 0b11, Some(0b11)),
+        (0b01, 0b11, Some(0b11)),
+        (0b11, 0b00, None),
+    ];
+    for no_ecn in [false, true] {
+        for (source, destination) in [("192.168.12.7", "192.168.13.5"), ("fd12::7", "fd13::5")] {
+            let mut gateway = Gateway::new(tunnel_tables(OUTER, false));
+            gateway.change(|tables| {
+                let old = tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap();
+                let spec = tables::SaSpec { no_ecn, ..old.spec };
+                tables.add_sa(spec, peer_outbound(0x1002, false), peer_inbound(0x1002, false)).unwrap();
+            });
+            let peer = peer_outbound(0x1002, false);
+            for (outside, inside, expected) in normal {
+                let mut inner = udp(source, destination, (53, 5000), 10);
+                match inner[0] >> 4 {
+                    4 => wire::ipv4::set_traffic_class(&mut inner, 0xb8 | inside),
+                    _ => wire::ipv6::set_traffic_class(&mut inner, 0xb8 | inside),
+                }
+                let mut outer = seal(&peer, OUTER.1, OUTER.0, &inner);
+                wire::ipv4::set_traffic_class(&mut outer, outside);
+                gateway.receive(WAN, &outer);
+                let came = gateway.sent(LAN).first().map(|(_, packet)| headers::parse(packet).unwrap().traffic_class);
+                let expected = if no_ecn { Some(inside) } else { expected };
+                assert_eq!(came, expected.map(|ecn| 0xb8 | ecn), "{outside:02b} {inside:02b} {no_ecn}");
+            }
+            gateway.assert_nothing_lost();
+        }
+    }
+}
+
+#[test]
+fn an_advertisement_that_does_not_override_moves_no_neighbour() {
+    let mut gateway = Gateway::new(plain_tables());
+    let elsewhere = Mac([2, 0xee, 0, 0, 0, 1]);
+    let mut hear = |target_link: Option<Mac>, override_cached: bool, target: &str| {
+        let target = v6(target);
+        let message =
+            Message::NeighbourAdvertisement { target, router: false, solicited: true, override_cached, target_link };
+        let mut bytes = [0; wire::ndp::MAX_PACKET];
+        let length = message.write_packet(target, v6("fd13::1"), &mut bytes).unwrap();
+        gateway.receive(LAN, &bytes[..length]);
+        let heard = gateway.events.pop().ok();
+        heard.map(|event| match event {
+            Event::NeighbourSeen { mac, .. } => mac,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(hear(Some(elsewhere), false, "fd13::5"), None);
+    assert_eq!(hear(Some(HOST_MAC), false, "fd13::5"), Some(HOST_MAC));
+    assert_eq!(hear(None, false, "fd13::5"), Some(HOST_MAC));
+    assert_eq!(hear(None, true, "fd13::5"), Some(HOST_MAC));
+    assert_eq!(hear(Some(elsewhere), true, "fd13::5"), Some(elsewhere));
+    assert_eq!(hear(Some(elsewhere), false, "fd13::6"), Some(elsewhere));
+    assert_eq!(hear(None, true, "fd13::6"), None);
+}
+
+#[test]
+fn a_full_batch_of_everything_at_once_overfills_nothing() {
+    let mut tables = tunnel_tables(OUTER, false);
+    let mut spec = tables.port(WAN).unwrap().spec.clone();
+    (spec.mtu, spec.addresses) = (200, vec![prefix("192.168.11.2/24")]);
+    tables.remove_port(WAN).unwrap();
+    tables.add_port(WAN, spec).unwrap();
+    tables.set_neighbour(WAN, ip("192.168.11.1"), PEER_MAC).unwrap();
+    tables.add_policy(policy(Direction::In, "192.168.13.0/24", "192.168.13.0/24", Action::Bypass)).unwrap();
+    let mut gateway = Gateway::new(tables);
+    let own = gateway.publisher.current().port(LAN).unwrap().spec.mac;
+    for round in 0..8 {
+        for count in 0..packet::BATCH {
+            let packet = match (count + round) % 4 {
+                0 => udp("192.168.13.5", "192.168.12.7", (1, 2), 1400),
+                1 => echo("192.168.13.5", "192.168.13.1", 1400),
+                2 => udp("192.168.13.5", "192.168.13.1", (1, 2), 1400),
+                _ => udp("192.168.13.5", &format!("192.168.13.{}", count % 100 + 100), (1, 2), 10),
+            };
+            assert!(gateway.lan.push(&frame(own, HOST_MAC, &packet)));
+        }
+        assert_eq!(gateway.poll(), packet::BATCH);
+        gateway.assert_nothing_lost();
+        assert!(gateway.sent(LAN).len() >= 64);
+        assert!(gateway.sent(WAN).iter().all(|(_, outer)| outer.len() <= 200));
+        gateway.now = gateway.now + std::time::Duration::from_millis(700);
+    }
+}
+
+#[test]
+fn esp_in_esp_ends() {
+    let mut tables = tunnel_tables(OUTER, false);
+    tables
+        .add_policy(policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Protect(template(OUTER.1, OUTER.0))))
+        .unwrap();
+    let mut gateway = Gateway::new(tables);
+    let peer = peer_outbound(0x1002, false);
+    for depth in 1..10 {
+        let inner = udp("192.168.12.7", "192.168.13.5", (53, 5000), 10);
+        let packet = (0..depth).fold(inner, |packet, _| seal(&peer, OUTER.1, OUTER.0, &packet));
+        gateway.receive(WAN, &packet);
+        assert_eq!(gateway.sent(LAN).len(), usize::from(depth <= 4), "{depth}: {:?}", gateway.drops());
+        gateway.assert_nothing_lost();
+    }
+    assert_eq!(gateway.dropped(DropReason::EspNested), 5);
 }

@@ -35,8 +35,14 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
             advertise(round, port, target, source, source_link);
             round.consume(packet);
         }
-        Message::NeighbourAdvertisement { target, solicited, target_link, .. } if !port.owns(target.into()) => {
-            let mac = target_link.or_else(|| port.neighbours.lookup(target.into()));
+        Message::NeighbourAdvertisement { target, solicited, override_cached, target_link, .. }
+            if !port.owns(target.into()) =>
+        {
+            let mac = match (target_link, port.neighbours.lookup(target.into())) {
+                // RFC 4861 section 7.2.5: only where it says so does it replace what is known.
+                (Some(told), Some(known)) if told != known && !override_cached => None,
+                (told, known) => told.or(known),
+            };
             if let Some(mac) = mac {
                 learn(round, port, target.into(), mac, solicited, solicited);
             }

@@ -52,7 +52,9 @@ impl Round<'_> {
             let outcome = match result {
                 Ok(()) => {
                     item.packet.set_used(start, length);
-                    inner(&mut item.packet, next_header, item.outer_traffic_class)
+                    // `noecn`: what the outer header says of congestion is nothing to the inner one.
+                    let outer_traffic_class = if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
+                    inner(&mut item.packet, next_header, outer_traffic_class)
                 }
                 Err(why) => Err(reason(why)),
             };
