@@ -56,7 +56,7 @@ reasons! {
     // IP
     /// The packet ends inside its IP header.
     IpTruncated = "ip_truncated",
-    /// The IP version is neither 4 nor 6, or not what the link said.
+    /// The IP version is neither 4 nor 6, or not what the link or the ESP trailer said.
     IpVersion = "ip_version",
     /// The IPv4 header length is wrong.
     IpHeaderLength = "ip_header_length",

@@ -1,6 +1,6 @@
 //! What the tables of a file say of each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
@@ -13,10 +13,10 @@ use super::{Said, VrfSettings};
 use crate::check;
 use crate::settings::{PortKind, PortSettings};
 
-/// Names that exist, and where each was given.
-struct Names<'t> {
+/// Names that exist, with where each VRF was given, and what was said of each port where that could be read.
+pub(super) struct Names<'t> {
     vrfs: HashMap<&'t str, usize>,
-    ports: HashMap<&'t str, &'t Said<'t, PortSettings>>,
+    ports: HashMap<&'t str, Option<&'t Said<'t, PortSettings>>>,
 }
 
 pub(super) fn check(
@@ -36,7 +36,7 @@ pub(super) fn check(
     }
     names.vrfs.entry(MAIN_VRF).or_insert(0);
     for port in ports {
-        if let Some(first) = names.ports.insert(&port.value.name, port) {
+        if let Some(Some(first)) = names.ports.insert(&port.value.name, Some(port)) {
             errors.add_duplicate(port.table.place("name"), &format!("port {}", port.value.name), first.table.at);
         }
     }
@@ -45,6 +45,36 @@ pub(super) fn check(
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
+}
+
+/// Only whether the VRFs and ports exist that are spoken of. Where something could not be read, no more can be said.
+pub(super) fn check_names(
+    names: &Names<'_>,
+    ports: &[Said<'_, PortSettings>],
+    routes: &[Said<'_, RouteSpec>],
+    neighbours: &[Said<'_, NeighbourSpec>],
+    states: &[Said<'_, StateSpec>],
+    policies: &[Said<'_, PolicySpec>],
+    errors: &mut Errors<'_>,
+) {
+    for port in ports {
+        names.check_vrf(port, &port.value.vrf, errors);
+    }
+    for route in routes {
+        names.check_vrf(route, &route.value.vrf, errors);
+        if let Some(port) = &route.value.port {
+            names.check_port(route, port, errors);
+        }
+    }
+    for neighbour in neighbours {
+        names.check_port(neighbour, &neighbour.value.port, errors);
+    }
+    for state in states {
+        names.check_vrf(state, &state.value.vrf, errors);
+    }
+    for policy in policies {
+        names.check_vrf(policy, &policy.value.vrf, errors);
+    }
 }
 
 fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
@@ -209,6 +239,14 @@ fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: 
 }
 
 impl<'t> Names<'t> {
+    /// Names of things of which nothing else is known.
+    pub(super) fn alone(vrfs: HashSet<&'t str>, ports: HashSet<&'t str>) -> Self {
+        Self {
+            vrfs: vrfs.into_iter().chain([MAIN_VRF]).map(|name| (name, 0)).collect(),
+            ports: ports.into_iter().map(|name| (name, None)).collect(),
+        }
+    }
+
     fn check_vrf<T>(&self, said: &Said<'_, T>, name: &str, errors: &mut Errors<'_>) -> bool {
         let known = self.vrfs.contains_key(name);
         if !known {
@@ -230,6 +268,6 @@ impl<'t> Names<'t> {
             };
             errors.add(said.table.place("port"), format!("there is no port {}", quoted(name)), Some(hint));
         }
-        known.map(|said| &said.value)
+        known.copied().flatten().map(|said| &said.value)
     }
 }

@@ -10,6 +10,8 @@ mod reader;
 mod sections;
 mod security;
 
+use std::collections::HashSet;
+
 use api::{DefaultAction, Direction, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -77,7 +79,7 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
     let (document, broken) = DeTable::parse_recoverable(text);
     let broken: Vec<_> =
         broken.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end())).collect();
-    let config = interpret(&document, errors);
+    let config = interpret(&document, broken.is_empty(), errors);
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
     for (at, message) in broken {
@@ -86,9 +88,11 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
     config
 }
 
-fn interpret(document: &Spanned<DeTable<'_>>, errors: &mut Errors<'_>) -> Config {
+/// `whole` says that all of the file was TOML.
+fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'_>) -> Config {
     let document = document.get_ref();
     refuse_unknown_sections(document, errors);
+    let whole = whole && errors.count() == 0;
 
     let gateway = single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
     let vrfs = each(document, "vrf", errors, sections::vrf);
@@ -98,13 +102,16 @@ fn interpret(document: &Spanned<DeTable<'_>>, errors: &mut Errors<'_>) -> Config
     let states = each(document, "sa", errors, security::state);
     let policies = each(document, "policy", errors, security::policy);
 
-    // A file that was emptied by mistake must not empty the gateway.
-    if ports.is_empty() && errors.count() == 0 {
-        errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
-    }
     // What is said of something that could not be read would be refused for that alone, which helps nobody.
     if errors.count() == 0 {
         cross::check(&vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
+        // A file that was emptied by mistake must not empty the gateway.
+        if ports.is_empty() {
+            errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
+        }
+    } else if whole && let (Some(vrf_names), Some(port_names)) = (names(document, "vrf"), names(document, "port")) {
+        let names = cross::Names::alone(vrf_names, port_names);
+        cross::check_names(&names, &ports, &routes, &neighbours, &states, &policies, errors);
     }
     let config = Config {
         gateway,
@@ -176,6 +183,14 @@ fn each<'t, T>(
         said.extend(read(&table, errors).map(|value| Said { value, table }));
     }
     said
+}
+
+/// The names that the elements of a section give themselves, whatever else may be wrong with them. None where one gives none that can
+/// be read.
+fn names<'t>(document: &'t DeTable<'t>, section: &str) -> Option<HashSet<&'t str>> {
+    let Some(elements) = document.get(section) else { return Some(HashSet::new()) };
+    let name = |element: &'t Spanned<DeValue<'t>>| element.get_ref().as_table()?.get("name")?.get_ref().as_str();
+    elements.get_ref().as_array()?.iter().map(name).collect()
 }
 
 /// Where the `[[name]]` of an element is.

@@ -120,6 +120,54 @@ via = "192.0.2.1"
 }
 
 #[test]
+fn an_unknown_port_is_told_beside_other_errors() {
+    refused(
+        r#"
+[[port]]
+name = "lan"
+kind = "memory"
+addresses = ["192.0.2.1/33"]
+[[neighbour]]
+port = "lan"
+address = "192.0.2.8"
+mac = "02:00:00:00:00:08"
+[[neighbour]]
+port = "upstream"
+address = "192.0.2.9"
+mac = "02:00:00:00:00:09"
+[[policy]]
+vrf = "red"
+direction = "out"
+action = "bypass"
+"#,
+        &[
+            "gw.toml:5:14: \"192.0.2.1/33\": the prefix length must be 0 to 32 for IPv4, 0 to 128 for IPv6 (as in \"192.0.2.1/24\")",
+            "gw.toml:11:8: there is no port \"upstream\" ([[port]] with name = \"upstream\")",
+            "gw.toml:15:7: there is no VRF \"red\" ([[vrf]] with name = \"red\")",
+        ],
+    );
+}
+
+#[test]
+fn an_unknown_port_is_told_where_there_is_none_at_all() {
+    refused(
+        "[[neighbour]]\nport = \"lan\"\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\n",
+        &[
+            "gw.toml:1:1: the file asks for no port ([[port]] with name and kind)",
+            "gw.toml:2:8: there is no port \"lan\" ([[port]] with name = \"lan\")",
+        ],
+    );
+}
+
+#[test]
+fn names_are_not_missed_where_one_could_not_be_read() {
+    let told = errors(
+        "[[port]]\nnmae = \"lan\"\n[[neighbour]]\nport = \"lan\"\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\n",
+    );
+    assert!(told.contains("nmae") && !told.contains("there is no port"), "{told}");
+}
+
+#[test]
 fn broken_toml_does_not_hide_other_errors() {
     let told = errors("[gateway]\nworkers = = 2\nidle = \"lazy\"\n");
     assert!(told.starts_with("gw.toml:2:11: "), "{told}");

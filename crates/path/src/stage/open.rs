@@ -1,7 +1,7 @@
 //! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes through the stages again.
 //!
 //! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
-//! `esp_congestion`.
+//! `esp_congestion`, `ip_version`, `ip_truncated`.
 
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
@@ -76,9 +76,11 @@ impl Round<'_> {
 
 /// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).
 fn inner(packet: &mut Packet, next_header: Protocol, outer_traffic_class: u8) -> Result<(), DropReason> {
-    let version = packet.bytes().first().map_or(0, |octet| octet >> 4);
+    let version = packet.bytes().first().map(|octet| octet >> 4);
     match (next_header, version) {
-        (Protocol::IPV4, 4) | (Protocol::IPV6, 6) => {}
+        (Protocol::IPV4, Some(4)) | (Protocol::IPV6, Some(6)) => {}
+        (Protocol::IPV4 | Protocol::IPV6, Some(_)) => return Err(DropReason::IpVersion),
+        (Protocol::IPV4 | Protocol::IPV6, None) => return Err(DropReason::IpTruncated),
         (Protocol::NONE, _) => return Err(DropReason::EspDummy),
         _ => return Err(DropReason::EspNextHeader),
     }

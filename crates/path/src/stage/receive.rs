@@ -1,7 +1,7 @@
 //! Receive: from a port into the lane, the link header checked and stripped.
 //!
-//! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`, `not_unicast`, `ip_version`, and the ARP
-//! handler's.
+//! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`, `not_unicast`, `ip_version`, `ip_truncated`,
+//! and the ARP handler's.
 
 use packet::{Batch, DropReason, LinkKind, Packet};
 use tables::Port;
@@ -62,10 +62,11 @@ impl Round<'_> {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
         packet.strip(ethernet::HEADER_LENGTH);
-        let version = packet.bytes().first().map_or(0, |octet| octet >> 4);
+        let version = packet.bytes().first().map(|octet| octet >> 4);
         match (header.ether_type, version) {
-            (EtherType::IPV4, 4) | (EtherType::IPV6, 6) => {}
-            (EtherType::IPV4 | EtherType::IPV6, _) => return self.drop(packet, DropReason::IpVersion),
+            (EtherType::IPV4, Some(4)) | (EtherType::IPV6, Some(6)) => {}
+            (EtherType::IPV4 | EtherType::IPV6, Some(_)) => return self.drop(packet, DropReason::IpVersion),
+            (EtherType::IPV4 | EtherType::IPV6, None) => return self.drop(packet, DropReason::IpTruncated),
             (EtherType::ARP, _) => return arp::receive(self, port, packet, header.source),
             (other, _) if other.is_vlan() => return self.drop(packet, DropReason::LinkVlan),
             _ => return self.drop(packet, DropReason::LinkProtocol),
