@@ -56,6 +56,9 @@ pub struct Reassembly {
     tags: Box<[u64]>,
     places: Box<[Option<Incomplete>]>,
     deadlines: Deadlines,
+    free: Vec<u16>,
+    /// Fragments that are here, of all datagrams.
+    fragments: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +95,8 @@ impl Reassembly {
             tags: vec![0; MAX_DATAGRAMS].into(),
             places: (0..MAX_DATAGRAMS).map(|_| None).collect(),
             deadlines: Deadlines::new(MAX_DATAGRAMS),
+            free: (0..MAX_DATAGRAMS as u16).rev().collect(),
+            fragments: 0,
         }
     }
 
@@ -119,11 +124,11 @@ impl Reassembly {
                     pool.give(packet);
                     return Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 };
                 };
-                let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
-                    let oldest = self.deadlines.first().unwrap_or(0);
-                    evicted = self.abandon(oldest, pool);
-                    oldest
-                });
+                if self.free.is_empty() {
+                    evicted = self.abandon(self.deadlines.first().unwrap_or(0), pool);
+                }
+                // An abandoned place is a free one.
+                let place = usize::from(self.free.pop().unwrap_or(0));
                 self.tags[place] = tag;
                 self.places[place] = Some(Incomplete::new(datagram, buffer));
                 let lifetime = if datagram.addresses.is_v6() { LIFETIME_V6 } else { LIFETIME_V4 };
@@ -135,15 +140,16 @@ impl Reassembly {
             pool.give(packet);
             return Reassembled::Held;
         };
-        let before = incomplete.fragments.len() as u64;
+        let before = incomplete.fragments.len();
         let added = incomplete.add(headers, packet.bytes());
+        self.fragments += incomplete.fragments.len() - before;
         let (port, received) = (packet.port(), packet.received());
         pool.give(packet);
         match added {
             Ok(true) => self.complete(place, port, received),
             Err(reason) => {
                 self.abandon(place, pool);
-                Reassembled::Dropped { reason, fragments: before + 1 + evicted }
+                Reassembled::Dropped { reason, fragments: before as u64 + 1 + evicted }
             }
             Ok(false) if evicted > 0 => Reassembled::Dropped { reason: DropReason::ReassemblyFull, fragments: evicted },
             Ok(false) => Reassembled::Held,
@@ -167,8 +173,7 @@ impl Reassembly {
 
     /// How many datagrams are incomplete, and how many fragments of them are here.
     pub fn waiting(&self) -> (usize, usize) {
-        let incomplete = || self.places.iter().flatten();
-        (incomplete().count(), incomplete().map(|incomplete| incomplete.fragments.len()).sum())
+        (MAX_DATAGRAMS - self.free.len(), self.fragments)
     }
 
     fn tag(&self, datagram: &Datagram) -> u64 {
@@ -183,26 +188,32 @@ impl Reassembly {
     }
 
     fn complete(&mut self, place: usize, port: PortId, received: Time) -> Reassembled {
-        self.deadlines.set(place, None);
-        let Some(mut packet) = self.places[place].take().map(Incomplete::finish) else { return Reassembled::Held };
+        let Some(mut packet) = self.vacate(place).map(Incomplete::finish) else { return Reassembled::Held };
         packet.set_arrival(port, received);
         Reassembled::Complete(packet)
     }
 
     /// Frees a place, and answers how many fragments were there.
     fn abandon(&mut self, place: usize, pool: &mut Pool) -> u64 {
-        self.deadlines.set(place, None);
-        let Some(incomplete) = self.places[place].take() else { return 0 };
+        let Some(incomplete) = self.vacate(place) else { return 0 };
         pool.give(incomplete.buffer);
         incomplete.fragments.len() as u64
+    }
+
+    fn vacate(&mut self, place: usize) -> Option<Incomplete> {
+        self.deadlines.set(place, None);
+        let incomplete = self.places[place].take()?;
+        self.fragments -= incomplete.fragments.len();
+        // At most MAX_DATAGRAMS.
+        self.free.push(place as u16);
+        Some(incomplete)
     }
 }
 
 /// How many datagrams are incomplete.
 impl fmt::Debug for Reassembly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let incomplete = self.places.iter().flatten().count();
-        f.debug_struct("Reassembly").field("incomplete", &incomplete).finish_non_exhaustive()
+        f.debug_struct("Reassembly").field("incomplete", &self.waiting().0).finish_non_exhaustive()
     }
 }
 
