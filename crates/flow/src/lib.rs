@@ -12,5 +12,5 @@ mod reassembly;
 
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};
-pub use rate::RateLimiter;
+pub use rate::{FairLimiter, RateLimiter};
 pub use reassembly::{Reassembled, Reassembly};

@@ -1,6 +1,12 @@
 //! How often something may be done.
 
+use core::fmt;
+use core::hash::Hash;
+use std::hash::Hasher;
+use std::net::IpAddr;
+
 use packet::Time;
+use siphasher::sip::SipHasher13;
 
 /// One permission, in the unit that credit is counted in: billionths, so that a nanosecond at one a second is 1.
 const ONE: u128 = 1_000_000_000;
@@ -39,8 +45,51 @@ impl RateLimiter {
     }
 }
 
+/// How many groups strangers are sorted into.
+const GROUPS: usize = 256;
+/// A group gets this part of the whole rate, and half of the burst.
+const SHARE: u64 = 8;
+
+/// A [`RateLimiter`] for answers to strangers, of which none gets more than an eighth of the rate and half of the burst: whoever
+/// provokes answer after answer does not take them from everybody else. Strangers are told apart by their address, of IPv6 the
+/// upper half, since the lower is theirs to choose; some share a group with others, which they cannot choose.
+pub struct FairLimiter {
+    all: RateLimiter,
+    groups: Box<[RateLimiter]>,
+    hasher: SipHasher13,
+}
+
+impl FairLimiter {
+    /// Permits `rate` a second, and `burst` at once after a pause; `secret` keys the hash by which strangers are sorted.
+    pub fn new(rate: u64, burst: u64, secret: u64) -> Self {
+        Self {
+            all: RateLimiter::new(rate, burst),
+            groups: vec![RateLimiter::new((rate / SHARE).max(1), (burst / 2).max(1)); GROUPS].into(),
+            hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
+        }
+    }
+
+    /// Whether `stranger` may be answered now; if so, that is counted.
+    pub fn allow(&mut self, now: Time, stranger: IpAddr) -> bool {
+        let mut hasher = self.hasher;
+        match stranger {
+            IpAddr::V4(address) => address.hash(&mut hasher),
+            IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).hash(&mut hasher),
+        }
+        self.groups[hasher.finish() as usize % GROUPS].allow(now) && self.all.allow(now)
+    }
+}
+
+impl fmt::Debug for FairLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairLimiter").field("all", &self.all).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -57,6 +106,31 @@ mod tests {
         assert_eq!([9 * SECOND; 4].map(&mut allowed), [true, true, true, false]);
         // Backwards is no time at all, and does not count twice.
         assert_eq!([0, 9 * SECOND + 1, 9 * SECOND + SECOND / 10].map(allowed), [false, false, true]);
+    }
+
+    #[test]
+    fn nobody_takes_everything() {
+        let mut limiter = FairLimiter::new(1000, 100, 7);
+        let (greedy, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        assert_eq!((0..1000).filter(|_| limiter.allow(Time(0), greedy)).count(), 50);
+        assert_eq!((0..40).filter(|_| limiter.allow(Time(0), other)).count(), 40);
+        // Ten a millisecond for ten seconds get one in eight of the rate, and the other still gets an answer each time.
+        let (mut told, mut told_other) = (0, 0);
+        for millisecond in 1..=10_000_u64 {
+            let now = Time(millisecond * 1_000_000);
+            told += (0..10).filter(|_| limiter.allow(now, greedy)).count();
+            told_other += usize::from(millisecond % 100 == 0 && limiter.allow(now, other));
+        }
+        assert_eq!((told, told_other), (1250, 100));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_stranger_and_all_together_have_a_limit() {
+        let mut limiter = FairLimiter::new(1000, 100, 7);
+        let inside = |low: u64| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low)));
+        assert_eq!((0..1000).filter(|low| limiter.allow(Time(0), inside(*low))).count(), 50);
+        let crowd = (0..1000).filter(|count| limiter.allow(Time(0), Ipv4Addr::from_bits(*count).into())).count();
+        assert_eq!(crowd, 50);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use flow::{FragmentUpper, NeighbourQueue, RateLimiter, Reassembly};
+use flow::{FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -40,7 +40,7 @@ pub struct Worker {
     pub(crate) neighbours: Option<NeighbourQueue>,
     pub(crate) reassembly: Reassembly,
     pub(crate) fragment_upper: FragmentUpper,
-    pub(crate) errors: RateLimiter,
+    pub(crate) errors: FairLimiter,
     /// Identification of outer IPv4 headers.
     pub(crate) identification: u16,
     reader: Reader,
@@ -83,7 +83,7 @@ impl Worker {
             neighbours: Some(NeighbourQueue::new(settings.buffers / 4)),
             reassembly: Reassembly::new(secret),
             fragment_upper: FragmentUpper::new(secret),
-            errors: RateLimiter::new(ERROR_RATE, ERROR_BURST),
+            errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
             identification: 0,
             reader,
             events,

@@ -6,7 +6,7 @@ use fixture::*;
 use packet::DropReason;
 use tables::{Action, Direction, Event, RouteKind};
 use wire::ndp::Message;
-use wire::{Mac, Spi, VrfId, headers};
+use wire::{Mac, Spi, Upper, VrfId, headers};
 
 /// The gateway and its peer.
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
@@ -243,4 +243,25 @@ fn esp_in_esp_ends() {
         gateway.assert_nothing_lost();
     }
     assert_eq!(gateway.dropped(DropReason::EspNested), 5);
+}
+
+#[test]
+fn one_sender_does_not_use_up_what_others_are_told() {
+    let mut gateway = Gateway::new(plain_tables());
+    for _ in 0..100 {
+        let mut expiring = udp("192.168.13.66", "8.8.8.8", (5000, 33434), 20);
+        expiring[8] = 1;
+        wire::ipv4::fill_checksum(&mut expiring);
+        gateway.wait(std::time::Duration::from_millis(10));
+        for _ in 0..20 {
+            gateway.receive(LAN, &expiring);
+        }
+        gateway.sent(LAN);
+    }
+    let mut too_big = udp("192.168.13.5", "8.8.8.8", (5000, 53), 1473);
+    too_big[6] = 0x40;
+    wire::ipv4::fill_checksum(&mut too_big);
+    gateway.receive(LAN, &too_big);
+    assert!(matches!(headers::parse(&gateway.sent_one(LAN).1).unwrap().upper, Upper::Icmp { kind: 3, code: 4, .. }));
+    gateway.assert_nothing_lost();
 }

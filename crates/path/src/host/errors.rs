@@ -61,7 +61,7 @@ impl Round<'_> {
             Addresses::V6 { .. } => icmpv6::may_answer_with_error(v6, headers),
         };
         let (true, Some(from)) = (may_answer, from) else { return };
-        if !self.worker.errors.allow(self.now) {
+        if !self.worker.errors.allow(self.now, headers.addresses.source()) {
             return self.worker.statistics.icmp_errors_limited.add(1);
         }
         let Some(mut packet) = self.new_packet(offending.port()) else { return };
