@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use packet::{DropReason, LinkKind};
-use tables::{Action, DefaultAction, Direction, Policy, PolicyHandle, Route, RouteKind, Tables, Vrf};
+use tables::{Action, DefaultAction, Direction, Policy, PolicyHandle, Route, RouteKind, Slot, Tables, Vrf};
 use wire::{FlowKey, FragmentClass, Mac, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
@@ -225,8 +225,10 @@ impl<'a, T: Trace> Deciding<'a, T> {
                 (Action::Bypass, Some(_)) => Err(refused(DropReason::PolicyWrongSelector, policy)),
                 (Action::Protect(_), None) => Err(refused(DropReason::PolicyClear, policy)),
                 (Action::Protect(template), Some(slot)) => {
-                    let identity = self.tables.sad().slot(slot).map(|slot| slot.identity);
-                    match identity.is_some_and(|identity| template.admits(&identity)) {
+                    // The key names the slot and not the SA: a template with an SPI is served while its SA is in the slot.
+                    let has = |slot: &Slot, spi| slot.sas.iter().any(|sa| sa.spec.spi == spi);
+                    let slot = self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
+                    match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
                         true => Ok(Admission::Admitted(Some(policy.handle))),
                         false => Err(refused(DropReason::PolicyWrongSelector, policy)),
                     }

@@ -265,3 +265,21 @@ fn one_sender_does_not_use_up_what_others_are_told() {
     assert!(matches!(headers::parse(&gateway.sent_one(LAN).1).unwrap().upper, Upper::Icmp { kind: 3, code: 4, .. }));
     gateway.assert_nothing_lost();
 }
+
+#[test]
+fn an_inbound_policy_with_an_spi_wants_that_sa() {
+    let mut gateway = Gateway::new(tunnel_tables(OUTER, false));
+    let peer = peer_outbound(0x1002, false);
+    for (spi, passes) in [(0x1002, 1), (0x5555, 0)] {
+        gateway.change(|tables| {
+            let found = tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::In).next().unwrap();
+            let (index, mut spec) = (found.index, found.spec);
+            spec.action = Action::Protect(tables::Template { spi: Some(Spi(spi)), ..template(OUTER.1, OUTER.0) });
+            tables.update_policy(index, spec).unwrap();
+        });
+        let inner = udp("192.168.12.7", "192.168.13.5", (53, 5000), 10);
+        gateway.receive(WAN, &seal(&peer, OUTER.1, OUTER.0, &inner));
+        assert_eq!(gateway.sent(LAN).len(), passes, "{spi:#x}");
+    }
+    assert_eq!(gateway.dropped(DropReason::PolicyWrongSelector), 1);
+}
