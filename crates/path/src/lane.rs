@@ -67,6 +67,8 @@ pub(crate) struct Sealing {
     /// Its place in the batch: packets of one SA are sealed in the order in which they came.
     pub order: u16,
     pub inner: Inner,
+    /// Whether the ESP packet will be larger than its port sends.
+    pub is_oversize: bool,
     pub exit: Exit,
 }
 

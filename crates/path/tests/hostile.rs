@@ -283,3 +283,83 @@ fn an_inbound_policy_with_an_spi_wants_that_sa() {
     }
     assert_eq!(gateway.dropped(DropReason::PolicyWrongSelector), 1);
 }
+
+/// What the fragments of one datagram make.
+fn join(fragments: &[(Mac, Vec<u8>)], header: usize) -> Vec<u8> {
+    let mut whole = fragments[0].1[..header].to_vec();
+    for (_, fragment) in fragments {
+        let parsed = headers::parse(fragment).unwrap();
+        assert_eq!(usize::from(parsed.fragment.offset) + header, whole.len());
+        whole.extend_from_slice(parsed.upper_bytes(fragment));
+    }
+    assert!(!headers::parse(&fragments.last().unwrap().1).unwrap().fragment.more);
+    whole
+}
+
+#[test]
+fn long_echo_requests_of_ipv6_get_their_whole_reply() {
+    let mut gateway = Gateway::new(plain_tables());
+    gateway.change(|tables| tables.set_neighbour(LAN, ip("fe80::5"), HOST_MAC).unwrap());
+    let link_local = gateway.publisher.current().port(LAN).unwrap().link_local().unwrap().to_string();
+    for (from, to) in [("fd13::5", "fd13::1"), ("fe80::5", link_local.as_str())] {
+        let request = echo(from, to, 1900);
+        let pieces = wire::fragment::plan_v6(&request, 1500).unwrap();
+        for piece in pieces {
+            let mut fragment = vec![0; piece.total_length()];
+            wire::fragment::write_v6(&request, &piece, 7, &mut fragment).unwrap();
+            gateway.receive(LAN, &fragment);
+        }
+        let sent = gateway.sent(LAN);
+        assert_eq!(sent.len(), 2, "{to}: {:?}", gateway.drops());
+        assert!(sent.iter().all(|(mac, fragment)| *mac == HOST_MAC && fragment.len() <= 1500));
+        let reply = join(&sent, 40);
+        assert_eq!(reply[40..42], [129, 0]);
+        assert_eq!(reply[44..], request[44..]);
+        let addresses = addresses(ip(to), ip(from));
+        assert!(wire::checksum::upper_is_right(&addresses, wire::Protocol::ICMPV6, &reply[40..]));
+        gateway.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn a_tunnel_carries_what_every_link_of_ipv6_must() {
+    for (outer, mtu, header) in [(OUTER, 700, 20), (("fd11::2", "fd11::1"), 1280, 40)] {
+        let mut tables = tunnel_tables(outer, false);
+        let mut spec = tables.port(WAN).unwrap().spec.clone();
+        spec.mtu = mtu;
+        if header == 20 {
+            spec.addresses.retain(|own| own.address().is_ipv4());
+        }
+        tables.update_port(WAN, spec).unwrap();
+        tables.set_neighbour(WAN, ip(outer.1), PEER_MAC).unwrap();
+        let mut gateway = Gateway::new(tables);
+        let peer = peer_inbound(0x1001, false);
+        let original = udp("fd13::5", "fd12::7", (5000, 53), 1280 - 48);
+        gateway.receive(LAN, &original);
+        let sent = gateway.sent(WAN);
+        assert_eq!(sent.len(), 2, "{:?}", gateway.drops());
+        assert!(sent.iter().all(|(_, fragment)| fragment.len() <= usize::from(mtu)));
+        let mut whole = join(&sent, header);
+        match header {
+            20 => {
+                whole[6..8].fill(0);
+                let length = whole.len() as u16;
+                wire::ipv4::set_total_length(&mut whole, length);
+                wire::ipv4::fill_checksum(&mut whole);
+            }
+            _ => {
+                whole[6] = wire::Protocol::ESP.0;
+                let length = whole.len() as u16 - 40;
+                wire::ipv6::set_payload_length(&mut whole, length);
+            }
+        }
+        assert_eq!(open(&peer, &whole)[8..], original[8..]);
+        // A byte more, and the sender is told what does fit.
+        gateway.receive(LAN, &udp("fd13::5", "fd12::7", (5000, 53), 1280 - 47));
+        assert_eq!(gateway.sent(WAN), []);
+        let (_, error) = gateway.sent_one(LAN);
+        assert!(matches!(headers::parse(&error).unwrap().upper, Upper::Icmp { kind: 2, .. }));
+        assert_eq!(error[44..48], 1280_u32.to_be_bytes());
+        gateway.assert_nothing_lost();
+    }
+}

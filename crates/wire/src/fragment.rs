@@ -1,4 +1,4 @@
-//! Cuts IPv4 packets into fragments (RFC 791 section 3.2).
+//! Cuts packets into fragments: IPv4 (RFC 791 section 3.2), and IPv6 at its source (RFC 8200 section 4.5).
 //!
 //! [`plan`] says where to cut, without looking at the don't-fragment bit, which is the caller's decision. Each
 //! [`Piece`] of the plan is then written on its own, into a buffer of the caller's.
@@ -8,8 +8,9 @@ use core::ops::Range;
 
 use thiserror::Error;
 
-use crate::checksum;
-use crate::ipv4;
+use crate::headers::is_extension_header;
+use crate::id::Protocol;
+use crate::{checksum, ipv4, ipv6};
 
 /// Why a packet cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -62,6 +63,7 @@ pub fn plan(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
     }
     Ok(Plan {
         next: Some(header_length),
+        begin: header_length,
         header_length,
         later_header_length,
         total_length,
@@ -71,11 +73,40 @@ pub fn plan(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
     })
 }
 
-/// Yields the pieces from first to last. See [`plan`].
+/// Plans fragments of at most `mtu` bytes for the IPv6 packet at the start of `packet`, as only its source may cut it (RFC 8200 section
+/// 4.5). It has no extension headers.
+///
+/// # Errors
+/// [`CannotFragment`].
+pub fn plan_v6(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
+    let header: &[u8; ipv6::HEADER_LENGTH] = packet.first_chunk().ok_or(CannotFragment::Malformed)?;
+    let total_length = ipv6::HEADER_LENGTH + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6 || total_length > packet.len() || is_extension_header(Protocol(header[6])) {
+        return Err(CannotFragment::Malformed);
+    }
+    let mtu = usize::from(mtu);
+    if V6_HEADERS + 8 > mtu {
+        return Err(CannotFragment::Mtu);
+    }
+    Ok(Plan {
+        next: Some(ipv6::HEADER_LENGTH),
+        begin: ipv6::HEADER_LENGTH,
+        header_length: V6_HEADERS,
+        later_header_length: V6_HEADERS,
+        total_length,
+        mtu,
+        first_offset: 0,
+        more_behind: false,
+    })
+}
+
+/// Yields the pieces from first to last. See [`plan`] and [`plan_v6`].
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where the next piece's payload begins in the packet.
     next: Option<usize>,
+    /// Where the first one's does.
+    begin: usize,
     header_length: usize,
     later_header_length: usize,
     total_length: usize,
@@ -89,7 +120,7 @@ impl Iterator for Plan {
 
     fn next(&mut self) -> Option<Piece> {
         let start = self.next?;
-        let is_first = start == self.header_length;
+        let is_first = start == self.begin;
         let header_length = if is_first { self.header_length } else { self.later_header_length };
         let room = self.mtu.saturating_sub(header_length);
         let left = self.total_length - start;
@@ -98,7 +129,7 @@ impl Iterator for Plan {
         let end = start + length;
         self.next = (!fits).then_some(end);
         // Cannot overflow: plan() has seen that the last byte's offset fits 16 bits.
-        let offset = self.first_offset + (start - self.header_length) as u16;
+        let offset = self.first_offset + (start - self.begin) as u16;
         Some(Piece { payload: start..end, header_length, offset, more: !fits || self.more_behind })
     }
 }
@@ -142,6 +173,28 @@ pub fn write(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
     Some(piece.total_length())
 }
 
+/// Writes the whole fragment of an IPv6 packet to the start of `out`. All of a packet's fragments have one `identification`, which
+/// others to the same destination do not have (RFC 8200 section 4.5). Answers its length; nothing where `out` is too short or the
+/// piece is not of this packet's plan.
+#[must_use]
+pub fn write_v6(packet: &[u8], piece: &Piece, identification: u32, out: &mut [u8]) -> Option<usize> {
+    let original: &[u8; ipv6::HEADER_LENGTH] = packet.first_chunk()?;
+    let payload = packet.get(piece.payload.clone())?;
+    let (headers, room) = out.get_mut(..piece.total_length())?.split_first_chunk_mut::<V6_HEADERS>()?;
+    let (header, fragment) = headers.split_at_mut(ipv6::HEADER_LENGTH);
+    header.copy_from_slice(original);
+    let payload_length = u16::try_from(piece.total_length() - ipv6::HEADER_LENGTH).ok()?;
+    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    header[6] = Protocol::FRAGMENT.0;
+    fragment[..2].copy_from_slice(&[original[6], 0]);
+    fragment[2..4].copy_from_slice(&(piece.offset | u16::from(piece.more)).to_be_bytes());
+    fragment[4..].copy_from_slice(&identification.to_be_bytes());
+    (room.len() == payload.len()).then(|| room.copy_from_slice(payload))?;
+    Some(piece.total_length())
+}
+
+/// The IPv6 header and the fragment header.
+const V6_HEADERS: usize = ipv6::HEADER_LENGTH + 8;
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
@@ -165,7 +218,6 @@ mod tests {
 
     use super::*;
     use crate::headers;
-    use crate::id::Protocol;
     use crate::key::FragmentClass;
 
     fn packet(options: &[u8], payload: usize, offset: u16, more: bool) -> Vec<u8> {
@@ -268,7 +320,53 @@ mod tests {
         assert_eq!(write_header(&whole, &foreign, &mut [0; 2000]), None);
     }
 
+    fn packet_v6(next_header: Protocol, payload: usize) -> Vec<u8> {
+        let header = ipv6::Header {
+            payload_length: payload as u16,
+            next_header,
+            source: "2001:db8::1".parse().unwrap(),
+            destination: "2001:db8::2".parse().unwrap(),
+            ..Default::default()
+        };
+        let mut packet = header.to_bytes().to_vec();
+        packet.extend((0..payload).map(|at| (at * 7 + at / 256) as u8));
+        packet
+    }
+
+    #[test]
+    fn ipv6_that_cannot_be_cut_is_refused() {
+        let whole = packet_v6(Protocol(253), 100);
+        assert_eq!(plan_v6(&whole, 55).err(), Some(CannotFragment::Mtu));
+        assert!(plan_v6(&whole, 56).is_ok());
+        for malformed in [&[][..], &whole[..139], &packet(&[], 100, 0, false), &packet_v6(Protocol::HOP_BY_HOP, 100)] {
+            assert_eq!(plan_v6(malformed, 1280).err(), Some(CannotFragment::Malformed));
+        }
+        let piece = plan_v6(&whole, 100).unwrap().next().unwrap();
+        assert_eq!(write_v6(&whole, &piece, 1, &mut [0; 95]), None);
+        assert_eq!(write_v6(&whole, &Piece { payload: 0..900, ..piece }, 1, &mut [0; 2000]), None);
+    }
+
     proptest! {
+        #[test]
+        fn the_pieces_make_the_ipv6_packet(payload in 1usize..3000, mtu in 56u16..1600, identification: u32) {
+            let whole = packet_v6(Protocol(253), payload);
+            let mut joined = Vec::new();
+            let pieces: Vec<_> = plan_v6(&whole, mtu).unwrap().collect();
+            for (index, piece) in pieces.iter().enumerate() {
+                let mut out = vec![0xee; 70_000];
+                let length = write_v6(&whole, piece, identification, &mut out).unwrap();
+                let fragment = &out[..length];
+                let headers = headers::parse(fragment).unwrap();
+                prop_assert!(length <= usize::from(mtu));
+                prop_assert_eq!(usize::from(headers.total_length), length);
+                prop_assert_eq!((headers.protocol, headers.fragment.identification), (Protocol(253), identification));
+                prop_assert_eq!(usize::from(headers.fragment.offset), joined.len());
+                prop_assert_eq!(headers.fragment.more, index + 1 < pieces.len());
+                joined.extend_from_slice(headers.upper_bytes(fragment));
+            }
+            prop_assert_eq!(joined, &whole[40..]);
+        }
+
         #[test]
         fn the_pieces_make_the_datagram(
             options in proptest::sample::select(vec![

@@ -420,7 +420,7 @@ fn walk_extension_headers(packet: &[u8], first: Protocol) -> Result<Chain, Malfo
 }
 
 #[inline]
-fn is_extension_header(protocol: Protocol) -> bool {
+pub(crate) fn is_extension_header(protocol: Protocol) -> bool {
     matches!(
         protocol,
         Protocol::HOP_BY_HOP

@@ -99,7 +99,14 @@ impl Round<'_> {
         match peer {
             IpAddr::V6(address) if address.is_unicast_link_local() => {
                 let port = packet.port();
-                self.send_to_neighbour(port, peer, packet);
+                let limit = self.tables.port(port).map_or(0, |port| port.spec.mtu);
+                let packet = match packet.len() > usize::from(limit) {
+                    true => self.cut(packet, limit, |round, part| round.send_to_neighbour(port, peer, part)),
+                    false => Some(packet),
+                };
+                if let Some(packet) = packet {
+                    self.send_to_neighbour(port, peer, packet);
+                }
             }
             _ => self.again(&mut onward.again, packet, arrival),
         }

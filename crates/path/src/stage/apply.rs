@@ -68,7 +68,7 @@ impl Round<'_> {
         self.leave(packet, headers, slot, exit, onward);
     }
 
-    /// The last step of a packet that fits its way.
+    /// The last step of a packet that fits its way, or whose tunnel must carry it in any case.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -86,8 +86,10 @@ impl Round<'_> {
             self.seal(&mut onward.sealing);
         }
         let order = onward.sealing.len() as u16;
-        let inner = Inner { traffic_class: headers.traffic_class, dont_fragment: headers.dont_fragment };
-        onward.sealing.push(Sealing { packet, slot, order, inner, exit: *exit });
+        let is_oversize = packet.len() > usize::from(exit.limit);
+        let dont_fragment = headers.dont_fragment && !is_oversize;
+        let inner = Inner { traffic_class: headers.traffic_class, dont_fragment };
+        onward.sealing.push(Sealing { packet, slot, order, inner, is_oversize, exit: *exit });
     }
 
     /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait for its next hop.

@@ -21,6 +21,7 @@ impl Round<'_> {
         for item in sealing.drain(..) {
             match item.packet.is_empty() {
                 true => self.worker.pool.give(item.packet),
+                false if item.is_oversize => self.emit_in_pieces(item.packet, &item.exit),
                 false => self.emit(item.packet, &item.exit),
             }
         }
