@@ -42,14 +42,19 @@ def topology(root):
 
 @pytest.fixture(scope="session")
 def guest_world(root):
-    """The guest kernel, booted once: `(guest, gw, lan)`, with gw's `wan` leading to the guest and gw's `lan` to lan."""
+    """The guest kernel, booted once: `(guest, gw, lan)`, with gw's `wan` leading to the guest's `vec0` and gw's `lan` to lan.
+
+    For tests with two VRFs, gw's `red-wan` and `blue-wan` lead to the guest's `vec1` and `vec2`.
+    """
     missing = guest_kernel.fetch()
     need(missing is None, f"guest kernel: {missing}")
     with Topology() as made:
         gw, lan = made.namespace("gw"), made.namespace("lan")
-        gw.tap("wan")
+        taps = ("wan", "red-wan", "blue-wan")
+        for tap in taps:
+            gw.tap(tap)
         made.link(gw, "lan", lan, "eth0")
         gw.silence("lan")
-        booted = guest_kernel.Guest(gw, "wan")
+        booted = guest_kernel.Guest(gw, *taps)
         yield booted, gw, lan
         booted.stop()

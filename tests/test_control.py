@@ -239,6 +239,7 @@ def test_a_reload_under_traffic_loses_nothing(topology, tmp_path):
                 "action",
                 "block",
             )
+        assert ping.poll() is None, "the reloads were not under traffic"
         out, _ = ping.communicate(timeout=20)
         assert "300 packets transmitted, 300 received, 0% packet loss" in out, out
 

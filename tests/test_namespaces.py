@@ -1,6 +1,5 @@
 """The gateway on live interfaces: AF_PACKET and TAP ports, between hosts that are network namespaces."""
 
-import json
 import re
 
 import pytest
@@ -65,33 +64,14 @@ def test_tcp_and_udp_arrive_whole(hosts, family):
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_iperf3(hosts, family, protocol):
     left, right, _ = hosts
-    right.start("iperf3", "-s", "-1", "-B", RIGHT[family][1], stdout=None)
-    wait_for_listener(right, 5201)
-    options = ["-u", "-b", "50M", "-l", "1200"] if protocol == "udp" else []
-    done = left.run("iperf3", "-c", RIGHT[family][1], "-t", "2", "-J", *options, check=False)
-    end = json.loads(done.stdout)["end"]
-    if protocol == "udp":
-        assert end["sum"]["lost_percent"] < 1 and end["sum"]["packets"] > 5000
-    else:
-        assert end["sum_received"]["bits_per_second"] > 20e6
-
-
-def wait_for_listener(host, port):
-    """Waits until something listens on a TCP port."""
-    for _ in range(100):
-        if f":{port} " in host.run("ss", "-Hltn").stdout:
-            return
-        host.run("sleep", "0.05")
-    raise AssertionError(f"nothing listens on {port}")
+    transfers.iperf3(left, right, RIGHT[family][1], protocol)
 
 
 @both_families
 def test_traceroute_shows_the_gateway(hosts, family):
     left, _, _ = hosts
     for method in ([], ["-I"]):
-        shown = left.run("traceroute", f"-{family}", "-n", "-q", "1", "-w", "2", *method, RIGHT[family][1]).stdout
-        hops = re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
-        assert hops == [LEFT[family][0], RIGHT[family][1]], shown
+        assert transfers.hops(left, RIGHT[family][1], *method) == [LEFT[family][0], RIGHT[family][1]]
 
 
 @both_families
@@ -103,11 +83,40 @@ def test_unreachable_is_told(hosts, family):
 
 
 @both_families
-def test_pings_larger_than_the_mtu(hosts, family):
-    """The hosts cut them into fragments; the gateway forwards those, and answers whole pings to itself."""
-    left, _, _ = hosts
+def test_fragments_are_forwarded(hosts, family):
+    """The hosts cut pings into fragments; the gateway forwards those as they are."""
+    left, right, _ = hosts
     left.ping(RIGHT[family][1], size=8000)
-    left.ping(LEFT[family][0], size=4000)
+    right.ping(LEFT[family][1], size=20_000)
+
+
+@both_families
+def test_fragmented_pings_to_the_gateway_itself_are_answered_whole(hosts, family):
+    """Everything that fits 1500 bytes when put together, as RFC 8200 section 5 asks for."""
+    left, _, gateway = hosts
+    left.ip(f"-{family}", "route", "add", LEFT[family][0], "dev", "eth0", "mtu", "1280")
+    for size in (1300, 1452):
+        left.ping(LEFT[family][0], size=size, options=["-M", "dont"])
+    assert broken(gateway) == {}
+
+
+def test_a_reassembled_ping_larger_than_the_mtu_is_answered_in_fragments(hosts):
+    left, _, gateway = hosts
+    left.ping(LEFT[4][0], size=1800)
+    assert broken(gateway) == {}
+
+
+def broken(gateway):
+    """Drops that no healthy fragment ends in. Hosts' own announcements to groups are dropped at any time."""
+    return {reason: count for reason, count in gateway.drops().items() if reason != "not_unicast"}
+
+
+@both_families
+def test_what_is_too_large_to_be_put_together_is_dropped_and_counted(hosts, family):
+    left, _, gateway = hosts
+    assert left.ping(LEFT[family][0], size=4000, count=1, timeout=1, check=False).returncode == 1
+    assert gateway.drops().get("reassembly_too_big", 0) > 0
+    left.ping(LEFT[family][0])
 
 
 @both_families
@@ -139,7 +148,7 @@ def test_two_vrfs_with_the_same_addresses(topology, tmp_path):
         for vrf, (left, _) in hosts.items():
             for family in (4, 6):
                 left.ping(RIGHT[family][1])
-            wait_for_listener(hosts[vrf][1], 5003)
+            transfers.wait_for_listener(hosts[vrf][1], 5003)
             assert left.run("/usr/bin/python3", "-Ic", LISTENER, RIGHT[4][1]).stdout.strip() == vrf
         for process in answering.values():
             process.kill()
@@ -166,18 +175,20 @@ with socket.create_connection((sys.argv[1], 5003), 5) as connection:
 
 @both_families
 def test_a_tap_port(topology, tmp_path, family):
-    """The gateway's own TAP interface is the kernel's way to the host behind the other port."""
-    gw = topology.namespace("gw")
+    """The TAP interface that the gateway makes is a host's way to the host behind the other port."""
+    gw, left = topology.namespace("gw"), topology.namespace("left")
     right, right_port = attach(topology, "right", RIGHT)
     tap = Port("left", [f"{LEFT[4][0]}/24", f"{LEFT[6][0]}/64"], kind="tap", interface="tap0")
     with Gateway(gw, Config(ports=[tap, right_port]), tmp_path):
-        gw.addresses("tap0", f"{LEFT[4][1]}/24", f"{LEFT[6][1]}/64")
-        gw.ip(f"-{family}", "route", "add", f"{RIGHT[family][0]}/{24 if family == 4 else 64}", "via", LEFT[family][0])
-        gw.ping(RIGHT[family][1])
+        # A kernel takes what is for one of its addresses from any interface, so it must not have the other port's.
+        gw.ip("link", "set", "tap0", "netns", left.name)
+        left.addresses("tap0", f"{LEFT[4][1]}/24", f"{LEFT[6][1]}/64")
+        left.ip(f"-{family}", "route", "add", "default", "via", LEFT[family][0])
+        left.ping(RIGHT[family][1])
         right.ping(LEFT[family][1])
-        transfers.tcp(gw, LEFT[family][1], right, RIGHT[family][1])
-        transfers.tcp(right, RIGHT[family][1], gw, LEFT[family][1])
-        transfers.udp(gw, LEFT[family][1], right, RIGHT[family][1])
+        transfers.tcp(left, LEFT[family][1], right, RIGHT[family][1])
+        transfers.tcp(right, RIGHT[family][1], left, LEFT[family][1])
+        transfers.udp(left, LEFT[family][1], right, RIGHT[family][1])
 
 
 def test_the_hosts_learn_and_forget_no_one_else(hosts):

@@ -84,9 +84,11 @@ IP_LAYER = {
     "v4-source-broadcast": (frame(0x0800, ipv4(src="255.255.255.255")), {"ip_source"}),
     "v4-destination-loopback": (frame(0x0800, ipv4(dst="127.0.0.1")), {"ip_destination"}),
     "v4-destination-zero": (frame(0x0800, ipv4(dst="0.0.0.0")), {"ip_destination"}),
-    "v4-option-cut": (
-        frame(0x0800, ipv4(options=[IPOption(b"\x83\x03\x04\x01")])[:20] + b"\x07\xff\x04\x00" + bytes(40)),
-        {"ip_option", "ip_header_checksum"},
+    "v4-option-past-header": (frame(0x0800, ipv4(options=[Raw(b"\x07\xff\x04\x00")])), {"ip_option"}),
+    "v4-option-length-one": (frame(0x0800, ipv4(options=[Raw(b"\x07\x01\x04\x00")])), {"ip_option"}),
+    "v4-option-checksum": (
+        frame(0x0800, ipv4(options=[Raw(b"\x07\x03\x04\x00")], chksum=0x1234)),
+        {"ip_header_checksum"},
     ),
     "v4-all-zero": (frame(0x0800, bytes(46)), {"ip_version"}),
     "v6-cut": (frame(0x86DD, ipv6()[:39]), {"ip_truncated"}),
@@ -210,14 +212,21 @@ def test_garbage_of_every_length_ends_under_a_name(tmp_path):
     assert len(sent) + sum(result.drops.values()) >= len(frames) - 10
 
 
-def test_oversized_frames(tmp_path):
+@pytest.mark.parametrize("size", [1515, 2000, 9000, 65535, 200_000])
+def test_oversized_frames(tmp_path, size):
     """Frames beyond what an IP packet can be, and beyond what a buffer holds."""
     good = outbound(4, 4, b"honest")
-    for size in (1515, 9000, 65535, 200000):
-        huge = frame(0x0800, struct.pack("!BBH", 0x45, 0, min(size, 65535)) + bytes(size))
-        result = replay(tmp_path / str(size), site(), {"lan": [from_host(good), huge, from_host(good)]}, ["wan"])
-        assert sum(result.drops.values()) == 1, (size, result.drops)
-        assert [bytes(sent.payload) for sent in result.frames("wan")] == [hop_later(good)] * 2
+    huge = frame(0x0800, struct.pack("!BBH", 0x45, 0, min(size, 65535)) + bytes(size))
+    result = replay(tmp_path, site(), {"lan": [from_host(good), huge, from_host(good)]}, ["wan"])
+    assert [bytes(sent.payload) for sent in result.frames("wan")] == [hop_later(good)] * 2
+    (errors,) = [port["statistics"]["rx_errors"] for port in result.report["ports"] if port["name"] == "lan"]
+    if size <= 2000:
+        assert result.drops == {"ip_header_checksum": 1} and errors == 0
+    else:
+        # It never became a packet: the port counts it.
+        assert result.drops == {} and errors == 1
+        (capture,) = result.report["captures"]
+        assert (capture["port"], capture["skipped_too_long"]) == ("lan", 1)
 
 
 @pytest.mark.parametrize("family", [4, 6])

@@ -131,6 +131,7 @@ class Sa:
     spi: int
     reqid: int = 1
     replay_window: int = 64
+    vrf: str = ""
 
     @property
     def cipher_key(self):

@@ -1,10 +1,11 @@
 """Capture files in the forms that the field writes, and captures of live interfaces."""
 
 import contextlib
-import signal
 import struct
-import time
 
+from scapy.layers.l2 import Ether
+
+SOL_PACKET, PACKET_STATISTICS = 263, 6
 ETHERNET, RAW_IP = 1, 101
 START = 1_700_000_000
 """When captures begin, in seconds since 1970."""
@@ -42,20 +43,15 @@ def _block(order, kind, body):
 
 
 @contextlib.contextmanager
-def captured(namespace, interface, path, expression=""):
-    """What passes `interface` while the block runs goes to a pcap file at `path`."""
-    process = namespace.start(
-        "tcpdump", "-i", interface, "-U", "-n", "-s", "0", "-Z", "root", "-w", path, *expression.split()
-    )
-    line = process.stderr.readline()
-    while line and "listening on" not in line:
-        line = process.stderr.readline()
-    assert line, "tcpdump did not start"
-    try:
-        yield path
-    finally:
-        time.sleep(0.3)  # tcpdump hands on what the kernel has buffered for it.
-        process.send_signal(signal.SIGINT)
-        process.wait(10)
-        process.stderr.close()
-        process.stdout.close()
+def captured(namespace, interface):
+    """Yields a list that has every frame that passed `interface` while the block ran, once the block has ended."""
+    frames = []
+    with namespace.packet_socket(interface) as listening:
+        listening.setblocking(False)
+        yield frames
+        # The kernel queues a frame for us before it hands it on, so all that the block has seen the effect of is here.
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                frames.append(Ether(listening.recv(65535)))
+        _, lost = struct.unpack("II", listening.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+        assert lost == 0, f"{lost} frames did not fit the socket"

@@ -111,6 +111,7 @@ def sa_entry(sa):
         "spi": Raw(hex(sa.spi)),
         "reqid": sa.reqid,
         "replay-window": sa.replay_window,
+        "vrf": sa.vrf,
     }
     if algorithm.is_aead:
         fields["aead"] = {

@@ -67,7 +67,13 @@ class Gateway(Client):
         self.process = self._namespace.start(
             binary(), "run", "--config", self.config_path, stdout=self._log, stderr=subprocess.STDOUT
         )
-        self._wait_until(lambda: "ready" in self.log(), "to be ready")
+        try:
+            self._wait_until(lambda: "ready" in self.log(), "to be ready")
+        except CommandFailed:
+            self.process.kill()
+            self.process.wait()
+            self._log.close()
+            raise
         return self
 
     def __exit__(self, kind, error, _):

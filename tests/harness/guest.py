@@ -1,5 +1,6 @@
 """A Linux kernel of its own, with ESP, as a peer: user-mode-linux, a kernel that runs as an ordinary process."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -14,7 +15,6 @@ from harness.netns import CommandFailed
 GUEST = pathlib.Path(__file__).resolve().parent.parent / "guest"
 CACHE = GUEST.parent.parent / ".cache" / "guest"
 TRAFFIC = GUEST / "traffic.py"
-INTERFACE = "vec0"
 
 # A terminal takes this much in one piece; longer requests may lose bytes.
 LONGEST_REQUEST = 3000
@@ -28,53 +28,10 @@ def fetch():
     return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
-class Guest:
-    """A running guest whose network interface is the TAP interface `tap` of `namespace`."""
+class Place:
+    """Where commands run in the guest. `interface` leads to the gateway."""
 
-    def __init__(self, namespace, tap):
-        to_guest, self._requests = os.pipe()
-        self._answers, from_guest = os.pipe()
-        self._pending = b""
-        self._log = tempfile.TemporaryFile("w+", errors="replace")
-        self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
-        self._process = namespace.start(
-            CACHE / "linux.uml",
-            "mem=192M",
-            f"uml_dir={self._home.name}",
-            "umid=guest",
-            "root=/dev/root",
-            "rootfstype=hostfs",
-            "rootflags=/",
-            "ro",
-            "quiet",
-            "panic=-1",
-            f"init={GUEST / 'init.py'}",
-            f"modules={CACHE / 'root'}",
-            "con=null",
-            "con0=null,fd:1",
-            f"con1=fd:{to_guest},fd:{from_guest}",
-            f"vec0:transport=tap,ifname={tap},depth=128,gro=1",
-            pass_fds=(to_guest, from_guest),
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": self._home.name},
-            start_new_session=True,
-        )
-        os.close(to_guest)
-        os.close(from_guest)
-        if not self._read_answer(30).get("ready"):
-            raise CommandFailed(f"the guest did not start:\n{self.log()}")
-
-    def run(self, *command, check=True, timeout=30, stdin=None):
-        """Runs a command in the guest; answers like `subprocess.run`."""
-        words = [str(word) for word in command]
-        answer = self._ask({"run": words, "input": stdin, "timeout": timeout}, timeout + 10)
-        return self._done(words, answer, check)
-
-    def start(self, *command):
-        """Starts a program that runs beside the next commands."""
-        words = [str(word) for word in command]
-        return GuestJob(self, words, self._ask({"start": words}, 10)["job"])
+    interface = "vec0"
 
     def batch(self, lines):
         """Runs many commands of `ip`, each a list of words, in as few steps as the terminal allows."""
@@ -100,12 +57,71 @@ class Guest:
             [
                 ["xfrm", "policy", "flush"],
                 ["xfrm", "state", "flush"],
-                ["addr", "flush", "dev", INTERFACE],
-                ["link", "set", INTERFACE, "down"],
+                ["addr", "flush", "dev", self.interface],
+                ["link", "set", self.interface, "down"],
                 ["addr", "flush", "dev", "lo", "scope", "global"],
-                ["link", "set", INTERFACE, "up"],
+                ["link", "set", self.interface, "up"],
             ]
         )
+
+
+class Guest(Place):
+    """A running guest. The TAP interfaces `taps` of `namespace` are its `vec0`, `vec1` and so on."""
+
+    def __init__(self, namespace, *taps):
+        to_guest, self._requests = os.pipe()
+        self._answers, from_guest = os.pipe()
+        self._pending = b""
+        self._log = tempfile.TemporaryFile("w+", errors="replace")
+        self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
+        self._process = namespace.start(
+            CACHE / "linux.uml",
+            "mem=192M",
+            f"uml_dir={self._home.name}",
+            "umid=guest",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "quiet",
+            "panic=-1",
+            f"init={GUEST / 'init.py'}",
+            f"modules={CACHE / 'root'}",
+            "con=null",
+            "con0=null,fd:1",
+            f"con1=fd:{to_guest},fd:{from_guest}",
+            *(f"vec{at}:transport=tap,ifname={tap},depth=128,gro=1" for at, tap in enumerate(taps)),
+            pass_fds=(to_guest, from_guest),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": self._home.name},
+            start_new_session=True,
+        )
+        os.close(to_guest)
+        os.close(from_guest)
+        if not self._read_answer(30).get("ready"):
+            raise CommandFailed(f"the guest did not start:\n{self.log()}")
+
+    def run(self, *command, check=True, timeout=30, stdin=None):
+        """Runs a command in the guest; answers like `subprocess.run`."""
+        words = [str(word) for word in command]
+        answer = self._ask({"run": words, "input": stdin, "timeout": timeout}, timeout + 10)
+        return self._done(words, answer, check)
+
+    def start(self, *command):
+        """Starts a program that runs beside the next commands."""
+        words = [str(word) for word in command]
+        return GuestJob(self, words, self._ask({"start": words}, 10)["job"])
+
+    @contextlib.contextmanager
+    def namespace(self, name, interface):
+        """A network namespace in the guest that `interface` is in, while the block runs."""
+        self.run("ip", "netns", "add", name)
+        try:
+            self.run("ip", "link", "set", interface, "netns", name)
+            yield GuestNamespace(self, name, interface)
+        finally:
+            self.run("ip", "netns", "delete", name)
 
     def log(self):
         """What the guest's kernel has printed so far."""
@@ -146,6 +162,23 @@ class Guest:
         if check and answer["code"] != 0:
             raise CommandFailed(f"guest: {' '.join(words)}: exit code {answer['code']}\n{answer['out']}{answer['err']}")
         return subprocess.CompletedProcess(words, answer["code"], answer["out"], answer["err"])
+
+
+class GuestNamespace(Place):
+    """A network namespace in the guest."""
+
+    def __init__(self, guest, name, interface):
+        self.interface = interface
+        self._guest, self._inside = guest, ["ip", "netns", "exec", name]
+        self.run("ip", "link", "set", "lo", "up")
+
+    def run(self, *command, **options):
+        """Runs a command inside."""
+        return self._guest.run(*self._inside, *command, **options)
+
+    def start(self, *command):
+        """Starts a program inside that runs beside the next commands."""
+        return self._guest.start(*self._inside, *command)
 
 
 class GuestJob:

@@ -11,6 +11,7 @@ import subprocess
 PREFIX = "hitpath-test"
 CLONE_NEWNET = 0x40000000
 ETH_P_ALL = 0x0003
+SO_RCVBUFFORCE = 33
 
 _numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -117,7 +118,7 @@ class Namespace:
         """A raw socket that sends and receives whole frames on `interface`."""
         with self.entered():
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20)
             opened.bind((interface, ETH_P_ALL))
         return opened
 

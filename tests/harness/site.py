@@ -1,5 +1,7 @@
 """The gateway that most tests look at: a port `lan` with a host behind it, a port `wan` with the tunnel's other end."""
 
+from dataclasses import replace
+
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
@@ -36,6 +38,26 @@ def site(tunnels=(), live=False):
                 Policy("in", there, here, sa=tunnel.to_gateway),
             ]
     return config
+
+
+def in_vrf(config, vrf):
+    """The same site in a VRF of its own, on ports and interfaces that are called after it."""
+    return Config(
+        vrfs=[vrf],
+        ports=[
+            replace(port, name=f"{vrf}-{port.name}", interface=f"{vrf}-{port.interface}", vrf=vrf)
+            for port in config.ports
+        ],
+        routes=[replace(route, vrf=vrf) for route in config.routes],
+        sas=[replace(sa, vrf=vrf) for sa in config.sas],
+        policies=[replace(policy, vrf=vrf) for policy in config.policies],
+    )
+
+
+def together(*configs):
+    """One gateway for several sites."""
+    tables = ("vrfs", "ports", "routes", "sas", "policies")
+    return Config(**{name: [row for config in configs for row in getattr(config, name)] for name in tables})
 
 
 def from_host(packet):

@@ -1,5 +1,9 @@
 """Proof that data crosses: TCP with a hash at both ends, and UDP datagrams that must each come back whole."""
 
+import json
+import re
+import time
+
 from harness.guest import TRAFFIC
 from harness.netns import CommandFailed
 
@@ -16,6 +20,39 @@ def udp(sender, source, receiver, address, count=120, port=5002):
     """Sends that many datagrams of many sizes, and demands that each come back as it was."""
     with _Job(receiver, "echo", address, port):
         sender.run(TRAFFIC, "ask", source, address, port, count, timeout=40)
+
+
+def iperf3(client, server, address, protocol):
+    """Has iperf3 send each way, bytes over TCP or datagrams over UDP, and demands that no datagram be missing."""
+    size, datagram = (20_000_000, 0) if protocol == "tcp" else (1_200_000, 1200)
+    options = ["-n", size] if protocol == "tcp" else ["-n", size, "-u", "-b", "10M", "-l", datagram]
+    for direction in ([], ["--reverse"]):
+        job = server.start("iperf3", "-s", "-1", "-B", address)
+        wait_for_listener(server, 5201)
+        told = json.loads(client.run("iperf3", "-c", address, "-J", *options, *direction, timeout=60).stdout)
+        job.kill()
+        end = told["end"]
+        if protocol == "tcp":
+            # At the end iperf3 does not read what is still in the sockets' buffers, which are some megabytes.
+            assert end["sum_received"]["bytes"] >= size // 2, told
+        else:
+            assert end["sum"]["packets"] >= size // datagram and end["sum"]["lost_packets"] == 0, told
+
+
+def wait_for_listener(place, port):
+    """Waits until something listens on a TCP port."""
+    end = time.monotonic() + 10
+    while f":{port} " not in place.run("ss", "-Hltn").stdout:
+        assert time.monotonic() < end, f"nothing listens on {port}"
+        time.sleep(0.05)
+
+
+def hops(place, address, *method):
+    """The stations on the way to `address`, as traceroute shows them."""
+    family = 6 if ":" in address else 4
+    # One probe at a time: of many at once, a kernel answers only some.
+    shown = place.run("traceroute", f"-{family}", "-n", "-N", "1", "-q", "1", "-w", "2", *method, address).stdout
+    return re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
 
 
 class _Job:

@@ -3,7 +3,6 @@
 import dataclasses
 
 from harness.algorithms import Algorithm, Sa
-from harness.guest import INTERFACE
 
 OUTER = {4: ("192.168.11.1", "192.168.11.2"), 6: ("fd11::1", "fd11::2")}
 """Outer family -> the guest's and the gateway's tunnel end."""
@@ -89,9 +88,9 @@ def connect(guest):
                 "add",
                 OUTER[family][0] + ("/24" if family == 4 else "/64"),
                 "dev",
-                INTERFACE,
+                guest.interface,
                 *(["nodad"] if family == 6 else []),
             ]
         )
-        lines.append(["route", "replace", LAN[family][0], "via", OUTER[family][1], "dev", INTERFACE])
+        lines.append(["route", "replace", LAN[family][0], "via", OUTER[family][1], "dev", guest.interface])
     guest.batch(lines)
