@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fixture::*;
 use proptest::prelude::*;
-use wire::PortId;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use wire::{PortId, Spi, fragment};
 
 /// Frames that are right, or were before something was done to them.
 fn frames() -> impl Strategy<Value = (PortId, Vec<u8>)> {
@@ -23,13 +25,27 @@ fn frames() -> impl Strategy<Value = (PortId, Vec<u8>)> {
         ("fd13::5", "fd13::1"),
         ("fd13::5", "fd13::99"),
         ("fe80::5", "ff02::1"),
+        // As if from the gateway itself.
+        ("192.168.13.1", "192.168.11.2"),
+        ("192.168.11.2", "192.168.12.7"),
+        ("fd13::1", "fd12::7"),
     ]);
+    // Sealed that often with these sequence numbers, then a fragment of it.
+    let sealed = prop::collection::vec(1..5000u32, 0..3);
+    let piece = prop::option::weighted(0.3, (60..1500u16, any::<prop::sample::Index>()));
     let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
     let cut = prop::option::weighted(0.1, any::<prop::sample::Index>());
-    (any::<bool>(), addresses, any::<bool>(), 0..1600usize, damage, cut).prop_map(
-        |(wan, (from, to), ping, payload, damage, cut)| {
+    (any::<bool>(), addresses, any::<bool>(), 0..1600usize, (sealed, piece), damage, cut).prop_map(
+        |(wan, (from, to), ping, payload, (sealed, piece), damage, cut)| {
             let port = if wan { WAN } else { LAN };
-            let packet = if ping { echo(from, to, payload) } else { udp(from, to, (1000, 2000), payload) };
+            let mut packet = if ping { echo(from, to, payload) } else { udp(from, to, (1000, 2000), payload) };
+            for sequence in sealed {
+                let peer = esp::OutboundSa::new(Spi(0x1002), &keys(false), sequence, &mut StdRng::from_seed([5; 32]));
+                packet = seal(&peer, "192.168.11.1", "192.168.11.2", &packet);
+            }
+            if let Some((mtu, index)) = piece {
+                packet = fragment(&packet, mtu, index);
+            }
             let own = io::memory::MemoryOptions::ethernet("", port).mac;
             let mut bytes = frame(own, if wan { PEER_MAC } else { HOST_MAC }, &packet);
             for (index, value) in damage {
@@ -43,6 +59,19 @@ fn frames() -> impl Strategy<Value = (PortId, Vec<u8>)> {
             (port, bytes)
         },
     )
+}
+
+/// One of the fragments of a packet.
+fn fragment(packet: &[u8], mtu: u16, index: prop::sample::Index) -> Vec<u8> {
+    let v6 = packet[0] >> 4 == 6;
+    let plan = if v6 { fragment::plan_v6(packet, mtu) } else { fragment::plan(packet, mtu) };
+    let pieces: Vec<_> = plan.unwrap().collect();
+    let piece = &pieces[index.index(pieces.len())];
+    let mut out = vec![0; piece.total_length()];
+    let written =
+        if v6 { fragment::write_v6(packet, piece, 3, &mut out) } else { fragment::write(packet, piece, &mut out) };
+    assert_eq!(written, Some(out.len()));
+    out
 }
 
 proptest! {
