@@ -23,7 +23,7 @@ pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: 
     }
     let for_us = port.owns(message.target_ip.into());
     let solicited = for_us && message.operation == Operation::Reply;
-    learn(round, port, message.sender_ip.into(), message.sender_mac, for_us, solicited);
+    learn(round, port, message.sender_ip.into(), message.sender_mac, solicited);
     match (message.operation, for_us) {
         (Operation::Request, true) => {
             let reply = message.reply(port.spec.mac);
@@ -35,11 +35,10 @@ pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: 
     }
 }
 
-/// Passes on what was heard of a neighbour: always when it answers us; when it asks us and is new; and when a known one
-/// announces another address. Anything else is chatter between others.
-pub(crate) fn learn(round: &mut Round<'_>, port: &Port, address: IpAddr, mac: Mac, for_us: bool, solicited: bool) {
-    let known = port.neighbours.lookup(address);
-    let is_news = known.map_or(for_us, |known| known != mac);
+/// Passes on what was heard of a neighbour: always when it answers us, and when a known one announces another address. Strangers who
+/// ask are not remembered, or anybody could fill the queue of news with them.
+pub(crate) fn learn(round: &mut Round<'_>, port: &Port, address: IpAddr, mac: Mac, solicited: bool) {
+    let is_news = port.neighbours.lookup(address).is_some_and(|known| known != mac);
     if (solicited || is_news) && !address.is_unspecified() {
         round.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
     }

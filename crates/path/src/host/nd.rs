@@ -30,7 +30,7 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
     match message {
         Message::NeighbourSolicitation { target, source_link } if port.owns(target.into()) => {
             if let Some(mac) = source_link {
-                learn(round, port, source.into(), mac, true, false);
+                learn(round, port, source.into(), mac, false);
             }
             advertise(round, port, target, source, source_link);
             round.consume(packet);
@@ -44,7 +44,7 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
                 (told, known) => told.or(known),
             };
             if let Some(mac) = mac {
-                learn(round, port, target.into(), mac, solicited, solicited);
+                learn(round, port, target.into(), mac, solicited);
             }
             round.consume(packet);
         }
