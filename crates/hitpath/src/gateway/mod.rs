@@ -5,10 +5,11 @@ mod desk;
 mod inline;
 pub(crate) mod twin;
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use control::{Config, Diagnostics};
+use control::{Config, Diagnostic, Diagnostics};
 use thiserror::Error;
 
 pub(crate) use counted::Counted;
@@ -40,10 +41,28 @@ pub(crate) enum ConfigError {
 /// Where it cannot be read, or with everything that is wrong with it.
 pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
     let unreadable = |problem: String| ConfigError::Unreadable { file: file.to_owned(), problem };
-    let length = fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
-    if length > MAX_CONFIG {
-        return Err(unreadable(format!("{length} bytes are more than the {MAX_CONFIG} that a configuration may have")));
+    let mut bytes = Vec::new();
+    // Devices and pipes do not say how much there is to come.
+    let opened = File::open(file).map(|file| file.take(MAX_CONFIG + 1));
+    opened.and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > MAX_CONFIG {
+        return Err(unreadable(format!("more than the {MAX_CONFIG} bytes that a configuration may have")));
     }
-    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-    control::load(&file.display().to_string(), &text).map_err(ConfigError::Wrong)
+    let name = file.display().to_string();
+    match str::from_utf8(&bytes) {
+        Ok(text) => control::load(&name, text).map_err(ConfigError::Wrong),
+        Err(error) => Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..error.valid_up_to()])]))),
+    }
+}
+
+/// The file stops being text behind `good`.
+fn no_text(file: String, good: &[u8]) -> Diagnostic {
+    let line_start = good.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    Diagnostic {
+        file,
+        line: 1 + good.iter().filter(|&&byte| byte == b'\n').count(),
+        column: 1 + String::from_utf8_lossy(&good[line_start..]).chars().count(),
+        message: "this is not text".to_owned(),
+        hint: Some("a TOML file is UTF-8".to_owned()),
+    }
 }

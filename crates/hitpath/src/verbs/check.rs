@@ -35,7 +35,10 @@ impl Check {
             }
             match result {
                 Ok(_) if global.json => {}
-                Ok(config) => output::line(&format!("{}: right, {} ports", file.display(), config.ports.len()))?,
+                Ok(config) => {
+                    let (count, ports) = (config.ports.len(), if config.ports.len() == 1 { "port" } else { "ports" });
+                    output::line(&format!("{}: right, {count} {ports}", file.display()))?;
+                }
                 Err(ConfigError::Wrong(errors)) if !global.json => output::line(&errors.to_string())?,
                 Err(ConfigError::Wrong(errors)) => diagnostics.extend(errors.0.into_iter().map(|error| {
                     json!({
@@ -47,9 +50,13 @@ impl Check {
                     })
                 })),
                 Err(error @ ConfigError::Unreadable { .. }) if !global.json => output::line(&error.to_string())?,
-                Err(error @ ConfigError::Unreadable { .. }) => {
-                    diagnostics.push(json!({ "file": file, "message": error.to_string() }));
-                }
+                Err(ConfigError::Unreadable { file, problem }) => diagnostics.push(json!({
+                    "file": file,
+                    "line": null,
+                    "column": null,
+                    "message": problem,
+                    "hint": null,
+                })),
             }
         }
         if global.json {
