@@ -175,6 +175,7 @@ fn names_and_files_that_cannot_be_are_refused_before_anything_is_written() {
         (vec!["--in", "attic=x.pcap"], 2, "it has: lan, wan"),
         (vec!["--in", &lan, "--in", &lan], 2, "has a file already"),
         (vec!["--in", &lan, "--out", &format!("wan={capture}")], 2, "in use"),
+        (vec!["--in", &lan, "--out", &format!("wan={config}")], 2, "is the configuration"),
         (vec!["--in", "lan"], 2, "PORT=FILE"),
         (vec!["--in", "lan=/nonexistent/x.pcap", "--out", &out], 1, "/nonexistent/x.pcap"),
         (vec!["--in", &format!("lan={}", garbage.display()), "--out", &out], 1, "garbage.pcap"),

@@ -40,6 +40,8 @@ const ROUNDS_PER_LOOK: u32 = 4096;
 pub(crate) struct Replay {
     /// The gateway.
     pub(crate) config: Config,
+    /// The file that says so.
+    pub(crate) file: PathBuf,
     /// Captures to receive, by port name.
     pub(crate) inputs: Vec<(String, PathBuf)>,
     /// Captures to write, by port name.
@@ -83,7 +85,7 @@ impl Replay {
     fn open(&self) -> anyhow::Result<BTreeMap<String, Tap>> {
         let inputs = by_port("--in", &self.inputs, &self.config)?;
         let outputs = by_port("--out", &self.outputs, &self.config)?;
-        refuse_overwriting(&inputs, &outputs)?;
+        refuse_overwriting(&self.file, &inputs, &outputs)?;
         let mut taps = BTreeMap::new();
         // Inputs first: nothing is written over where one of them is wrong.
         let mut readers = BTreeMap::new();
@@ -235,15 +237,23 @@ fn by_port<'a>(
     Ok(found)
 }
 
-/// An output that is also an input would be emptied before it is read, and one file cannot hold two outputs.
-fn refuse_overwriting(inputs: &BTreeMap<&str, &Path>, outputs: &BTreeMap<&str, &Path>) -> anyhow::Result<()> {
+/// An output that is also an input would be emptied before it is read, one file cannot hold two outputs, and a configuration is nobody's
+/// capture.
+fn refuse_overwriting(
+    configuration: &Path,
+    inputs: &BTreeMap<&str, &Path>,
+    outputs: &BTreeMap<&str, &Path>,
+) -> anyhow::Result<()> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut taken: Vec<PathBuf> = inputs.values().map(|path| real(path)).collect();
+    let mut taken: Vec<PathBuf> = inputs.values().copied().chain([configuration]).map(real).collect();
     for (name, path) in outputs {
         let path_taken = real(path);
         if path_taken.is_file() || !path_taken.exists() {
             if taken.contains(&path_taken) {
-                bail!(Usage(format!("--out {name}={}: the file is in use by another --in or --out", path.display())));
+                bail!(Usage(format!(
+                    "--out {name}={}: the file is in use by another --in or --out, or is the configuration",
+                    path.display()
+                )));
             }
             taken.push(path_taken);
         }

@@ -52,6 +52,7 @@ impl Replay {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let report = replay::Replay {
             config: gateway::load(&self.config)?,
+            file: self.config.clone(),
             inputs: self.input.clone(),
             outputs: self.output.clone(),
             seed: self.seed,
