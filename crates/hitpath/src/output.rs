@@ -25,11 +25,41 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Prints an error to standard error: its causes in one line, or `{"error": ...}`.
 pub(crate) fn report(error: &anyhow::Error, as_json: bool) {
-    let message = format!("{error:#}");
+    let message = causes(error);
     // Nothing is left to be done where standard error itself is closed.
     let _ = if as_json {
         writeln!(io::stderr(), "{}", serde_json::json!({ "error": message }))
     } else {
         writeln!(io::stderr(), "hitpath: {message}")
     };
+}
+
+/// An error and its causes in one line. Some errors tell their cause themselves; it is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let file = || io::Error::from(io::ErrorKind::NotFound);
+        let told = format!("a.pcap: {}", file());
+        let error = Err::<(), _>(file()).context(told.clone()).context("reading").unwrap_err();
+        assert_eq!(causes(&error), format!("reading: {told}"));
+        assert_eq!(causes(&anyhow!("no")), "no");
+    }
 }
