@@ -67,6 +67,27 @@ fn all_errors_of_all_files_are_told_with_their_places() {
 }
 
 #[test]
+fn a_file_that_is_no_text_or_never_ends_is_refused() {
+    let folder = Folder::new();
+    let file = folder.write("gw.toml", b"[gateway]\n# \xc3\xa9\xff\n");
+    let out = hitpath(&["check", file.to_str().unwrap()]).with(1).out;
+    assert!(out.contains("gw.toml:2:4: this is not text"), "{out}");
+    let out = hitpath(&["-j", "check", "/dev/zero"]).with(1).json();
+    assert_eq!(out["diagnostics"][0]["file"], "/dev/zero");
+    assert!(out["diagnostics"][0]["message"].as_str().unwrap().starts_with("more than the "), "{out}");
+}
+
+#[test]
+fn help_is_a_word_where_iproute2_has_it() {
+    for words in ["route help", "neigh help", "addr help", "link help", "vrf help", "xfrm help"] {
+        assert!(line(words).with(0).out.contains("Usage: hitpath "), "{words}");
+    }
+    for words in ["xfrm state help", "xfrm policy help"] {
+        assert!(line(words).with(0).out.contains("xfrm policy setdefault"), "{words}");
+    }
+}
+
+#[test]
 fn explain_follows_a_packet_into_the_tunnel() {
     let folder = Folder::new();
     let file = folder.write("gw.toml", GATEWAY);

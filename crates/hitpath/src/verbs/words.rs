@@ -1,12 +1,12 @@
 //! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their words go to
 //! [`control::grammar`]; here is only what teaches them.
 
-use clap::Args;
+use clap::{Args, CommandFactory};
 
-use crate::cli::Global;
+use crate::cli::{Cli, Global};
 use crate::client;
 use crate::exit::{Exit, Usage};
-use crate::view;
+use crate::{output, view};
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])+ $name:ident = $object:literal,)+) => {
@@ -31,7 +31,7 @@ macro_rules! verbs {
 verbs! {
     /// Security associations and policies, as `ip xfrm` has them
     ///
-    /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`, `dport 80`.
+    /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`.
     #[command(after_help = "\
 Commands:
   hitpath xfrm state  { add | update } ID ALGORITHMS [ mode tunnel ] [ reqid N ]
@@ -53,7 +53,7 @@ Examples, one direction of a tunnel:
 Beyond iproute2:
   hitpath xfrm policy add src 10.1.0.1-10.1.0.99 dst 10.2.0.0/16 \\
       proto udp dport 5000-5999 dir out action block
-  hitpath -j xfrm state list                 as JSON; keys are never shown")]
+  hitpath -j xfrm state list                 as JSON; keys are shown to `keys` alone")]
     Xfrm = "xfrm",
 
     /// Routes, as `ip route` has them
@@ -103,9 +103,27 @@ Examples:
 }
 
 fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> {
+    if asks_for_help(object, words) {
+        return help(object);
+    }
     let words: Vec<&str> = std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
     let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
     let reply = client::ask(global.socket(), &request)?;
     view::print(&request, &reply, global.json)?;
+    Ok(Exit::Done)
+}
+
+/// As with `ip route help` and `ip xfrm state help`. Further on, `help` may be a name.
+fn asks_for_help(object: &str, words: &[String]) -> bool {
+    let at = if object == "xfrm" && words.len() > 1 { 1 } else { 0 };
+    words.len() == at + 1 && words[at] == "help"
+}
+
+fn help(object: &str) -> anyhow::Result<Exit> {
+    let mut all = Cli::command();
+    all.build();
+    if let Some(verb) = all.find_subcommand_mut(object) {
+        output::text(&verb.render_long_help().to_string())?;
+    }
     Ok(Exit::Done)
 }
