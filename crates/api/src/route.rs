@@ -138,8 +138,10 @@ pub struct RouteView {
     pub source: Option<IpAddr>,
     /// Of several routes of one prefix, the one with the lowest is used.
     pub metric: u32,
-    /// Whether packets take it: it has the lowest metric of its prefix, and its port is up.
+    /// Whether packets take it: of the usable ones of its prefix, it has the lowest metric.
     pub active: bool,
+    /// Whether packets could take it: it sends nowhere, or its port is up and reaches the next hop.
+    pub usable: bool,
     /// Who asked for it.
     pub origin: Origin,
 }

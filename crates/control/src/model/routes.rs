@@ -316,6 +316,7 @@ fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish, active: bool) -> RouteVie
         source: port.and_then(|port| port.source_for(peer)),
         metric: spec.metric,
         active,
+        usable: usable(tables, vrf, spec).is_some(),
         origin: wish.origin,
     }
 }
@@ -335,6 +336,7 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
             _ => port.spec.addresses.iter().any(|own| own.address().is_ipv4() && own.range().last() == address),
         })
     });
+    let up = port.is_none_or(|port| port.spec.up);
     RouteView {
         vrf: vrf.to_owned(),
         destination: route.prefix,
@@ -343,7 +345,8 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
         port: port.map(|port| port.spec.name.to_string()),
         source: if kind == Kind::Local { Some(address) } else { port.and_then(|port| port.source_for(address)) },
         metric: 0,
-        active: port.is_none_or(|port| port.spec.up),
+        active: up,
+        usable: up,
         origin: Origin::Gateway,
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         let _ = write!(text, " metric {}", view.metric);
     }
     text.push_str(&vrf(&view.vrf));
-    if !view.active {
+    if !view.usable {
         text.push_str(" dead");
     }
     text.push('\n');

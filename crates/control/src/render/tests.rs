@@ -92,6 +92,7 @@ fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) 
         source: Some("10.9.0.1".parse().unwrap()),
         metric: 0,
         active: true,
+        usable: true,
         origin,
     }
 }
@@ -108,8 +109,11 @@ fn routes_look_as_in_iproute2() {
     assert_eq!(line(local), "local 10.9.0.1 dev v0 proto kernel scope host src 10.9.0.1\n");
     let black = route("10.11.0.0/16", RouteKind::Blackhole, None, Origin::Configuration);
     assert_eq!(line(black), "blackhole 10.11.0.0/16 proto static\n");
+    let second = RouteView { active: false, ..via.clone() };
+    assert_eq!(line(second), "10.10.0.0/16 via 10.9.0.2 dev v0 metric 5\n", "it stands by");
     let dead = RouteView {
         active: false,
+        usable: false,
         vrf: "red".into(),
         ..route("0.0.0.0/0", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime)
     };

@@ -60,6 +60,8 @@ fn of_several_routes_the_lowest_metric_that_works_is_used() {
     run(&mut control, "route add 10.0.0.0/8 via 192.168.11.9 metric 20").unwrap();
     run(&mut control, "route add 10.0.0.0/8 via 192.168.13.9 metric 10").unwrap();
     run(&mut control, "route add blackhole 10.0.0.0/8 metric 30").unwrap();
+    let standby = show(&mut control, "route show dev wan");
+    assert!(standby.contains("10.0.0.0/8 via 192.168.11.9 dev wan metric 20\n"), "{standby}");
     let mut taken = |line: &str| {
         if !line.is_empty() {
             run(&mut control, line).unwrap();
