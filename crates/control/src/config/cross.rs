@@ -13,28 +13,38 @@ use super::{Said, VrfSettings};
 use crate::check;
 use crate::settings::{PortKind, PortSettings};
 
-/// Names that exist, with where each VRF was given, and what was said of each port where that could be read.
-pub(super) struct Names<'t> {
-    vrfs: HashMap<&'t str, usize>,
-    ports: HashMap<&'t str, Option<&'t Said<'t, PortSettings>>>,
+/// The names that the tables of a file give themselves, where not all of it could be read.
+#[derive(Default)]
+pub(super) struct Unread<'t> {
+    pub(super) vrfs: HashSet<&'t str>,
+    pub(super) ports: HashSet<&'t str>,
 }
 
-pub(super) fn check(
-    vrfs: &[Said<'_, VrfSettings>],
-    ports: &[Said<'_, PortSettings>],
+/// Names that exist, with where each VRF was given, and what was said of each port, as far as that could be read.
+struct Names<'t> {
+    vrfs: HashMap<&'t str, Option<usize>>,
+    ports: HashMap<&'t str, Option<&'t Said<'t, PortSettings>>>,
+    /// Whether all of the file could be read.
+    whole: bool,
+}
+
+/// Nothing is missed that may be in what could not be read: `unread` is there where something could not.
+pub(super) fn check<'t>(
+    unread: Option<Unread<'t>>,
+    vrfs: &'t [Said<'t, VrfSettings>],
+    ports: &'t [Said<'t, PortSettings>],
     routes: &[Said<'_, RouteSpec>],
     neighbours: &[Said<'_, NeighbourSpec>],
     states: &[Said<'_, StateSpec>],
     policies: &[Said<'_, PolicySpec>],
     errors: &mut Errors<'_>,
 ) {
-    let mut names = Names { vrfs: HashMap::new(), ports: HashMap::new() };
+    let mut names = Names::new(unread);
     for vrf in vrfs {
-        if let Some(first) = names.vrfs.insert(&vrf.value.name, vrf.table.at) {
+        if let Some(Some(first)) = names.vrfs.insert(&vrf.value.name, Some(vrf.table.at)) {
             errors.add_duplicate(vrf.table.place("name"), &format!("VRF {}", vrf.value.name), first);
         }
     }
-    names.vrfs.entry(MAIN_VRF).or_insert(0);
     for port in ports {
         if let Some(Some(first)) = names.ports.insert(&port.value.name, Some(port)) {
             errors.add_duplicate(port.table.place("name"), &format!("port {}", port.value.name), first.table.at);
@@ -45,36 +55,6 @@ pub(super) fn check(
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
-}
-
-/// Only whether the VRFs and ports exist that are spoken of. Where something could not be read, no more can be said.
-pub(super) fn check_names(
-    names: &Names<'_>,
-    ports: &[Said<'_, PortSettings>],
-    routes: &[Said<'_, RouteSpec>],
-    neighbours: &[Said<'_, NeighbourSpec>],
-    states: &[Said<'_, StateSpec>],
-    policies: &[Said<'_, PolicySpec>],
-    errors: &mut Errors<'_>,
-) {
-    for port in ports {
-        names.check_vrf(port, &port.value.vrf, errors);
-    }
-    for route in routes {
-        names.check_vrf(route, &route.value.vrf, errors);
-        if let Some(port) = &route.value.port {
-            names.check_port(route, port, errors);
-        }
-    }
-    for neighbour in neighbours {
-        names.check_port(neighbour, &neighbour.value.port, errors);
-    }
-    for state in states {
-        names.check_vrf(state, &state.value.vrf, errors);
-    }
-    for policy in policies {
-        names.check_vrf(policy, &policy.value.vrf, errors);
-    }
 }
 
 fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
@@ -150,7 +130,7 @@ fn check_routes(
             },
         };
         if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, spec.via) {
-            check_next_hop(route, via, port, links, errors);
+            check_next_hop(route, via, port, links, names.whole, errors);
         }
     }
 }
@@ -168,6 +148,7 @@ fn check_next_hop(
     via: IpAddr,
     port: Option<&PortSettings>,
     links: &[(IpPrefix, &str)],
+    whole: bool,
     errors: &mut Errors<'_>,
 ) {
     let at = route.table.place("via");
@@ -175,6 +156,10 @@ fn check_next_hop(
         |(prefix, name): &&(IpPrefix, &str)| prefix.contains(via) && port.is_none_or(|port| port.name == *name);
     let link_local = check::is_link_local_v6(via) && port.is_some();
     if !link_local && links.iter().find(on_link).is_none() {
+        // It may be on a link whose address could not be read.
+        if !whole {
+            return;
+        }
         let hint = match (port, links.iter().find(|(prefix, _)| prefix.contains(via))) {
             (Some(_), Some((_, other))) => format!("it is on the link of port {other}"),
             (Some(_), None) => "an address inside a prefix of the port".to_owned(),
@@ -239,11 +224,14 @@ fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: 
 }
 
 impl<'t> Names<'t> {
-    /// Names of things of which nothing else is known.
-    pub(super) fn alone(vrfs: HashSet<&'t str>, ports: HashSet<&'t str>) -> Self {
+    /// With the names that `unread` has besides, of what could not be read.
+    fn new(unread: Option<Unread<'t>>) -> Self {
+        let whole = unread.is_none();
+        let Unread { vrfs, ports } = unread.unwrap_or_default();
         Self {
-            vrfs: vrfs.into_iter().chain([MAIN_VRF]).map(|name| (name, 0)).collect(),
+            vrfs: vrfs.into_iter().chain([MAIN_VRF]).map(|name| (name, None)).collect(),
             ports: ports.into_iter().map(|name| (name, None)).collect(),
+            whole,
         }
     }
 

@@ -99,6 +99,8 @@ impl<'t> Errors<'t> {
     pub(super) fn into_diagnostics(mut self, file: &str) -> Diagnostics {
         let text = self.text;
         self.found.sort_by_key(|(at, ..)| *at);
+        // The parser says of every bracket that is open at the end that it is.
+        self.found.dedup();
         let mut diagnostics = Vec::with_capacity(self.found.len() + 1);
         let (mut line, mut line_start, mut scanned) = (1, 0, 0);
         for (at, message, hint) in self.found {
@@ -175,10 +177,17 @@ mod tests {
     #[test]
     fn no_more_errors_are_kept_than_anyone_reads() {
         let mut errors = Errors::new("");
-        (0..MAX_DIAGNOSTICS + 7).for_each(|_| errors.add(0, "wrong", None));
+        (0..MAX_DIAGNOSTICS + 7).for_each(|number| errors.add(0, format!("wrong {number}"), None));
         let told = errors.into_diagnostics("x");
         assert_eq!(told.0.len(), MAX_DIAGNOSTICS + 1);
         assert_eq!(told.0.last().unwrap().message, "and 7 more errors");
+    }
+
+    #[test]
+    fn the_same_is_said_once() {
+        let mut errors = Errors::new("a");
+        (0..3).for_each(|_| errors.add(1, "unclosed array", None));
+        assert_eq!(errors.into_diagnostics("x").to_string(), "x:1:2: unclosed array");
     }
 
     #[test]

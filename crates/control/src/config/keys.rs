@@ -117,7 +117,7 @@ pub const SECTIONS: &[Section] = &[
                 "\"memory\", \"pcap\", \"tap\" or \"af-packet\"",
                 "",
                 "required",
-                "What it is: memory (for tests and replay), capture files, a TAP device that the gateway makes, or an interface of the system.",
+                "What it is: memory (for tests and replay), capture files (for replay alone), a TAP device that the gateway makes, or an interface of the system.",
             ),
             key(
                 "interface",

@@ -104,14 +104,14 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
 
     // What is said of something that could not be read would be refused for that alone, which helps nobody.
     if errors.count() == 0 {
-        cross::check(&vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
+        cross::check(None, &vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
         // A file that was emptied by mistake must not empty the gateway.
         if ports.is_empty() {
             errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
         }
     } else if whole && let (Some(vrf_names), Some(port_names)) = (names(document, "vrf"), names(document, "port")) {
-        let names = cross::Names::alone(vrf_names, port_names);
-        cross::check_names(&names, &ports, &routes, &neighbours, &states, &policies, errors);
+        let unread = cross::Unread { vrfs: vrf_names, ports: port_names };
+        cross::check(Some(unread), &vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
     }
     let config = Config {
         gateway,

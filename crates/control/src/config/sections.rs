@@ -18,14 +18,16 @@ const MAX_WORKERS: i128 = 64;
 
 pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySettings {
     let usual = GatewaySettings::default();
-    let workers = table.number("workers", 1..=MAX_WORKERS, errors).map_or(usual.workers, |found| found.value);
+    let said = table.number("workers", 1..=MAX_WORKERS, errors);
+    let unreadable = said.is_none() && table.has("workers");
+    let workers = said.map_or(usual.workers, |found| found.value);
     let processors: Vec<Found<usize>> =
         table.list("processors", errors, |element, errors| number_element(element, 0..=4095, errors));
-    if !processors.is_empty() && processors.len() != workers {
+    if !processors.is_empty() && processors.len() != workers && !unreadable {
         let hint = format!("{workers} of them, one for each worker");
         errors.add(
             table.place("processors"),
-            format!("{} processors for {workers} workers", processors.len()),
+            format!("workers = {workers}, and processors are {}", processors.len()),
             Some(hint),
         );
     }

@@ -244,6 +244,26 @@ fn links_and_next_hops_must_fit_together() {
 }
 
 #[test]
+fn what_is_said_twice_is_told_beside_other_errors() {
+    let told = errors(&format!(
+        "{GOOD}\n[[route]]\nto = \"192.168.12.0/24\"\nvia = \"10.99.0.1\"\n[[vrf]]\nname = \"red\"\n[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.99.0.9/33\"]\n"
+    ));
+    let told: Vec<_> = told.lines().collect();
+    assert!(told.iter().any(|line| line.contains("route 192.168.12.0/24 with metric 0 is given twice")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains("VRF red is given twice")), "{told:?}");
+    // The next hop may be on the link whose address is wrong.
+    assert_eq!(told.len(), 3, "{told:?}");
+}
+
+#[test]
+fn processors_fit_the_workers_that_could_be_read() {
+    let told = errors(&GOOD.replace("workers = 2", "workers = 2\nprocessors = [0]"));
+    assert_eq!(told, "gw.toml:4:14: workers = 2, and processors are 1 (2 of them, one for each worker)");
+    let told = errors(&GOOD.replace("workers = 2", "workers = 99\nprocessors = [0, 1]"));
+    assert_eq!(told, "gw.toml:3:11: workers = 99 (1 to 64)");
+}
+
+#[test]
 fn keys_of_another_kind_of_port_are_refused() {
     refused(
         "[[port]]\nname = \"a\"\nkind = \"memory\"\ninterface = \"eth0\"\n[[port]]\nname = \"b\"\nkind = \"pcap\"\n",

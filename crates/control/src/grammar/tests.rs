@@ -125,6 +125,7 @@ fn what_is_refused_and_why() {
         ("xfrm monitor", "xfrm monitor is not supported"),
         ("xfrm state frobnicate", "'frobnicate' is not expected"),
         ("xfrm state allocspi dst 192.0.2.1", "allocspi is not supported"),
+        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel dir out", "'dir' is not supported yet"),
         (
             "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode transport",
             "mode transport is not supported yet (mode tunnel: hitpath protects in tunnel mode)",

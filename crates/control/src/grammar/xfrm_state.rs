@@ -58,6 +58,7 @@ const LATER: &[&str] = &[
     "if_id",
     "tfcpad",
     "offload",
+    "dir",
     "comp",
     "pcpu-num",
     "nat_keepalive_interval",
