@@ -28,17 +28,19 @@ struct Names<'t> {
     whole: bool,
 }
 
-/// Nothing is missed that may be in what could not be read: `unread` is there where something could not.
-pub(super) fn check<'t>(
-    unread: Option<Unread<'t>>,
-    vrfs: &'t [Said<'t, VrfSettings>],
-    ports: &'t [Said<'t, PortSettings>],
-    routes: &[Said<'_, RouteSpec>],
-    neighbours: &[Said<'_, NeighbourSpec>],
-    states: &[Said<'_, StateSpec>],
-    policies: &[Said<'_, PolicySpec>],
-    errors: &mut Errors<'_>,
-) {
+/// What could be read.
+pub(super) struct Read<'t> {
+    pub(super) vrfs: Vec<Said<'t, VrfSettings>>,
+    pub(super) ports: Vec<Said<'t, PortSettings>>,
+    pub(super) routes: Vec<Said<'t, RouteSpec>>,
+    pub(super) neighbours: Vec<Said<'t, NeighbourSpec>>,
+    pub(super) states: Vec<Said<'t, StateSpec>>,
+    pub(super) policies: Vec<Said<'t, PolicySpec>>,
+}
+
+/// `unread` is there where something could not be read. Nothing is missed that may be in it.
+pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
+    let Read { vrfs, ports, routes, neighbours, states, policies } = read;
     let mut names = Names::new(unread);
     for vrf in vrfs {
         if let Some(Some(first)) = names.vrfs.insert(&vrf.value.name, Some(vrf.table.at)) {

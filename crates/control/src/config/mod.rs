@@ -95,32 +95,34 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
     let whole = whole && errors.count() == 0;
 
     let gateway = single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
-    let vrfs = each(document, "vrf", errors, sections::vrf);
-    let ports = each(document, "port", errors, sections::port);
-    let routes = each(document, "route", errors, sections::route);
-    let neighbours = each(document, "neighbour", errors, sections::neighbour);
-    let states = each(document, "sa", errors, security::state);
-    let policies = each(document, "policy", errors, security::policy);
+    let read = cross::Read {
+        vrfs: each(document, "vrf", errors, sections::vrf),
+        ports: each(document, "port", errors, sections::port),
+        routes: each(document, "route", errors, sections::route),
+        neighbours: each(document, "neighbour", errors, sections::neighbour),
+        states: each(document, "sa", errors, security::state),
+        policies: each(document, "policy", errors, security::policy),
+    };
 
     // What is said of something that could not be read would be refused for that alone, which helps nobody.
     if errors.count() == 0 {
-        cross::check(None, &vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
+        cross::check(&read, None, errors);
         // A file that was emptied by mistake must not empty the gateway.
-        if ports.is_empty() {
+        if read.ports.is_empty() {
             errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
         }
     } else if whole && let (Some(vrf_names), Some(port_names)) = (names(document, "vrf"), names(document, "port")) {
         let unread = cross::Unread { vrfs: vrf_names, ports: port_names };
-        cross::check(Some(unread), &vrfs, &ports, &routes, &neighbours, &states, &policies, errors);
+        cross::check(&read, Some(unread), errors);
     }
     let config = Config {
         gateway,
-        vrfs: values(vrfs),
-        ports: values(ports),
-        routes: values(routes),
-        neighbours: values(neighbours),
-        states: values(states),
-        policies: values(policies),
+        vrfs: values(read.vrfs),
+        ports: values(read.ports),
+        routes: values(read.routes),
+        neighbours: values(read.neighbours),
+        states: values(read.states),
+        policies: values(read.policies),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file is to blame for it.
     if errors.count() == 0
