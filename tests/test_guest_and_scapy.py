@@ -23,9 +23,9 @@ def test_a_ping_through_a_tunnel_between_the_kernel_and_scapy(guest_world, algor
     try:
         source, target = GUEST_INNER[outer, inner][1], LAN[inner][2]
         guest.ping(target, count=2, source=source)
-        assert len(peer.decrypted) == 2
-        header = peer.decrypted[0][IP if inner == 4 else IPv6]
-        assert (header.src, header.dst) == (source, target)
+        headers = [packet[IP if inner == 4 else IPv6] for packet in peer.decrypted]
+        assert len(headers) >= 2
+        assert {(header.src, header.dst) for header in headers} == {(source, target)}
     finally:
         peer.stop()
 

@@ -8,7 +8,8 @@ import stat
 import subprocess
 import time
 
-from harness.netns import CommandFailed, run
+from harness.failure import CommandFailed
+from harness.netns import run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 

@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 
-from harness.netns import CommandFailed
+from harness import ping
+from harness.failure import CommandFailed
 
 GUEST = pathlib.Path(__file__).resolve().parent.parent / "guest"
 CACHE = GUEST.parent.parent / ".cache" / "guest"
@@ -46,10 +47,11 @@ class Place:
 
     def ping(self, target, count=3, size=56, source=None, timeout=10, check=True, options=()):
         """Pings from the guest and demands every answer, unless `check` is off."""
-        command = ["ping", "-n", "-c", count, "-i", "0.05", "-W", "2", "-w", timeout, "-s", size, *options]
-        if source:
-            command += ["-I", source]
-        return self.run(*command, target, check=check, timeout=timeout + 5)
+        words = ping.command(target, count, size, source, timeout, options)
+        done = self.run(*words, check=check, timeout=timeout + 5)
+        if check:
+            ping.demand_all(done.stdout, count)
+        return done
 
     def clear(self):
         """Forgets SAs, policies, addresses and routes of the test before."""

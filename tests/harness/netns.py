@@ -8,6 +8,9 @@ import signal
 import socket
 import subprocess
 
+from harness import ping
+from harness.failure import CommandFailed
+
 PREFIX = "hitpath-test"
 CLONE_NEWNET = 0x40000000
 ETH_P_ALL = 0x0003
@@ -15,10 +18,6 @@ SO_RCVBUFFORCE = 33
 
 _numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class CommandFailed(AssertionError):
-    """A command that had to succeed did not."""
 
 
 def run(command, check=True, timeout=30, stdin=None, env=None):
@@ -124,10 +123,11 @@ class Namespace:
 
     def ping(self, target, count=3, size=56, source=None, timeout=10, check=True, options=()):
         """Pings `target` and demands every answer, unless `check` is off."""
-        command = ["ping", "-n", "-c", count, "-i", "0.05", "-W", "2", "-w", timeout, "-s", size, *options]
-        if source:
-            command += ["-I", source]
-        return self.run(*command, target, check=check, timeout=timeout + 5)
+        words = ping.command(target, count, size, source, timeout, options)
+        done = self.run(*words, check=check, timeout=timeout + 5)
+        if check:
+            ping.demand_all(done.stdout, count)
+        return done
 
     def remove(self):
         """Ends what runs inside, and removes the namespace."""

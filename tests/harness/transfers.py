@@ -5,7 +5,7 @@ import re
 import time
 
 from harness.guest import TRAFFIC
-from harness.netns import CommandFailed
+from harness.failure import CommandFailed
 
 
 def tcp(sender, source, receiver, address, count=1_000_000, port=5001):
