@@ -127,6 +127,21 @@ fn explain_follows_a_packet_into_the_tunnel() {
 }
 
 #[test]
+fn explain_knows_addresses_that_never_pass() {
+    let folder = Folder::new();
+    let file = folder.write("gw.toml", GATEWAY);
+    let explain = |packet: &str, code| hitpath(&["explain", "--config", file.to_str().unwrap(), packet]).with(code).out;
+    for packet in
+        ["udp 127.0.0.1:1 > 10.2.0.1:2 in lan", "udp 10.1.0.5:1 > 127.0.0.1:2 in lan", "tcp :: > fd01::1 in lan"]
+    {
+        let out = explain(packet, 1);
+        assert!(out.contains("drop, ip_") && out.contains("dropped"), "{packet}: {out}");
+    }
+    assert!(explain("icmp :: > ff02::1:ff00:1 type 135 in lan", 0).contains("delivered"));
+    assert!(explain("udp 10.1.0.5:1 > 10.2.0.5:2 in lan", 0).contains("sent-"));
+}
+
+#[test]
 fn the_graph_is_a_graph() {
     let stages = line("graph -j").with(0).json();
     let names: Vec<_> = stages.as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();

@@ -3,9 +3,11 @@
 mod description;
 
 use api::{Refusal, RefusalCode, Step};
+use packet::DropReason;
 use path::{Decision, LinkHeader, Trace, Verdict};
 use tables::{RouteKind, Sa, Tables};
-use wire::{FlowKey, Origin, VrfId};
+use wire::headers::{self, Malformed};
+use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId, ipv4, ipv6};
 
 use description::OriginName;
 pub(crate) use description::{Description, GRAMMAR};
@@ -24,6 +26,20 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
     let description =
         Description::parse(text).map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
     let key = key(&description, tables)?;
+    if let Err(why) = judge_addresses(&key) {
+        let reason = DropReason::from(why);
+        return Ok(vec![
+            step("parse", why.to_string()),
+            step("verdict", format!("drop, {}: {}", reason.name(), reason.meaning())),
+            step(OUTCOME, DROPPED.to_owned()),
+        ]);
+    }
+    if is_neighbour_discovery(&key, tables) {
+        return Ok(vec![
+            step("parse", "neighbour discovery, which the gateway answers itself: no policy is asked".to_owned()),
+            step(OUTCOME, "delivered".to_owned()),
+        ]);
+    }
     let mut recorder = Recorder(Vec::new());
     let decision = path::decide(&key, tables, &mut recorder);
     let mut steps = recorder.0;
@@ -83,6 +99,41 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
         upper: description.upper,
     })
 }
+
+/// What comes in is judged before anything is decided about it, and some addresses never pass: the judge is shown a bare header with them.
+fn judge_addresses(key: &FlowKey) -> Result<(), Malformed> {
+    if key.origin == Origin::Host {
+        return Ok(());
+    }
+    let judged = match key.addresses {
+        Addresses::V4 { source, destination } => headers::parse(
+            &ipv4::Header {
+                total_length: ipv4::HEADER_LENGTH as u16,
+                protocol: BARE,
+                source,
+                destination,
+                ..ipv4::Header::default()
+            }
+            .to_bytes(),
+        ),
+        // A station that has no address yet asks by ICMPv6 whether it may have one (RFC 4862 section 5.4.2).
+        Addresses::V6 { source, .. } if source.is_unspecified() && key.protocol == Protocol::ICMPV6 => return Ok(()),
+        Addresses::V6 { source, destination } => headers::parse(
+            &ipv6::Header { next_header: BARE, source, destination, ..ipv6::Header::default() }.to_bytes(),
+        ),
+    };
+    judged.map(|_| ())
+}
+
+/// As the stage that parses sees it (RFC 4861): it answers these by itself.
+fn is_neighbour_discovery(key: &FlowKey, tables: &Tables) -> bool {
+    key.protocol == Protocol::ICMPV6
+        && matches!(key.upper, Upper::Icmp { kind: 133..=137, .. })
+        && matches!(key.origin, Origin::Port(port) if tables.is_local(key.vrf, port, key.addresses.destination()))
+}
+
+/// A protocol without a header that could be missing (RFC 3692: for experiments).
+const BARE: Protocol = Protocol(253);
 
 fn no_port(name: &str, tables: &Tables) -> Refusal {
     let mut names: Vec<_> = tables.ports().map(|port| port.spec.name.to_string()).collect();
