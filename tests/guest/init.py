@@ -23,8 +23,10 @@ MODULES = ["ipv6", "xfrm_user", "esp4", "esp6", "authenc", "echainiv", "seqiv", 
 
 def boot(modules):
     """Brings the system up far enough for networking and for loading kernel modules from the folder `modules`."""
-    for kind, where in [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/tmp"), ("tmpfs", "/run")]:
+    # /tmp stays the host's: this checkout may be below it.
+    for kind, where in [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/run")]:
         subprocess.run(["mount", "-t", kind, kind, where], check=True)
+    os.environ["TMPDIR"] = "/run"
     # The kernel loads modules on its own for the algorithms of an SA, and knows no other folder than /lib/modules.
     loader = "/run/modprobe"
     with open(loader, "w") as script:
