@@ -15,7 +15,8 @@ import time
 
 PATIENCE = 15
 WINDOW = 8
-SIZES = [1, 17, 64, 100, 333, 512, 999, 1200, 1372]
+# The largest still fits the narrowest tunnel, IPv6 in IPv6 with AES-CBC: no path MTU has to be learnt on the way.
+SIZES = [1, 17, 64, 100, 333, 512, 999, 1200, 1340]
 
 
 def family(address):
