@@ -80,6 +80,9 @@ class Gateway(Client):
     def __exit__(self, kind, error, _):
         alive = self.process.poll() is None
         if alive:
+            # Seen only where the test fails: where packets were lost, if they were.
+            for what in ("ports", "drops", "sas"):
+                print(self.run("show", what, check=False).stdout)
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(10)
