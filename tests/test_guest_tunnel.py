@@ -50,6 +50,9 @@ def tunnel_up(world, tmp_path):
         return guest, gateway, lan
 
     yield set_up
+    # Seen only where the test fails: where packets were lost, if they were.
+    print(guest.counters())
+    print(gw.ip("-s", "link").stdout, lan.run("cat", "/proc/net/snmp").stdout)
     for gateway in running:
         gateway.__exit__(None, None, None)
 

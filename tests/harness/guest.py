@@ -125,6 +125,11 @@ class Guest(Place):
         finally:
             self.run("ip", "netns", "delete", name)
 
+    def counters(self):
+        """What the guest's kernel has counted: its interfaces, its SAs, its errors."""
+        commands = (["ip", "-s", "link"], ["ip", "-s", "xfrm", "state"], ["cat", "/proc/net/xfrm_stat", "/proc/net/snmp"])
+        return "".join(self.run(*words).stdout for words in commands)
+
     def log(self):
         """What the guest's kernel has printed so far."""
         self._log.seek(0)
