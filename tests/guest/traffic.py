@@ -15,8 +15,8 @@ import time
 
 PATIENCE = 15
 WINDOW = 8
-# The guest's virtual interface loses a datagram in some thousands, or keeps it until another comes, though the gateway has sent all that
-# it received. So few are asked again. Between namespaces, where there is no guest, not one may be missing.
+# Seldom, one datagram of a transfer with the guest has no answer, and it is not known where it stays: the one time that all counters were
+# kept, the gateway had sent all that it received. So few are asked for again, and told. Between namespaces not one may be missing.
 AGAIN = 2
 # The largest still fits the narrowest tunnel, IPv6 in IPv6 with AES-CBC: no path MTU has to be learnt on the way.
 SIZES = [1, 17, 64, 100, 333, 512, 999, 1200, 1340]
