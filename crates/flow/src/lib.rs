@@ -4,12 +4,14 @@
 //! something is dropped. Nothing here reads a clock.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod deadline;
 mod fragment_upper;
 mod neighbour_queue;
 mod rate;
 mod reassembly;
 
+pub use cache::{Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable};
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};
 pub use rate::{FairLimiter, RateLimiter};

@@ -18,6 +18,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Makes it `value`, for what goes up and down. Only the owning thread may call this.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The value now.
     #[inline]
     pub fn read(&self) -> u64 {

@@ -1,12 +1,13 @@
 //! What a packet is while it is inside: its buffer, the batch it travels in, the reasons it may be dropped for, and the
 //! port it comes from and leaves by.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod batch;
 mod buffer;
 mod counter;
 mod drop;
 mod port;
+mod prefetch;
 mod time;
 
 pub use batch::{BATCH, Batch};
@@ -14,4 +15,5 @@ pub use buffer::{CAPACITY, HEADROOM, MAX_FRAME, Packet, Pool};
 pub use counter::Counter;
 pub use drop::{DropCounters, DropReason};
 pub use port::{LinkKind, Port, PortError, PortStatistics};
+pub use prefetch::prefetch;
 pub use time::Time;

@@ -240,9 +240,11 @@ impl<'a, T: Trace> Deciding<'a, T> {
     #[inline]
     fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
         let spd = &self.vrf.spd;
-        let found = spd.lookup(direction, self.key).map(|(position, policy)| (position, &**policy));
-        self.trace.step(|| Step::Policy { direction, found, default: spd.default_action(direction) });
-        found.map(|(_, policy)| policy)
+        let found = spd.lookup(direction, self.key).map(|policy| &**policy);
+        // Which one it is in the order of trying is known to the linear engine alone.
+        let place = || spd.lookup_linear(direction, self.key).map(|(position, policy)| (position, &**policy));
+        self.trace.step(|| Step::Policy { direction, found: place(), default: spd.default_action(direction) });
+        found
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! What one worker has done.
 
+use flow::CacheStatistics;
 use packet::{Counter, DropCounters};
 
 /// Written by one worker, read by anyone.
@@ -43,4 +44,6 @@ pub struct WorkerStatistics {
     pub events_lost: Counter,
     /// Packets dropped, by reason.
     pub drops: DropCounters,
+    /// The decision cache, by [`flow::CacheTable`].
+    pub caches: [CacheStatistics; 4],
 }

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use flow::{FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
+use flow::{CacheSettings, FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -27,6 +27,10 @@ pub struct WorkerSettings {
     pub buffers: usize,
     /// Seeds its randomness: IVs, and the secrets of its tables. From the system's generator, or for a replay from the user.
     pub seed: [u8; 32],
+    /// The tables of its decision cache, by [`flow::CacheTable`].
+    pub caches: [CacheSettings; 4],
+    /// Reads a clock that ticks fast and steadily, such as the time-stamp counter: by it the worker finds out whether the cache pays.
+    pub ticks: fn() -> u64,
 }
 
 /// One worker. All of its memory is allocated when it is made.

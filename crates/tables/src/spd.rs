@@ -26,9 +26,22 @@ impl Spd {
     }
 
     /// The policy of `direction` that decides the packet: the first in order of priority, then of insertion, that matches.
-    /// Its position among the direction's policies, from 1, comes with it.
     #[inline]
-    pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
+    pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
+        self.lookup_linear(direction, key).map(|(_, policy)| policy)
+    }
+
+    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`, which is as long.
+    #[inline]
+    pub fn lookup_batch<'a>(&'a self, direction: Direction, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+        for (key, found) in keys.iter().zip(found) {
+            *found = self.lookup(direction, key);
+        }
+    }
+
+    /// The same answer as [`Spd::lookup`], by trying one policy after the other, with the policy's position among the direction's, from 1.
+    #[inline]
+    pub fn lookup_linear(&self, direction: Direction, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
         let list = &self.lists[direction as usize];
         let protocol = key.protocol.0;
         let upper = key_fields(key.upper);
@@ -445,7 +458,7 @@ mod tests {
                 prop_assert!(spd.lists[DIRECTION as usize].chunks.iter().all(|chunk| (1..=CHUNK).contains(&chunk.policies.len())));
                 prop_assert_eq!(spd.is_empty(), naive.is_empty());
                 for key in &keys {
-                    let found = spd.lookup(DIRECTION, key).map(|(position, policy)| (position, policy.index));
+                    let found = spd.lookup_linear(DIRECTION, key).map(|(position, policy)| (position, policy.index));
                     let first = naive.iter().position(|policy| policy.spec.selector.matches(key));
                     prop_assert_eq!(found, first.map(|at| (at + 1, naive[at].index)));
                     prop_assert!(spd.lookup(Direction::In, key).is_none());

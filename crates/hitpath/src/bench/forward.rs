@@ -85,7 +85,13 @@ impl Forward {
         let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
         let (events, _) = rtrb::RingBuffer::new(16);
         let (_, probes) = rtrb::RingBuffer::new(16);
-        let settings = WorkerSettings { index: 0, buffers: 4 * BATCH, seed: [1; 32] };
+        let settings = WorkerSettings {
+            index: 0,
+            buffers: 4 * BATCH,
+            seed: [1; 32],
+            caches: [flow::CacheSettings::default(); 4],
+            ticks: crate::clock::ticks,
+        };
         let mut worker = Worker::new(&settings, publisher.shared().reader(), events, probes);
         worker.attach(IN, Box::new(receiver));
         worker.attach(OUT, Box::new(sender));

@@ -145,7 +145,13 @@ impl Member {
         let (bell, ear) = Bell::new().context("making a worker's bell")?;
         let told = Arc::new(AtomicBool::new(false));
         let reader = desk.control.shared().reader();
-        let worker = WorkerSettings { index, buffers: settings.buffers, seed: rand::random() };
+        let worker = WorkerSettings {
+            index,
+            buffers: settings.buffers,
+            seed: rand::random(),
+            caches: [flow::CacheSettings::default(); 4],
+            ticks: crate::clock::ticks,
+        };
         let idle = settings.idle;
 
         let (started, start) = mpsc::sync_channel(1);

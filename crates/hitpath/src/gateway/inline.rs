@@ -58,7 +58,13 @@ impl Gateway {
 
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let settings = WorkerSettings { index: 0, buffers, seed };
+        let settings = WorkerSettings {
+            index: 0,
+            buffers,
+            seed,
+            caches: [flow::CacheSettings::default(); 4],
+            ticks: crate::clock::ticks,
+        };
         let mut worker = Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver);
         desk.add_worker(None, worker.statistics().clone());
         for (id, port) in ports {

@@ -83,7 +83,7 @@ impl Round<'_> {
         let Origin::Sa(_) = key.origin else { return by_port() };
         let vrf = self.tables.vrf(key.vrf)?;
         let covered = [Direction::Fwd, Direction::In].into_iter().find_map(|direction| {
-            let (_, policy) = vrf.spd.lookup(direction, key)?;
+            let policy = vrf.spd.lookup(direction, key)?;
             let Action::Protect(_) = policy.spec.action else { return None };
             let inside = policy.spec.selector.destination;
             let ports = self.tables.ports().filter(|port| port.spec.vrf == key.vrf);

@@ -97,7 +97,7 @@ fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
             prop_assert_eq!(&seen, &ordered);
             prop_assert_eq!(vrf.spd.default_action(direction), model_vrf.defaults[direction as usize]);
             for key in flow_keys() {
-                let found = vrf.spd.lookup(direction, &key).map(|(position, policy)| (position, policy.index));
+                let found = vrf.spd.lookup_linear(direction, &key).map(|(position, policy)| (position, policy.index));
                 let expected = ordered.iter().position(|(_, spec)| spec.selector.matches(&key));
                 prop_assert_eq!(found, expected.map(|at| (at + 1, ordered[at].0)));
             }

@@ -1,0 +1,7 @@
+//! The decision cache.
+
+mod settings;
+mod statistics;
+
+pub use settings::{Associativity, CacheMode, CacheSettings, CacheTable};
+pub use statistics::CacheStatistics;
