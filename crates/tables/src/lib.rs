@@ -10,6 +10,7 @@ mod error;
 mod event;
 pub mod fib;
 pub mod limit;
+mod log;
 mod map;
 mod neighbour;
 mod policy;
@@ -26,6 +27,7 @@ mod vrf;
 pub use counters::FlowCounters;
 pub use error::TableError;
 pub use event::{Event, Probe};
+pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use policy::{
     Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySpec, Selector, Template, UpperSelector,

@@ -53,9 +53,18 @@ impl Publisher {
         self.shared.load_full()
     }
 
-    /// Makes `tables` the current snapshot, with the next generation number.
+    /// Makes `tables` the current snapshot, with the next generation number. Where it does not descend from the current one directly, its log of
+    /// changes does not tell the way from there, and is emptied.
     pub fn publish(&mut self, mut tables: Tables) {
-        tables.generation = self.shared.load().generation + 1;
+        let current = self.shared.load();
+        let generation = current.generation + 1;
+        if tables.generation != current.generation || !Arc::ptr_eq(&tables.lineage, &current.lineage) {
+            tables.log.forget(generation);
+            tables.policy_generation = generation;
+            tables.lineage = Arc::clone(&current.lineage);
+        }
+        tables.generation = generation;
+        drop(current);
         self.retired.push(self.shared.swap(Arc::new(tables)));
         self.reap();
     }
@@ -77,6 +86,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::log::Change;
 
     #[test]
     fn each_publication_has_the_next_generation() {
@@ -88,6 +98,26 @@ mod tests {
             publisher.publish(Tables::new(1, 0));
             assert_eq!(reader.load().generation(), generation);
             assert_eq!(publisher.current().generation(), generation);
+        }
+    }
+
+    #[test]
+    fn the_log_leads_from_one_snapshot_to_the_next() {
+        let mut publisher = Publisher::new(Tables::new(1, 0));
+        let mut twin = Tables::clone(&publisher.current());
+        let mut tables = twin.clone();
+        let id = tables.add_vrf("a").unwrap();
+        twin.add_vrf("b").unwrap();
+        publisher.publish(tables);
+        assert_eq!(publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(), [&Change::Vrf(id)]);
+        assert_eq!(publisher.current().changes_since(1).unwrap().count(), 0);
+        // This one knows nothing of the publication in between, and neither do tables of another descent.
+        for stranger in [twin, Tables::new(1, 0)] {
+            let before = publisher.current().generation();
+            publisher.publish(stranger);
+            assert!(publisher.current().changes_since(before).is_none());
+            assert_eq!(publisher.current().policy_generation(), before + 1);
+            assert_eq!(publisher.current().changes_since(before + 1).unwrap().count(), 0);
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use wire::{PortId, SaSlot, VrfId};
 
 use crate::error::TableError;
+use crate::log::{Change, ChangeLog};
 use crate::neighbour::Neighbours;
 use crate::policy::{Direction, Policy, PolicyHandle, Selector, SelectorKey, Template};
 use crate::port::Port;
@@ -28,6 +29,11 @@ use crate::vrf::Vrf;
 pub struct Tables {
     /// Counts publications.
     pub(crate) generation: u64,
+    /// The generation that last changed a policy.
+    pub(crate) policy_generation: u64,
+    /// The same in all that descend from one [`Tables::new`].
+    pub(crate) lineage: Arc<()>,
+    pub(crate) log: ChangeLog,
     secret: u64,
     workers: usize,
     /// By number; the numbers of removed ones are used again.
@@ -44,6 +50,9 @@ impl Tables {
     pub fn new(workers: usize, secret: u64) -> Self {
         Self {
             generation: 0,
+            policy_generation: 0,
+            lineage: Arc::default(),
+            log: ChangeLog::default(),
             secret,
             workers,
             vrfs: vec![Some(Arc::new(Vrf::new(VrfId::MAIN, "main")))],
@@ -56,6 +65,19 @@ impl Tables {
     /// Counts publications; two snapshots with one generation are the same.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The generation that last changed the policies of any VRF.
+    pub fn policy_generation(&self) -> u64 {
+        self.policy_generation
+    }
+
+    /// What changed after `generation` up to this snapshot, the latest first; `None` where that is no longer known.
+    ///
+    /// A decision made from a snapshot of `generation`, that none of these changes concerns, is what this snapshot would decide.
+    #[inline]
+    pub fn changes_since(&self, generation: u64) -> Option<impl Iterator<Item = &Change>> {
+        self.log.since(generation)
     }
 
     /// A VRF.
@@ -140,6 +162,16 @@ impl Tables {
     #[inline]
     pub fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
         self.sad.outbound_sa(vrf, template)
+    }
+
+    /// Notes a change, which will be published with the next generation.
+    fn changed(&mut self, change: Change) {
+        self.log.record(self.generation + 1, change);
+    }
+
+    fn policies_changed(&mut self, change: Change) {
+        self.policy_generation = self.generation + 1;
+        self.changed(change);
     }
 
     fn existing_vrf(&self, id: VrfId) -> Result<&Vrf, TableError> {

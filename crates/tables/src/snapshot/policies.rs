@@ -7,6 +7,7 @@ use wire::VrfId;
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::log::Change;
 use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, SelectorKey};
 use crate::spd::{Place, Spd};
 
@@ -21,8 +22,12 @@ impl Tables {
         let handle = self.policies.next_handle(spec.direction)?;
         let counters = Arc::new(FlowCounters::new(self.workers));
         let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
-        self.spd_mut(spec.vrf)?.insert(Arc::clone(&policy));
+        let spd = self.spd_mut(spec.vrf)?;
+        // With the first policy, default actions begin to apply; with the first of `fwd`, those of `in` cease to decide what is forwarded.
+        let is_first = spd.is_empty() || spd.policies(spec.direction).len() == 0;
+        spd.insert(Arc::clone(&policy));
         Arc::make_mut(&mut self.policies).add(policy);
+        self.policies_changed(concerned(&spec, is_first));
         Ok(handle.index)
     }
 
@@ -45,6 +50,10 @@ impl Tables {
         spd.remove(spec.direction, Place::of(&old));
         spd.insert(Arc::clone(&new));
         Arc::make_mut(&mut self.policies).replace(&old, new);
+        self.policies_changed(concerned(&spec, false));
+        if old.spec.selector != spec.selector {
+            self.policies_changed(concerned(&old.spec, false));
+        }
         Ok(())
     }
 
@@ -54,8 +63,11 @@ impl Tables {
     /// [`TableError::NoPolicy`].
     pub fn remove_policy(&mut self, index: u32) -> Result<Arc<Policy>, TableError> {
         let policy = Arc::clone(self.policies.of_index(index)?);
-        self.spd_mut(policy.spec.vrf)?.remove(policy.spec.direction, Place::of(&policy));
+        let spd = self.spd_mut(policy.spec.vrf)?;
+        spd.remove(policy.spec.direction, Place::of(&policy));
+        let was_last = spd.is_empty() || spd.policies(policy.spec.direction).len() == 0;
         Arc::make_mut(&mut self.policies).remove(&policy);
+        self.policies_changed(concerned(&policy.spec, was_last));
         Ok(policy)
     }
 
@@ -70,6 +82,7 @@ impl Tables {
         action: DefaultAction,
     ) -> Result<(), TableError> {
         self.spd_mut(vrf)?.set_default_action(direction, action);
+        self.policies_changed(Change::Vrf(vrf));
         Ok(())
     }
 
@@ -87,5 +100,13 @@ impl Tables {
 
     fn spd_mut(&mut self, vrf: VrfId) -> Result<&mut Spd, TableError> {
         Ok(Arc::make_mut(&mut self.vrf_mut(vrf)?.spd))
+    }
+}
+
+/// Whom a policy's coming or going concerns: whom it selects, or the whole VRF where `rules` change with it.
+fn concerned(spec: &PolicySpec, rules: bool) -> Change {
+    match rules {
+        true => Change::Vrf(spec.vrf),
+        false => Change::Policy { vrf: spec.vrf, selector: spec.selector },
     }
 }

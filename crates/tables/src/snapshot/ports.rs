@@ -10,6 +10,7 @@ use wire::{IpPrefix, Mac, PortId, VrfId};
 use super::Tables;
 use crate::error::TableError;
 use crate::limit::MAX_PORTS;
+use crate::log::Change;
 use crate::neighbour::MAX_NEIGHBOURS;
 use crate::port::{Port, PortSpec, broadcast_of, is_routed, not_a_station, not_a_station_mac};
 use crate::route::{Route, RouteKind};
@@ -29,6 +30,7 @@ impl Tables {
         }
         let mut next = self.clone();
         next.put_port(id, spec, None)?;
+        next.port_changed(id, None);
         *self = next;
         Ok(())
     }
@@ -48,6 +50,7 @@ impl Tables {
         next.ports[usize::from(id.0)] = None;
         next.put_port(id, spec, Some(&old))?;
         next.remove_stranded_routes(&old)?;
+        next.port_changed(id, Some(&old));
         *self = next;
         Ok(())
     }
@@ -62,6 +65,7 @@ impl Tables {
         next.withdraw_routes(&old)?;
         next.ports[usize::from(id.0)] = None;
         next.remove_stranded_routes(&old)?;
+        next.port_changed(id, Some(&old));
         *self = next;
         Ok(())
     }
@@ -96,6 +100,7 @@ impl Tables {
             _ => {}
         }
         Arc::make_mut(&mut self.port_mut(port)?.neighbours).set(address, mac);
+        self.changed(Change::Neighbour { port, address });
         Ok(())
     }
 
@@ -109,7 +114,18 @@ impl Tables {
             return Err(TableError::NoNeighbour { port: Arc::clone(&found.spec.name), address });
         }
         let removed = Arc::make_mut(&mut self.port_mut(port)?.neighbours).remove(address);
+        self.changed(Change::Neighbour { port, address });
         removed.ok_or(TableError::NoPort(port))
+    }
+
+    /// A port came, went or became another. Its routes and addresses are its VRF's.
+    fn port_changed(&mut self, id: PortId, old: Option<&Port>) {
+        let new = self.port(id).map(|port| port.spec.vrf);
+        let old = old.map(|port| port.spec.vrf).filter(|old| Some(*old) != new);
+        self.changed(Change::Port(id));
+        for vrf in old.into_iter().chain(new) {
+            self.changed(Change::Vrf(vrf));
+        }
     }
 
     fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {

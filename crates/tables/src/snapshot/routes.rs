@@ -7,6 +7,7 @@ use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::TableError;
+use crate::log::Change;
 use crate::port::{Port, broadcast_of, not_a_station};
 use crate::route::{Route, RouteKind};
 use crate::vrf::{Vrf, not_routable};
@@ -34,7 +35,9 @@ impl Tables {
             RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {}
         }
         self.check_static(found, prefix)?;
-        self.vrf_mut(vrf)?.set(Route { prefix, kind })
+        self.vrf_mut(vrf)?.set(Route { prefix, kind })?;
+        self.changed(Change::Route { vrf, prefix });
+        Ok(())
     }
 
     /// Removes the static route of a prefix.
@@ -48,7 +51,9 @@ impl Tables {
             return Err(missing);
         }
         self.check_static(found, prefix)?;
-        self.vrf_mut(vrf)?.remove(prefix).ok_or(missing)
+        let removed = self.vrf_mut(vrf)?.remove(prefix).ok_or(missing)?;
+        self.changed(Change::Route { vrf, prefix });
+        Ok(removed)
     }
 
     /// Whether a route comes with an address of a port, rather than from [`Tables::set_route`].

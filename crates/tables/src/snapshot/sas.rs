@@ -8,6 +8,7 @@ use wire::{Spi, VrfId};
 use super::Tables;
 use crate::error::TableError;
 use crate::limit::MAX_SAS;
+use crate::log::Change;
 use crate::policy::check_tunnel;
 use crate::sad::{Sa, SaSpec};
 
@@ -36,7 +37,10 @@ impl Tables {
         if self.sad.len() >= MAX_SAS {
             return Err(TableError::Limit { what: "SAs", limit: MAX_SAS });
         }
-        Ok(Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers))
+        let sa = Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers);
+        let is_slot = self.sad.slot(sa.slot).is_some_and(|slot| slot.sas.len() == 1);
+        self.changed(Change::Sa { identity, spi: spec.spi, slot: sa.slot, is_slot });
+        Ok(sa)
     }
 
     /// Removes an SA.
@@ -49,6 +53,9 @@ impl Tables {
         if self.sad.inbound(vrf, destination, spi).is_none() {
             return Err(missing);
         }
-        Arc::make_mut(&mut self.sad).remove(vrf, destination, spi).ok_or(missing)
+        let sa = Arc::make_mut(&mut self.sad).remove(vrf, destination, spi).ok_or(missing)?;
+        let is_slot = self.sad.slot(sa.slot).is_none();
+        self.changed(Change::Sa { identity: sa.spec.identity, spi, slot: sa.slot, is_slot });
+        Ok(sa)
     }
 }

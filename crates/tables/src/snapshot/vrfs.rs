@@ -7,6 +7,7 @@ use wire::VrfId;
 use super::Tables;
 use crate::error::TableError;
 use crate::limit::MAX_VRFS;
+use crate::log::Change;
 use crate::vrf::Vrf;
 
 /// The longest name, in bytes.
@@ -34,6 +35,7 @@ impl Tables {
             self.vrfs.push(None);
         }
         self.vrfs[free] = Some(Arc::new(Vrf::new(id, name)));
+        self.changed(Change::Vrf(id));
         Ok(id)
     }
 
@@ -59,6 +61,7 @@ impl Tables {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what });
         }
         self.vrfs[usize::from(id.0)] = None;
+        self.changed(Change::Vrf(id));
         Ok(())
     }
 }

@@ -1,0 +1,149 @@
+//! What changed lately.
+//!
+//! Whoever remembers a decision remembers the generation that it was made from. The log tells what changed since then, so that one
+//! change costs only those a new decision whom it concerns. It is as long as is useful: of what it has forgotten, it knows only that there
+//! was something.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
+
+use crate::policy::Selector;
+use crate::sad::SaIdentity;
+
+/// One change of the tables, as far as decisions are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A policy came, went or became another: packets of the VRF that the selector matches.
+    Policy {
+        /// Whose policy.
+        vrf: VrfId,
+        /// Of the policy as it was or as it is.
+        selector: Selector,
+    },
+    /// A route came, went or became another: packets and tunnels to these destinations.
+    Route {
+        /// Whose route.
+        vrf: VrfId,
+        /// Its destinations.
+        prefix: IpPrefix,
+    },
+    /// A next hop is known, or no longer, or elsewhere.
+    Neighbour {
+        /// On whose link.
+        port: PortId,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// An SA came or went.
+    Sa {
+        /// Of which tunnel.
+        identity: SaIdentity,
+        /// Its security parameters index.
+        spi: Spi,
+        /// Where it is or was.
+        slot: SaSlot,
+        /// Whether the slot came or went with it.
+        is_slot: bool,
+    },
+    /// Something about a port.
+    Port(PortId),
+    /// Everything about a VRF.
+    Vrf(VrfId),
+}
+
+/// Records that are copied together when one is added.
+const BLOCK: usize = 64;
+/// How many blocks are kept.
+const BLOCKS: usize = 16;
+
+/// The latest changes, by generation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangeLog {
+    /// The latest last. None is empty.
+    blocks: VecDeque<Arc<Vec<Record>>>,
+    /// The log is complete for changes after this generation.
+    floor: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    generation: u64,
+    change: Change,
+}
+
+impl ChangeLog {
+    /// Notes a change that is published as `generation`, which is not smaller than that of any earlier record.
+    pub(crate) fn record(&mut self, generation: u64, change: Change) {
+        let record = Record { generation, change };
+        match self.blocks.back_mut() {
+            Some(last) if last.len() < BLOCK => Arc::make_mut(last).push(record),
+            _ => {
+                let mut block = Vec::with_capacity(BLOCK);
+                block.push(record);
+                self.blocks.push_back(Arc::new(block));
+                if self.blocks.len() > BLOCKS
+                    && let Some(forgotten) = self.blocks.pop_front()
+                {
+                    self.floor = forgotten.last().map_or(self.floor, |last| last.generation);
+                }
+            }
+        }
+    }
+
+    /// Forgets everything up to `generation`, and that too.
+    pub(crate) fn forget(&mut self, generation: u64) {
+        self.blocks.clear();
+        self.floor = generation;
+    }
+
+    /// The changes after `generation`, the latest first; `None` where some of them are forgotten.
+    #[inline]
+    pub(crate) fn since(&self, generation: u64) -> Option<impl Iterator<Item = &Change>> {
+        let latest_first = self.blocks.iter().rev().flat_map(|block| block.iter().rev());
+        let newer = latest_first.take_while(move |record| record.generation > generation);
+        (generation >= self.floor).then(|| newer.map(|record| &record.change))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Beside a plain list of all that ever happened.
+        #[test]
+        fn it_tells_all_or_says_that_it_cannot(counts in proptest::collection::vec(0u16..200, 1..30)) {
+            let mut log = ChangeLog::default();
+            let mut all = Vec::new();
+            for (generation, count) in (1..).zip(counts) {
+                for number in 0..count {
+                    let change = Change::Port(PortId(number));
+                    log.record(generation, change);
+                    all.push((generation, change));
+                }
+                for asked in 0..=generation {
+                    let wanted: Vec<_> =
+                        all.iter().rev().filter(|(made, _)| *made > asked).map(|(_, change)| change).collect();
+                    match log.since(asked) {
+                        Some(told) => prop_assert_eq!(told.collect::<Vec<_>>(), wanted),
+                        None => prop_assert!(wanted.len() > BLOCK * (BLOCKS - 1)),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_told() {
+        let mut log = ChangeLog::default();
+        log.record(1, Change::Port(PortId(1)));
+        log.forget(1);
+        assert!(log.since(0).is_none());
+        assert_eq!(log.since(1).unwrap().count(), 0);
+    }
+}
