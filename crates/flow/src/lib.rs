@@ -11,7 +11,10 @@ mod neighbour_queue;
 mod rate;
 mod reassembly;
 
-pub use cache::{Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable};
+pub use cache::{
+    Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidates, Controller, Costs,
+    Counts, Found, Measurement, Place, Plan, Table, Value,
+};
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};
 pub use rate::{FairLimiter, RateLimiter};
