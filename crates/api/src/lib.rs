@@ -9,10 +9,14 @@
 //!     -d '{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}'
 //! ```
 //!
+//! One [`Request::Batch`] carries many changes. To [`BATCH_PATH`] it may be longer than [`MAX_REQUEST_BYTES`].
+//!
 //! Members that a request does not know are refused, never ignored. Objects are named as users name them: VRFs and ports by name, SAs by
 //! destination and SPI, policies by selector or index.
 #![forbid(unsafe_code)]
 
+mod batch;
+mod cache;
 mod key;
 mod object;
 mod policy;
@@ -24,6 +28,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRefusal};
+pub use cache::{
+    CacheCosts, CacheMisses, CacheMode, CacheReport, CacheState, CacheTable, CacheView, FlowCacheEntries, LookupEngine,
+    PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
+};
 pub use key::{Key, KeyTextError};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, DropView, Family, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
@@ -46,6 +55,15 @@ pub const VERSION: u32 = 1;
 
 /// Where requests are posted to.
 pub const PATH: &str = "/v1";
+
+/// Where a [`Batch`] is posted to that is longer than other requests may be.
+pub const BATCH_PATH: &str = "/v1/batch";
+
+/// The longest request in bytes.
+pub const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+/// The longest request to [`BATCH_PATH`] in bytes.
+pub const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// The VRF that is meant where none is named.
 pub const MAIN_VRF: &str = "main";

@@ -5,6 +5,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::batch::BatchReport;
+use crate::cache::{CacheReport, PolicyAdded, SpdReport};
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
 use crate::route::RouteView;
@@ -20,8 +22,10 @@ pub enum Reply {
     Warned(String),
     /// It was done; so many objects were concerned.
     Count(u64),
-    /// A policy was added, with this index.
-    Index(u32),
+    /// A policy was added, or changed.
+    PolicyAdded(PolicyAdded),
+    /// What came of many changes.
+    Batch(BatchReport),
     /// Version of the gateway and of the interface.
     Version {
         /// The gateway's.
@@ -35,6 +39,10 @@ pub enum Reply {
     Workers(Vec<WorkerView>),
     /// Drops.
     Drops(Vec<DropView>),
+    /// What the tables of the decision cache have done.
+    Caches(CacheReport),
+    /// Security policy databases.
+    Spd(SpdReport),
     /// What a reload changed, or would change.
     Difference(Difference),
     /// What would happen to a packet.

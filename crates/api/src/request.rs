@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
+use crate::cache::SpdFilter;
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, NeighbourFilter, NeighbourId, NeighbourSpec, VrfName,
 };
@@ -23,6 +25,12 @@ pub enum Request {
     Workers,
     /// Packets dropped, by reason.
     Drops,
+    /// What the tables of the decision cache have done.
+    Caches,
+    /// Policies in the order in which they are tried, what a lookup costs, and live entries of the decision cache.
+    Spd(SpdFilter),
+    /// Many changes at once.
+    Batch(Batch),
     /// Read the configuration file again.
     Reload {
         /// Answer what would change, and change nothing.
@@ -130,6 +138,8 @@ impl Request {
                 | Self::Ports
                 | Self::Workers
                 | Self::Drops
+                | Self::Caches
+                | Self::Spd(_)
                 | Self::Reload { dry_run: true }
                 | Self::Explain { .. }
                 | Self::StateGet(_)

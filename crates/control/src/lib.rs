@@ -16,4 +16,4 @@ mod settings;
 
 pub use config::{Config, Diagnostic, Diagnostics, load};
 pub use model::{Control, OpenedPort, Plan};
-pub use settings::{GatewaySettings, Idle, PortKind, PortSettings};
+pub use settings::{CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings};

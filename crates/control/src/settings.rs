@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use api::{CacheMode, CacheTable, LookupEngine};
 use packet::LinkKind;
 use wire::{IpPrefix, Mac};
 
@@ -18,6 +19,28 @@ pub struct GatewaySettings {
     pub buffers: usize,
     /// The control socket.
     pub socket: PathBuf,
+    /// How packets are decided.
+    pub ipsec: IpsecSettings,
+}
+
+/// How packets are decided, and what of it is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpsecSettings {
+    /// The tables of each worker's decision cache, in the order of [`CacheTable::ALL`].
+    pub caches: [CacheSettings; 4],
+    /// How many places a flow may have in a table: 1 or 4.
+    pub associativity: u32,
+    /// How the policy of a packet is found.
+    pub lookup: LookupEngine,
+}
+
+/// A table of each worker's decision cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// When it is used.
+    pub mode: CacheMode,
+    /// How many flows it can hold: a power of two.
+    pub buckets: u32,
 }
 
 /// What a worker does while no packet comes.
@@ -85,7 +108,34 @@ impl Default for GatewaySettings {
             idle: Idle::Sleep,
             buffers: 16_384,
             socket: PathBuf::from("/run/hitpath/control.sock"),
+            ipsec: IpsecSettings::default(),
         }
+    }
+}
+
+impl IpsecSettings {
+    /// What is said of one table.
+    pub const fn cache(&self, table: CacheTable) -> CacheSettings {
+        self.caches[table as usize]
+    }
+}
+
+impl Default for IpsecSettings {
+    fn default() -> Self {
+        Self { caches: [CacheSettings::default(); 4], associativity: 4, lookup: LookupEngine::Fast }
+    }
+}
+
+impl CacheSettings {
+    /// Buckets unless told otherwise.
+    pub const DEFAULT_BUCKETS: u32 = 1 << 20;
+    /// The most buckets.
+    pub const MAX_BUCKETS: u32 = 1 << 30;
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        Self { mode: CacheMode::Auto, buckets: Self::DEFAULT_BUCKETS }
     }
 }
 

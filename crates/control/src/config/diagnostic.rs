@@ -53,11 +53,13 @@ pub(super) struct Errors<'t> {
     text: &'t str,
     found: Vec<(usize, String, Option<String>)>,
     more: usize,
+    /// What is right and yet worth a word.
+    notes: Vec<(usize, String, Option<String>)>,
 }
 
 impl<'t> Errors<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new(), more: 0 }
+        Self { text, found: Vec::new(), more: 0, notes: Vec::new() }
     }
 
     /// An error at byte `at` of the text.
@@ -67,6 +69,11 @@ impl<'t> Errors<'t> {
         } else {
             self.more += 1;
         }
+    }
+
+    /// Something at byte `at` that is right and yet worth a word.
+    pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
+        self.notes.push((at, message.into(), None));
     }
 
     /// An error at byte `at`: `what` was said already, at byte `first`.
@@ -93,6 +100,11 @@ impl<'t> Errors<'t> {
 
     pub(super) fn count(&self) -> usize {
         self.found.len() + self.more
+    }
+
+    /// What is worth a word, in the text's order, with lines and columns.
+    pub(super) fn into_notes(self, file: &str) -> Diagnostics {
+        Self { found: self.notes, notes: Vec::new(), ..self }.into_diagnostics(file)
     }
 
     /// The errors in the text's order, with lines and columns.

@@ -5,6 +5,7 @@
 
 mod cross;
 mod diagnostic;
+mod ipsec;
 pub mod keys;
 mod reader;
 mod sections;
@@ -43,6 +44,8 @@ pub struct Config {
     pub states: Vec<StateSpec>,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
+    /// What is right and yet not as the file says it, with its place: a number that was rounded.
+    pub notes: Vec<Diagnostic>,
 }
 
 /// A VRF as the configuration file asks for it.
@@ -67,8 +70,12 @@ struct Said<'t, T> {
 /// Everything that is wrong with it, at once.
 pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
     let mut errors = Errors::new(text);
-    let config = read(text, &mut errors);
-    if errors.count() == 0 { Ok(config) } else { Err(errors.into_diagnostics(name)) }
+    let mut config = read(text, &mut errors);
+    if errors.count() > 0 {
+        return Err(errors.into_diagnostics(name));
+    }
+    config.notes = errors.into_notes(name).0;
+    Ok(config)
 }
 
 fn read(text: &str, errors: &mut Errors<'_>) -> Config {
@@ -83,7 +90,7 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
     for (at, message) in broken {
-        errors.add(at, message, None);
+        errors.add(at, message, ipsec::hint_for_line(text, at));
     }
     config
 }
@@ -94,7 +101,9 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
     refuse_unknown_sections(document, errors);
     let whole = whole && errors.count() == 0;
 
-    let gateway = single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
+    let mut gateway =
+        single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
+    gateway.ipsec = single(document, "ipsec", errors).map(|table| ipsec::ipsec(table, errors)).unwrap_or_default();
     let read = cross::Read {
         vrfs: each(document, "vrf", errors, sections::vrf),
         ports: each(document, "port", errors, sections::port),
@@ -123,6 +132,7 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
         neighbours: values(read.neighbours),
         states: values(read.states),
         policies: values(read.policies),
+        notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file is to blame for it.
     if errors.count() == 0

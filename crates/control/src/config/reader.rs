@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::diagnostic::{Errors, nearest};
+use super::ipsec::hint_for_key;
 use super::keys::Section;
 use crate::check::Fault;
 
@@ -78,11 +79,16 @@ impl<'t> Table<'t> {
 
     /// Text.
     pub(super) fn text(&self, key: &'static str, errors: &mut Errors<'_>) -> Option<Found<&'t str>> {
+        self.text_of(key, "a text in quotes", errors)
+    }
+
+    /// Text that is `right`, in words.
+    pub(super) fn text_of(&self, key: &'static str, right: &str, errors: &mut Errors<'_>) -> Option<Found<&'t str>> {
         let found = self.value(key)?;
         match found.get_ref() {
             DeValue::String(text) => Some(Found { value: text.as_ref(), at: found.span().start }),
             _ => {
-                self.mistyped(key, found, "a text in quotes", errors);
+                self.mistyped(key, found, right, errors);
                 None
             }
         }
@@ -213,6 +219,14 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// True or false, where it is one of them.
+    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
+        match self.value(key)?.get_ref() {
+            DeValue::Boolean(value) => Some(*value),
+            _ => None,
+        }
+    }
+
     /// A list; `read` takes one element.
     pub(super) fn list<T>(
         &self,
@@ -251,10 +265,11 @@ impl<'t> Table<'t> {
         };
         for key in self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref())) {
             let name = key.get_ref().as_ref();
-            let hint = match nearest(name, known()) {
+            let known_elsewhere = (self.name == "ipsec").then(|| hint_for_key(name)).flatten();
+            let hint = known_elsewhere.unwrap_or_else(|| match nearest(name, known()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("known keys: {}", known().collect::<Vec<_>>().join(", ")),
-            };
+            });
             errors.add(key.span().start, format!("{} has no key {}", self.name, quoted(name)), Some(hint));
         }
     }

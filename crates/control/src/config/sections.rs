@@ -44,6 +44,7 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         idle: idle.map_or(usual.idle, |found| found.value),
         buffers: buffers.map_or(usual.buffers, |found| found.value),
         socket: path(&table, "socket", errors).unwrap_or(usual.socket),
+        ipsec: usual.ipsec,
     }
 }
 

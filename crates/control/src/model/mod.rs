@@ -4,12 +4,14 @@
 //! only once nothing can be refused any more. Where all is well the copy is published; otherwise it is dropped, and nothing has changed. What makes
 //! many changes at once, a reload or a flush, works on a copy of the wishes too.
 
+mod batch;
 mod neighbours;
 mod ports;
 mod refuse;
 mod reload;
 mod routes;
 mod security;
+mod spd;
 #[cfg(test)]
 mod tests;
 mod wishes;
@@ -115,6 +117,9 @@ impl Control {
         if request.only_reads() {
             return self.answer(&request, now);
         }
+        if let Request::Batch(batch) = request {
+            return Ok(Reply::Batch(self.batch(batch, now)));
+        }
         // What removes many objects may be refused halfway.
         let mut copy = many(&request).then(|| self.wishes.clone());
         let mut draft = Draft {
@@ -195,6 +200,7 @@ impl Control {
             Request::StateCount => Reply::Count(wishes.states.len() as u64),
             Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, wishes, id)?]),
             Request::PolicyList(filter) => Reply::Policies(security::policies(tables, wishes, filter)?),
+            Request::Spd(filter) => Reply::Spd(spd::report(tables, wishes, filter)?),
             Request::PolicyCount => Reply::Count(wishes.policies.len() as u64),
             Request::PolicyGetDefault(vrf) => {
                 Reply::Defaults(defaults_in_force(tables, &vrf.name, wishes.vrf(&vrf.name)?))
@@ -213,8 +219,16 @@ impl Draft<'_> {
             R::StateUpdate(spec) => self.update_state(&spec)?,
             R::StateDelete(id) => self.delete_state(&id)?,
             R::StateFlush(flush) => return Ok(Reply::Count(self.flush_states(&flush.filter)?)),
-            R::PolicyAdd(spec) => return Ok(Reply::Index(self.add_policy(spec, Runtime)?)),
-            R::PolicyUpdate(spec) => return Ok(Reply::Index(self.update_policy(spec)?)),
+            R::PolicyAdd(spec) => {
+                let (vrf, direction) = (spec.vrf.clone(), spec.direction);
+                let index = self.add_policy(spec, Runtime)?;
+                return Ok(Reply::PolicyAdded(self.added(index, &vrf, direction)?));
+            }
+            R::PolicyUpdate(spec) => {
+                let (vrf, direction) = (spec.vrf.clone(), spec.direction);
+                let index = self.update_policy(spec)?;
+                return Ok(Reply::PolicyAdded(self.added(index, &vrf, direction)?));
+            }
             R::PolicyDelete(id) => self.delete_policy(&id)?,
             R::PolicyFlush(filter) => return Ok(Reply::Count(self.flush_policies(&filter)?)),
             R::PolicySetDefault(defaults) => self.set_defaults(&defaults)?,

@@ -7,8 +7,8 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal, RefusalCode, RouteFilter,
-    StateFilter,
+    CacheTable, Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal, RefusalCode,
+    RouteFilter, StateFilter,
 };
 use packet::LinkKind;
 use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
@@ -133,6 +133,25 @@ impl Draft<'_> {
             self.wishes.gateway = Some(wanted.clone());
             return;
         };
+        for table in CacheTable::ALL {
+            let (is, wanted) = (is.ipsec.cache(table), wanted.ipsec.cache(table));
+            if is.mode != wanted.mode {
+                let text = format!("{table}-spd-flow-cache {} -> {}", is.mode, wanted.mode);
+                notes.note(ChangeKind::AtRestart, "ipsec", text);
+            }
+            if is.buckets != wanted.buckets {
+                let text = format!("{table}-spd-flow-cache-hash-buckets {} -> {}", is.buckets, wanted.buckets);
+                notes.note(ChangeKind::AtRestart, "ipsec", text);
+            }
+        }
+        let (was, will) = (&is.ipsec, &wanted.ipsec);
+        if was.associativity != will.associativity {
+            let text = format!("spd-flow-cache-associativity {} -> {}", was.associativity, will.associativity);
+            notes.note(ChangeKind::AtRestart, "ipsec", text);
+        }
+        if was.lookup != will.lookup {
+            notes.note(ChangeKind::AtRestart, "ipsec", format!("policy-lookup {} -> {}", was.lookup, will.lookup));
+        }
         let idle = |idle| if idle == Idle::Sleep { "sleep" } else { "poll" };
         let mut note = |key: &str, is: String, wanted: String| {
             if is != wanted {

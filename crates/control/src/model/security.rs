@@ -1,6 +1,7 @@
 //! SAs and policies.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::{
     AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction, PolicyFilter,
@@ -8,7 +9,7 @@ use api::{
     StateView,
 };
 use esp::{InboundSa, OutboundSa};
-use tables::{FlowCounters, SaIdentity, SaSpec, Tables};
+use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Tables, Vrf};
 use wire::{Spi, VrfId};
 
 use super::Draft;
@@ -205,16 +206,15 @@ pub(super) fn states(
     Ok(wanted.map(|(key, wish)| state_view(tables, *key, wish, show_keys)).collect())
 }
 
+/// One policy. Constant work, but for counting how many are tried before it.
 pub(super) fn policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<PolicyView, Refusal> {
     let index = find_policy(tables, wishes, id)?;
-    let filter = PolicyFilter {
-        vrf: Some(id.vrf.clone()),
-        direction: Some(id.direction),
-        index: Some(index),
-        ..Default::default()
-    };
-    let found = policies(tables, wishes, &filter)?;
-    found.into_iter().next().ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such policy"))
+    let gone = || Refusal::new(RefusalCode::NotFound, "there is no such policy");
+    let policy = tables.policy_of_index(index).ok_or_else(gone)?;
+    let wish = wishes.policies.get(&index).ok_or_else(gone)?;
+    let all = tables.vrf(policy.spec.vrf).map(|vrf| vrf.spd.policies(policy.spec.direction));
+    let before = all.and_then(|mut all| all.position(|other| Arc::ptr_eq(other, policy))).unwrap_or_default();
+    Ok(policy_view(before, policy, wish))
 }
 
 /// Policies by VRF and direction, in the order in which they are tried.
@@ -225,21 +225,35 @@ pub(super) fn policies(tables: &Tables, wishes: &Wishes, filter: &PolicyFilter) 
     let mut views = Vec::new();
     for vrf in tables.vrfs() {
         for direction in tables::Direction::ALL {
-            for (at, policy) in vrf.spd.policies(direction).enumerate() {
-                let Some(wish) = wishes.policies.get(&policy.index) else { continue };
-                if matches_policy(filter, policy.index, &wish.spec) {
-                    views.push(PolicyView {
-                        index: policy.index,
-                        position: u32::try_from(at + 1).unwrap_or(u32::MAX),
-                        spec: wish.spec.clone(),
-                        origin: wish.origin,
-                        traffic: counters(&policy.counters),
-                    });
-                }
-            }
+            views.extend(policies_of(vrf, direction, wishes, |index, wish| matches_policy(filter, index, &wish.spec)));
         }
     }
     Ok(views)
+}
+
+/// Those policies of a VRF and direction that are `wanted`, in the order in which they are tried.
+pub(super) fn policies_of(
+    vrf: &Vrf,
+    direction: tables::Direction,
+    wishes: &Wishes,
+    wanted: impl Fn(u32, &PolicyWish) -> bool,
+) -> Vec<PolicyView> {
+    let view = |(before, policy): (usize, &Arc<Policy>)| {
+        let wish = wishes.policies.get(&policy.index).filter(|wish| wanted(policy.index, wish))?;
+        Some(policy_view(before, policy, wish))
+    };
+    vrf.spd.policies(direction).enumerate().filter_map(view).collect()
+}
+
+/// A policy that is tried after `before` others.
+fn policy_view(before: usize, policy: &Policy, wish: &PolicyWish) -> PolicyView {
+    PolicyView {
+        index: policy.index,
+        position: u32::try_from(before + 1).unwrap_or(u32::MAX),
+        spec: wish.spec.clone(),
+        origin: wish.origin,
+        traffic: counters(&policy.counters),
+    }
 }
 
 fn state_view(tables: &Tables, key: StateKey, wish: &StateWish, show_keys: bool) -> StateView {

@@ -14,7 +14,7 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
     let mut text = String::new();
     // A string takes everything that is written to it, so the results of writing are of no use.
     match reply {
-        Reply::Done | Reply::Index(_) => {}
+        Reply::Done | Reply::PolicyAdded(_) => {}
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
         Reply::Count(count) => match request {
             Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),
@@ -44,6 +44,21 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
         Reply::Drops(views) => {
             for view in views {
                 let _ = writeln!(text, "{} {}: {}", view.packets, view.reason, view.meaning);
+            }
+        }
+        Reply::Batch(report) => {
+            let _ = writeln!(text, "{} changes made, {} refused", report.done, report.refusals);
+            for refused in &report.refused {
+                let _ = writeln!(text, "change {}: {}", refused.at, refused.refusal);
+            }
+        }
+        Reply::Spd(report) => {
+            report.spds.iter().flat_map(|spd| &spd.list).for_each(|view| xfrm::policy(&mut text, view));
+        }
+        Reply::Caches(report) => {
+            for table in &report.totals {
+                let misses = table.misses.total();
+                let _ = writeln!(text, "{}: {}, {} hits, {misses} misses", table.table, table.state, table.hits);
             }
         }
         Reply::Steps(steps) => {

@@ -207,7 +207,7 @@ mod tests {
             plain(&drops).unwrap(),
             serde_json::json!([{ "reason": "no_route", "meaning": "none", "packets": 3 }])
         );
-        assert_eq!(plain(&Reply::Index(8)).unwrap(), serde_json::json!({ "is": "index", "of": 8 }));
+        assert_eq!(plain(&Reply::Count(8)).unwrap(), serde_json::json!({ "is": "count", "of": 8 }));
         assert_eq!(plain(&Reply::Done).unwrap(), serde_json::json!({ "is": "done" }));
     }
 

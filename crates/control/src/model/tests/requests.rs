@@ -111,7 +111,8 @@ fn updates_keep_what_they_should() {
     let mut control = running(BASE);
     let Ok(Reply::Policies(before)) = run(&mut control, "xfrm policy list") else { panic!() };
     let update = "xfrm policy update src 192.168.13.0/24 dst 192.168.12.0/24 dir out priority 9 action block";
-    assert_eq!(run(&mut control, update), Ok(Reply::Index(before[0].index)));
+    let Ok(Reply::PolicyAdded(updated)) = run(&mut control, update) else { panic!() };
+    assert_eq!(updated.index, before[0].index);
     let Ok(Reply::Policies(after)) = run(&mut control, "xfrm policy list") else { panic!() };
     assert_eq!((after.len(), after[0].spec.priority, after[0].origin), (1, 9, Origin::Configuration));
     run(&mut control, "xfrm policy update src 10.0.0.0/8 dir in").unwrap();

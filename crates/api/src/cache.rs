@@ -1,0 +1,296 @@
+//! The decision cache, and the databases whose lookups it saves.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{DefaultAction, Direction, PolicyView};
+
+/// When a table of the decision cache is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// Never: every packet is decided.
+    Off,
+    /// Always.
+    On,
+    /// While it pays.
+    #[default]
+    Auto,
+}
+
+/// A table of the decision cache. Every worker has one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum CacheTable {
+    /// IPv4 that leaves, or is forwarded in clear.
+    #[serde(rename = "ipv4-outbound")]
+    V4Outbound,
+    /// IPv4 ESP for the gateway, and what was decrypted.
+    #[serde(rename = "ipv4-inbound")]
+    V4Inbound,
+    /// IPv6 that leaves, or is forwarded in clear.
+    #[serde(rename = "ipv6-outbound")]
+    V6Outbound,
+    /// IPv6 ESP for the gateway, and what was decrypted.
+    #[serde(rename = "ipv6-inbound")]
+    V6Inbound,
+}
+
+/// How the policy of a packet is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LookupEngine {
+    /// By its fields, with work that hardly depends on how many policies there are.
+    #[default]
+    Fast,
+    /// By trying one policy after the other.
+    Linear,
+}
+
+/// What the tables of the decision cache have done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// By worker and table.
+    pub workers: Vec<WorkerCache>,
+    /// By table, all workers together: buckets, bytes and counts are added up, costs are means over the packets they were caused by.
+    pub totals: Vec<CacheView>,
+}
+
+/// What a worker's table has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerCache {
+    /// The worker's number, from 0.
+    pub worker: usize,
+    /// Its table.
+    #[serde(flatten)]
+    pub cache: CacheView,
+}
+
+/// What a table has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheView {
+    /// Which one.
+    pub table: CacheTable,
+    /// When it is used.
+    pub mode: CacheMode,
+    /// Whether it is. In totals, [`CacheState::Mixed`] where workers differ.
+    pub state: CacheState,
+    /// How many flows it can hold.
+    pub buckets: u64,
+    /// How many places each flow may have.
+    pub associativity: u32,
+    /// Its memory in bytes.
+    pub bytes: u64,
+    /// Buckets in use, by stale entries as well.
+    pub occupied: u64,
+    /// Packets whose decision was found and valid.
+    pub hits: u64,
+    /// Hits, of all packets of the table, bypassed ones included: from 0 to 1. Absent before the first packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
+    /// Packets that were decided, by reason.
+    pub misses: CacheMisses,
+    /// Of the hits, those whose entry was older than the tables and no change since touched it: it was stamped anew.
+    pub restamped: u64,
+    /// Entries written.
+    pub inserted: u64,
+    /// Of those, the ones that took a live entry's place.
+    pub evicted: u64,
+    /// Decisions that were not kept, because what they would have replaced is in use.
+    pub refused: u64,
+    /// Live entries, as `hitpath show spd` counts them.
+    pub live: u64,
+    /// What looking, deciding and keeping cost, as far as measured.
+    pub costs: CacheCosts,
+}
+
+/// Whether a table is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheState {
+    /// It is switched off.
+    Off,
+    /// It is used.
+    InUse,
+    /// It did not pay, and is not looked into but for samples.
+    Bypassed,
+    /// Some workers use it, some do not.
+    Mixed,
+}
+
+/// Packets that were decided, by the reason why no entry decided them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheMisses {
+    /// The flow was not known.
+    pub new: u64,
+    /// A change may have touched the flow.
+    pub stale: u64,
+    /// The flow was known and had to give way to others.
+    pub evicted: u64,
+    /// Nobody looked, because the cache did not pay.
+    pub bypassed: u64,
+}
+
+/// What the cache's work costs in nanoseconds for each packet, and saves. Absent where nothing was measured yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheCosts {
+    /// Looking whether the flow is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_ns: Option<f64>,
+    /// Deciding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decide_ns: Option<f64>,
+    /// Keeping a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ns: Option<f64>,
+    /// What a packet that was looked up has saved on average: deciding for each hit, less looking for each packet and keeping for each
+    /// entry written. Negative where the cache costs more than it saves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_ns: Option<f64>,
+}
+
+/// Which databases `spd` shows. What is absent is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpdFilter {
+    /// Those of one VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Those of one direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+}
+
+/// Security policy databases, and how many flows the cache knows of what they have decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpdReport {
+    /// By VRF and direction.
+    pub spds: Vec<SpdView>,
+    /// By table of the cache, all workers together.
+    pub flow_cache: Vec<FlowCacheEntries>,
+}
+
+/// The policies of one VRF and direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpdView {
+    /// What a lookup costs.
+    #[serde(flatten)]
+    pub bound: SpdBound,
+    /// What happens to packets that no policy matches, where the VRF has policies.
+    pub default: DefaultAction,
+    /// The policies in the order in which they are tried.
+    pub list: Vec<PolicyView>,
+}
+
+/// How much work a lookup in the policies of one VRF and direction can be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpdBound {
+    /// The VRF.
+    pub vrf: String,
+    /// The direction.
+    pub direction: Direction,
+    /// How many policies there are.
+    pub policies: u64,
+    /// How the policy of a packet is found.
+    pub engine: LookupEngine,
+    /// The most places that a lookup looks at, whatever the packet.
+    pub worst_case_probes: u64,
+    /// Where the gateway begins to warn.
+    pub probe_limit: u64,
+    /// Whether the policies defeat the lookup: the worst case is over the limit.
+    pub over_limit: bool,
+}
+
+/// Live entries of one table of the decision cache, all workers together.
+///
+/// A fresh entry counts, and so does one over a stale entry; one over a live entry does not. A change of a policy sets the count to zero, since from
+/// then on every entry is looked at again before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCacheEntries {
+    /// The table.
+    pub table: CacheTable,
+    /// Live entries.
+    pub entries: u64,
+}
+
+/// What came of adding or changing a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyAdded {
+    /// The policy's index.
+    pub index: u32,
+    /// The most places that a lookup in the policies of its VRF and direction looks at from now on, whatever the packet.
+    pub worst_case_probes: u64,
+    /// What somebody should know about these policies: that they defeat the lookup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+impl CacheTable {
+    /// All four.
+    pub const ALL: [Self; 4] = [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
+
+    /// `ipv4-outbound`, `ipv4-inbound`, ...: as in the names of the settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V4Outbound => "ipv4-outbound",
+            Self::V4Inbound => "ipv4-inbound",
+            Self::V6Outbound => "ipv6-outbound",
+            Self::V6Inbound => "ipv6-inbound",
+        }
+    }
+}
+
+impl CacheMisses {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        self.new + self.stale + self.evicted + self.bypassed
+    }
+}
+
+impl SpdBound {
+    /// What somebody should know, where the policies defeat the lookup.
+    pub fn warning(&self) -> Option<String> {
+        self.over_limit.then(|| {
+            format!(
+                "the {} policies of VRF {}, direction {}, make a lookup look at up to {} places, more than {}: first packets of flows become slow",
+                self.policies, self.vrf, self.direction, self.worst_case_probes, self.probe_limit
+            )
+        })
+    }
+}
+
+impl fmt::Display for CacheMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+impl fmt::Display for CacheTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for CacheState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::InUse => "in use",
+            Self::Bypassed => "bypassed",
+            Self::Mixed => "mixed",
+        })
+    }
+}
+
+impl fmt::Display for LookupEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fast => "fast",
+            Self::Linear => "linear",
+        })
+    }
+}

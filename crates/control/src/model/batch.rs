@@ -1,0 +1,118 @@
+//! Many changes on one draft, published once.
+
+use std::collections::BTreeSet;
+
+use api::{Batch, BatchReport, BatchWarning, Direction, OnRefusal, Refusal, RefusalCode, Reply, Request};
+use packet::Time;
+use tables::Tables;
+
+use super::{Control, Draft, many, spd};
+
+impl Control {
+    /// Carries a batch out. Its copies are made once, whatever its length.
+    pub(super) fn batch(&mut self, batch: Batch, now: Time) -> BatchReport {
+        let Batch { on_refusal, requests } = batch;
+        let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.wishes.clone());
+        let mut draft = Draft {
+            tables: Tables::clone(&self.publisher.current()),
+            wishes: copy.as_mut().unwrap_or(&mut self.wishes),
+            randomness: &mut self.randomness,
+        };
+        let mut report = draft.carry_out_all(requests, on_refusal, now);
+        if on_refusal == OnRefusal::Undo && report.refusals > 0 {
+            report = BatchReport { refused: report.refused, refusals: report.refusals, ..BatchReport::default() };
+        }
+        let tables = draft.tables;
+        if report.done > 0 {
+            if let Some(wishes) = copy {
+                self.wishes = wishes;
+            }
+            self.publisher.publish(tables);
+        }
+        report
+    }
+}
+
+impl Draft<'_> {
+    fn carry_out_all(&mut self, requests: Vec<Request>, on_refusal: OnRefusal, now: Time) -> BatchReport {
+        let mut report = BatchReport::default();
+        let mut touched = BTreeSet::new();
+        for (at, request) in requests.into_iter().enumerate() {
+            let place = place_of_policy(&request);
+            let done = if !is_change(&request) {
+                Err(Refusal::new(RefusalCode::Invalid, "a batch takes changes alone")
+                    .with_hint("ask by a request of its own"))
+            } else if on_refusal == OnRefusal::Undo {
+                self.carry_out(request, now)
+            } else {
+                self.carry_out_or_leave(request, now)
+            };
+            match done {
+                Ok(reply) => {
+                    report.done += 1;
+                    touched.extend(place);
+                    if let Reply::PolicyAdded(added) = reply
+                        && report.warned.is_none()
+                    {
+                        report.warned = added.warning.map(|warning| BatchWarning { at, warning });
+                    }
+                }
+                Err(refusal) => {
+                    report.refuse(at, refusal);
+                    if on_refusal != OnRefusal::Continue {
+                        break;
+                    }
+                }
+            }
+        }
+        // A VRF that was removed again has no policies.
+        report.bounds = touched
+            .into_iter()
+            .filter_map(|(vrf, at)| Some(spd::bound(&self.tables, &vrf, self.wishes.vrf(&vrf).ok()?, at)))
+            .collect();
+        report
+    }
+
+    /// Carries a request out or, where it is refused, leaves the draft as it was.
+    fn carry_out_or_leave(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+        if is_one_step(&request) {
+            return self.carry_out(request, now);
+        }
+        let tables = self.tables.clone();
+        let wishes = many(&request).then(|| self.wishes.clone());
+        let done = self.carry_out(request, now);
+        if done.is_err() {
+            self.tables = tables;
+            if let Some(wishes) = wishes {
+                *self.wishes = wishes;
+            }
+        }
+        done
+    }
+}
+
+/// Whether it changes the tables, and is no batch itself.
+fn is_change(request: &Request) -> bool {
+    !request.only_reads() && !matches!(request, Request::Batch(_) | Request::Reload { .. })
+}
+
+/// Whether the tables do all of it or, where they refuse, nothing, so that there is nothing to undo.
+fn is_one_step(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::PolicyAdd(_)
+            | Request::PolicyUpdate(_)
+            | Request::PolicyDelete(_)
+            | Request::StateAdd(_)
+            | Request::StateUpdate(_)
+            | Request::StateDelete(_)
+    )
+}
+
+/// The VRF and direction of a policy to add or change.
+fn place_of_policy(request: &Request) -> Option<(String, Direction)> {
+    match request {
+        Request::PolicyAdd(spec) | Request::PolicyUpdate(spec) => Some((spec.vrf.clone(), spec.direction)),
+        _ => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! Security policy databases as a whole: their policies in order, and what a lookup in them costs.
+
+use api::{Direction, LookupEngine, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport, SpdView};
+use tables::Tables;
+use wire::VrfId;
+
+use super::Draft;
+use super::security::policies_of;
+use super::wishes::{Wishes, defaults_in_force, direction};
+
+impl Draft<'_> {
+    /// What to answer about policy `index` of this VRF and direction, which was added or changed.
+    pub(super) fn added(&self, index: u32, vrf: &str, at: Direction) -> Result<PolicyAdded, Refusal> {
+        let bound = bound(&self.tables, vrf, self.wishes.vrf(vrf)?, at);
+        Ok(PolicyAdded { index, worst_case_probes: bound.worst_case_probes, warning: bound.warning() })
+    }
+}
+
+/// What a lookup in the policies of a VRF and direction costs.
+pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> SpdBound {
+    let policies = tables.vrf(vrf).map_or(0, |vrf| vrf.spd.policies(direction(at)).len() as u64);
+    SpdBound {
+        vrf: name.to_owned(),
+        direction: at,
+        policies,
+        engine: LookupEngine::Linear,
+        worst_case_probes: policies,
+        probe_limit: u64::MAX,
+        over_limit: false,
+    }
+}
+
+/// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or the VRF has policies.
+pub(super) fn report(tables: &Tables, wishes: &Wishes, filter: &SpdFilter) -> Result<SpdReport, Refusal> {
+    let wanted = match &filter.vrf {
+        Some(name) => vec![(name.as_str(), wishes.vrf(name)?)],
+        None => wishes.vrfs.iter().map(|(name, vrf)| (name.as_str(), vrf.id)).collect(),
+    };
+    let mut spds = Vec::new();
+    for (name, id) in wanted {
+        let Some(vrf) = tables.vrf(id) else { continue };
+        if vrf.spd.is_empty() && filter.vrf.is_none() {
+            continue;
+        }
+        let defaults = defaults_in_force(tables, name, id);
+        for at in Direction::ALL.into_iter().filter(|at| filter.direction.is_none_or(|wanted| wanted == *at)) {
+            spds.push(SpdView {
+                bound: bound(tables, name, id, at),
+                default: match at {
+                    Direction::In => defaults.inbound,
+                    Direction::Out => defaults.outbound,
+                    Direction::Fwd => defaults.forward,
+                },
+                list: policies_of(vrf, direction(at), wishes, |_, _| true),
+            });
+        }
+    }
+    Ok(SpdReport { spds, flow_cache: Vec::new() })
+}
