@@ -37,5 +37,5 @@ pub use publish::{Publisher, Reader, Shared};
 pub use route::{Route, RouteKind};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::Tables;
-pub use spd::Spd;
+pub use spd::{LookupBound, LookupEngine, Spd};
 pub use vrf::Vrf;

@@ -19,6 +19,7 @@ use crate::policy::{Direction, Policy, PolicyHandle, Selector, SelectorKey, Temp
 use crate::port::Port;
 use crate::registry::Registry;
 use crate::sad::{Sa, Sad};
+use crate::spd::LookupEngine;
 use crate::vrf::Vrf;
 
 /// The snapshot.
@@ -36,6 +37,8 @@ pub struct Tables {
     pub(crate) log: ChangeLog,
     secret: u64,
     workers: usize,
+    /// Of every VRF.
+    lookup_engine: LookupEngine,
     /// By number; the numbers of removed ones are used again.
     vrfs: Vec<Option<Arc<Vrf>>>,
     /// By number, which whoever adds a port chooses.
@@ -55,7 +58,8 @@ impl Tables {
             log: ChangeLog::default(),
             secret,
             workers,
-            vrfs: vec![Some(Arc::new(Vrf::new(VrfId::MAIN, "main")))],
+            lookup_engine: LookupEngine::default(),
+            vrfs: vec![Some(Arc::new(Vrf::new(VrfId::MAIN, "main", LookupEngine::default(), secret)))],
             ports: Vec::new(),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
@@ -141,6 +145,23 @@ impl Tables {
     pub fn policy_of_selector(&self, vrf: VrfId, direction: Direction, selector: &Selector) -> Option<&Arc<Policy>> {
         let key = SelectorKey { vrf, direction, selector: *selector };
         self.policy_of_index(self.policies.of_selector(&key)?)
+    }
+
+    /// How packets' policies are found, in every VRF.
+    pub fn lookup_engine(&self) -> LookupEngine {
+        self.lookup_engine
+    }
+
+    /// Changes how packets' policies are found. To [`LookupEngine::Fast`], every VRF's index is built, which takes as long as adding
+    /// its policies did.
+    pub fn set_lookup_engine(&mut self, engine: LookupEngine) {
+        if self.lookup_engine == engine {
+            return;
+        }
+        self.lookup_engine = engine;
+        for vrf in self.vrfs.iter_mut().flatten() {
+            Arc::make_mut(&mut Arc::make_mut(vrf).spd).set_engine(engine);
+        }
     }
 
     /// How many policies all VRFs have.

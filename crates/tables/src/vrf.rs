@@ -10,7 +10,7 @@ use crate::error::TableError;
 use crate::fib::Fib;
 use crate::limit::MAX_ROUTES;
 use crate::route::{Route, RouteKind};
-use crate::spd::Spd;
+use crate::spd::{LookupEngine, Spd};
 
 /// One VRF.
 #[derive(Clone)]
@@ -26,8 +26,8 @@ pub struct Vrf {
 }
 
 impl Vrf {
-    pub(crate) fn new(id: VrfId, name: &str) -> Self {
-        Self { id, name: name.into(), spd: Arc::default(), v4: Fib::new(), v6: Fib::new() }
+    pub(crate) fn new(id: VrfId, name: &str, lookup: LookupEngine, secret: u64) -> Self {
+        Self { id, name: name.into(), spd: Arc::new(Spd::new(lookup, secret)), v4: Fib::new(), v6: Fib::new() }
     }
 
     /// The route to `destination`: the longest prefix, own addresses included.

@@ -34,7 +34,7 @@ impl Tables {
         if free == self.vrfs.len() {
             self.vrfs.push(None);
         }
-        self.vrfs[free] = Some(Arc::new(Vrf::new(id, name)));
+        self.vrfs[free] = Some(Arc::new(Vrf::new(id, name, self.lookup_engine, self.secret)));
         self.changed(Change::Vrf(id));
         Ok(id)
     }

@@ -1,0 +1,140 @@
+//! The security policy database of one VRF, and how the policy of a packet is found in it.
+
+mod bound;
+mod linear;
+mod selector;
+
+use core::fmt;
+use std::sync::Arc;
+
+use wire::FlowKey;
+
+pub use self::bound::LookupBound;
+use self::linear::List;
+use crate::policy::{DefaultAction, Direction, Policy};
+
+/// How the policy of a packet is found. Every engine gives the same answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LookupEngine {
+    /// One policy after the other, in order; nothing is kept besides the list.
+    Linear,
+    /// By an index over addresses, where there are more policies than one tries in passing.
+    #[default]
+    Fast,
+}
+
+/// The policies of one VRF, ordered, by direction.
+#[derive(Clone, Default)]
+pub struct Spd {
+    lists: [List; 3],
+    defaults: [DefaultAction; 3],
+    engine: LookupEngine,
+}
+
+impl Spd {
+    /// No policies. `secret` keys the index's hashes.
+    pub(crate) fn new(engine: LookupEngine, secret: u64) -> Self {
+        let _ = secret;
+        Self { engine, ..Self::default() }
+    }
+
+    /// Whether there is no policy at all, in which case IPsec does not touch the VRF.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.lists.iter().all(|list| list.len() == 0)
+    }
+
+    /// The policy of `direction` that decides the packet: the first in order of priority, then of insertion, that matches.
+    #[inline]
+    pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
+        self.lookup_linear(direction, key).map(|(_, policy)| policy)
+    }
+
+    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`, which is as long.
+    #[inline]
+    pub fn lookup_batch<'a>(&'a self, direction: Direction, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+        for (key, found) in keys.iter().zip(found) {
+            *found = self.lookup(direction, key);
+        }
+    }
+
+    /// The same answer as [`Spd::lookup`], by trying one policy after the other, with the policy's position among the direction's, from 1.
+    #[inline]
+    pub fn lookup_linear(&self, direction: Direction, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
+        self.lists[direction as usize].lookup(key)
+    }
+
+    /// How packets' policies are found.
+    pub fn engine(&self) -> LookupEngine {
+        self.engine
+    }
+
+    /// The most work that a lookup of `direction` can be, whatever the packet.
+    pub fn bound(&self, direction: Direction) -> LookupBound {
+        LookupBound { probes: 0, policies: self.lists[direction as usize].len() as u32 }
+    }
+
+    /// The policies of `direction`, in the order in which they are tried.
+    pub fn policies(&self, direction: Direction) -> impl ExactSizeIterator<Item = &Arc<Policy>> {
+        self.lists[direction as usize].iter()
+    }
+
+    /// What happens to packets of `direction` that no policy matches.
+    #[inline]
+    pub fn default_action(&self, direction: Direction) -> DefaultAction {
+        self.defaults[direction as usize]
+    }
+
+    pub(crate) fn set_default_action(&mut self, direction: Direction, action: DefaultAction) {
+        self.defaults[direction as usize] = action;
+    }
+
+    /// Changes the engine; with [`LookupEngine::Fast`] the index is built anew.
+    pub(crate) fn set_engine(&mut self, engine: LookupEngine) {
+        self.engine = engine;
+    }
+
+    /// The policy of this direction, priority and index.
+    pub(crate) fn policy(&self, direction: Direction, place: Place) -> Option<&Arc<Policy>> {
+        self.lists[direction as usize].policy(place)
+    }
+
+    /// Puts a policy in its place.
+    pub(crate) fn insert(&mut self, policy: Arc<Policy>) {
+        self.lists[policy.spec.direction as usize].insert(policy);
+    }
+
+    /// Takes a policy out.
+    pub(crate) fn remove(&mut self, direction: Direction, place: Place) -> Option<Arc<Policy>> {
+        self.policy(direction, place)?;
+        Some(self.lists[direction as usize].remove(place))
+    }
+}
+
+/// Policies and what is done without one; not the index, which follows from them and from a secret.
+impl fmt::Debug for Spd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = Direction::ALL.map(|direction| self.policies(direction).collect::<Vec<_>>());
+        f.debug_struct("Spd")
+            .field("lists", &lists)
+            .field("defaults", &self.defaults)
+            .field("engine", &self.engine)
+            .finish()
+    }
+}
+
+/// Where a policy stands among those of its direction. Indexes grow, so among equal priorities the one added first is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) priority: u32,
+    pub(crate) index: u32,
+}
+
+impl Place {
+    pub(crate) fn of(policy: &Policy) -> Self {
+        Self { priority: policy.spec.priority, index: policy.index }
+    }
+}
+
+#[cfg(test)]
+mod tests;

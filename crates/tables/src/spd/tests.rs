@@ -1,0 +1,109 @@
+//! Random policies, and random changes of them, against the plainest search.
+
+use proptest::prelude::*;
+use wire::{Addresses, FragmentClass, IpRange, Origin, PortRange, Protocol, Upper, VrfId};
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::counters::FlowCounters;
+use crate::policy::{Action, PolicyHandle, PolicySpec, Selector, UpperSelector};
+
+const DIRECTION: Direction = Direction::Out;
+
+fn policy(index: u32, priority: u32, selector: Selector) -> Arc<Policy> {
+    let spec = PolicySpec { vrf: VrfId(0), direction: DIRECTION, priority, selector, action: Action::Bypass };
+    let counters = Arc::new(FlowCounters::new(1));
+    Arc::new(Policy { handle: PolicyHandle { slot: 0, index }, index, spec, counters })
+}
+
+fn small_range() -> impl Strategy<Value = IpRange> {
+    let v4 = (0u32..6, 0u32..6)
+        .prop_map(|(a, b)| IpRange::new(IpAddr::V4(a.min(b).into()), IpAddr::V4(a.max(b).into())).unwrap());
+    let v6 = (0u128..6, 0u128..6)
+        .prop_map(|(a, b)| IpRange::new(IpAddr::V6(a.min(b).into()), IpAddr::V6(a.max(b).into())).unwrap());
+    prop_oneof![3 => v4, 1 => v6, 1 => Just(IpRange::ALL_V4), 1 => Just(IpRange::ALL_V6)]
+}
+
+fn selector() -> impl Strategy<Value = Selector> {
+    let ports = || (0u16..6, 0u16..6).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap());
+    let bytes = || (0u8..6, 0u8..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
+    let upper = prop_oneof![
+        Just(UpperSelector::Any),
+        (ports(), ports()).prop_map(|(source, destination)| UpperSelector::Ports { source, destination }),
+        (bytes(), bytes()).prop_map(|(kind, code)| UpperSelector::Icmp { kind, code }),
+    ];
+    let protocol = proptest::option::of((0u8..3).prop_map(Protocol));
+    (small_range(), small_range(), protocol, upper)
+        .prop_map(|(source, destination, protocol, upper)| Selector { source, destination, protocol, upper })
+        .prop_filter("one family", |selector| selector.source.is_v6() == selector.destination.is_v6())
+}
+
+fn key() -> impl Strategy<Value = FlowKey> {
+    let upper = prop_oneof![
+        Just(Upper::None),
+        Just(Upper::Spi(wire::Spi(3))),
+        (0u16..6, 0u16..6).prop_map(|(source, destination)| Upper::Ports { source, destination }),
+        (0u8..6, 0u8..6).prop_map(|(kind, code)| Upper::Icmp { kind, code, identifier: 1 }),
+    ];
+    (any::<bool>(), 0u32..7, 0u32..7, 0u8..3, upper).prop_map(|(v6, source, destination, protocol, upper)| FlowKey {
+        vrf: VrfId(0),
+        origin: Origin::Host,
+        addresses: if v6 {
+            let wide = |address: u32| u128::from(address).into();
+            Addresses::V6 { source: wide(source), destination: wide(destination) }
+        } else {
+            Addresses::V4 { source: source.into(), destination: destination.into() }
+        },
+        protocol: Protocol(protocol),
+        fragment: FragmentClass::Whole,
+        upper,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Enough policies for many chunks; they come and go, at few or many priorities.
+    #[test]
+    fn the_first_that_matches_decides(
+        selectors in proptest::collection::vec(selector(), 1..40),
+        priorities in prop_oneof![proptest::collection::vec(0u32..4, 40), proptest::collection::vec(any::<u32>(), 40)],
+        keys in proptest::collection::vec(key(), 60),
+        removed in proptest::collection::vec(any::<prop::sample::Index>(), 0..900),
+    ) {
+        let mut spd = Spd::new(LookupEngine::Fast, 1);
+        let mut naive: Vec<Arc<Policy>> = Vec::new();
+        for index in 0..1000 {
+            let at = index as usize;
+            let priority = priorities[at % priorities.len()].wrapping_mul(index % 7 + 1);
+            // The first of few matches nearly everything; most must match little, or the rest is never reached.
+            let selector = selectors[at * at % selectors.len()];
+            let policy = policy(index, priority, selector);
+            spd.insert(Arc::clone(&policy));
+            naive.push(policy);
+        }
+        naive.sort_by_key(|policy| policy.spec.priority);
+        let before = (spd.clone(), naive.clone());
+        for which in removed {
+            let policy = naive.remove(which.index(naive.len()));
+            prop_assert!(spd.policy(DIRECTION, Place::of(&policy)).is_some());
+            let taken = spd.remove(DIRECTION, Place::of(&policy)).unwrap();
+            prop_assert!(Arc::ptr_eq(&taken, &policy));
+            prop_assert!(spd.remove(DIRECTION, Place::of(&policy)).is_none());
+        }
+        for (spd, naive) in [&before, &(spd, naive)] {
+            let listed: Vec<_> = spd.policies(DIRECTION).map(|policy| policy.index).collect();
+            prop_assert_eq!(spd.policies(DIRECTION).len(), naive.len());
+            prop_assert_eq!(listed, naive.iter().map(|policy| policy.index).collect::<Vec<_>>());
+            prop_assert!(spd.lists[DIRECTION as usize].chunk_lengths().all(|length| (1..=linear::CHUNK).contains(&length)));
+            prop_assert_eq!(spd.is_empty(), naive.is_empty());
+            for key in &keys {
+                let found = spd.lookup_linear(DIRECTION, key).map(|(position, policy)| (position, policy.index));
+                let first = naive.iter().position(|policy| policy.spec.selector.matches(key));
+                prop_assert_eq!(found, first.map(|at| (at + 1, naive[at].index)));
+                prop_assert!(spd.lookup(Direction::In, key).is_none());
+            }
+        }
+    }
+}
