@@ -29,6 +29,10 @@ pub struct CacheStatistics {
     pub live: Counter,
     /// Entries in use, stale ones as well.
     pub occupied: Counter,
+    /// Flows that the table can hold. 0 where it is switched off.
+    pub buckets: Counter,
+    /// Memory in bytes.
+    pub bytes: Counter,
     /// 1 while it does not pay and is not used.
     pub bypassing: Counter,
     /// Ticks that looking costs, for 1024 packets. This and the next two are what [`crate::CacheMode::Auto`] goes by.
