@@ -1,0 +1,9 @@
+//! What to test and measure with: rule sets like real ones, headers for them and flows.
+//!
+//! Nothing here reads a clock or asks the system for randomness: equal arguments give equal results, on every machine that
+//! computes `f64::ln`, `exp` and `powf` alike.
+#![forbid(unsafe_code)]
+
+pub mod flows;
+pub mod rules;
+pub mod trace;

@@ -1,0 +1,127 @@
+//! Generated rule sets are like the published ones, and the tables take them.
+
+use tables::{Action, Direction, PolicySpec, Selector, Tables};
+use wire::{IpRange, VrfId};
+use workload::rules::{Kind, Options, Statistics, generate, statistics};
+
+fn set(kind: Kind, v6: bool, count: usize, seed: u64) -> Vec<Selector> {
+    generate(&Options { kind, v6, count, seed })
+}
+
+/// Kind, rules, distinct length pairs, pairs holding 90 %, any source, any destination, true port ranges, any protocol, most rules
+/// of one address pair: as published.
+type Published = (Kind, usize, usize, usize, f64, f64, f64, f64, usize);
+
+const PUBLISHED: [Published; 15] = [
+    (Kind::Acl, 878, 85, 29, 0.009, 0.011, 0.10, 0.07, 48),
+    (Kind::Acl, 9_761, 146, 24, 0.003, 0.005, 0.11, 0.08, 18),
+    (Kind::Acl, 59_900, 159, 13, 0.001, 0.002, 0.12, 0.07, 5),
+    (Kind::Acl2, 865, 205, 127, 0.12, 0.06, 0.09, 0.43, 17),
+    (Kind::Acl2, 9_366, 310, 151, 0.08, 0.06, 0.08, 0.46, 47),
+    (Kind::Acl2, 57_082, 342, 123, 0.02, 0.03, 0.08, 0.46, 69),
+    (Kind::Fw, 761, 77, 31, 0.38, 0.20, 0.12, 0.01, 37),
+    (Kind::Fw, 9_416, 125, 34, 0.41, 0.19, 0.11, 0.01, 87),
+    (Kind::Fw, 58_576, 138, 34, 0.41, 0.17, 0.10, 0.01, 137),
+    (Kind::Fw4, 864, 61, 29, 0.38, 0.20, 0.62, 0.07, 72),
+    (Kind::Fw4, 8_847, 80, 30, 0.37, 0.15, 0.63, 0.07, 226),
+    (Kind::Fw4, 55_948, 81, 29, 0.32, 0.11, 0.67, 0.07, 327),
+    (Kind::Ipc, 923, 204, 121, 0.06, 0.06, 0.10, 0.33, 13),
+    (Kind::Ipc, 8_739, 299, 131, 0.07, 0.06, 0.10, 0.30, 36),
+    (Kind::Ipc, 59_869, 334, 103, 0.03, 0.02, 0.10, 0.34, 24),
+];
+
+/// Holds a set's statistics against published ones. Numbers of length pairs may differ by 5 % and one, those of 90 % of the rules by
+/// 10 % and one, shares by two hundredths.
+fn assert_like(found: &Statistics, published: &Published, what: &str) {
+    let &(_, rules, pairs, head, any_source, any_destination, ranges, any_protocol, most) = published;
+    assert_eq!(found.rules, rules, "{what}");
+    let near = |found: usize, wanted: usize, part: f64| found.abs_diff(wanted) as f64 <= wanted as f64 * part + 1.0;
+    assert!(near(found.length_pairs, pairs, 0.05), "{what}: {pairs} length pairs, {found:?}");
+    assert!(near(found.length_pairs_of_90_percent, head, 0.10), "{what}: {head} of 90 %, {found:?}");
+    for (share, wanted) in [
+        (found.any_source, any_source),
+        (found.any_destination, any_destination),
+        (found.port_ranges, ranges),
+        (found.any_protocol, any_protocol),
+    ] {
+        assert!((share - wanted).abs() < 0.02, "{what}: {wanted}, {found:?}");
+    }
+    assert_eq!(found.most_per_address_pair, most, "{what}: {found:?}");
+    assert!(found.source_port_ranges <= 34 && found.destination_port_ranges <= 108, "{what}: {found:?}");
+}
+
+#[test]
+fn sets_are_like_the_published_ones() {
+    for published in PUBLISHED {
+        let (kind, count, ..) = published;
+        for v6 in [false, true] {
+            let found = statistics(&set(kind, v6, count, 1));
+            assert_like(&found, &published, &format!("{} {count} v6 {v6}", kind.name()));
+            assert_eq!(found.misaligned, 0.0);
+        }
+        if count < 10_000 {
+            for seed in 2..5 {
+                assert_like(&statistics(&set(kind, false, count, seed)), &published, &format!("seed {seed}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn security_policies_have_ranges_that_are_no_prefixes() {
+    for v6 in [false, true] {
+        let found = statistics(&set(Kind::Spd, v6, 5000, 9));
+        assert!((0.1..0.25).contains(&found.misaligned), "{found:?}");
+        assert!(found.length_pairs > 100, "{found:?}");
+    }
+}
+
+/// Every size, from nothing on, and each selector is one that a policy can have; no two are equal.
+#[test]
+fn the_tables_take_every_set() {
+    for kind in Kind::ALL {
+        for v6 in [false, true] {
+            for count in [0, 1, 2, 5, 10, 33, 100, 1000] {
+                let rules = set(kind, v6, count, 4);
+                assert_eq!(rules.len(), count, "{kind:?}");
+                let mut tables = Tables::new(1, 0);
+                for (priority, selector) in (0..).zip(rules) {
+                    assert_eq!(selector.source.is_v6(), v6);
+                    let (vrf, direction, action) = (VrfId::MAIN, Direction::Out, Action::Bypass);
+                    tables.add_policy(PolicySpec { vrf, direction, priority, selector, action }).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_sets() {
+    for kind in Kind::ALL {
+        assert_eq!(set(kind, false, 500, 1), set(kind, false, 500, 1));
+        assert_ne!(set(kind, false, 500, 1), set(kind, false, 500, 2));
+    }
+}
+
+/// A rule behind one that covers it could never match.
+#[test]
+fn no_rule_hides_behind_an_earlier_one() {
+    let covers = |wider: &IpRange, range: &IpRange| wider.first() <= range.first() && range.last() <= wider.last();
+    for kind in Kind::ALL {
+        let rules = set(kind, false, 2000, 8);
+        let mut nested = 0;
+        for (at, later) in rules.iter().enumerate() {
+            for earlier in &rules[..at] {
+                let same = earlier.protocol.is_none_or(|protocol| later.protocol == Some(protocol))
+                    && (earlier.upper == later.upper || earlier.upper == tables::UpperSelector::Any);
+                let hidden =
+                    same && covers(&earlier.source, &later.source) && covers(&earlier.destination, &later.destination);
+                assert!(!hidden, "{kind:?}: {later:?} is behind {earlier:?}");
+                nested += usize::from(
+                    covers(&later.source, &earlier.source) && covers(&later.destination, &earlier.destination),
+                );
+            }
+        }
+        assert!(nested > 200, "{kind:?}: {nested} pairs of rules lie in one another");
+    }
+}
