@@ -1,9 +1,10 @@
 //! The only code that consults policy.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use packet::{DropReason, LinkKind};
-use tables::{Action, DefaultAction, Direction, Policy, PolicyHandle, Route, RouteKind, Slot, Tables, Vrf};
+use tables::{Action, DefaultAction, Direction, Policy, PolicySlot, Route, RouteKind, Slot, Tables, Vrf};
 use wire::{FlowKey, FragmentClass, Mac, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
@@ -21,9 +22,29 @@ use crate::trace::{Step, Trace};
 ///   section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
+    decide_by(key, tables, &Looked::default(), trace)
+}
+
+/// The policies of a packet, as far as they were looked up before, together with those of other packets.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Looked<'t> {
+    /// Of the packet's way in: `in` or `fwd`, and what was found.
+    pub admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
+    /// Of its way out.
+    pub outbound: Option<Option<&'t Arc<Policy>>>,
+}
+
+/// The same as [`decide()`], where some of the policies were looked up before.
+#[inline(always)]
+pub(crate) fn decide_by<'t>(
+    key: &FlowKey,
+    tables: &'t Tables,
+    looked: &Looked<'t>,
+    trace: &mut impl Trace,
+) -> Decision {
     trace.step(|| Step::Key(key));
     let decision = match tables.vrf(key.vrf) {
-        Some(vrf) => Deciding { key, tables, vrf, trace }.decide(),
+        Some(vrf) => Deciding { key, tables, vrf, looked, trace }.decide(),
         None => Decision::drop(DropReason::PortDown),
     };
     trace.step(|| Step::Verdict { decision: &decision, port: exit_port(&decision, tables) });
@@ -32,22 +53,23 @@ pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decisio
 
 /// Its functions are inlined into one: an address handed over by reference is written in parts and read as a whole, and the processor waits
 /// for that, five times a packet.
-struct Deciding<'a, T> {
-    key: &'a FlowKey,
+struct Deciding<'k, 'a, T> {
+    key: &'k FlowKey,
     tables: &'a Tables,
     vrf: &'a Vrf,
-    trace: &'a mut T,
+    looked: &'k Looked<'a>,
+    trace: &'k mut T,
 }
 
 /// How the inbound check ended.
 enum Admission {
     /// A policy lets the packet in, or there is nothing to check.
-    Admitted(Option<PolicyHandle>),
+    Admitted(Option<PolicySlot>),
     /// No policy matched a clear packet: an outbound policy must let it out.
     Unmatched,
 }
 
-impl<'a, T: Trace> Deciding<'a, T> {
+impl<'a, T: Trace> Deciding<'_, 'a, T> {
     #[inline]
     fn decide(mut self) -> Decision {
         self.trace.step(|| Step::Vrf(self.vrf));
@@ -121,7 +143,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         }
     }
 
-    fn local(&self, inbound: Option<PolicyHandle>) -> Decision {
+    fn local(&self, inbound: Option<PolicySlot>) -> Decision {
         let verdict = if self.key.fragment == FragmentClass::Whole { Verdict::Deliver } else { Verdict::Reassemble };
         Decision { verdict, inbound, outbound: None }
     }
@@ -156,7 +178,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
                 false => self.dropped(DropReason::PolicyNoMatch, &admission, None),
             };
         };
-        let handle = Some(policy.handle);
+        let handle = Some(policy.handle.place());
         match policy.spec.action {
             Action::Discard => self.dropped(DropReason::PolicyDiscard, &admission, handle),
             Action::Bypass => self.clear(way, &admission, handle),
@@ -205,7 +227,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         };
         let refused = |reason, policy: &Policy| Decision {
             verdict: Verdict::Drop(reason),
-            inbound: Some(policy.handle),
+            inbound: Some(policy.handle.place()),
             outbound: None,
         };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
@@ -221,7 +243,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
             (Some(_), None) => Err(Decision::drop(DropReason::PolicyWrongSelector)),
             (decrypted_by, Some(policy)) => match (policy.spec.action, decrypted_by) {
                 (Action::Discard, _) => Err(refused(DropReason::PolicyDiscard, policy)),
-                (Action::Bypass, None) => Ok(Admission::Admitted(Some(policy.handle))),
+                (Action::Bypass, None) => Ok(Admission::Admitted(Some(policy.handle.place()))),
                 (Action::Bypass, Some(_)) => Err(refused(DropReason::PolicyWrongSelector, policy)),
                 (Action::Protect(_), None) => Err(refused(DropReason::PolicyClear, policy)),
                 (Action::Protect(template), Some(slot)) => {
@@ -229,7 +251,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
                     let has = |slot: &Slot, spi| slot.sas.iter().any(|sa| sa.spec.spi == spi);
                     let slot = self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
                     match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
-                        true => Ok(Admission::Admitted(Some(policy.handle))),
+                        true => Ok(Admission::Admitted(Some(policy.handle.place()))),
                         false => Err(refused(DropReason::PolicyWrongSelector, policy)),
                     }
                 }
@@ -240,7 +262,12 @@ impl<'a, T: Trace> Deciding<'a, T> {
     #[inline]
     fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
         let spd = &self.vrf.spd;
-        let found = spd.lookup(direction, self.key).map(|policy| &**policy);
+        let found = match (direction, self.looked) {
+            (Direction::Out, Looked { outbound: Some(found), .. }) => *found,
+            (_, Looked { admission: Some((looked, found)), .. }) if *looked == direction => *found,
+            _ => spd.lookup(direction, self.key),
+        };
+        let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
         let place = || spd.lookup_linear(direction, self.key).map(|(position, policy)| (position, &**policy));
         self.trace.step(|| Step::Policy { direction, found: place(), default: spd.default_action(direction) });
@@ -263,7 +290,7 @@ impl<'a, T: Trace> Deciding<'a, T> {
         &mut self,
         way: Option<(PortId, IpAddr)>,
         admission: &Admission,
-        outbound: Option<PolicyHandle>,
+        outbound: Option<PolicySlot>,
     ) -> Decision {
         let verdict = match way {
             None => Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute),
@@ -323,13 +350,13 @@ impl<'a, T: Trace> Deciding<'a, T> {
         Ok(Exit { port: port.id, limit: port.spec.mtu, link })
     }
 
-    fn dropped(&self, reason: DropReason, admission: &Admission, outbound: Option<PolicyHandle>) -> Decision {
+    fn dropped(&self, reason: DropReason, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {
         Decision { verdict: Verdict::Drop(reason), inbound: admission.policy(), outbound }
     }
 }
 
 impl Admission {
-    fn policy(&self) -> Option<PolicyHandle> {
+    fn policy(&self) -> Option<PolicySlot> {
         match *self {
             Self::Admitted(policy) => policy,
             Self::Unmatched => None,

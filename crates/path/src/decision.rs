@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use packet::DropReason;
-use tables::PolicyHandle;
+use tables::PolicySlot;
 use wire::{PortId, SaSlot, Spi};
 
 /// What happens to every packet of a flow. Plain data: it names policies and SAs, and holds none of them.
@@ -12,9 +12,9 @@ pub struct Decision {
     /// What happens.
     pub verdict: Verdict,
     /// The `in` or `fwd` policy that admitted or refused the packet; it counts it.
-    pub inbound: Option<PolicyHandle>,
+    pub inbound: Option<PolicySlot>,
     /// The `out` policy that let it leave or refused it; it counts it.
-    pub outbound: Option<PolicyHandle>,
+    pub outbound: Option<PolicySlot>,
 }
 
 /// What happens to a packet.

@@ -40,8 +40,15 @@ impl Lane {
 pub(crate) struct Flight {
     pub headers: Headers,
     pub arrival: Arrival,
-    pub key: FlowKey,
     pub decision: Decision,
+}
+
+impl Flight {
+    /// The flow that the packet belongs to.
+    #[inline]
+    pub(crate) fn key(&self) -> FlowKey {
+        self.headers.key(self.arrival.vrf, self.arrival.origin)
+    }
 }
 
 /// A batch of well-formed packets, and the flights of the first so many.
@@ -54,9 +61,8 @@ impl Default for Flights {
     fn default() -> Self {
         let headers = Headers::NONE;
         let arrival = Arrival { vrf: VrfId::MAIN, origin: Origin::Host };
-        let key = headers.key(arrival.vrf, arrival.origin);
         let decision = Decision::drop(DropReason::NoRoute);
-        Self { packets: Batch::new(), flights: Box::new([Flight { headers, arrival, key, decision }; BATCH]) }
+        Self { packets: Batch::new(), flights: Box::new([Flight { headers, arrival, decision }; BATCH]) }
     }
 }
 

@@ -4,6 +4,8 @@
 //! nothing. What one tells the other is a [`Decision`].
 #![forbid(unsafe_code)]
 
+mod cached;
+mod caches;
 mod decide;
 mod decision;
 mod encapsulation;
@@ -13,6 +15,7 @@ mod lane;
 mod stage;
 mod statistics;
 mod trace;
+mod validity;
 mod worker;
 
 pub use decide::decide;

@@ -3,13 +3,14 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use flow::{CacheSettings, FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
+use flow::{CacheSettings, CacheTooLarge, FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{Event, Probe, Reader, Tables};
 use wire::PortId;
 
+use crate::caches::Caches;
 use crate::host::resolve;
 use crate::lane::{Lane, Lanes};
 use crate::statistics::WorkerStatistics;
@@ -51,6 +52,9 @@ pub struct Worker {
     events: rtrb::Producer<Event>,
     probes: rtrb::Consumer<Probe>,
     generation: Option<u64>,
+    /// Away while a batch is decided.
+    pub(crate) caches: Option<Box<Caches>>,
+    pub(crate) ticks: fn() -> u64,
     /// Away while a round uses them.
     lanes: Option<Box<Lanes>>,
 }
@@ -71,19 +75,25 @@ pub(crate) struct Round<'a> {
 
 impl Worker {
     /// A worker without ports.
+    ///
+    /// # Errors
+    /// The system does not give the memory for a table of the decision cache.
     pub fn new(
         settings: &WorkerSettings,
         reader: Reader,
         events: rtrb::Producer<Event>,
         probes: rtrb::Consumer<Probe>,
-    ) -> Self {
+    ) -> Result<Self, CacheTooLarge> {
         let mut randomness = StdRng::from_seed(settings.seed);
         let secret = rand::Rng::next_u64(&mut randomness);
-        Self {
+        let caches = Caches::new(&settings.caches, &mut randomness)?;
+        let statistics = Arc::<WorkerStatistics>::default();
+        caches.describe(&statistics.caches);
+        Ok(Self {
             index: settings.index,
             pool: Pool::new(settings.buffers),
             ports: Vec::new(),
-            statistics: Arc::default(),
+            statistics,
             neighbours: Some(NeighbourQueue::new(settings.buffers / 4)),
             reassembly: Reassembly::new(secret),
             fragment_upper: FragmentUpper::new(secret),
@@ -93,9 +103,11 @@ impl Worker {
             events,
             probes,
             generation: None,
+            caches: Some(Box::new(caches)),
+            ticks: settings.ticks,
             lanes: Some(Box::default()),
             randomness,
-        }
+        })
     }
 
     /// Takes over a queue of port `id`.

@@ -30,7 +30,7 @@ pub use event::{Event, Probe};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use policy::{
-    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySpec, Selector, Template, UpperSelector,
+    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector, Template, UpperSelector,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};

@@ -175,6 +175,18 @@ pub struct PolicyHandle {
     pub index: u32,
 }
 
+/// Where a policy is, in any snapshot that has it: what a decision remembers. Another policy may be there after it was removed, so that
+/// whoever keeps one across snapshots must know that the policy is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PolicySlot(pub u32);
+
+impl PolicyHandle {
+    /// The same without the index.
+    pub const fn place(self) -> PolicySlot {
+        PolicySlot(self.slot)
+    }
+}
+
 /// A policy in the SPD.
 #[derive(Clone, Debug)]
 pub struct Policy {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::TableError;
 use crate::limit::MAX_POLICIES;
 use crate::map::Map;
-use crate::policy::{Direction, Policy, PolicyHandle, SelectorKey};
+use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, SelectorKey};
 use crate::slots::Slots;
 
 /// Where policies are found whose VRF is not known.
@@ -39,6 +39,11 @@ impl Registry {
     #[inline]
     pub(crate) fn of_handle(&self, handle: PolicyHandle) -> Option<&Arc<Policy>> {
         self.slots.get(handle.slot).filter(|policy| policy.index == handle.index)
+    }
+
+    #[inline(always)]
+    pub(crate) fn in_slot(&self, slot: PolicySlot) -> Option<&Arc<Policy>> {
+        self.slots.get(slot.0)
     }
 
     pub(crate) fn of_index(&self, index: u32) -> Result<&Arc<Policy>, TableError> {

@@ -15,7 +15,7 @@ use wire::{PortId, SaSlot, VrfId};
 use crate::error::TableError;
 use crate::log::{Change, ChangeLog};
 use crate::neighbour::Neighbours;
-use crate::policy::{Direction, Policy, PolicyHandle, Selector, SelectorKey, Template};
+use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
 use crate::port::Port;
 use crate::registry::Registry;
 use crate::sad::{Sa, Sad};
@@ -130,10 +130,16 @@ impl Tables {
             || self.port(port).is_some_and(|port| port.spec.vrf == vrf && port.listens_to(address))
     }
 
-    /// The policy that `handle` names, unless it was removed. Constant work: workers count each packet through this.
+    /// The policy that `handle` names, unless it was removed. Constant work.
     #[inline]
     pub fn policy(&self, handle: PolicyHandle) -> Option<&Policy> {
         self.policies.of_handle(handle).map(|policy| &**policy)
+    }
+
+    /// The policy in this slot. Constant work: workers count each packet through this.
+    #[inline(always)]
+    pub fn policy_in(&self, slot: PolicySlot) -> Option<&Policy> {
+        self.policies.in_slot(slot).map(|policy| &**policy)
     }
 
     /// The policy of this index.

@@ -12,6 +12,8 @@ pub struct Controller {
     /// Ticks for 1024 packets; 0 until measured.
     costs: Costs,
     batches: u32,
+    /// Measurements since one had a decision in it.
+    undecided: u32,
     window: Window,
     /// Packets until the next trial, the time after this one.
     interval: u64,
@@ -73,6 +75,8 @@ struct Window {
 
 /// Of the batches that use the table, one in so many is measured.
 const MEASURED: u32 = 16;
+/// Measurements without a decision, after which one is wanted.
+const UNDECIDED: u32 = 8;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
 /// Packets of a trial.
@@ -88,6 +92,7 @@ impl Controller {
             state: State::Using,
             costs: Costs::default(),
             batches: 0,
+            undecided: 0,
             window: Window::default(),
             interval: INTERVAL.0,
         }
@@ -114,6 +119,11 @@ impl Controller {
         }
     }
 
+    /// Whether some packets should be decided though nothing is missed, as it was not seen for long what that costs.
+    pub fn wants_decisions(&self) -> bool {
+        self.undecided >= UNDECIDED
+    }
+
     /// Whether the table is not used now.
     pub fn is_bypassing(&self) -> bool {
         matches!(self.state, State::Bypassing(_))
@@ -127,6 +137,7 @@ impl Controller {
     /// Takes note of what a measured batch cost.
     pub fn measured(&mut self, measurement: &Measurement) {
         let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
+        self.undecided = if decided == 0 { self.undecided + 1 } else { 0 };
         blend(&mut self.costs.probe, probe, probed);
         blend(&mut self.costs.decide, decide, decided);
         blend(&mut self.costs.insert, insert, inserted);

@@ -12,7 +12,7 @@ use crate::worker::Round;
 const HOP_LIMIT: u8 = 64;
 
 pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, onward: &mut Onward) {
-    let Flight { headers, key, .. } = flight;
+    let (headers, key) = (&flight.headers, &flight.key());
     let arrival = answer_to(key);
     // RFC 1122 section 3.2.2 and RFC 4443 section 2.4: a damaged message is discarded, not answered.
     let message = headers.upper_bytes(packet.bytes());

@@ -24,11 +24,11 @@ pub(crate) enum Complaint {
 impl Round<'_> {
     /// Tells the sender of a packet why it was not sent on. Says nothing about the gateway's own packets.
     pub(crate) fn complain(&mut self, packet: &Packet, flight: &Flight, complaint: Complaint, onward: &mut Onward) {
-        if matches!(flight.key.origin, Origin::Host | Origin::HostProtected) {
+        if matches!(flight.arrival.origin, Origin::Host | Origin::HostProtected) {
             return;
         }
-        let from = self.speaking_address(&flight.key, packet);
-        self.error(packet, &flight.headers, complaint, from, answer_to(&flight.key), onward);
+        let from = self.speaking_address(&flight.key(), packet);
+        self.error(packet, &flight.headers, complaint, from, answer_to(&flight.key()), onward);
     }
 
     /// Tells the sender of a packet that its next hop did not answer. Whether the packet came in clear is not known any more, so

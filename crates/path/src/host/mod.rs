@@ -17,7 +17,7 @@ use crate::worker::Round;
 ///
 /// Exits: `local_icmp`, `local_no_listener`.
 pub(crate) fn deliver(round: &mut Round<'_>, packet: Packet, flight: &Flight, onward: &mut Onward) {
-    match (flight.key.protocol, flight.key.upper) {
+    match (flight.headers.protocol, flight.headers.upper) {
         (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
         | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
             echo::reply(round, packet, flight, onward);

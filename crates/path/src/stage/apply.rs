@@ -4,7 +4,7 @@
 
 use flow::Reassembled;
 use packet::{DropReason, Packet};
-use tables::PolicyHandle;
+use tables::PolicySlot;
 use wire::{Headers, Origin, SaSlot, ipv4, ipv6};
 
 use crate::decision::{Exit, LinkHeader, Verdict};
@@ -42,8 +42,8 @@ impl Round<'_> {
     }
 
     #[inline]
-    fn count(&self, policy: Option<PolicyHandle>, bytes: u64) {
-        if let Some(policy) = policy.and_then(|handle| self.tables.policy(handle)) {
+    fn count(&self, policy: Option<PolicySlot>, bytes: u64) {
+        if let Some(policy) = policy.and_then(|slot| self.tables.policy_in(slot)) {
             policy.counters.add(self.worker.index, 1, bytes);
         }
     }
@@ -52,7 +52,7 @@ impl Round<'_> {
     #[inline]
     fn send_on(&mut self, mut packet: Packet, flight: &Flight, slot: Option<SaSlot>, exit: &Exit, onward: &mut Onward) {
         let headers = &flight.headers;
-        if matches!(flight.key.origin, Origin::Port(_) | Origin::Sa(_)) {
+        if matches!(flight.arrival.origin, Origin::Port(_) | Origin::Sa(_)) {
             if headers.hop_limit <= 1 {
                 self.complain(&packet, flight, Complaint::HopLimit, onward);
                 return self.drop(packet, DropReason::HopLimit);
@@ -119,7 +119,7 @@ impl Round<'_> {
     }
 
     fn reassemble(&mut self, packet: Packet, flight: &Flight, onward: &mut Onward) {
-        let Flight { headers, key, .. } = flight;
+        let (headers, key) = (&flight.headers, &flight.key());
         let (_, waiting) = self.worker.reassembly.waiting();
         let outcome = self.worker.reassembly.push(self.now, key, headers, packet, &mut self.worker.pool);
         let (_, still_waiting) = self.worker.reassembly.waiting();

@@ -1,15 +1,309 @@
-//! Decide: for every packet, what happens to it.
+//! Decide: for every packet, what happens to it: from the cache, or else by [`crate::decide()`].
+//!
+//! Packets are sorted by the cache's tables, and each table's are looked up together, then those that were not found are decided
+//! together, then what was decided is kept. Nothing is done to a packet before all are decided, so that those of one flow
+//! stay in order.
 
-use crate::lane::Flights;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use flow::{CacheMode, Measurement, Plan};
+use packet::BATCH;
+use tables::{Direction, LookupEngine, Policy, Tables, Vrf};
+use wire::{FlowKey, Headers, Origin, Protocol, Upper, VrfId};
+
+use crate::cached;
+use crate::caches::{Caches, Room};
+use crate::decide::{Looked, decide_by};
+use crate::lane::{Arrival, Flight, Flights};
+use crate::validity;
 use crate::worker::Round;
+
+/// Fewer packets than this are not worth looking up together.
+const TOGETHER: usize = 4;
+/// Packets that are decided though they were found, to see what deciding costs while nothing is missed.
+const SAMPLE: usize = 16;
+
+/// Positions in a table's list of packets.
+type Positions = ArrayVec<u8, BATCH>;
+
+/// How looking a list's packets up went.
+#[derive(Default)]
+struct Outcome {
+    hits: u64,
+    restamped: u64,
+    new: u64,
+    stale: u64,
+    evicted: u64,
+}
 
 impl Round<'_> {
     pub(crate) fn decide(&mut self, batch: &mut Flights) {
         let Flights { packets, flights } = batch;
-        for flight in &mut flights[..packets.len()] {
-            flight.key = flight.headers.key(flight.arrival.vrf, flight.arrival.origin);
-            flight.decision = crate::decide(&flight.key, self.tables, &mut ());
-        }
-        self.worker.statistics.decided.add(packets.len() as u64);
+        let flights = &mut flights[..packets.len()];
+        let Some(mut caches) = self.worker.caches.take() else {
+            return flights
+                .iter_mut()
+                .for_each(|flight| flight.decision = crate::decide(&flight.key(), self.tables, &mut ()));
+        };
+        self.sort(flights, &mut caches);
+        let Caches { v4, v6, lists, keys } = &mut *caches;
+        let [a, b, c, d] = lists;
+        let [v4_outbound, v4_inbound] = v4;
+        let [v6_outbound, v6_inbound] = v6;
+        self.look(0, v4_outbound, a, flights, keys, cached::key_v4);
+        self.look(1, v4_inbound, b, flights, keys, cached::key_v4);
+        self.look(2, v6_outbound, c, flights, keys, cached::key_v6);
+        self.look(3, v6_inbound, d, flights, keys, cached::key_v6);
+        self.worker.caches = Some(caches);
     }
+
+    /// Which table each packet's flow belongs to.
+    fn sort(&self, flights: &[Flight], caches: &mut Caches) {
+        caches.lists.iter_mut().for_each(ArrayVec::clear);
+        let mut last: Option<(VrfId, bool)> = None;
+        for (at, flight) in flights.iter().enumerate() {
+            let Flight { headers, arrival, .. } = flight;
+            let is_inbound = match arrival.origin {
+                Origin::Sa(_) => true,
+                Origin::Port(_) | Origin::Host | Origin::HostProtected => {
+                    let clear = match last {
+                        Some((vrf, clear)) if vrf == arrival.vrf => clear,
+                        _ => self.tables.vrf(arrival.vrf).is_some_and(clear_is_inbound),
+                    };
+                    last = Some((arrival.vrf, clear));
+                    clear || is_esp(headers)
+                }
+            };
+            let table = usize::from(headers.addresses.is_v6()) << 1 | usize::from(is_inbound);
+            caches.lists[table].push(at as u8);
+        }
+    }
+
+    /// Decides one table's packets.
+    #[inline]
+    fn look<const KEY: usize>(
+        &mut self,
+        which: usize,
+        room: &mut Room<KEY>,
+        list: &[u8],
+        flights: &mut [Flight],
+        keys: &mut ArrayVec<FlowKey, BATCH>,
+        key_of: impl Fn(&Headers, Arrival) -> [u64; KEY],
+    ) {
+        if list.is_empty() {
+            return;
+        }
+        let count = list.len() as u64;
+        let plan = room.plan(count);
+        let mut missed = Positions::new();
+        if plan == Plan::Bypass {
+            missed.extend(0..list.len() as u8 - 1);
+            missed.push(list.len() as u8 - 1);
+            self.decide_missed(&missed, list, flights, keys);
+            self.worker.statistics.caches[which].bypassed.add(count);
+            return self.worker.statistics.decided.add(count);
+        }
+        let ticks = || if plan == Plan::Measure { (self.worker.ticks)() } else { 0 };
+        let begin = ticks();
+        let outcome = self.find(room, list, flights, key_of, &mut missed);
+        let found = ticks();
+        // Deciding some of them anew tells what it costs, and must not tell anything else.
+        let is_sampled = plan == Plan::Measure && missed.is_empty() && room.controller.wants_decisions();
+        if is_sampled {
+            missed.extend((0..list.len().min(SAMPLE)).map(|position| position as u8));
+        }
+        let known: ArrayVec<_, SAMPLE> = match cfg!(debug_assertions) && is_sampled {
+            true => missed.iter().map(|&position| flights[usize::from(list[usize::from(position)])].decision).collect(),
+            false => ArrayVec::new(),
+        };
+        self.decide_missed(&missed, list, flights, keys);
+        let decided = ticks();
+        let measured = missed.len() as u64;
+        if is_sampled {
+            for (known, &position) in known.iter().zip(&missed) {
+                debug_assert_eq!(*known, flights[usize::from(list[usize::from(position)])].decision);
+            }
+            missed.clear();
+        }
+        self.keep(room, &missed, list, flights);
+        let kept = ticks();
+        if plan == Plan::Measure {
+            room.controller.measured(&Measurement {
+                probed: count,
+                probe: found.saturating_sub(begin),
+                decided: measured,
+                decide: decided.saturating_sub(found),
+                inserted: missed.len() as u64,
+                insert: kept.saturating_sub(decided),
+            });
+        }
+        if room.mode == CacheMode::Auto {
+            room.controller.used(count, outcome.hits);
+        }
+        self.worker.statistics.decided.add(missed.len() as u64);
+        self.note(which, room, &outcome, plan);
+    }
+
+    /// Looks the packets' flows up; notes the positions of those that are not known.
+    #[inline]
+    fn find<const KEY: usize>(
+        &self,
+        room: &mut Room<KEY>,
+        list: &[u8],
+        flights: &mut [Flight],
+        key_of: impl Fn(&Headers, Arrival) -> [u64; KEY],
+        missed: &mut Positions,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let Room { table: Some(table), packets, .. } = room else { return outcome };
+        let generation = self.tables.generation();
+        table.policies_changed(self.tables.policy_generation());
+        let packets = &mut packets[..list.len()];
+        for (looking, &at) in packets.iter_mut().zip(list) {
+            let flight = &flights[usize::from(at)];
+            looking.key = key_of(&flight.headers, flight.arrival);
+            looking.hash = table.hash(&looking.key);
+        }
+        for looking in packets.iter_mut() {
+            looking.candidates = table.candidates(looking.hash);
+        }
+        for (position, (looking, &at)) in packets.iter().zip(list).enumerate() {
+            let flight = &mut flights[usize::from(at)];
+            let Some(found) = table.find(looking.hash, looking.candidates, &looking.key) else {
+                match table.was_turned_away(looking.hash) {
+                    true => outcome.evicted += 1,
+                    false => outcome.new += 1,
+                }
+                missed.push(position as u8);
+                continue;
+            };
+            flight.decision = cached::unpack(&found.value, flight.headers.upper);
+            if found.stamp != generation {
+                if !validity::holds(&flight.key(), &flight.decision, found.stamp, self.tables) {
+                    outcome.stale += 1;
+                    missed.push(position as u8);
+                    continue;
+                }
+                table.stamp(found.place, generation);
+                outcome.restamped += 1;
+            }
+            outcome.hits += 1;
+        }
+        outcome
+    }
+
+    /// Decides packets, looking their policies up together.
+    fn decide_missed(&self, missed: &[u8], list: &[u8], flights: &mut [Flight], keys: &mut ArrayVec<FlowKey, BATCH>) {
+        let tables = self.tables;
+        if missed.len() < TOGETHER || tables.lookup_engine() == LookupEngine::Linear {
+            for &position in missed {
+                let flight = &mut flights[usize::from(list[usize::from(position)])];
+                flight.decision = crate::decide(&flight.key(), tables, &mut ());
+            }
+            return;
+        }
+        let flight_of = |position: u8| usize::from(list[usize::from(position)]);
+        // Most often all are of one VRF.
+        let mut left = missed;
+        while let Some(&first) = left.first() {
+            let vrf = flights[flight_of(first)].arrival.vrf;
+            let others = left.iter().position(|&position| flights[flight_of(position)].arrival.vrf != vrf);
+            let (run, rest) = left.split_at(others.unwrap_or(left.len()));
+            left = rest;
+            keys.clear();
+            keys.extend(run.iter().map(|&position| flights[usize::from(list[usize::from(position)])].key()));
+            let looked = Policies::look(tables, vrf, keys);
+            for (number, (&position, key)) in run.iter().zip(keys.iter()).enumerate() {
+                let decision = decide_by(key, tables, &looked.of(number), &mut ());
+                flights[usize::from(list[usize::from(position)])].decision = decision;
+            }
+        }
+    }
+
+    /// Keeps what was decided.
+    #[inline]
+    fn keep<const KEY: usize>(&self, room: &mut Room<KEY>, missed: &[u8], list: &[u8], flights: &[Flight]) {
+        let Room { table: Some(table), packets, .. } = room else { return };
+        let generation = self.tables.generation();
+        for &position in missed {
+            let (looking, at) = (&packets[usize::from(position)], list[usize::from(position)]);
+            if let Some(value) = cached::pack(&flights[usize::from(at)].decision) {
+                table.insert(looking.hash, &looking.key, generation, &value);
+            }
+        }
+    }
+
+    fn note<const KEY: usize>(&self, which: usize, room: &Room<KEY>, outcome: &Outcome, plan: Plan) {
+        let statistics = &self.worker.statistics.caches[which];
+        statistics.hits.add(outcome.hits);
+        statistics.restamped.add(outcome.restamped);
+        statistics.missed_new.add(outcome.new);
+        statistics.missed_stale.add(outcome.stale);
+        statistics.missed_evicted.add(outcome.evicted);
+        let Some(table) = &room.table else { return };
+        statistics.inserted.set(table.counts.inserted);
+        statistics.evicted.set(table.counts.evicted);
+        statistics.refused.set(table.counts.refused);
+        statistics.live.set(table.counts.live);
+        statistics.occupied.set(table.counts.occupied);
+        if plan == Plan::Measure {
+            let costs = room.controller.costs();
+            statistics.bypassing.set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
+            statistics.probe_cost.set(costs.probe);
+            statistics.decide_cost.set(costs.decide);
+            statistics.insert_cost.set(costs.insert);
+        }
+    }
+}
+
+/// The policies of several packets of one VRF.
+struct Policies<'t> {
+    admission: Direction,
+    admitting: ArrayVec<Option<&'t Arc<Policy>>, BATCH>,
+    outbound: ArrayVec<Option<&'t Arc<Policy>>, BATCH>,
+}
+
+impl<'t> Policies<'t> {
+    /// Looks up what most packets will be asked for; what else is wanted is looked up when it is.
+    fn look(tables: &'t Tables, vrf: VrfId, keys: &[FlowKey]) -> Self {
+        let mut policies = Self { admission: Direction::In, admitting: ArrayVec::new(), outbound: ArrayVec::new() };
+        let Some(spd) = tables.vrf(vrf).map(|vrf| &vrf.spd).filter(|spd| !spd.is_empty()) else { return policies };
+        if spd.policies(Direction::Fwd).len() > 0 {
+            policies.admission = Direction::Fwd;
+        }
+        for (direction, found) in
+            [(policies.admission, &mut policies.admitting), (Direction::Out, &mut policies.outbound)]
+        {
+            // No policy is quickly not found, and one packet's turn is not worth everybody's.
+            if spd.policies(direction).len() > 0 && keys.iter().any(|key| may_ask(key, direction)) {
+                found.extend(keys.iter().map(|_| None));
+                spd.lookup_batch(direction, keys, found);
+            }
+        }
+        policies
+    }
+
+    fn of(&self, number: usize) -> Looked<'t> {
+        Looked {
+            admission: self.admitting.get(number).map(|found| (self.admission, *found)),
+            outbound: self.outbound.get(number).copied(),
+        }
+    }
+}
+
+/// Whether deciding a packet may take a lookup in this direction's policies.
+fn may_ask(key: &FlowKey, direction: Direction) -> bool {
+    let is_ours = matches!(key.origin, Origin::Host | Origin::HostProtected);
+    let is_esp = key.protocol == Protocol::ESP && matches!(key.upper, Upper::Spi(_));
+    !is_esp && (direction == Direction::Out || !is_ours)
+}
+
+/// Whether clear packets are the inbound SPD's, which is where there is no outbound one.
+fn clear_is_inbound(vrf: &Vrf) -> bool {
+    !vrf.spd.is_empty() && vrf.spd.policies(Direction::Out).len() == 0
+}
+
+fn is_esp(headers: &Headers) -> bool {
+    headers.protocol == Protocol::ESP && matches!(headers.upper, Upper::Spi(_))
 }

@@ -24,7 +24,7 @@ impl Round<'_> {
         onward: &mut Onward,
     ) {
         let headers = &flight.headers;
-        let is_own = matches!(flight.key.origin, Origin::Host | Origin::HostProtected);
+        let is_own = matches!(flight.arrival.origin, Origin::Host | Origin::HostProtected);
         let is_v6 = headers.addresses.is_v6();
         if is_v6 && !is_own && slot.is_some() && headers.total_length <= ipv6::MIN_MTU {
             return self.leave(packet, headers, slot, exit, onward);
