@@ -65,11 +65,14 @@ fn wanted(rule: &Selector, random: &mut ChaCha8Rng) -> f64 {
 /// Length and bits.
 type Prefix = (u32, u128);
 
+/// Source, destination and the first place of their rules.
+type PlacedPair = (IpRange, IpRange, f64);
+
 /// Finds the address pairs that cover one, by the prefixes that cover theirs.
 #[derive(Default)]
 struct Covering {
     /// For each covering prefix of a source, those of the destinations that it was seen with.
-    sources: HashMap<Prefix, HashMap<Prefix, Vec<(IpRange, IpRange, f64)>>>,
+    sources: HashMap<Prefix, HashMap<Prefix, Vec<PlacedPair>>>,
     /// The lengths in use.
     lengths: [std::collections::BTreeSet<u32>; 2],
 }
