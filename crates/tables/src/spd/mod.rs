@@ -1,6 +1,7 @@
 //! The security policy database of one VRF, and how the policy of a packet is found in it.
 
 mod bound;
+mod fast;
 mod linear;
 mod selector;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use wire::FlowKey;
 
 pub use self::bound::LookupBound;
+use self::fast::Index;
 use self::linear::List;
 use crate::policy::{DefaultAction, Direction, Policy};
 
@@ -24,18 +26,24 @@ pub enum LookupEngine {
 }
 
 /// The policies of one VRF, ordered, by direction.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Spd {
     lists: [List; 3],
     defaults: [DefaultAction; 3],
-    engine: LookupEngine,
+    /// Of [`LookupEngine::Fast`].
+    indexes: Option<[Index; 3]>,
+    secret: u64,
 }
+
+/// Up to so many policies are tried one after the other: that is faster than asking the index.
+const FEW: usize = 32;
 
 impl Spd {
     /// No policies. `secret` keys the index's hashes.
     pub(crate) fn new(engine: LookupEngine, secret: u64) -> Self {
-        let _ = secret;
-        Self { engine, ..Self::default() }
+        let mut spd = Self { lists: Default::default(), defaults: Default::default(), indexes: None, secret };
+        spd.set_engine(engine);
+        spd
     }
 
     /// Whether there is no policy at all, in which case IPsec does not touch the VRF.
@@ -47,14 +55,22 @@ impl Spd {
     /// The policy of `direction` that decides the packet: the first in order of priority, then of insertion, that matches.
     #[inline]
     pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
-        self.lookup_linear(direction, key).map(|(_, policy)| policy)
+        match self.index(direction) {
+            Some(index) => index.lookup(key),
+            None => self.lists[direction as usize].lookup(key).map(|(_, policy)| policy),
+        }
     }
 
     /// Looks up as many packets as there are `keys`, and answers each in its place of `found`, which is as long.
     #[inline]
     pub fn lookup_batch<'a>(&'a self, direction: Direction, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+        if let Some(index) = self.index(direction) {
+            index.lookup_batch(keys, found);
+            return;
+        }
+        let list = &self.lists[direction as usize];
         for (key, found) in keys.iter().zip(found) {
-            *found = self.lookup(direction, key);
+            *found = list.lookup(key).map(|(_, policy)| policy);
         }
     }
 
@@ -66,12 +82,15 @@ impl Spd {
 
     /// How packets' policies are found.
     pub fn engine(&self) -> LookupEngine {
-        self.engine
+        if self.indexes.is_some() { LookupEngine::Fast } else { LookupEngine::Linear }
     }
 
     /// The most work that a lookup of `direction` can be, whatever the packet.
     pub fn bound(&self, direction: Direction) -> LookupBound {
-        LookupBound { probes: 0, policies: self.lists[direction as usize].len() as u32 }
+        match self.index(direction) {
+            Some(index) => index.bound(),
+            None => LookupBound { probes: 0, policies: self.lists[direction as usize].len() as u32 },
+        }
     }
 
     /// The policies of `direction`, in the order in which they are tried.
@@ -91,7 +110,16 @@ impl Spd {
 
     /// Changes the engine; with [`LookupEngine::Fast`] the index is built anew.
     pub(crate) fn set_engine(&mut self, engine: LookupEngine) {
-        self.engine = engine;
+        if self.engine() == engine {
+            return;
+        }
+        self.indexes = (engine == LookupEngine::Fast).then(|| {
+            Direction::ALL.map(|direction| {
+                let mut index = Index::new(self.secret);
+                self.policies(direction).for_each(|policy| index.insert(policy));
+                index
+            })
+        });
     }
 
     /// The policy of this direction, priority and index.
@@ -101,13 +129,31 @@ impl Spd {
 
     /// Puts a policy in its place.
     pub(crate) fn insert(&mut self, policy: Arc<Policy>) {
-        self.lists[policy.spec.direction as usize].insert(policy);
+        let direction = policy.spec.direction as usize;
+        if let Some(indexes) = &mut self.indexes {
+            indexes[direction].insert(&policy);
+        }
+        self.lists[direction].insert(policy);
     }
 
     /// Takes a policy out.
     pub(crate) fn remove(&mut self, direction: Direction, place: Place) -> Option<Arc<Policy>> {
-        self.policy(direction, place)?;
+        let policy = Arc::clone(self.policy(direction, place)?);
+        if let Some(indexes) = &mut self.indexes {
+            indexes[direction as usize].remove(&policy);
+        }
         Some(self.lists[direction as usize].remove(place))
+    }
+
+    /// The index, where it is worth while.
+    #[inline]
+    fn index(&self, direction: Direction) -> Option<&Index> {
+        let many = self.lists[direction as usize].len() > FEW;
+        self.indexes
+            .as_ref()
+            .filter(|_| many)
+            .map(|indexes| &indexes[direction as usize])
+            .filter(|index| index.is_useful())
     }
 }
 
@@ -118,7 +164,7 @@ impl fmt::Debug for Spd {
         f.debug_struct("Spd")
             .field("lists", &lists)
             .field("defaults", &self.defaults)
-            .field("engine", &self.engine)
+            .field("engine", &self.engine())
             .finish()
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Probe<A> {
     upper: (u8, u16, u16),
 }
 
-pub(super) trait Address: Copy {
+pub(in crate::spd) trait Address: Copy {
     fn within(self, range: Range<Self>) -> bool;
     fn range(first: Self, last: Self) -> Range<Self>;
 }

@@ -98,10 +98,14 @@ proptest! {
             prop_assert_eq!(listed, naive.iter().map(|policy| policy.index).collect::<Vec<_>>());
             prop_assert!(spd.lists[DIRECTION as usize].chunk_lengths().all(|length| (1..=linear::CHUNK).contains(&length)));
             prop_assert_eq!(spd.is_empty(), naive.is_empty());
-            for key in &keys {
+            let mut together = vec![None; keys.len()];
+            spd.lookup_batch(DIRECTION, &keys, &mut together);
+            for (key, together) in keys.iter().zip(together) {
                 let found = spd.lookup_linear(DIRECTION, key).map(|(position, policy)| (position, policy.index));
                 let first = naive.iter().position(|policy| policy.spec.selector.matches(key));
                 prop_assert_eq!(found, first.map(|at| (at + 1, naive[at].index)));
+                prop_assert_eq!(spd.lookup(DIRECTION, key).map(|policy| policy.index), found.map(|(_, index)| index));
+                prop_assert_eq!(together.map(|policy| policy.index), found.map(|(_, index)| index));
                 prop_assert!(spd.lookup(Direction::In, key).is_none());
             }
         }

@@ -1,0 +1,143 @@
+//! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast).
+
+mod cells;
+mod directory;
+mod fat;
+mod filter;
+mod level;
+mod table;
+
+use std::sync::Arc;
+
+use packet::prefetch;
+use wire::{Addresses, FlowKey};
+
+use self::directory::NoRoom;
+use self::table::Table;
+use super::bound::LookupBound;
+use super::selector::{Probe, v4_bounds, v6_bounds};
+use crate::policy::{Policy, Selector};
+
+/// The index of one direction's policies.
+#[derive(Clone)]
+pub(super) struct Index {
+    secret: u64,
+    v4: Option<Arc<Table<u32>>>,
+    v6: Option<Arc<Table<u128>>>,
+    /// The hashes of this secret do not spread: as good as impossible, and then there is no index.
+    useless: bool,
+}
+
+/// Packets that are looked up together: enough for their waits for memory to overlap, and few enough for what they wait for to stay near.
+const GROUP: usize = 32;
+
+impl Index {
+    pub(super) fn new(secret: u64) -> Self {
+        Self { secret, v4: None, v6: None, useless: false }
+    }
+
+    /// Whether lookups can use it.
+    #[inline]
+    pub(super) fn is_useful(&self) -> bool {
+        !self.useless
+    }
+
+    pub(super) fn insert(&mut self, policy: &Arc<Policy>) {
+        if self.useless {
+            return;
+        }
+        let secret = self.secret;
+        let done = match bounds(&policy.spec.selector) {
+            Bounds::V4(bounds) => change(&mut self.v4, secret, |table| table.insert(bounds, policy)),
+            Bounds::V6(bounds) => change(&mut self.v6, secret, |table| table.insert(bounds, policy)),
+        };
+        if let Err(NoRoom) = done {
+            *self = Self { useless: true, ..Self::new(secret) };
+        }
+    }
+
+    pub(super) fn remove(&mut self, policy: &Policy) {
+        match bounds(&policy.spec.selector) {
+            Bounds::V4(bounds) => take(&mut self.v4, |table| table.remove(bounds, policy)),
+            Bounds::V6(bounds) => take(&mut self.v6, |table| table.remove(bounds, policy)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lookup(&self, key: &FlowKey) -> Option<&Arc<Policy>> {
+        match key.addresses {
+            Addresses::V4 { source, destination } => {
+                self.v4.as_deref()?.lookup(&Probe::new(source.to_bits(), destination.to_bits(), key))
+            }
+            Addresses::V6 { source, destination } => {
+                self.v6.as_deref()?.lookup(&Probe::new(source.to_bits(), destination.to_bits(), key))
+            }
+        }
+    }
+
+    /// Each key's policy, in its place.
+    #[inline]
+    pub(super) fn lookup_batch<'a>(&'a self, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+        for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            found.fill(None);
+            if let Some(table) = self.v4.as_deref() {
+                let probe = |key: &FlowKey| match key.addresses {
+                    Addresses::V4 { source, destination } => {
+                        Some(Probe::new(source.to_bits(), destination.to_bits(), key))
+                    }
+                    Addresses::V6 { .. } => None,
+                };
+                table.lookup_batch(keys.iter().map(probe), found);
+            }
+            if let Some(table) = self.v6.as_deref() {
+                let probe = |key: &FlowKey| match key.addresses {
+                    Addresses::V6 { source, destination } => {
+                        Some(Probe::new(source.to_bits(), destination.to_bits(), key))
+                    }
+                    Addresses::V4 { .. } => None,
+                };
+                table.lookup_batch(keys.iter().map(probe), found);
+            }
+            // What a decision reads next.
+            for policy in found.iter().flatten() {
+                prefetch(&policy.spec.action);
+            }
+        }
+    }
+
+    pub(super) fn bound(&self) -> LookupBound {
+        let bounds = [self.v4.as_deref().map(Table::bound), self.v6.as_deref().map(Table::bound)];
+        bounds.into_iter().flatten().max_by_key(|bound| (bound.policies, bound.probes)).unwrap_or_default()
+    }
+}
+
+/// A selector's ranges of addresses, first and last.
+enum Bounds {
+    V4([(u32, u32); 2]),
+    V6([(u128, u128); 2]),
+}
+
+fn bounds(selector: &Selector) -> Bounds {
+    match (v4_bounds(&selector.source), v4_bounds(&selector.destination)) {
+        (Some(source), Some(destination)) => Bounds::V4([source, destination]),
+        _ => Bounds::V6([v6_bounds(&selector.source), v6_bounds(&selector.destination)]),
+    }
+}
+
+fn change<A: level::Family>(
+    table: &mut Option<Arc<Table<A>>>,
+    secret: u64,
+    change: impl FnOnce(&mut Table<A>) -> Result<(), NoRoom>,
+) -> Result<(), NoRoom> {
+    change(Arc::make_mut(table.get_or_insert_with(|| Arc::new(Table::new(secret)))))
+}
+
+/// A table without policies is none.
+fn take<A: level::Family>(table: &mut Option<Arc<Table<A>>>, change: impl FnOnce(&mut Table<A>)) {
+    let Some(found) = table else { return };
+    let found = Arc::make_mut(found);
+    change(found);
+    if found.is_empty() {
+        *table = None;
+    }
+}
