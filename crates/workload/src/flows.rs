@@ -10,6 +10,7 @@ use rand_chacha::rand_core::SeedableRng;
 use thiserror::Error;
 use wire::{Addresses, IpPrefix};
 
+use crate::splitmix::scrambled;
 use zipf::Zipf;
 
 /// How packets are spread over flows.
@@ -144,10 +145,10 @@ impl Space {
         let mut rest = flow;
         let mut before = 0u64;
         let mut digit = |radix: u64| {
-            let turn = hash(before) % radix;
+            let turn = scrambled(before) % radix;
             let digit = (rest % radix + turn) % radix;
             rest /= radix;
-            before = hash(before ^ digit);
+            before = scrambled(before ^ digit);
             digit
         };
         let source = host(&self.source, digit(hosts(&self.source)));
@@ -187,14 +188,6 @@ fn host(network: &IpPrefix, number: u64) -> IpAddr {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() + number as u32).into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() + u128::from(number)).into(),
     }
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
-fn hash(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 #[cfg(test)]
@@ -260,6 +253,22 @@ mod tests {
         assert!(Traffic::new(Popularity::Zipf(1.1), 1, 1).take(100).all(|flow| flow == 0));
     }
 
+    /// What a number costs is what it draws: a word of 64 bits is two of the generator's, and few are rejected.
+    #[test]
+    fn zipf_takes_constant_time() {
+        for power in [0.5, 0.9, 1.0, 1.1, 3.0] {
+            for flows in [1, 10, 1000, 10_000_000, u64::MAX] {
+                let mut traffic = Traffic::new(Popularity::Zipf(power), flows, 5);
+                assert!(traffic.by_ref().take(10_000).all(|flow| flow < flows));
+                let draws = traffic.random.get_word_pos() / 2;
+                assert!(
+                    (10_000..13_000).contains(&draws),
+                    "power {power}, {flows} flows: {draws} draws for 10,000 numbers"
+                );
+            }
+        }
+    }
+
     #[test]
     #[should_panic(expected = "greater than 0")]
     fn zipf_without_a_power_is_refused() {
@@ -307,9 +316,9 @@ mod tests {
         ];
         let (mut before, mut value, mut number) = (0, 1u128, 0u128);
         for (digit, radix) in digits {
-            number += value * u128::from((digit + radix - hash(before) % radix) % radix);
+            number += value * u128::from((digit + radix - scrambled(before) % radix) % radix);
             value *= u128::from(radix);
-            before = hash(before ^ digit);
+            before = scrambled(before ^ digit);
         }
         number
     }

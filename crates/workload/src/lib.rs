@@ -8,4 +8,5 @@
 pub mod classbench;
 pub mod flows;
 pub mod rules;
+mod splitmix;
 pub mod trace;

@@ -16,7 +16,10 @@ mod statistics;
 mod trie;
 mod upper;
 
+use core::net::IpAddr;
+
 use tables::Selector;
+use wire::IpRange;
 
 pub use statistics::{Statistics, statistics};
 
@@ -34,8 +37,8 @@ pub enum Kind {
     Fw4,
     /// IP chain: many pairs of lengths, a third of its rules for any protocol.
     Ipc,
-    /// Security policies: as [`Kind::Ipc`], but in a fifth of the address pairs one side is a range that is no prefix, as RFC 4301
-    /// selectors may be (section 4.4.1.1).
+    /// Security policies: as [`Kind::Ipc`], but with what only selectors of RFC 4301 may have (section 4.4.1.1). In a fifth of the
+    /// address pairs one side is a range that is no prefix, and half of the ICMP rules name types and codes.
     Spd,
 }
 
@@ -78,7 +81,7 @@ pub fn generate(options: &Options) -> Vec<Selector> {
 }
 
 /// The length of the shortest prefix that covers a range, and that prefix's bits in a word, lowest bits cleared.
-fn covering_prefix(range: &wire::IpRange) -> (u32, u128) {
+fn covering_prefix(range: &IpRange) -> (u32, u128) {
     let [first, last] = [range.first(), range.last()].map(bits);
     let width = if range.is_v6() { 128 } else { 32 };
     let length = (first ^ last).leading_zeros() + width - 128;
@@ -86,10 +89,10 @@ fn covering_prefix(range: &wire::IpRange) -> (u32, u128) {
 }
 
 /// An address as a number.
-fn bits(address: core::net::IpAddr) -> u128 {
+fn bits(address: IpAddr) -> u128 {
     match address {
-        core::net::IpAddr::V4(address) => address.to_bits().into(),
-        core::net::IpAddr::V6(address) => address.to_bits(),
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 

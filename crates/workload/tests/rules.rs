@@ -1,7 +1,7 @@
 //! Generated rule sets are like the published ones, and the tables take them.
 
-use tables::{Action, Direction, PolicySpec, Selector, Tables};
-use wire::{IpRange, VrfId};
+use tables::{Action, Direction, PolicySpec, Selector, Tables, UpperSelector};
+use wire::{IpRange, PortRange, VrfId};
 use workload::rules::{Kind, Options, Statistics, generate, statistics};
 
 fn set(kind: Kind, v6: bool, count: usize, seed: u64) -> Vec<Selector> {
@@ -71,8 +71,11 @@ fn sets_are_like_the_published_ones() {
 fn security_policies_have_ranges_that_are_no_prefixes() {
     for v6 in [false, true] {
         let found = statistics(&set(Kind::Spd, v6, 5000, 9));
-        assert!((0.1..0.25).contains(&found.misaligned), "{found:?}");
+        assert!((0.15..0.22).contains(&found.misaligned), "{found:?}");
         assert!(found.length_pairs > 100, "{found:?}");
+        let types =
+            set(Kind::Spd, v6, 5000, 9).into_iter().filter(|rule| matches!(rule.upper, UpperSelector::Icmp { .. }));
+        assert!(types.count() > 10);
     }
 }
 
@@ -106,22 +109,35 @@ fn equal_seeds_give_equal_sets() {
 /// A rule behind one that covers it could never match.
 #[test]
 fn no_rule_hides_behind_an_earlier_one() {
-    let covers = |wider: &IpRange, range: &IpRange| wider.first() <= range.first() && range.last() <= wider.last();
     for kind in Kind::ALL {
         let rules = set(kind, false, 2000, 8);
         let mut nested = 0;
         for (at, later) in rules.iter().enumerate() {
             for earlier in &rules[..at] {
-                let same = earlier.protocol.is_none_or(|protocol| later.protocol == Some(protocol))
-                    && (earlier.upper == later.upper || earlier.upper == tables::UpperSelector::Any);
-                let hidden =
-                    same && covers(&earlier.source, &later.source) && covers(&earlier.destination, &later.destination);
-                assert!(!hidden, "{kind:?}: {later:?} is behind {earlier:?}");
-                nested += usize::from(
-                    covers(&later.source, &earlier.source) && covers(&later.destination, &earlier.destination),
-                );
+                assert!(!covers(earlier, later), "{kind:?}: {later:?} is behind {earlier:?}");
+                nested += usize::from(covers(later, earlier));
             }
         }
-        assert!(nested > 200, "{kind:?}: {nested} pairs of rules lie in one another");
+        assert!(nested > 100, "{kind:?}: {nested} pairs of rules lie in one another");
     }
+}
+
+/// Whether every packet that `rule` selects is selected by `wider`.
+fn covers(wider: &Selector, rule: &Selector) -> bool {
+    let addresses = |wider: &IpRange, range: &IpRange| wider.contains(range.first()) && wider.contains(range.last());
+    let ports = |wider: &PortRange, range: &PortRange| wider.contains(range.first()) && wider.contains(range.last());
+    let bytes = |wider: (u8, u8), range: (u8, u8)| wider.0 <= range.0 && range.1 <= wider.1;
+    addresses(&wider.source, &rule.source)
+        && addresses(&wider.destination, &rule.destination)
+        && wider.protocol.is_none_or(|protocol| rule.protocol == Some(protocol))
+        && match (wider.upper, rule.upper) {
+            (UpperSelector::Any, _) => true,
+            (UpperSelector::Ports { source: a, destination: b }, UpperSelector::Ports { source, destination }) => {
+                ports(&a, &source) && ports(&b, &destination)
+            }
+            (UpperSelector::Icmp { kind: a, code: b }, UpperSelector::Icmp { kind, code }) => {
+                bytes(a, kind) && bytes(b, code)
+            }
+            _ => false,
+        }
 }

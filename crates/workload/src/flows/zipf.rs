@@ -5,8 +5,8 @@ use rand_chacha::ChaCha8Rng;
 
 /// Draws ranks 1 to `ranks` with probabilities in proportion to `rank^-power`, by rejection-inversion (Hörmann and Derflinger,
 /// "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", 1996). It inverts the integral of the density
-/// `h(x) = x^-power` and rejects where the histogram's column is lower than the integral over its width: at most one draw in
-/// five or so, whatever the number of ranks.
+/// `h(x) = x^-power` and rejects where the histogram's column is lower than the integral over its width: fewer than three draws
+/// in ten, whatever the number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zipf {
     ranks: f64,

@@ -1,13 +1,12 @@
 //! Draws the rules of a set, in no order yet.
 
-use std::collections::{HashMap, HashSet};
-
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::{HashMap, HashSet};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use tables::Selector;
+use tables::{Selector, UpperSelector};
 use wire::IpRange;
 
 use super::lengths::{Pair, quotas, stretched};
@@ -83,18 +82,25 @@ impl Generator {
             let length = if self.v6 { stretched(length) } else { length };
             (trie.draw(length, &mut self.random), length)
         });
+        // Any address, and fewer than eight of them, stay a prefix.
+        let width = if self.v6 { 128 } else { 32 };
+        let [at_source, at_destination] = [source, destination].map(|(_, length)| length > 0 && width - length >= 3);
         let misaligned = self.profile.misaligned > 0.0 && self.random.random_bool(self.profile.misaligned);
-        let at_source = misaligned && self.random.random();
-        (self.range(source, misaligned && at_source), self.range(destination, misaligned && !at_source))
+        let (at_source, at_destination) = match misaligned {
+            true if at_source && at_destination && self.random.random() => (true, false),
+            true if at_destination => (false, true),
+            misaligned => (misaligned && at_source, false),
+        };
+        (self.range(source, at_source), self.range(destination, at_destination))
     }
 
     /// The prefix, or a range that begins in its first and ends in its last quarter but is no prefix.
     fn range(&mut self, (prefix, length): (u128, u32), misaligned: bool) -> IpRange {
         let width = if self.v6 { 128 } else { 32 };
         let (mut first, mut last) = (prefix, prefix | low_bits(width - length));
-        if misaligned && length > 0 && width - length >= 3 {
+        if misaligned {
             let quarter = 1u128 << (width - length - 2);
-            first += self.random.random_range(1..=quarter);
+            first += self.random.random_range(1..quarter);
             last -= self.random.random_range(0..quarter);
         }
         let [first, last] = [first, last].map(|bits| match self.v6 {
@@ -125,7 +131,7 @@ impl Generator {
             let lag = share * total - self.classes[class] as f64;
             if share == 0.0 { 0.0 } else { (share * (1.0 + 0.1 * lag)).clamp(0.0, 1.0) }
         });
-        let any = if anywhere || layers.contains(&(None, tables::UpperSelector::Any)) { 0.0 } else { any };
+        let any = if anywhere || layers.contains(&(None, UpperSelector::Any)) { 0.0 } else { any };
         let draw = self.random.random::<f64>();
         let class = match () {
             () if draw < any => Class::AnyProtocol,

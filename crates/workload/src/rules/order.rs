@@ -1,6 +1,7 @@
 //! The priority order of a set.
 
-use std::collections::HashMap;
+use core::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -28,12 +29,12 @@ pub(super) fn specific_first(rules: Vec<Selector>, seed: u64) -> Vec<Selector> {
     // From the widest addresses to the narrowest: all that cover a group have been placed when its turn comes. Width of the source,
     // then of the destination, is such an order, since what covers is wider in one and not narrower in the other.
     members.sort_by_cached_key(|((source, destination), _)| {
-        (core::cmp::Reverse((width(source), width(destination))), *source, *destination)
+        (Reverse((width(source), width(destination))), *source, *destination)
     });
     let mut placed = Covering::default();
     for ((source, destination), members) in &mut members {
         let before = placed.first_that_covers(source, destination);
-        members.sort_by_key(|member| core::cmp::Reverse(upper_width(&member.rule)));
+        members.sort_by_key(|member| Reverse(upper_width(&member.rule)));
         let mut first = f64::INFINITY;
         for at in 0..members.len() {
             let (wider, rest) = members.split_at_mut(at);
@@ -74,7 +75,7 @@ struct Covering {
     /// For each covering prefix of a source, those of the destinations that it was seen with.
     sources: HashMap<Prefix, HashMap<Prefix, Vec<PlacedPair>>>,
     /// The lengths in use.
-    lengths: [std::collections::BTreeSet<u32>; 2],
+    lengths: [BTreeSet<u32>; 2],
 }
 
 impl Covering {
@@ -91,7 +92,7 @@ impl Covering {
         let width = if source.is_v6() { 128 } else { 32 };
         let prefixes = |range: &IpRange, lengths| {
             let (longest, prefix) = covering_prefix(range);
-            let within = std::collections::BTreeSet::range(lengths, ..=longest);
+            let within = BTreeSet::range(lengths, ..=longest);
             within.map(move |&length| (length, prefix & !low_bits(width - length)))
         };
         let mut first = f64::INFINITY;
@@ -122,6 +123,11 @@ fn covers_upper(wider: &Selector, rule: &Selector) -> bool {
             ) => [(source, narrow_source), (destination, narrow_destination)]
                 .iter()
                 .all(|(wide, narrow)| wide.first() <= narrow.first() && narrow.last() <= wide.last()),
+            (UpperSelector::Icmp { kind, code }, UpperSelector::Icmp { kind: narrow_kind, code: narrow_code }) => {
+                [(kind, narrow_kind), (code, narrow_code)]
+                    .iter()
+                    .all(|(wide, narrow)| wide.0 <= narrow.0 && narrow.1 <= wide.1)
+            }
             _ => false,
         }
 }

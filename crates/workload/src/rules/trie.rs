@@ -4,6 +4,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::low_bits;
+use crate::splitmix::scrambled;
+
+/// How often the less likely of two children is taken.
+const SKEW: f64 = 0.35;
 
 /// A binary trie of addresses that is nowhere stored: whether a node has one child or two, and which is the likelier, follows
 /// from a hash of the seed and the node. Prefixes of all lengths that are drawn from one trie share its few branches, and so they
@@ -28,7 +32,8 @@ impl Trie {
         let start = if self.v6 { 3.min(length) } else { 0 };
         path >>= if self.v6 { 3 - start } else { 0 };
         for level in start..length {
-            let node = hash(self.seed ^ hash(path as u64 ^ hash((path >> 64) as u64 ^ u64::from(level))));
+            let place = scrambled(path as u64 ^ scrambled((path >> 64) as u64 ^ u64::from(level)));
+            let node = scrambled(self.seed ^ place);
             let likelier = node & 1 == 1;
             let branches = (node >> 32) < u64::from(self.branching(level));
             let other = branches && random.random_bool(SKEW);
@@ -48,17 +53,6 @@ impl Trie {
         };
         u32::MAX / 100 * percent
     }
-}
-
-/// How often the less likely of two children is taken.
-const SKEW: f64 = 0.35;
-
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014), which maps words one to one onto words that look random.
-fn hash(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 #[cfg(test)]

@@ -60,8 +60,17 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
         }
         Class::Plain if random.random_bool(0.08) => {
             let icmp = if v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
-            let protocol = [icmp, icmp, icmp, Protocol(47), Protocol::ESP, Protocol::AH, Protocol(89)];
-            (Some(protocol[random.random_range(0..protocol.len())]), UpperSelector::Any)
+            let protocols = [icmp, icmp, icmp, Protocol(47), Protocol::ESP, Protocol::AH, Protocol(89)];
+            let protocol = protocols[random.random_range(0..protocols.len())];
+            let upper = match kind {
+                Kind::Spd if protocol == icmp && random.random() => {
+                    let messages = if v6 { &ICMPV6_MESSAGES } else { &ICMP_MESSAGES };
+                    let (kind, code) = messages[random.random_range(0..messages.len())];
+                    UpperSelector::Icmp { kind, code }
+                }
+                _ => UpperSelector::Any,
+            };
+            (Some(protocol), upper)
         }
         Class::Plain => {
             let source = if random.random_bool(0.1) { single(&SOURCE_PORTS, random) } else { PortRange::ALL };
@@ -162,6 +171,20 @@ const DESTINATION_PORTS: [u16; 83] = [
     137, 138, 636, 993, 995, 465, 587, 69, 111, 113, 119, 179, 500, 515, 520, 554, 631, 873, 990, 1080, 1194, 1352,
     1494, 1503, 1645, 1646, 1701, 1720, 1723, 1755, 1812, 1813, 2049, 2222, 2401, 2427, 2598, 3128, 3268, 3690, 4500,
     4662, 5000, 5060, 5190, 5222, 5432, 5631, 5900, 6000, 6379, 6667, 7001, 8000, 8443, 8888, 9000, 9100, 11211, 27017,
+];
+
+/// Ranges of types and of codes: echo, unreachable, fragmentation needed, time exceeded, all up to redirects.
+const ICMP_MESSAGES: [((u8, u8), (u8, u8)); 6] =
+    [((8, 8), (0, 0)), ((0, 0), (0, 0)), ((3, 3), (0, 255)), ((3, 3), (4, 4)), ((11, 11), (0, 1)), ((0, 5), (0, 255))];
+
+/// The same for ICMPv6: echo, errors, packet too big, neighbour discovery.
+const ICMPV6_MESSAGES: [((u8, u8), (u8, u8)); 6] = [
+    ((128, 128), (0, 0)),
+    ((129, 129), (0, 0)),
+    ((1, 4), (0, 255)),
+    ((2, 2), (0, 0)),
+    ((3, 3), (0, 1)),
+    ((133, 137), (0, 0)),
 ];
 
 #[cfg(test)]
