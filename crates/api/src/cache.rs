@@ -193,18 +193,20 @@ pub struct SpdBound {
     pub policies: u64,
     /// How the policy of a packet is found.
     pub engine: LookupEngine,
-    /// The most places that a lookup looks at, whatever the packet.
-    pub worst_case_probes: u64,
-    /// Where the gateway begins to warn.
-    pub probe_limit: u64,
-    /// Whether the policies defeat the lookup: the worst case is over the limit.
+    /// The most places of the index that a lookup looks into, whatever the packet; 0 where policies are tried one after the other.
+    pub worst_case_probes: u32,
+    /// The most policies that a lookup compares with the packet, whatever the packet.
+    pub worst_case_policies: u32,
+    /// More policies to compare than this are too many.
+    pub policies_limit: u32,
+    /// Whether there are more: the policies defeat the lookup.
     pub over_limit: bool,
 }
 
 /// Live entries of one table of the decision cache, all workers together.
 ///
 /// A fresh entry counts, and so does one over a stale entry; one over a live entry does not. A change of a policy sets the count to zero, since from
-/// then on every entry is looked at again before it is used.
+/// then on every entry is held against the change before it is used; where it is not touched, it counts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowCacheEntries {
     /// The table.
@@ -218,8 +220,10 @@ pub struct FlowCacheEntries {
 pub struct PolicyAdded {
     /// The policy's index.
     pub index: u32,
-    /// The most places that a lookup in the policies of its VRF and direction looks at from now on, whatever the packet.
-    pub worst_case_probes: u64,
+    /// The most places of the index that a lookup in the policies of its VRF and direction looks into from now on.
+    pub worst_case_probes: u32,
+    /// The most policies that such a lookup compares with the packet.
+    pub worst_case_policies: u32,
     /// What somebody should know about these policies: that they defeat the lookup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -250,10 +254,14 @@ impl CacheMisses {
 impl SpdBound {
     /// What somebody should know, where the policies defeat the lookup.
     pub fn warning(&self) -> Option<String> {
+        let Self { policies, vrf, direction, worst_case_policies, policies_limit, .. } = self;
         self.over_limit.then(|| {
+            let hint = match self.engine {
+                LookupEngine::Fast => "too many of them overlap for an index to tell them apart",
+                LookupEngine::Linear => "with policy-lookup = \"fast\" in [ipsec] they need not",
+            };
             format!(
-                "the {} policies of VRF {}, direction {}, make a lookup look at up to {} places, more than {}: first packets of flows become slow",
-                self.policies, self.vrf, self.direction, self.worst_case_probes, self.probe_limit
+                "of the {policies} policies of VRF {vrf}, direction {direction}, the first packet of a flow may have to be compared with {worst_case_policies}, and more than {policies_limit} are slow ({hint})"
             )
         })
     }

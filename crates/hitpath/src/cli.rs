@@ -1,9 +1,11 @@
 //! The command line: what help, completions and man pages are made from.
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use crate::bench;
 use crate::exit::Exit;
@@ -79,6 +81,7 @@ pub(crate) enum Command {
     Addr(verbs::words::Addr),
     Link(verbs::words::Link),
     Vrf(verbs::words::Vrf),
+    Batch(verbs::batch::Batch),
     Explain(verbs::explain::Explain),
     Replay(verbs::replay::Replay),
     Graph(verbs::graph::Graph),
@@ -102,6 +105,7 @@ impl Command {
             Self::Addr(verb) => verb.run(global),
             Self::Link(verb) => verb.run(global),
             Self::Vrf(verb) => verb.run(global),
+            Self::Batch(verb) => verb.run(global),
             Self::Explain(verb) => verb.run(global),
             Self::Replay(verb) => verb.run(global),
             Self::Graph(verb) => verb.run(global),
@@ -114,6 +118,21 @@ impl Command {
 }
 
 impl Cli {
+    /// What the process was called with. Ends it where that cannot be understood, or help was asked for.
+    pub(crate) fn from_command_line() -> Self {
+        let words = words(std::env::args_os());
+        Self::try_parse_from(&words).unwrap_or_else(|error| {
+            if error.use_stderr() && words.iter().skip(1).any(|word| is_batch_option(word)) {
+                let error = Self::command().error(
+                    ErrorKind::UnknownArgument,
+                    "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch --force FILE` for `-force`",
+                );
+                error.exit();
+            }
+            error.exit()
+        })
+    }
+
     /// Sends logs to standard error. The daemon tells of its life even when nobody asked; the other verbs only of trouble.
     pub(crate) fn start_logging(&self) {
         use tracing::level_filters::LevelFilter;
@@ -133,10 +152,23 @@ impl Cli {
     }
 }
 
+/// The words of a command line, with iproute2's `-force` as the option that it is of `batch`.
+fn words(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words = Vec::new();
+    for word in all {
+        let force = word == "-force" && words.iter().any(|before| before == "batch");
+        words.push(if force { "--force".into() } else { word });
+    }
+    words
+}
+
+/// iproute2's option of the verb `batch`, with its abbreviations.
+fn is_batch_option(word: &OsStr) -> bool {
+    ["-b", "-ba", "-bat", "-batc", "-batch", "--batch"].iter().any(|option| word == *option)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -162,5 +194,16 @@ mod tests {
             let cli = Cli::try_parse_from(line.split(' ')).expect(line);
             assert!(cli.global.json, "{line}");
         }
+    }
+
+    #[test]
+    fn force_may_be_said_as_iproute2_says_it() {
+        let read = |line: &str| words(line.split(' ').map(OsString::from));
+        assert_eq!(read("hitpath batch -force x"), ["hitpath", "batch", "--force", "x"]);
+        assert_eq!(read("hitpath -j batch x -force"), ["hitpath", "-j", "batch", "x", "--force"]);
+        assert_eq!(read("hitpath show -force"), ["hitpath", "show", "-force"]);
+        let cli = Cli::try_parse_from(read("hitpath batch -force x")).unwrap();
+        assert!(matches!(cli.command, Command::Batch(_)));
+        assert!(Cli::try_parse_from(read("hitpath batch --atomic --force x")).is_err());
     }
 }

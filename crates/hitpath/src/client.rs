@@ -39,7 +39,15 @@ pub(crate) struct Answer {
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Reply> {
     // Keys are among what is sent.
     let body = Zeroizing::new(serde_json::to_vec(request)?);
-    let answer = post(socket, api::PATH, &body)?;
+    ask_in_parts(socket, api::PATH, &[&body])
+}
+
+/// Asks the daemon that listens on `socket` at `path`. `parts` are the request, one behind the other.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_in_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::Result<Reply> {
+    let answer = post_parts(socket, path, parts)?;
     let text = || String::from_utf8_lossy(&answer.body);
     if answer.status == 200 {
         return serde_json::from_slice(&answer.body)
@@ -56,20 +64,21 @@ pub(crate) fn unexpected(reply: &Reply) -> anyhow::Error {
     anyhow::anyhow!("the daemon's answer does not fit the question: {reply:?}")
 }
 
-/// Sends `body` to `path` of the daemon that listens on `socket`.
+/// Sends `parts`, one behind the other, to `path` of the daemon that listens on `socket`.
 ///
 /// # Errors
 /// [`Unreachable`] where no daemon listens; others where it went away or spoke nonsense.
-pub(crate) fn post(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
+pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::Result<Answer> {
     let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
+        parts.iter().map(|part| part.len()).sum::<usize>()
     );
     // A daemon that refuses early (wrong user, body too long) has answered and closed before all was sent. Its answer says why.
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+    let mut all = std::iter::once(head.as_bytes()).chain(parts.iter().copied());
+    let sent = all.try_for_each(|part| stream.write_all(part));
     match read_answer(&mut BufReader::new(&stream)) {
         Ok(answer) => Ok(answer),
         Err(error) => {
@@ -165,7 +174,7 @@ mod tests {
 
     #[test]
     fn no_daemon_is_its_own_exit_code() {
-        let error = post(Path::new("/nonexistent/hitpath.sock"), "/", b"").unwrap_err();
+        let error = post_parts(Path::new("/nonexistent/hitpath.sock"), "/", &[]).unwrap_err();
         assert_eq!(Exit::of(&error), Exit::Unreachable);
         assert!(error.to_string().contains("hitpath run"), "{error}");
     }

@@ -23,6 +23,14 @@ impl Clock {
 
 /// The time-stamp counter, or what the machine has of the kind: steady, and cheap to read. For telling one cost from another.
 pub(crate) fn ticks() -> u64 {
-    static CLOCK: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
     CLOCK.raw()
 }
+
+/// How long so many [`ticks`] are.
+pub(crate) fn nanoseconds(ticks: u64) -> f64 {
+    // The clock answers whole nanoseconds, and a few ticks may be less than one.
+    const MANY: u64 = 1 << 16;
+    CLOCK.delta_as_nanos(0, ticks.saturating_mul(MANY)) as f64 / MANY as f64
+}
+
+static CLOCK: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);

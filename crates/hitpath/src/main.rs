@@ -1,6 +1,7 @@
 //! hitpath: a software security gateway. One binary is the daemon, its client and the tools around them.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod bench;
 mod cli;
 mod client;
@@ -17,13 +18,11 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::Cli;
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     cli.start_logging();
     match cli.command.run(&cli.global) {
         Ok(exit) => exit.into(),

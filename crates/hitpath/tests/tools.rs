@@ -43,7 +43,21 @@ fn a_right_configuration_passes_the_check() {
     let file = folder.write("gw.toml", GATEWAY);
     let file = file.to_str().unwrap();
     assert!(hitpath(&["check", file]).with(0).out.contains("gw.toml"));
-    assert_eq!(hitpath(&["-j", "check", file]).with(0).json(), json!({ "files": 1, "wrong": 0, "diagnostics": [] }));
+    let right = json!({ "files": 1, "wrong": 0, "diagnostics": [], "notes": [] });
+    assert_eq!(hitpath(&["-j", "check", file]).with(0).json(), right);
+}
+
+#[test]
+fn a_check_says_what_is_rounded() {
+    let folder = Folder::new();
+    let text = format!("[ipsec]\nipv4-inbound-spd-flow-cache-hash-buckets = 1000\n{GATEWAY}");
+    let file = folder.write("gw.toml", text);
+    let file = file.to_str().unwrap();
+    let note = "ipv4-inbound-spd-flow-cache-hash-buckets = 1000 is rounded up to 1024";
+    let out = hitpath(&["check", file]).with(0).out;
+    assert!(out.contains(&format!("gw.toml:2:44: {note}\n")) && out.contains("right, 2 ports"), "{out}");
+    let told = hitpath(&["-j", "check", file]).with(0).json();
+    assert_eq!((&told["wrong"], &told["notes"][0]["message"]), (&json!(0), &json!(note)));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    CacheTable, Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal, RefusalCode,
-    RouteFilter, StateFilter,
+    CacheTable, Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter, Refusal,
+    RefusalCode, RouteFilter, StateFilter,
 };
 use packet::LinkKind;
 use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
@@ -130,6 +130,10 @@ impl Draft<'_> {
 
     fn reconcile_gateway(&mut self, wanted: &GatewaySettings, notes: &mut Notes) {
         let Some(is) = &self.wishes.gateway else {
+            self.tables.set_lookup_engine(match wanted.ipsec.lookup {
+                LookupEngine::Fast => tables::LookupEngine::Fast,
+                LookupEngine::Linear => tables::LookupEngine::Linear,
+            });
             self.wishes.gateway = Some(wanted.clone());
             return;
         };

@@ -1,7 +1,7 @@
 //! Security policy databases as a whole: their policies in order, and what a lookup in them costs.
 
 use api::{Direction, LookupEngine, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport, SpdView};
-use tables::Tables;
+use tables::{LookupBound, Tables};
 use wire::VrfId;
 
 use super::Draft;
@@ -12,21 +12,31 @@ impl Draft<'_> {
     /// What to answer about policy `index` of this VRF and direction, which was added or changed.
     pub(super) fn added(&self, index: u32, vrf: &str, at: Direction) -> Result<PolicyAdded, Refusal> {
         let bound = bound(&self.tables, vrf, self.wishes.vrf(vrf)?, at);
-        Ok(PolicyAdded { index, worst_case_probes: bound.worst_case_probes, warning: bound.warning() })
+        Ok(PolicyAdded {
+            index,
+            worst_case_probes: bound.worst_case_probes,
+            worst_case_policies: bound.worst_case_policies,
+            warning: bound.warning(),
+        })
     }
 }
 
 /// What a lookup in the policies of a VRF and direction costs.
 pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> SpdBound {
-    let policies = tables.vrf(vrf).map_or(0, |vrf| vrf.spd.policies(direction(at)).len() as u64);
+    let spd = tables.vrf(vrf).map(|vrf| &vrf.spd);
+    let bound = spd.map(|spd| spd.bound(direction(at))).unwrap_or_default();
     SpdBound {
         vrf: name.to_owned(),
         direction: at,
-        policies,
-        engine: LookupEngine::Linear,
-        worst_case_probes: policies,
-        probe_limit: u64::MAX,
-        over_limit: false,
+        policies: spd.map_or(0, |spd| spd.policies(direction(at)).len() as u64),
+        engine: match tables.lookup_engine() {
+            tables::LookupEngine::Fast => LookupEngine::Fast,
+            tables::LookupEngine::Linear => LookupEngine::Linear,
+        },
+        worst_case_probes: bound.probes,
+        worst_case_policies: bound.policies,
+        policies_limit: LookupBound::POLICIES_LIMIT,
+        over_limit: bound.is_over_limit(),
     }
 }
 

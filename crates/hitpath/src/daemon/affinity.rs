@@ -40,7 +40,7 @@ pub(crate) fn pin(processor: usize) -> anyhow::Result<()> {
     sched_setaffinity(THIS_THREAD, &set).with_context(|| format!("pinning a worker to processor {processor}"))
 }
 
-fn usable() -> anyhow::Result<Vec<usize>> {
+pub(crate) fn usable() -> anyhow::Result<Vec<usize>> {
     let set = sched_getaffinity(THIS_THREAD).context("asking which processors may be used")?;
     Ok((0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false)).collect())
 }

@@ -18,7 +18,7 @@ use wire::PortId;
 use crate::clock::Clock;
 use crate::daemon::worker::{Bell, Command, WorkerLoop};
 use crate::daemon::{Message, affinity};
-use crate::gateway::{Desk, RING};
+use crate::gateway::{Desk, RING, cache_settings};
 
 /// Commands to a worker at once.
 const COMMANDS: usize = 1024;
@@ -149,7 +149,7 @@ impl Member {
             index,
             buffers: settings.buffers,
             seed: rand::random(),
-            caches: [flow::CacheSettings::default(); 4],
+            caches: cache_settings(&settings.ipsec),
             ticks: crate::clock::ticks,
         };
         let idle = settings.idle;
@@ -165,7 +165,13 @@ impl Member {
                     return;
                 }
                 // Made here, so that its memory is near the processor that uses it.
-                let worker = Worker::new(&worker, reader, reporter, probe_receiver);
+                let worker = match Worker::new(&worker, reader, reporter, probe_receiver) {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        let _ = started.send(Err(error.into()));
+                        return;
+                    }
+                };
                 let _ = started.send(Ok(Arc::clone(worker.statistics())));
                 let (ports, lost) = (BTreeMap::new(), Vec::new());
                 let commands = command_receiver;

@@ -5,7 +5,7 @@
 //!                   signals --Message-->                     <--events, Lost, News---------
 //! ```
 
-mod affinity;
+pub(crate) mod affinity;
 mod control;
 mod crew;
 mod ports;
@@ -58,6 +58,7 @@ pub(crate) enum Message {
 /// Where the configuration is wrong, a port cannot be opened, or another daemon listens on the control socket.
 pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let config = gateway::load(file)?;
+    config.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let settings = config.gateway.clone();
     if config.ports.is_empty() {
         bail!("{}: the configuration has no port (add a [[port]] section)", file.display());

@@ -29,8 +29,8 @@ use crate::daemon::Message;
 /// Connections served at once; the next ones wait.
 const CONNECTIONS: usize = 64;
 
-/// The longest request in bytes.
-const MAX_REQUEST: usize = 1 << 20;
+/// Long batches read and carried out at once; others are told to try again. Their memory is what bounds them.
+const LONG_BATCHES: usize = 1;
 
 /// How long the head of a request may take to arrive.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
@@ -68,9 +68,10 @@ async fn serve(listener: tokio::net::UnixListener, control: SyncSender<Message>)
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let open = Router::new()
         .route(api::PATH, post(answer))
+        .route(api::BATCH_PATH, post(answer_long))
         .fallback(any(elsewhere))
-        .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .with_state(control);
+        .layer(DefaultBodyLimit::max(api::MAX_REQUEST_BYTES))
+        .with_state(Desks { control, long: Arc::new(Semaphore::new(LONG_BATCHES)) });
     let closed = Router::new().fallback(any(forbidden));
     loop {
         // Never closed, so there is always a slot to wait for.
@@ -120,14 +121,47 @@ fn may_speak(stream: &UnixStream) -> bool {
     }
 }
 
-async fn answer(State(control): State<SyncSender<Message>>, body: Bytes) -> Response {
-    let request = match serde_json::from_slice(&body) {
-        Ok(request) => request,
-        Err(error) => {
-            let refusal = Refusal::new(RefusalCode::Invalid, format!("the request cannot be understood: {error}"));
-            return refused(&refusal);
+/// Where requests go.
+#[derive(Clone)]
+struct Desks {
+    control: SyncSender<Message>,
+    /// Whose turn it is to be long.
+    long: Arc<Semaphore>,
+}
+
+async fn answer(State(desks): State<Desks>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(request) => ask(&desks.control, request).await,
+        Err(error) => refused(&not_understood(&error)),
+    }
+}
+
+/// A batch may be long, and no more than one at a time is.
+async fn answer_long(State(desks): State<Desks>, request: axum::extract::Request) -> Response {
+    let Ok(_turn) = desks.long.try_acquire() else {
+        return refused(&system("the gateway is busy with another batch; try again"));
+    };
+    let body = match axum::body::to_bytes(request.into_body(), api::MAX_BATCH_BYTES).await {
+        Ok(body) => body,
+        Err(_) => {
+            let message = format!("a batch has {} bytes at most", api::MAX_BATCH_BYTES);
+            return with_json(StatusCode::PAYLOAD_TOO_LARGE, &Refusal::new(RefusalCode::Invalid, message));
         }
     };
+    // Other requests are served meanwhile.
+    let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
+    match read {
+        Ok(Ok(request @ Request::Batch(_))) => ask(&desks.control, request).await,
+        Ok(Ok(_)) => {
+            let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
+            refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
+        }
+        Ok(Err(error)) => refused(&not_understood(&error)),
+        Err(_) => refused(&system("the batch could not be read")),
+    }
+}
+
+async fn ask(control: &SyncSender<Message>, request: Request) -> Response {
     let (sender, receiver) = oneshot::channel();
     match control.try_send(Message::Letter(Box::new(Letter { request, answer: sender }))) {
         Ok(()) => {}
@@ -139,6 +173,10 @@ async fn answer(State(control): State<SyncSender<Message>>, body: Bytes) -> Resp
         Ok(Err(refusal)) => refused(&refusal),
         Err(_) => refused(&system("the gateway is stopping")),
     }
+}
+
+fn not_understood(error: &serde_json::Error) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, format!("the request cannot be understood: {error}"))
 }
 
 async fn elsewhere() -> Response {
@@ -198,9 +236,9 @@ mod tests {
     fn requests_are_answered() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _file) = serve_in(folder.path());
-        let answer = client::post(&path, api::PATH, br#"{"do":"version"}"#).unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"version"}"#]).unwrap();
         assert_eq!((answer.status, &answer.body[..]), (200, &br#"{"is":"count","of":0}"#[..]));
-        let answer = client::post(&path, api::PATH, br#"{"do":"ports"}"#).unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"ports"}"#]).unwrap();
         assert_eq!(answer.status, 404);
         assert_eq!(serde_json::from_slice::<Refusal>(&answer.body).unwrap().message, "no such thing");
     }
@@ -209,12 +247,12 @@ mod tests {
     fn nonsense_is_refused_with_a_message() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _file) = serve_in(folder.path());
-        let answer = client::post(&path, api::PATH, b"{").unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[b"{"]).unwrap();
         assert_eq!(answer.status, 400);
-        let answer = client::post(&path, api::PATH, br#"{"do":"sing"}"#).unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"sing"}"#]).unwrap();
         let refusal: Refusal = serde_json::from_slice(&answer.body).unwrap();
         assert!(refusal.message.contains("sing"), "{refusal}");
-        let answer = client::post(&path, "/", b"").unwrap();
+        let answer = client::post_parts(&path, "/", &[]).unwrap();
         assert_eq!(answer.status, 404);
         assert!(String::from_utf8(answer.body).unwrap().contains(api::PATH));
     }
@@ -223,8 +261,24 @@ mod tests {
     fn a_request_that_is_too_long_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _file) = serve_in(folder.path());
-        let answer = client::post(&path, api::PATH, &vec![b' '; MAX_REQUEST + 1]).unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[&vec![b' '; api::MAX_REQUEST_BYTES + 1]]).unwrap();
         assert_eq!(answer.status, 413);
+    }
+
+    #[test]
+    fn a_batch_may_be_long_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _file) = serve_in(folder.path());
+        let padding = vec![b' '; api::MAX_REQUEST_BYTES];
+        let post = |parts: &[&[u8]]| client::post_parts(&path, api::BATCH_PATH, parts).unwrap();
+        let answer = post(&[br#"{"do":"batch","with":{"requests":[]}}"#, &padding]);
+        // The batch came through to the control thread, which knows of none.
+        assert_eq!(answer.status, 404);
+        let answer = post(&[br#"{"do":"version"}"#, &padding]);
+        assert_eq!(answer.status, 400);
+        assert!(String::from_utf8(answer.body).unwrap().contains("no batch"));
+        let too_long: Vec<&[u8]> = vec![&padding; api::MAX_BATCH_BYTES / api::MAX_REQUEST_BYTES + 1];
+        assert_eq!(post(&too_long).status, 413);
     }
 
     #[test]
@@ -233,7 +287,7 @@ mod tests {
         let (path, _file) = serve_in(folder.path());
         let idle: Vec<_> =
             (0..CONNECTIONS - 1).map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap()).collect();
-        let answer = client::post(&path, api::PATH, br#"{"do":"version"}"#).unwrap();
+        let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"version"}"#]).unwrap();
         assert_eq!(answer.status, 200);
         drop(idle);
     }

@@ -11,6 +11,7 @@ use tables::Tables;
 use wire::PortId;
 
 use crate::explain;
+use crate::gateway::caches;
 
 /// Answers every request but a reload.
 pub(crate) struct Desk {
@@ -71,13 +72,18 @@ impl Desk {
             }
             Request::Workers => Ok(Reply::Workers(self.workers())),
             Request::Drops => Ok(Reply::Drops(self.drops())),
+            Request::Caches => Ok(Reply::Caches(caches::report(&self.control.gateway().ipsec, &self.caches()))),
             Request::Explain { packet } => Ok(Reply::Steps(explain::explain(&packet, &self.tables())?)),
             request => {
                 let mut reply = self.control.handle(request, now)?;
-                if let Reply::Ports(ports) = &mut reply {
-                    for port in ports {
-                        port.statistics = self.ports.get(&PortId(port.id)).map(|queues| total(queues));
+                match &mut reply {
+                    Reply::Ports(ports) => {
+                        for port in ports {
+                            port.statistics = self.ports.get(&PortId(port.id)).map(|queues| total(queues));
+                        }
                     }
+                    Reply::Spd(report) => report.flow_cache = caches::live(&self.caches()),
+                    _ => {}
                 }
                 Ok(reply)
             }
@@ -94,6 +100,11 @@ impl Desk {
             drops: worker.statistics.drops.total(),
         };
         self.workers.iter().enumerate().map(view).collect()
+    }
+
+    /// The tables of each worker's decision cache.
+    fn caches(&self) -> Vec<&[flow::CacheStatistics; 4]> {
+        self.workers.iter().map(|worker| &worker.statistics.caches).collect()
     }
 
     fn drops(&self) -> Vec<DropView> {

@@ -10,7 +10,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use tables::{Event, Probe};
 use wire::PortId;
 
-use crate::gateway::{Desk, twin};
+use crate::gateway::{Desk, cache_settings, twin};
 
 /// How often control looks after neighbours.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -38,7 +38,7 @@ impl Gateway {
         now: Time,
         mut open: impl FnMut(&PortSettings, PortId) -> anyhow::Result<Box<dyn Port>>,
     ) -> anyhow::Result<Self> {
-        let buffers = config.gateway.buffers;
+        let (buffers, caches) = (config.gateway.buffers, cache_settings(&config.gateway.ipsec));
         let mut desk = Desk::new(Control::new(1, seed));
         let plan = desk.control.plan(config);
 
@@ -58,14 +58,8 @@ impl Gateway {
 
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let settings = WorkerSettings {
-            index: 0,
-            buffers,
-            seed,
-            caches: [flow::CacheSettings::default(); 4],
-            ticks: crate::clock::ticks,
-        };
-        let mut worker = Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver);
+        let settings = WorkerSettings { index: 0, buffers, seed, caches, ticks: crate::clock::ticks };
+        let mut worker = Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver)?;
         desk.add_worker(None, worker.statistics().clone());
         for (id, port) in ports {
             desk.add_port(id, vec![port.statistics().clone()]);
@@ -80,6 +74,9 @@ impl Gateway {
     /// Where the tables refuse the configuration.
     pub(crate) fn without_packets(mut config: Config) -> anyhow::Result<Self> {
         config.gateway.buffers = 0;
+        for cache in &mut config.gateway.ipsec.caches {
+            cache.mode = api::CacheMode::Off;
+        }
         Self::new(config, [0; 32], Time(0), |settings, id| {
             let (port, _) = io::memory::port(twin::options(settings, id), 1);
             Ok(Box::new(port))

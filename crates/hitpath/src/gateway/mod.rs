@@ -1,5 +1,6 @@
 //! What every way of running the gateway has in common: live, in a replay, in a demonstration.
 
+mod caches;
 mod counted;
 mod desk;
 mod inline;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use control::{Config, Diagnostic, Diagnostics};
 use thiserror::Error;
 
+pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
 pub(crate) use desk::Desk;
 pub(crate) use inline::{Gateway, RING, TICK};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use control::Diagnostic;
+use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::exit::Exit;
@@ -13,7 +14,7 @@ use crate::output;
 /// Check configuration files without running them
 ///
 /// Prints every error of every file at once, with file, line and column, what is wrong and what would be right. Exits with 0
-/// where all files are right, with 1 otherwise.
+/// where all files are right, with 1 otherwise. Of a right file it says what is not as the file says it: numbers that are rounded.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -27,28 +28,23 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        let (mut wrong, mut diagnostics) = (0, Vec::new());
+        let (mut wrong, mut diagnostics, mut notes) = (0, Vec::new(), Vec::new());
         for file in &self.files {
             let result = gateway::load(file);
             if result.is_err() {
                 wrong += 1;
             }
             match result {
-                Ok(_) if global.json => {}
+                Ok(config) if global.json => notes.extend(config.notes.iter().map(diagnostic)),
                 Ok(config) => {
+                    for note in &config.notes {
+                        output::line(&note.to_string())?;
+                    }
                     let (count, ports) = (config.ports.len(), if config.ports.len() == 1 { "port" } else { "ports" });
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
                 }
                 Err(ConfigError::Wrong(errors)) if !global.json => output::line(&errors.to_string())?,
-                Err(ConfigError::Wrong(errors)) => diagnostics.extend(errors.0.into_iter().map(|error| {
-                    json!({
-                        "file": error.file,
-                        "line": error.line,
-                        "column": error.column,
-                        "message": error.message,
-                        "hint": error.hint,
-                    })
-                })),
+                Err(ConfigError::Wrong(errors)) => diagnostics.extend(errors.0.iter().map(diagnostic)),
                 Err(error @ ConfigError::Unreadable { .. }) if !global.json => output::line(&error.to_string())?,
                 Err(ConfigError::Unreadable { file, problem }) => diagnostics.push(json!({
                     "file": file,
@@ -60,8 +56,23 @@ impl Check {
             }
         }
         if global.json {
-            output::json(&json!({ "files": self.files.len(), "wrong": wrong, "diagnostics": diagnostics }))?;
+            output::json(&json!({
+                "files": self.files.len(),
+                "wrong": wrong,
+                "diagnostics": diagnostics,
+                "notes": notes,
+            }))?;
         }
         Ok(if wrong == 0 { Exit::Done } else { Exit::Refused })
     }
+}
+
+fn diagnostic(diagnostic: &Diagnostic) -> Value {
+    json!({
+        "file": diagnostic.file,
+        "line": diagnostic.line,
+        "column": diagnostic.column,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
+    })
 }

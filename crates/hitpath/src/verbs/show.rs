@@ -1,11 +1,11 @@
 //! `hitpath show`: what is, and what passes.
 
-use api::{NeighbourFilter, PolicyFilter, Request, RouteFilter, StateList};
+use api::{Direction, NeighbourFilter, PolicyFilter, Request, RouteFilter, SpdFilter, StateList};
 use clap::{Args, ValueEnum};
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::view;
 
 /// Show what the daemon has and does
@@ -17,6 +17,13 @@ Examples:
   hitpath show drops --all                   every reason there is, and what it means
   watch -d hitpath show sas                  live
   hitpath -j show workers
+  hitpath show spd                           policies of every VRF, and what finding one costs
+  hitpath show spd vrf blue dir out
+  hitpath show cache                         what the decision cache does, and what it saves
+
+`show spd` ends with the live entries of the decision cache, all workers together. An entry for a flow that had none counts, and so does one in
+the place of an entry from before the last change of a policy; one in the place of a live entry does not. A change of a policy sets
+the number to zero; an entry that it does not touch counts again from the next packet of its flow on.
 
 The same objects in iproute2's words, with filters:
   hitpath route show vrf blue
@@ -24,6 +31,10 @@ The same objects in iproute2's words, with filters:
 pub(crate) struct Show {
     /// What to show
     what: What,
+
+    /// With spd: `vrf NAME`, `dir in|out|fwd`
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
 
     /// With drops: also reasons that no packet was dropped for
     #[arg(short, long)]
@@ -38,6 +49,11 @@ enum What {
     Workers,
     /// Packets dropped, by reason
     Drops,
+    /// The decision cache of each worker: size, hits, misses, costs and savings
+    #[value(alias = "caches")]
+    Cache,
+    /// Security policy databases by VRF and direction, and live entries of the decision cache
+    Spd,
     /// Security policies, in the order in which they are tried
     Policies,
     /// Security associations
@@ -54,10 +70,15 @@ enum What {
 
 impl Show {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        if let (Some(word), false) = (self.words.first(), matches!(self.what, What::Spd)) {
+            return Err(Usage(format!("'{}' is one word too many", word.escape_debug())).into());
+        }
         let request = match self.what {
             What::Ports => Request::Ports,
             What::Workers => Request::Workers,
             What::Drops => Request::Drops,
+            What::Cache => Request::Caches,
+            What::Spd => Request::Spd(spd_filter(&self.words)?),
             What::Policies => Request::PolicyList(PolicyFilter::default()),
             What::Sas => Request::StateList(StateList::default()),
             What::Routes => Request::RouteList(RouteFilter::default()),
@@ -67,5 +88,57 @@ impl Show {
         let reply = client::ask(global.socket(), &request)?;
         view::show(&request, &reply, global.json, self.all)?;
         Ok(Exit::Done)
+    }
+}
+
+/// `[ vrf NAME ] [ dir { in | out | fwd } ]`, in any order.
+fn spd_filter(words: &[String]) -> Result<SpdFilter, Usage> {
+    let mut filter = SpdFilter::default();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match (word, words.next()) {
+            ("vrf", Some(name)) if filter.vrf.is_none() => filter.vrf = Some(name.to_owned()),
+            ("dir", Some(name)) if filter.direction.is_none() => {
+                let direction = Direction::ALL.into_iter().find(|direction| direction.name() == name);
+                let wrong = || Usage(format!("dir '{}' (in, out or fwd)", name.escape_debug()));
+                filter.direction = Some(direction.ok_or_else(wrong)?);
+            }
+            ("vrf", None) => return Err(Usage("the name of a VRF is needed behind 'vrf'".to_owned())),
+            ("dir", None) => return Err(Usage("in, out or fwd is needed behind 'dir'".to_owned())),
+            ("vrf" | "dir", Some(_)) => return Err(Usage(format!("'{word}' is given twice"))),
+            _ => {
+                let message = format!("'{}' is not expected here (vrf NAME, dir in|out|fwd)", word.escape_debug());
+                return Err(Usage(message));
+            }
+        }
+    }
+    Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_named_by_vrf_and_direction() {
+        let read = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            spd_filter(&words).map_err(|usage| usage.to_string())
+        };
+        assert_eq!(read(""), Ok(SpdFilter::default()));
+        let both = SpdFilter { vrf: Some("blue".into()), direction: Some(Direction::Fwd) };
+        assert_eq!(read("vrf blue dir fwd"), Ok(both.clone()));
+        assert_eq!(read("dir fwd vrf blue"), Ok(both));
+        for (line, why) in [
+            ("vrf", "needed"),
+            ("dir", "needed"),
+            ("dir up", "dir 'up' (in, out or fwd)"),
+            ("vrf a vrf b", "twice"),
+            ("dir in dir out", "twice"),
+            ("blue", "'blue' is not expected here"),
+        ] {
+            let told = read(line).unwrap_err();
+            assert!(told.contains(why), "{line}: {told}");
+        }
     }
 }

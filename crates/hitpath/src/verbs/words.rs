@@ -1,6 +1,7 @@
 //! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their words go to
 //! [`control::grammar`]; here is only what teaches them.
 
+use api::{PolicyAdded, Reply};
 use clap::{Args, CommandFactory};
 
 use crate::cli::{Cli, Global};
@@ -110,7 +111,25 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
     let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
     let reply = client::ask(global.socket(), &request)?;
     view::print(&request, &reply, global.json)?;
+    if let Reply::PolicyAdded(added) = &reply
+        && !global.json
+    {
+        tell(added, global.verbose > 0);
+    }
     Ok(Exit::Done)
+}
+
+/// What iproute2 does not say of a policy that was added: the index where one wants to know it, and in any case that lookups become slow.
+fn tell(added: &PolicyAdded, verbose: bool) {
+    if verbose {
+        let PolicyAdded { index, worst_case_probes, worst_case_policies, .. } = added;
+        eprintln!(
+            "hitpath: index {index}; a lookup is {worst_case_probes} probes and {worst_case_policies} policies compared at worst"
+        );
+    }
+    if let Some(warning) = &added.warning {
+        eprintln!("hitpath: warning: {warning}");
+    }
 }
 
 /// As with `ip route help` and `ip xfrm state help`. Further on, `help` may be a name.

@@ -1,5 +1,7 @@
 //! How answers look: JSON with stable names for programs, iproute2's words or tables for people.
 
+mod cache;
+mod spd;
 mod table;
 
 use std::fmt::Write;
@@ -8,6 +10,7 @@ use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, S
 
 use crate::output;
 
+pub(crate) use spd::bound;
 pub(crate) use table::table;
 
 /// Prints the answer to `request`.
@@ -31,7 +34,7 @@ pub(crate) fn show(request: &Request, reply: &Reply, as_json: bool, all: bool) -
 }
 
 /// The answer without the envelope where it is an object or a list, as programs want it.
-fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
+pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(reply)?;
     Ok(match value.get_mut("of") {
         Some(of) if of.is_object() || of.is_array() => of.take(),
@@ -44,6 +47,8 @@ fn text(request: &Request, reply: &Reply) -> String {
         Reply::Ports(views) if matches!(request, Request::Ports) => ports(views),
         Reply::Workers(views) => workers(views),
         Reply::Drops(views) => drops(views, false),
+        Reply::Caches(report) => cache::caches(report),
+        Reply::Spd(report) => spd::spd(report),
         Reply::Steps(steps) => explanation(steps),
         _ => control::render::reply(request, reply),
     }

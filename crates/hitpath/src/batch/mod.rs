@@ -1,0 +1,213 @@
+//! Files of commands, carried out one after the other, or all or none.
+
+mod lines;
+mod outcome;
+mod parcel;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use api::{MAX_BATCH, MAX_BATCH_BYTES, OnRefusal, Refusal, RefusalCode};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::lines::Lines;
+use self::outcome::Outcome;
+use self::parcel::{NoRoom, Parcel};
+use crate::client;
+use crate::exit::Exit;
+use crate::output;
+
+/// What to carry out, and how.
+pub(crate) struct Load<'a> {
+    /// The file; `-` is standard input.
+    pub(crate) file: PathBuf,
+    /// The daemon's control socket.
+    pub(crate) socket: &'a Path,
+    /// What to do about a command that is refused.
+    pub(crate) on_refusal: OnRefusal,
+    /// JSON instead of text.
+    pub(crate) json: bool,
+    /// Whether to say what policies cost although all is well.
+    pub(crate) verbose: bool,
+}
+
+/// Whether there is more to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Go,
+    Stop,
+}
+
+impl Load<'_> {
+    /// Carries it out and prints what came of it.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened or the daemon cannot be reached. A command that is refused is no error here, but [`Exit::Refused`].
+    pub(crate) fn run(&self) -> anyhow::Result<Exit> {
+        let (source, size) = self.open()?;
+        let bar = self.bar(size);
+        let name = if self.is_standard_input() { "standard input".to_owned() } else { self.file.display().to_string() };
+        let mut outcome = Outcome::new(name, self.json, bar);
+        let carried_out = self.carry_out(&mut Lines::new(source), &mut outcome);
+        outcome.bar.finish_and_clear();
+        carried_out?;
+        if self.json {
+            output::json(&outcome.json())?;
+        } else {
+            outcome.tell(self.verbose)?;
+        }
+        Ok(if outcome.is_good() { Exit::Done } else { Exit::Refused })
+    }
+
+    fn carry_out(&self, lines: &mut Lines<impl Read>, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let mut parcel = Parcel::new(self.on_refusal);
+        loop {
+            let line = match lines.advance() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                // What cannot be read cannot be skipped either.
+                Err((line, error)) => {
+                    self.wrong(line, &invalid(error.to_string()), &mut parcel, outcome)?;
+                    break;
+                }
+            };
+            outcome.bar.set_position(lines.taken());
+            let next = match command(lines) {
+                Ok(None) => Next::Go,
+                Ok(Some(request)) => self.command(line, &request, &mut parcel, outcome)?,
+                Err(refusal) => self.wrong(line, &refusal, &mut parcel, outcome)?,
+            };
+            if next == Next::Stop {
+                break;
+            }
+        }
+        // All or none: where something was wrong, none.
+        if self.on_refusal != OnRefusal::Undo || outcome.is_good() {
+            self.send(&mut parcel, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn command(
+        &self,
+        line: usize,
+        request: &api::Request,
+        parcel: &mut Parcel,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<Next> {
+        if request.only_reads() {
+            if self.on_refusal == OnRefusal::Undo {
+                let refusal = invalid("only changes can be all or nothing").with_hint("ask by a command of its own");
+                return self.wrong(line, &refusal, parcel, outcome);
+            }
+            if self.send(parcel, outcome)? == Next::Stop {
+                return Ok(Next::Stop);
+            }
+            return match client::ask(self.socket, request) {
+                Ok(reply) => {
+                    outcome.answer(line, request, &reply)?;
+                    Ok(Next::Go)
+                }
+                Err(error) => match error.downcast::<Refusal>() {
+                    Ok(refusal) => self.wrong(line, &refusal, parcel, outcome),
+                    Err(error) => Err(error),
+                },
+            };
+        }
+        match parcel.add(line, request)? {
+            Ok(()) => Ok(Next::Go),
+            Err(NoRoom::Full) => {
+                let next = self.send(parcel, outcome)?;
+                if next == Next::Go && parcel.add(line, request)?.is_err() {
+                    return self.wrong(line, &invalid("the command is too long"), parcel, outcome);
+                }
+                Ok(next)
+            }
+            Err(NoRoom::TooLarge) => {
+                let refusal = Refusal::new(
+                    RefusalCode::Full,
+                    format!(
+                        "all or nothing is for {MAX_BATCH} commands and {} MiB of requests at most",
+                        MAX_BATCH_BYTES >> 20
+                    ),
+                );
+                let hint = "several files, or without --atomic";
+                self.wrong(line, &refusal.with_hint(hint), parcel, outcome)?;
+                Ok(Next::Stop)
+            }
+        }
+    }
+
+    /// A command that cannot be understood or was refused. Those before it come first.
+    fn wrong(
+        &self,
+        line: usize,
+        refusal: &Refusal,
+        parcel: &mut Parcel,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<Next> {
+        if self.on_refusal != OnRefusal::Undo && self.send(parcel, outcome)? == Next::Stop {
+            return Ok(Next::Stop);
+        }
+        outcome.refuse(line, refusal);
+        Ok(if self.on_refusal == OnRefusal::Continue { Next::Go } else { Next::Stop })
+    }
+
+    fn send(&self, parcel: &mut Parcel, outcome: &mut Outcome) -> anyhow::Result<Next> {
+        let first = parcel.lines().first().copied();
+        if self.on_refusal == OnRefusal::Undo {
+            outcome.bar.set_message("carrying out");
+        }
+        let (lines, report) = parcel
+            .send(self.socket)
+            .with_context(|| format!("{}:{}: {}", outcome.file(), first.unwrap_or_default(), outcome.done_before()))?;
+        let refused = report.refusals > 0;
+        outcome.carried_out(&lines, report);
+        Ok(if refused && self.on_refusal != OnRefusal::Continue { Next::Stop } else { Next::Go })
+    }
+
+    fn is_standard_input(&self) -> bool {
+        self.file == Path::new("-")
+    }
+
+    /// The file and, where it has one, its size.
+    fn open(&self) -> anyhow::Result<(File, Option<u64>)> {
+        // Not by std's handle of standard input, which keeps a copy of what it read.
+        let file = if self.is_standard_input() {
+            File::from(io::stdin().as_fd().try_clone_to_owned().context("opening standard input")?)
+        } else {
+            File::open(&self.file).with_context(|| self.file.display().to_string())?
+        };
+        let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len());
+        Ok((file, size))
+    }
+
+    /// On a terminal alone.
+    fn bar(&self, size: Option<u64>) -> ProgressBar {
+        let target = if self.json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(size, target);
+        let template = match size {
+            Some(_) => "{bar:40} {percent:>3} % of {total_bytes}, {eta} to go {msg}",
+            None => "{spinner} {bytes}, {elapsed} {msg}",
+        };
+        bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    }
+}
+
+/// The command that was read; none where the line is blank.
+fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
+    let words = lines.words().map_err(|error| invalid(error.to_string()))?;
+    match words.first() {
+        None => Ok(None),
+        Some(program @ (&"hitpath" | &"ip")) => Err(invalid(format!("'{program}' is not a part of the command"))
+            .with_hint("a line begins with xfrm, route, neigh, addr, link or vrf")),
+        Some(_) => control::grammar::parse(&words).map(Some),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, message)
+}

@@ -1,0 +1,120 @@
+//! What came of a file of commands.
+
+use std::collections::BTreeMap;
+
+use api::{BatchReport, Direction, Refusal, Reply, Request, SpdBound};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use crate::{output, view};
+
+/// The most errors that JSON lists; all are counted.
+const MAX_LISTED: usize = 1000;
+
+/// What is known so far. Without JSON, errors are told as they come.
+pub(super) struct Outcome {
+    pub(super) bar: ProgressBar,
+    file: String,
+    json: bool,
+    done: u64,
+    refused: u64,
+    errors: Vec<Value>,
+    answers: Vec<Value>,
+    warning: Option<(usize, String)>,
+    /// What lookups cost by now, where policies were added.
+    bounds: BTreeMap<(String, Direction), SpdBound>,
+}
+
+impl Outcome {
+    pub(super) fn new(file: String, json: bool, bar: ProgressBar) -> Self {
+        Self {
+            bar,
+            file,
+            json,
+            done: 0,
+            refused: 0,
+            errors: Vec::new(),
+            answers: Vec::new(),
+            warning: None,
+            bounds: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        self.refused == 0
+    }
+
+    /// What an error says that ends everything.
+    pub(super) fn done_before(&self) -> String {
+        format!("{} commands were carried out, and it is not known whether these were", self.done)
+    }
+
+    /// Takes note of a command that was refused or cannot be understood.
+    pub(super) fn refuse(&mut self, line: usize, refusal: &Refusal) {
+        self.refused += 1;
+        if !self.json {
+            self.say(line, &refusal.to_string());
+        } else if self.errors.len() < MAX_LISTED {
+            self.errors.push(json!({ "line": line, "message": refusal.message, "hint": refusal.hint }));
+        }
+    }
+
+    /// Takes note of what came of the commands of these lines.
+    pub(super) fn carried_out(&mut self, lines: &[usize], report: BatchReport) {
+        let line = |at: usize| lines.get(at).copied().unwrap_or_default();
+        self.done += report.done;
+        for refused in &report.refused {
+            self.refuse(line(refused.at), &refused.refusal);
+        }
+        self.refused += report.refusals - report.refused.len() as u64;
+        if let (Some(warned), None) = (report.warned, &self.warning) {
+            if !self.json {
+                self.say(line(warned.at), &format!("warning: {}", warned.warning));
+            }
+            self.warning = Some((line(warned.at), warned.warning));
+        }
+        for bound in report.bounds {
+            self.bounds.insert((bound.vrf.clone(), bound.direction), bound);
+        }
+    }
+
+    /// Takes note of the answer to a question, or prints it.
+    pub(super) fn answer(&mut self, line: usize, request: &Request, reply: &Reply) -> anyhow::Result<()> {
+        self.done += 1;
+        if self.json {
+            self.answers.push(json!({ "line": line, "answer": view::plain(reply)? }));
+            return Ok(());
+        }
+        self.bar.suspend(|| view::print(request, reply, false))
+    }
+
+    /// All of it, for programs.
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "file": self.file,
+            "done": self.done,
+            "refused": self.refused,
+            "errors": self.errors,
+            "warning": self.warning.as_ref().map(|(line, warning)| json!({ "line": line, "message": warning })),
+            "lookups": self.bounds.values().collect::<Vec<_>>(),
+            "answers": self.answers,
+        })
+    }
+
+    /// Counts, and what lookups cost: where policies defeat them, or where one wants to know.
+    pub(super) fn tell(&self, verbose: bool) -> anyhow::Result<()> {
+        for bound in self.bounds.values().filter(|bound| bound.over_limit || verbose) {
+            eprintln!("hitpath: vrf {} dir {}: {}", bound.vrf, bound.direction, view::bound(bound));
+        }
+        let refused = if self.refused > 0 { format!(", {} refused", self.refused) } else { String::new() };
+        output::line(&format!("{} commands carried out{refused}", self.done))
+    }
+
+    fn say(&self, line: usize, what: &str) {
+        self.bar.suspend(|| eprintln!("hitpath: {}:{line}: {what}", self.file));
+    }
+}
