@@ -145,8 +145,8 @@ impl Space {
         let mut rest = flow;
         let mut before = 0u64;
         let mut digit = |radix: u64| {
-            let turn = scrambled(before) % radix;
-            let digit = (rest % radix + turn) % radix;
+            let turned = rest % radix + turn(before, radix);
+            let digit = if turned < radix { turned } else { turned - radix };
             rest /= radix;
             before = scrambled(before ^ digit);
             digit
@@ -157,6 +157,11 @@ impl Space {
         let addresses = crate::trace::addresses(source, destination);
         (addresses, ports[0], ports[1])
     }
+}
+
+/// By how much the digit that follows `before` is turned: less than `radix`, which is 2^32 at most.
+fn turn(before: u64, radix: u64) -> u64 {
+    ((scrambled(before) >> 32) * radix) >> 32
 }
 
 const fn prefix(address: IpAddr, length: u8) -> IpPrefix {
@@ -316,7 +321,7 @@ mod tests {
         ];
         let (mut before, mut value, mut number) = (0, 1u128, 0u128);
         for (digit, radix) in digits {
-            number += value * u128::from((digit + radix - scrambled(before) % radix) % radix);
+            number += value * u128::from((digit + radix - turn(before, radix)) % radix);
             value *= u128::from(radix);
             before = scrambled(before ^ digit);
         }
