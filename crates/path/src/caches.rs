@@ -10,7 +10,9 @@ use wire::FlowKey;
 pub(crate) struct Caches {
     pub v4: [Room<3>; 2],
     pub v6: [Room<6>; 2],
-    /// For each table, the packets of the batch that are its.
+    /// For each packet of the batch, its table.
+    pub tables: Box<[u8; BATCH]>,
+    /// For each table, the packets of the batch that are its, where not all are of one.
     pub lists: [ArrayVec<u8, BATCH>; 4],
     /// Keys of packets whose policies are looked up together.
     pub keys: ArrayVec<FlowKey, BATCH>,
@@ -41,6 +43,7 @@ impl Caches {
         Ok(Self {
             v4: [Room::new(V4Outbound, a, secrets)?, Room::new(V4Inbound, b, secrets)?],
             v6: [Room::new(V6Outbound, c, secrets)?, Room::new(V6Inbound, d, secrets)?],
+            tables: Box::new([0; BATCH]),
             lists: Default::default(),
             keys: ArrayVec::new(),
         })

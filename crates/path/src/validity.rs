@@ -125,3 +125,6 @@ impl Decision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

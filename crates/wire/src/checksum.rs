@@ -120,14 +120,15 @@ pub fn update_v6(checksum: u16, old: Ipv6Addr, new: Ipv6Addr) -> u16 {
 #[inline]
 pub fn decrement_ttl_v4(header: &mut [u8]) {
     let Some(header) = header.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() else { return };
-    let old = u16::from_be_bytes([header[8], header[9]]);
     if header[8] == 0 {
         return;
     }
     header[8] -= 1;
     let checksum = u16::from_be_bytes([header[10], header[11]]);
-    // RFC 1141's shortcut of adding 0x0100 gives 0xffff for 0xfeff; RFC 1624 tells why that is wrong.
-    let [high, low] = update_u16(checksum, old, old - 0x0100).to_be_bytes();
+    // As [`update_u16`], with !old + new = 0xfeff whatever the old word. RFC 1141's shortcut of adding 0x0100 gives 0xffff for
+    // 0xfeff; RFC 1624 tells why that is wrong.
+    let sum = u32::from(!checksum) + 0xfeff;
+    let [high, low] = (!((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes();
     (header[10], header[11]) = (high, low);
 }
 
@@ -136,6 +137,18 @@ pub fn decrement_ttl_v4(header: &mut [u8]) {
 pub(crate) fn of_20(header: &[u8; 20]) -> u16 {
     let word = |at: usize| u64::from(crate::bytes::u32_at(header, at));
     fold(word(0) + word(4) + word(8) + word(12) + word(16))
+}
+
+/// Whether the checksum of an IPv4 header without options is right. A sum of all ones is that in either byte order (RFC 1071 section 2 (B)).
+#[inline]
+pub(crate) fn is_right_of_20(header: &[u8; 20]) -> bool {
+    let (words, _) = header.as_chunks();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    // A multiple of 0xffff that is not zero: at most 35 bits are added up, and folding keeps the remainder.
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
 #[inline]

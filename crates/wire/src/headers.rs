@@ -190,7 +190,7 @@ fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     let has_options = header_length > ipv4::HEADER_LENGTH;
     if has_options {
         check_v4_options(whole_header)?;
-    } else if checksum::of_20(header) != 0xffff {
+    } else if !checksum::is_right_of_20(header) {
         return Err(Malformed::HeaderChecksum);
     }
 

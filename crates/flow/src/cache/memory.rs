@@ -16,32 +16,29 @@ impl Memory {
         Some(Self(map))
     }
 
+    /// `length` bytes.
     #[inline(always)]
-    pub(super) fn bytes<const N: usize>(&self, at: usize) -> &[u8; N] {
-        let (bytes, _) = self.0[at..].split_first_chunk().expect("an index below the table's size");
-        bytes
+    pub(super) fn bytes(&self, at: usize, length: usize) -> &[u8] {
+        &self.0[at..at + length]
     }
 
+    /// `length` bytes.
     #[inline(always)]
-    pub(super) fn word(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(*self.bytes(at))
+    pub(super) fn bytes_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
+        &mut self.0[at..at + length]
     }
+}
 
-    #[inline(always)]
-    pub(super) fn set_word(&mut self, at: usize, value: u64) {
-        let (bytes, _) = self.0[at..].split_first_chunk_mut().expect("an index below the table's size");
-        *bytes = value.to_ne_bytes();
-    }
+/// The word of this number.
+#[inline(always)]
+pub(super) fn word(bytes: &[u8], number: usize) -> u64 {
+    let (word, _) = bytes[8 * number..].split_first_chunk().expect("a word inside");
+    u64::from_ne_bytes(*word)
+}
 
-    #[inline(always)]
-    pub(super) fn words<const N: usize>(&self, at: usize) -> [u64; N] {
-        core::array::from_fn(|word| self.word(at + 8 * word))
-    }
-
-    #[inline(always)]
-    pub(super) fn set_words<const N: usize>(&mut self, at: usize, words: &[u64; N]) {
-        for (word, value) in words.iter().enumerate() {
-            self.set_word(at + 8 * word, *value);
-        }
-    }
+/// Changes the word of this number.
+#[inline(always)]
+pub(super) fn set_word(bytes: &mut [u8], number: usize, value: u64) {
+    let (word, _) = bytes[8 * number..].split_first_chunk_mut().expect("a word inside");
+    *word = value.to_ne_bytes();
 }

@@ -12,11 +12,14 @@ use packet::prefetch;
 use thiserror::Error;
 
 use super::hash::Hasher;
-use super::memory::Memory;
+use super::memory::{Memory, set_word, word};
 use super::settings::{Associativity, CacheSettings, CacheTable};
 
+/// Words of a value.
+const VALUE: usize = 4;
+
 /// What a table keeps for a flow. The last word is never zero.
-pub type Value = [u64; 4];
+pub type Value = [u64; VALUE];
 
 /// Why there is no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -96,7 +99,7 @@ const LUCKY: u32 = 32;
 
 impl<const KEY: usize> Table<KEY> {
     /// Bytes of one place: key, stamp and value, in whole cache lines.
-    const PLACE: usize = (8 * (KEY + 5)).next_multiple_of(64);
+    const PLACE: usize = (8 * (KEY + 1 + VALUE)).next_multiple_of(64);
 
     /// An empty table of as many buckets as `settings` say, rounded up to a power of two.
     ///
@@ -147,14 +150,14 @@ impl<const KEY: usize> Table<KEY> {
     #[inline(always)]
     pub fn hash(&self, key: &[u64; KEY]) -> u64 {
         let hash = self.hasher.hash(key);
-        prefetch(self.sets.bytes::<SET>(self.set(hash)));
+        prefetch(&self.sets.bytes(self.set(hash), SET)[0]);
         hash
     }
 
     /// The second pass: reads the set's word and asks for the place.
     #[inline(always)]
     pub fn candidates(&self, hash: u64) -> Candidates {
-        let lanes = equal(self.sets.word(self.set(hash)), tag(hash)) & self.reach(hash);
+        let lanes = equal(word(self.set_words(hash), 0), tag(hash)) & self.reach(hash);
         if lanes != 0 {
             self.prefetch_place(self.place(hash, lanes));
         }
@@ -167,15 +170,16 @@ impl<const KEY: usize> Table<KEY> {
         let mut lanes = candidates.lanes;
         while lanes != 0 {
             let place = self.place(hash, lanes);
-            let at = place.0 as usize * Self::PLACE;
-            if self.places.words::<KEY>(at) == *key {
+            let line = self.line(place);
+            if is_key(line, key) {
+                let found = Found { place, stamp: word(line, KEY), value: value(line, KEY + 1) };
                 let (set, used) = (self.set(hash), lanes & lanes.wrapping_neg());
-                let word = self.sets.word(set);
-                if word & used == 0 {
-                    self.sets.set_word(set, word | used);
+                let set = self.sets.bytes_mut(set, SET);
+                let places = word(set, 0);
+                if places & used == 0 {
+                    set_word(set, 0, places | used);
                 }
-                let stamp = self.places.word(at + 8 * KEY);
-                return Some(Found { place, stamp, value: self.places.words(at + 8 * (KEY + 1)) });
+                return Some(found);
             }
             lanes &= lanes - 1;
         }
@@ -185,52 +189,52 @@ impl<const KEY: usize> Table<KEY> {
     /// Whether the flow was seen lately and has no place.
     #[inline]
     pub fn was_turned_away(&self, hash: u64) -> bool {
-        equal(self.sets.word(self.set(hash) + 8), tag(hash)) != 0
+        equal(word(self.set_words(hash), 1), tag(hash)) != 0
     }
 
     /// What was found is valid for a later generation.
     #[inline]
     pub fn stamp(&mut self, place: Place, generation: u64) {
-        let at = place.0 as usize * Self::PLACE + 8 * KEY;
-        if self.places.word(at) < self.policy_generation {
-            self.counts.live += 1;
-        }
-        self.places.set_word(at, generation);
+        let live_since = self.policy_generation;
+        let line = self.line_mut(place);
+        let was_live = word(line, KEY) >= live_since;
+        set_word(line, KEY, generation);
+        self.counts.live += u64::from(!was_live);
     }
 
     /// Keeps a flow's decision, over what is known of it, or in a free place, or in the place of another flow, or not at all.
     #[inline]
     pub fn insert(&mut self, hash: u64, key: &[u64; KEY], stamp: u64, value: &Value) {
         let (set, tag) = (self.set(hash), tag(hash));
-        let word = self.sets.word(set);
+        let [places, turned_away] = [0, 1].map(|number| word(self.set_words(hash), number));
         let reach = self.reach(hash);
-        let mut same = equal(word, tag) & reach;
+        let mut same = equal(places, tag) & reach;
         while same != 0 {
             let place = self.place(hash, same);
-            if self.places.words::<KEY>(place.0 as usize * Self::PLACE) == *key {
+            if is_key(self.line(place), key) {
                 return self.write(place, key, stamp, value);
             }
             same &= same - 1;
         }
-        let free = equal(word, 0) & reach;
+        let free = equal(places, 0) & reach;
         if free != 0 {
             let lane = free & free.wrapping_neg();
             self.counts.occupied += 1;
-            self.sets.set_word(set, word | u64::from(tag) << (lane.trailing_zeros() - 15));
+            set_word(self.sets.bytes_mut(set, SET), 0, places | u64::from(tag) << (lane.trailing_zeros() - 15));
             return self.write(self.place(hash, lane), key, stamp, value);
         }
-        let Some(lane) = self.victim(hash, word) else {
+        let Some(lane) = self.victim(hash, places, turned_away) else {
             self.counts.refused += 1;
-            return;
+            return set_word(self.sets.bytes_mut(set, SET), 1, turned_away << 16 | u64::from(tag));
         };
         let (place, shift) = (self.place(hash, lane), lane.trailing_zeros() - 15);
-        let turned_away = self.sets.word(set + 8);
-        let other = word >> shift & 0x7fff;
-        self.sets.set_word(set + 8, turned_away << 16 | other);
+        let other = places >> shift & 0x7fff;
         // Where all had been used lately, all must be used again to stay.
-        let word = if word & USED == USED { word & !USED } else { word };
-        self.sets.set_word(set, word & !(0xffff << shift) | u64::from(tag) << shift);
-        if self.places.word(place.0 as usize * Self::PLACE + 8 * KEY) >= self.policy_generation {
+        let kept = if places & USED == USED { places & !USED } else { places };
+        let words = self.sets.bytes_mut(set, SET);
+        set_word(words, 0, kept & !(0xffff << shift) | u64::from(tag) << shift);
+        set_word(words, 1, turned_away << 16 | other);
+        if word(self.line(place), KEY) >= self.policy_generation {
             self.counts.evicted += 1;
         }
         self.write(place, key, stamp, value);
@@ -238,19 +242,16 @@ impl<const KEY: usize> Table<KEY> {
 
     /// Which place of a full set a new flow gets, if any.
     #[inline]
-    fn victim(&mut self, hash: u64, word: u64) -> Option<u64> {
+    fn victim(&mut self, hash: u64, places: u64, turned_away: u64) -> Option<u64> {
         if self.is_direct {
             return Some(self.reach(hash));
         }
         self.turn = self.turn.wrapping_add(1);
-        if !self.was_turned_away(hash) && !self.turn.is_multiple_of(LUCKY) {
-            let set = self.set(hash);
-            let turned_away = self.sets.word(set + 8);
-            self.sets.set_word(set + 8, turned_away << 16 | u64::from(tag(hash)));
+        if equal(turned_away, tag(hash)) == 0 && !self.turn.is_multiple_of(LUCKY) {
             return None;
         }
         let lane = 1u64 << (16 * ((self.turn ^ self.turn / LUCKY) % PLACES) + 15);
-        let unused = !word & USED;
+        let unused = !places & USED;
         // The first unused one at or after the lane whose turn it is.
         let after = unused & !(lane - 1);
         Some(match (after, unused) {
@@ -262,15 +263,14 @@ impl<const KEY: usize> Table<KEY> {
 
     #[inline]
     fn write(&mut self, place: Place, key: &[u64; KEY], stamp: u64, value: &Value) {
-        let at = place.0 as usize * Self::PLACE;
-        let was_written = self.places.word(at + 8 * (KEY + 4)) != 0;
-        if !was_written || self.places.word(at + 8 * KEY) < self.policy_generation {
-            self.counts.live += 1;
+        let live_since = self.policy_generation;
+        let line = self.line_mut(place);
+        let was_live = word(line, KEY + VALUE) != 0 && word(line, KEY) >= live_since;
+        for (number, part) in key.iter().chain([&stamp]).chain(value).enumerate() {
+            set_word(line, number, *part);
         }
         self.counts.inserted += 1;
-        self.places.set_words(at, key);
-        self.places.set_word(at + 8 * KEY, stamp);
-        self.places.set_words(at + 8 * (KEY + 1), value);
+        self.counts.live += u64::from(!was_live);
     }
 
     /// Where the words of a hash's set are.
@@ -293,12 +293,38 @@ impl<const KEY: usize> Table<KEY> {
 
     #[inline(always)]
     fn prefetch_place(&self, place: Place) {
-        let at = place.0 as usize * Self::PLACE;
-        prefetch(self.places.bytes::<64>(at));
+        let line = self.line(place);
+        prefetch(&line[0]);
         if Self::PLACE > 64 {
-            prefetch(self.places.bytes::<64>(at + 64));
+            prefetch(&line[64]);
         }
     }
+
+    #[inline(always)]
+    fn set_words(&self, hash: u64) -> &[u8] {
+        self.sets.bytes(self.set(hash), SET)
+    }
+
+    #[inline(always)]
+    fn line(&self, place: Place) -> &[u8] {
+        self.places.bytes(place.0 as usize * Self::PLACE, Self::PLACE)
+    }
+
+    #[inline(always)]
+    fn line_mut(&mut self, place: Place) -> &mut [u8] {
+        self.places.bytes_mut(place.0 as usize * Self::PLACE, Self::PLACE)
+    }
+}
+
+/// Whether a place's key is this one. Word by word: a copy to compare as a whole would have to wait for its own writing.
+#[inline(always)]
+fn is_key<const KEY: usize>(line: &[u8], key: &[u64; KEY]) -> bool {
+    key.iter().enumerate().fold(0, |different, (number, part)| different | (word(line, number) ^ part)) == 0
+}
+
+#[inline(always)]
+fn value(line: &[u8], first: usize) -> Value {
+    core::array::from_fn(|number| word(line, first + number))
 }
 
 /// Fifteen bits of a hash, other than those that choose the set. Zero is a free place.

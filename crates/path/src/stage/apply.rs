@@ -13,14 +13,23 @@ use crate::host::{self, errors::Complaint};
 use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
 use crate::worker::Round;
 
+/// Packets of a batch one after the other that count for one policy. Written once for all, as the next addition would wait for the last.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    policy: Option<PolicySlot>,
+    packets: u64,
+    bytes: u64,
+}
+
 impl Round<'_> {
     pub(crate) fn apply(&mut self, batch: &mut Flights, onward: &mut Onward) {
         let Flights { packets, flights } = batch;
+        let (mut inbound, mut outbound) = (Tally::default(), Tally::default());
         for (mut packet, flight) in packets.drain(..).zip(flights.iter()) {
             let decision = &flight.decision;
             let bytes = u64::from(flight.headers.total_length);
-            self.count(decision.inbound, bytes);
-            self.count(decision.outbound, bytes);
+            self.count(&mut inbound, decision.inbound, bytes);
+            self.count(&mut outbound, decision.outbound, bytes);
             match &decision.verdict {
                 Verdict::Forward(exit) => self.send_on(packet, flight, None, exit, onward),
                 Verdict::Protect(slot, exit) => self.send_on(packet, flight, Some(*slot), exit, onward),
@@ -39,12 +48,24 @@ impl Round<'_> {
                 Verdict::Deliver => host::deliver(self, packet, flight, onward),
             }
         }
+        self.count_all(inbound);
+        self.count_all(outbound);
     }
 
-    #[inline]
-    fn count(&self, policy: Option<PolicySlot>, bytes: u64) {
-        if let Some(policy) = policy.and_then(|slot| self.tables.policy_in(slot)) {
-            policy.counters.add(self.worker.index, 1, bytes);
+    /// Counts a packet for a policy.
+    #[inline(always)]
+    fn count(&self, tally: &mut Tally, policy: Option<PolicySlot>, bytes: u64) {
+        if tally.policy != policy {
+            self.count_all(core::mem::take(tally));
+            tally.policy = policy;
+        }
+        tally.packets += 1;
+        tally.bytes += bytes;
+    }
+
+    fn count_all(&self, tally: Tally) {
+        if let Some(policy) = tally.policy.and_then(|slot| self.tables.policy_in(slot)) {
+            policy.counters.add(self.worker.index, tally.packets, tally.bytes);
         }
     }
 

@@ -24,6 +24,17 @@ const TOGETHER: usize = 4;
 /// Packets that are decided though they were found, to see what deciding costs while nothing is missed.
 const SAMPLE: usize = 16;
 
+/// All packets of a batch.
+const ALL: [u8; BATCH] = {
+    let mut all = [0; BATCH];
+    let mut at = 0;
+    while at < BATCH {
+        all[at] = at as u8;
+        at += 1;
+    }
+    all
+};
+
 /// Positions in a table's list of packets.
 type Positions = ArrayVec<u8, BATCH>;
 
@@ -46,23 +57,34 @@ impl Round<'_> {
                 .iter_mut()
                 .for_each(|flight| flight.decision = crate::decide(&flight.key(), self.tables, &mut ()));
         };
-        self.sort(flights, &mut caches);
-        let Caches { v4, v6, lists, keys } = &mut *caches;
-        let [a, b, c, d] = lists;
+        let Caches { v4, v6, tables, lists, keys } = &mut *caches;
+        let (only, count) = (self.sort(flights, tables), flights.len());
         let [v4_outbound, v4_inbound] = v4;
         let [v6_outbound, v6_inbound] = v6;
-        self.look(0, v4_outbound, a, flights, keys, cached::key_v4);
-        self.look(1, v4_inbound, b, flights, keys, cached::key_v4);
-        self.look(2, v6_outbound, c, flights, keys, cached::key_v6);
-        self.look(3, v6_inbound, d, flights, keys, cached::key_v6);
+        let mut look = |table: usize, list: &[u8]| match table {
+            0 => self.look(0, v4_outbound, list, flights, keys, cached::key_v4),
+            1 => self.look(1, v4_inbound, list, flights, keys, cached::key_v4),
+            2 => self.look(2, v6_outbound, list, flights, keys, cached::key_v6),
+            _ => self.look(3, v6_inbound, list, flights, keys, cached::key_v6),
+        };
+        match only {
+            Some(table) => look(table, &ALL[..count]),
+            None => {
+                lists.iter_mut().for_each(ArrayVec::clear);
+                for (at, table) in tables[..count].iter().enumerate() {
+                    lists[usize::from(*table)].push(at as u8);
+                }
+                lists.iter().enumerate().for_each(|(table, list)| look(table, list));
+            }
+        }
         self.worker.caches = Some(caches);
     }
 
-    /// Which table each packet's flow belongs to.
-    fn sort(&self, flights: &[Flight], caches: &mut Caches) {
-        caches.lists.iter_mut().for_each(ArrayVec::clear);
+    /// Which table each packet's flow belongs to; answers it where that is one for all.
+    fn sort(&self, flights: &[Flight], tables: &mut [u8; BATCH]) -> Option<usize> {
+        let mut others = 0;
         let mut last: Option<(VrfId, bool)> = None;
-        for (at, flight) in flights.iter().enumerate() {
+        for (at, flight) in flights.iter().take(BATCH).enumerate() {
             let Flight { headers, arrival, .. } = flight;
             let is_inbound = match arrival.origin {
                 Origin::Sa(_) => true,
@@ -75,9 +97,10 @@ impl Round<'_> {
                     clear || is_esp(headers)
                 }
             };
-            let table = usize::from(headers.addresses.is_v6()) << 1 | usize::from(is_inbound);
-            caches.lists[table].push(at as u8);
+            tables[at] = u8::from(headers.addresses.is_v6()) << 1 | u8::from(is_inbound);
+            others |= tables[at] ^ tables[0];
         }
+        (others == 0).then_some(usize::from(tables[0]))
     }
 
     /// Decides one table's packets.
@@ -96,14 +119,12 @@ impl Round<'_> {
         }
         let count = list.len() as u64;
         let plan = room.plan(count);
-        let mut missed = Positions::new();
         if plan == Plan::Bypass {
-            missed.extend(0..list.len() as u8 - 1);
-            missed.push(list.len() as u8 - 1);
-            self.decide_missed(&missed, list, flights, keys);
+            self.decide_missed(&ALL[..list.len()], list, flights, keys);
             self.worker.statistics.caches[which].bypassed.add(count);
             return self.worker.statistics.decided.add(count);
         }
+        let mut missed = Positions::new();
         let ticks = || if plan == Plan::Measure { (self.worker.ticks)() } else { 0 };
         let begin = ticks();
         let outcome = self.find(room, list, flights, key_of, &mut missed);
@@ -197,11 +218,7 @@ impl Round<'_> {
     fn decide_missed(&self, missed: &[u8], list: &[u8], flights: &mut [Flight], keys: &mut ArrayVec<FlowKey, BATCH>) {
         let tables = self.tables;
         if missed.len() < TOGETHER || tables.lookup_engine() == LookupEngine::Linear {
-            for &position in missed {
-                let flight = &mut flights[usize::from(list[usize::from(position)])];
-                flight.decision = crate::decide(&flight.key(), tables, &mut ());
-            }
-            return;
+            return self.decide_alone(missed, list, flights);
         }
         let flight_of = |position: u8| usize::from(list[usize::from(position)]);
         // Most often all are of one VRF.
@@ -211,6 +228,10 @@ impl Round<'_> {
             let others = left.iter().position(|&position| flights[flight_of(position)].arrival.vrf != vrf);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
+            if tables.vrf(vrf).is_none_or(|vrf| vrf.spd.is_empty()) {
+                self.decide_alone(run, list, flights);
+                continue;
+            }
             keys.clear();
             keys.extend(run.iter().map(|&position| flights[usize::from(list[usize::from(position)])].key()));
             let looked = Policies::look(tables, vrf, keys);
@@ -218,6 +239,14 @@ impl Round<'_> {
                 let decision = decide_by(key, tables, &looked.of(number), &mut ());
                 flights[usize::from(list[usize::from(position)])].decision = decision;
             }
+        }
+    }
+
+    /// Decides one packet after the other.
+    fn decide_alone(&self, missed: &[u8], list: &[u8], flights: &mut [Flight]) {
+        for &position in missed {
+            let flight = &mut flights[usize::from(list[usize::from(position)])];
+            flight.decision = crate::decide(&flight.key(), self.tables, &mut ());
         }
     }
 

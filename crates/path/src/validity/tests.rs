@@ -1,0 +1,117 @@
+//! What is said to hold is what would be decided.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tables::{LookupEngine, Publisher, Tables};
+use wire::{Addresses, FragmentClass, PortId};
+
+use super::*;
+use crate::cached;
+
+#[path = "../../tests/law/world.rs"]
+mod world;
+
+use world::{PORTS, World, act};
+
+/// Flows as they may come by any way, ESP for the worlds' SAs among them.
+fn key() -> impl Strategy<Value = FlowKey> {
+    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53])).prop_map(|(source, destination)| {
+        (select(vec![Protocol::UDP, Protocol::TCP]), Just(Upper::Ports { source, destination }))
+    });
+    let icmp = select(vec![(Protocol::ICMP, 8u8), (Protocol::ICMPV6, 128), (Protocol::ICMP, 3)])
+        .prop_map(|(protocol, kind)| (protocol, Upper::Icmp { kind, code: 0, identifier: 7 }));
+    let upper = prop_oneof![
+        4 => ports.prop_flat_map(|both| both),
+        1 => icmp,
+        1 => Just((Protocol(253), Upper::None)),
+        1 => Just((Protocol::UDP, Upper::None)),
+    ];
+    let origin = prop_oneof![
+        6 => (0..PORTS).prop_map(|port| Origin::Port(PortId(port))),
+        4 => (0..6u32).prop_map(|slot| Origin::Sa(SaSlot(slot))),
+        1 => Just(Origin::Host),
+        1 => Just(Origin::HostProtected),
+    ];
+    let fragment =
+        prop_oneof![6 => Just(FragmentClass::Whole), 1 => Just(FragmentClass::First), 1 => Just(FragmentClass::Later)];
+    let vrf = prop_oneof![6 => Just(VrfId(0)), 3 => Just(VrfId(1)), 1 => Just(VrfId(2))];
+    let clear = (world::ends(), upper);
+    let esp = (world::tunnel(), world::spi()).prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
+    let what = prop_oneof![6 => clear, 1 => esp];
+    (vrf, origin, what, fragment).prop_map(|(vrf, origin, (ends, (protocol, upper)), fragment)| {
+        let addresses = match ends {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
+            _ => unreachable!("of one family"),
+        };
+        FlowKey { vrf, origin, addresses, protocol, fragment, upper }
+    })
+}
+
+fn decide(key: &FlowKey, tables: &Tables) -> Decision {
+    crate::decide(key, tables, &mut ())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(300), ..ProptestConfig::default() })]
+
+    /// Remembered decisions, as old as may be, beside decisions made anew after each publication.
+    #[test]
+    fn what_holds_is_what_would_be_decided(
+        engine in select(vec![LookupEngine::Linear, LookupEngine::Fast]),
+        keys in prop::collection::vec(key(), 60),
+        before in prop::collection::vec(act(), 0..30),
+        publications in prop::collection::vec((prop::collection::vec(act(), 1..4), any::<bool>()), 1..40),
+    ) {
+        let mut world = World::new(engine);
+        before.iter().for_each(|act| world.apply(act));
+        let mut publisher = Publisher::new(world.tables.clone());
+        let mut known: HashMap<FlowKey, (Decision, u64)> = HashMap::new();
+        for (acts, looks) in &publications {
+            let tables = publisher.current();
+            for key in keys.iter().filter(|_| *looks) {
+                let wanted = decide(key, &tables);
+                if let Some((decision, generation)) = known.get(key)
+                    && holds(key, decision, *generation, &tables)
+                {
+                    prop_assert_eq!(decision, &wanted, "{:?}, decided from generation {}", key, generation);
+                }
+                // As the cache does: what is not packed is not kept, and what was kept before is.
+                if let Some(value) = cached::pack(&wanted) {
+                    prop_assert_eq!(cached::unpack(&value, key.upper), wanted);
+                    known.insert(*key, (wanted, tables.generation()));
+                }
+            }
+            world.tables = Tables::clone(&tables);
+            acts.iter().for_each(|act| world.apply(act));
+            publisher.publish(world.tables.clone());
+        }
+    }
+}
+
+/// Nothing is said to hold that is older than the log.
+#[test]
+fn what_was_forgotten_holds_for_nobody() {
+    let mut world = World::new(LookupEngine::Fast);
+    let mut publisher = Publisher::new(world.tables.clone());
+    let key = FlowKey {
+        vrf: VrfId::MAIN,
+        origin: Origin::Port(PortId(0)),
+        addresses: Addresses::V4 { source: [10, 1, 0, 5].into(), destination: [10, 3, 0, 5].into() },
+        protocol: Protocol::UDP,
+        fragment: FragmentClass::Whole,
+        upper: Upper::Ports { source: 1, destination: 2 },
+    };
+    publisher.publish(Tables::clone(&publisher.current()));
+    let decision = decide(&key, &publisher.current());
+    assert!(matches!(decision.verdict, Verdict::Protect(..)));
+    for (noise, holding) in [(10, true), (MOST_CHANGES, true), (MOST_CHANGES + 1, false), (2000, false)] {
+        let generation = publisher.current().generation();
+        world.tables = Tables::clone(&publisher.current());
+        world.apply(&world::Act::Noise(noise));
+        publisher.publish(world.tables.clone());
+        assert_eq!(holds(&key, &decision, generation, &publisher.current()), holding, "{noise} changes");
+    }
+}
