@@ -6,6 +6,7 @@ use packet::Time;
 use super::{Control, OpenedPort};
 use crate::config::load;
 
+mod batch;
 mod neighbours;
 mod random;
 mod reload;

@@ -5,7 +5,7 @@ use wire::Mac;
 use super::*;
 
 /// Commands that meet each other often.
-fn command() -> impl Strategy<Value = String> {
+pub(super) fn command() -> impl Strategy<Value = String> {
     let pick = |words: &'static [&'static str]| prop::sample::select(words);
     let vrf = || pick(&["", "", " vrf red", " vrf blue"]);
     let port = || pick(&["lan", "wan", "tap0"]);

@@ -220,3 +220,24 @@ fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
     assert_ne!(control.wishes.ports["wan"].id, before);
     assert_eq!(reload(&mut control, BASE).unwrap(), "");
 }
+
+#[test]
+fn how_packets_are_decided_changes_at_the_next_start() {
+    let ipsec = "[ipsec]\nipv4-outbound-spd-flow-cache = \"on\"\nipv6-inbound-spd-flow-cache-hash-buckets = 1000\nspd-flow-cache-associativity = 1\npolicy-lookup = \"linear\"\n";
+    let mut control = running(BASE);
+    assert_eq!(control.publisher.current().lookup_engine(), tables::LookupEngine::Fast);
+    let told = "! ipsec ipv4-outbound-spd-flow-cache auto -> on (when the gateway is started again)
+! ipsec ipv6-inbound-spd-flow-cache-hash-buckets 1048576 -> 1024 (when the gateway is started again)
+! ipsec spd-flow-cache-associativity 4 -> 1 (when the gateway is started again)
+! ipsec policy-lookup fast -> linear (when the gateway is started again)";
+    for _ in 0..2 {
+        assert_eq!(reload(&mut control, &format!("{ipsec}{BASE}")), Ok(told.to_owned()));
+        assert_eq!(control.gateway().ipsec, crate::IpsecSettings::default());
+        assert_eq!(control.publisher.current().lookup_engine(), tables::LookupEngine::Fast);
+    }
+    assert_eq!(reload(&mut control, BASE), Ok(String::new()));
+
+    let control = running(&format!("{ipsec}{BASE}"));
+    assert_eq!(control.publisher.current().lookup_engine(), tables::LookupEngine::Linear);
+    assert_eq!(control.gateway().ipsec.associativity, 1);
+}

@@ -1,0 +1,182 @@
+use api::{Batch, BatchReport, Direction, LookupEngine, OnRefusal, RefusalCode, SpdFilter};
+use proptest::prelude::*;
+
+use super::random::command;
+use super::*;
+
+fn requests(lines: &[String]) -> Vec<Request> {
+    let parse = |line: &String| crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).ok();
+    lines.iter().filter_map(parse).collect()
+}
+
+#[track_caller]
+fn batch(control: &mut Control, on_refusal: OnRefusal, requests: Vec<Request>) -> BatchReport {
+    let before = (format!("{:?}", control.wishes), generation(control));
+    let Ok(Reply::Batch(report)) = control.handle(Request::Batch(Batch { on_refusal, requests }), NOW) else {
+        panic!()
+    };
+    consistent(control);
+    let after = (format!("{:?}", control.wishes), generation(control));
+    if report.done == 0 {
+        assert_eq!(after, before, "nothing was done, and something changed");
+    } else {
+        assert_eq!(after.1, before.1 + 1, "all of it is published at once");
+    }
+    report
+}
+
+fn generation(control: &Control) -> u64 {
+    control.publisher.current().generation()
+}
+
+fn policies(count: u32) -> Vec<Request> {
+    requests(
+        &(0..count)
+            .map(|at| format!("xfrm policy add src 10.0.0.0/8 dst 10.0.{}.{} dir out", at >> 8, at & 255))
+            .collect::<Vec<_>>(),
+    )
+}
+
+#[test]
+fn a_refused_change_stops_is_left_out_or_undoes_all() {
+    let lines = ["vrf add red", "route add 10.0.0.0/8 via 172.16.0.1", "vrf add blue"].map(str::to_owned);
+    for (on_refusal, done, vrfs) in
+        [(OnRefusal::Stop, 1, "main red"), (OnRefusal::Continue, 2, "blue main red"), (OnRefusal::Undo, 0, "main")]
+    {
+        let mut control = running(BASE);
+        let report = batch(&mut control, on_refusal, requests(&lines));
+        assert_eq!((report.done, report.refusals, report.refused.len()), (done, 1, 1));
+        assert_eq!((report.refused[0].at, report.refused[0].refusal.code), (1, RefusalCode::Invalid));
+        assert_eq!(control.wishes.vrfs.keys().map(String::as_str).collect::<Vec<_>>().join(" "), vrfs);
+    }
+}
+
+#[test]
+fn a_batch_takes_changes_alone() {
+    let inner = Batch { on_refusal: OnRefusal::Stop, requests: Vec::new() };
+    let mut control = running(BASE);
+    let wrong = vec![
+        Request::VrfList,
+        Request::Version,
+        Request::Reload { dry_run: false },
+        Request::Batch(inner),
+        Request::Spd(SpdFilter::default()),
+    ];
+    let count = wrong.len();
+    let report = batch(&mut control, OnRefusal::Continue, wrong);
+    assert_eq!((report.done, report.refusals), (0, count as u64));
+    assert!(report.refused.iter().all(|refused| refused.refusal.message.contains("changes alone")), "{report:?}");
+}
+
+#[test]
+fn of_very_many_refusals_the_first_are_listed_and_all_counted() {
+    let mut control = running(BASE);
+    let report = batch(&mut control, OnRefusal::Continue, vec![Request::VrfList; 3000]);
+    assert_eq!((report.refusals, report.refused.len()), (3000, BatchReport::MAX_REFUSALS));
+}
+
+#[test]
+fn what_a_lookup_costs_is_told_where_policies_are_added() {
+    let mut control = running(&format!("[ipsec]\npolicy-lookup = \"linear\"\n{BASE}"));
+    let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy add src 10.9.0.0/16 dir out") else { panic!() };
+    assert_eq!((added.worst_case_probes, added.worst_case_policies, added.warning), (0, 2, None));
+
+    // The first of the last four is the 2,048th policy of the direction, and the second is one too many.
+    let report = batch(&mut control, OnRefusal::Stop, policies(2045));
+    assert_eq!((report.done, report.warned), (2045, None));
+    let report = batch(
+        &mut control,
+        OnRefusal::Stop,
+        requests(&(0..4).map(|at| format!("xfrm policy add src 11.0.0.{at} dir out")).collect::<Vec<_>>()),
+    );
+    let warned = report.warned.unwrap();
+    assert!(warned.at == 1 && warned.warning.contains("compared with 2049"), "{warned:?}");
+    let bound = &report.bounds[0];
+    assert_eq!((bound.vrf.as_str(), bound.direction, bound.engine), ("main", Direction::Out, LookupEngine::Linear));
+    assert_eq!((bound.policies, bound.worst_case_policies, bound.over_limit), (2051, 2051, true));
+    let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy update src 10.9.0.0/16 dir out") else {
+        panic!()
+    };
+    assert!(added.warning.unwrap().contains("2048"));
+
+    let mut control = running(BASE);
+    let report = batch(&mut control, OnRefusal::Stop, policies(3000));
+    assert_eq!(report.warned, None);
+    assert_eq!((report.bounds[0].engine, report.bounds[0].over_limit), (LookupEngine::Fast, false));
+    assert!(
+        report.bounds[0].worst_case_probes > 0 && report.bounds[0].worst_case_policies < 100,
+        "{:?}",
+        report.bounds
+    );
+}
+
+#[test]
+fn databases_are_shown_by_vrf_and_direction() {
+    let mut control = running(BASE);
+    run(&mut control, "xfrm policy add src 10.0.0.0/8 dir fwd priority 5 action block").unwrap();
+    run(&mut control, "xfrm policy add src 11.0.0.0/8 dir fwd priority 4").unwrap();
+    run(&mut control, "xfrm policy setdefault in accept").unwrap();
+    run(&mut control, "vrf add red").unwrap();
+    let mut spds = |vrf: Option<&str>, direction| {
+        let filter = SpdFilter { vrf: vrf.map(str::to_owned), direction };
+        match handle(&mut control, Request::Spd(filter), NOW) {
+            Ok(Reply::Spd(report)) => Ok(report.spds),
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => Err(refusal.code),
+        }
+    };
+    let all = spds(None, None).unwrap();
+    let counts: Vec<_> = all.iter().map(|spd| (spd.bound.direction, spd.bound.policies, spd.default)).collect();
+    use api::DefaultAction::{Accept, Block};
+    assert_eq!(counts, [(Direction::In, 0, Accept), (Direction::Out, 1, Block), (Direction::Fwd, 2, Block)]);
+    let places: Vec<_> = all[2].list.iter().map(|policy| (policy.position, policy.spec.priority)).collect();
+    assert_eq!(places, [(1, 4), (2, 5)]);
+    assert_eq!(spds(Some("main"), Some(Direction::Fwd)).unwrap(), all[2..]);
+    assert_eq!(spds(Some("red"), None).unwrap().len(), 3);
+    assert_eq!(spds(Some("blue"), None), Err(RefusalCode::NotFound));
+}
+
+#[test]
+fn one_policy_is_shown_with_its_place() {
+    let mut control = running(BASE);
+    batch(&mut control, OnRefusal::Stop, policies(700));
+    let Ok(Reply::Policies(all)) = run(&mut control, "xfrm policy list dir out") else { panic!() };
+    for policy in all.iter().step_by(97) {
+        let line = format!("xfrm policy get index {} dir out", policy.index);
+        assert_eq!(run(&mut control, &line), Ok(Reply::Policies(vec![policy.clone()])));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A batch does what its requests do one after the other: all of them but those that are refused, or those before the first that is, or
+    /// none.
+    #[test]
+    fn a_batch_is_its_requests_one_after_the_other(lines in prop::collection::vec(command(), 1..40)) {
+        let requests: Vec<_> = requests(&lines).into_iter().filter(|request| !request.only_reads()).collect();
+        let mut reference = running(BASE);
+        let mut states = vec![format!("{:?}", reference.wishes)];
+        let mut refused = Vec::new();
+        for (at, request) in requests.iter().enumerate() {
+            if let Err(refusal) = reference.handle(request.clone(), NOW) {
+                refused.push((at, refusal));
+            }
+            states.push(format!("{:?}", reference.wishes));
+        }
+        let all = requests.len();
+        let first = refused.first().map_or(all, |(at, _)| *at);
+        for (on_refusal, expected, done, told) in [
+            (OnRefusal::Continue, all, all - refused.len(), &refused[..]),
+            (OnRefusal::Stop, first, first, &refused[..refused.len().min(1)]),
+            (OnRefusal::Undo, if refused.is_empty() { all } else { 0 }, if refused.is_empty() { all } else { 0 }, &refused[..refused.len().min(1)]),
+        ] {
+            let mut control = running(BASE);
+            let report = batch(&mut control, on_refusal, requests.clone());
+            prop_assert_eq!(&format!("{:?}", control.wishes), &states[expected]);
+            prop_assert_eq!(report.done, done as u64);
+            let answered: Vec<_> = report.refused.into_iter().map(|refused| (refused.at, refused.refusal)).collect();
+            prop_assert_eq!(&answered[..], told);
+        }
+    }
+}
