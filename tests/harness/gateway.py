@@ -31,11 +31,10 @@ class Client:
     def __init__(self, socket):
         self.socket = socket
 
-    def run(self, *words, check=True, timeout=20):
+    def run(self, *words, check=True, timeout=20, stdin=None):
         """Runs a client command."""
-        return run(
-            [binary(), *words], check=check, timeout=timeout, env=os.environ | {"HITPATH_SOCKET": str(self.socket)}
-        )
+        env = os.environ | {"HITPATH_SOCKET": str(self.socket)}
+        return run([binary(), *words], check=check, timeout=timeout, stdin=stdin, env=env)
 
     def json(self, *words):
         """Runs a client command and reads its answer as JSON."""
@@ -50,8 +49,17 @@ class Client:
         return {int(str(sa["spi"]), 0): sa["packets"] for sa in rows(self.json("show", "sas"))}
 
 
+class Here:
+    """Where the tests themselves run, for gateways that need no network."""
+
+    @staticmethod
+    def start(*command, **options):
+        """Starts a program."""
+        return subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, text=True, **options)
+
+
 class Gateway(Client):
-    """A gateway that runs in a namespace, as a context manager."""
+    """A gateway that runs in a namespace, or `Here`, as a context manager."""
 
     def __init__(self, namespace, config, directory):
         self._namespace, self._directory = namespace, pathlib.Path(directory)
