@@ -69,7 +69,8 @@ impl<const KEY: usize> Room<KEY> {
             CacheMode::On | CacheMode::Auto => Some(Table::new(which, settings, secret)?),
         };
         let nothing = Looking { key: [0; KEY], hash: 0, candidates: Candidates::default() };
-        Ok(Self { table, mode: settings.mode, controller: Controller::new(), packets: Box::new([nothing; BATCH]) })
+        let controller = Controller::new(table.as_ref().map_or(0, Table::buckets));
+        Ok(Self { table, mode: settings.mode, controller, packets: Box::new([nothing; BATCH]) })
     }
 
     fn size(&self) -> Option<(u32, u64)> {
@@ -84,8 +85,8 @@ impl<const KEY: usize> Room<KEY> {
             (Some(_), CacheMode::Auto) => self.controller.plan(packets),
             // Measured for whoever wants to see what it saves.
             (Some(_), CacheMode::On) => match self.controller.plan(packets) {
-                Plan::Bypass => Plan::Use,
-                plan => plan,
+                Plan::Measure | Plan::Sample => Plan::Measure,
+                Plan::Use | Plan::Bypass => Plan::Use,
             },
         }
     }

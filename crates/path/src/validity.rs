@@ -36,7 +36,7 @@ fn concerns(change: &Change, key: &FlowKey, decision: &Decision, tables: &Tables
             decision.exit().is_some_and(|exit| exit.port == port && next_hop(key, decision, tables) == Some(address))
         }
         Change::Sa { ref identity, spi, slot, is_slot } => {
-            identity.vrf == key.vrf && sa_concerns(identity, spi, slot, is_slot, key, decision, tables)
+            sa_concerns(identity, spi, slot, is_slot, key, decision, tables)
         }
         Change::Port(port) => key.origin == Origin::Port(port) || decision.exit().is_some_and(|exit| exit.port == port),
         Change::Vrf(vrf) => vrf == key.vrf,
@@ -61,15 +61,18 @@ fn sa_concerns(
     decision: &Decision,
     tables: &Tables,
 ) -> bool {
+    // What this slot's SAs decrypted. Another SA in the slot matters to a policy that names one.
+    if key.origin == Origin::Sa(slot) && (is_slot || inbound_names(decision, tables, spi)) {
+        return true;
+    }
+    if identity.vrf != key.vrf {
+        return false;
+    }
     // ESP for this very SA.
     if key.protocol == Protocol::ESP
         && key.upper == Upper::Spi(spi)
         && key.addresses.destination() == identity.destination
     {
-        return true;
-    }
-    // What this slot's SAs decrypted. Another SA in the slot matters to a policy that names one.
-    if key.origin == Origin::Sa(slot) && (is_slot || inbound_names(decision, tables, spi)) {
         return true;
     }
     // What this tunnel's SAs protect: it must still lead to the same slot, and as large packets fit.

@@ -2,30 +2,35 @@
 //!
 //! A packet that is looked up costs the look; one that is not found costs a decision and its keeping as well. Without the table every
 //! packet costs a decision. So with a share `h` of hits, the table saves `h * decide - look - (1 - h) * keep` a packet. The three costs are
-//! measured on some batches, the share on all. A table that saves nothing is not used, and is tried again from time to time, for so
-//! short that the trials cost little.
+//! measured on some batches, the share on all.
+//!
+//! A table that saves nothing is not used. To see when it would pay again, some batches use one sixteenth of it, for the flows
+//! that belong there: as that part is to its flows what the whole is to all, its share of hits is what the whole would have. A whole that
+//! promises to pay is given time to fill before it is judged.
 
 /// Measures, and says when a table is to be used.
 #[derive(Clone, Debug)]
 pub struct Controller {
     state: State,
-    /// Ticks for 1024 packets; 0 until measured.
     costs: Costs,
     batches: u32,
     /// Measurements since one had a decision in it.
     undecided: u32,
     window: Window,
-    /// Packets until the next trial, the time after this one.
-    interval: u64,
+    /// How many flows the table can hold.
+    buckets: u64,
+    /// Packets for which it is not tried again after having disappointed; doubles each time.
+    patience: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// It is used, and pays.
     Using,
-    /// So many packets still go by.
-    Bypassing(u64),
-    /// It is used to see whether it pays.
-    Trying,
+    /// It is used, and may fill for so many more packets before it is judged.
+    Filling(u64),
+    /// Only a part is used, of some batches; the whole is not tried before so many packets have gone by.
+    Sampling(u64),
 }
 
 /// What three things cost, in ticks for 1024 packets.
@@ -44,9 +49,11 @@ pub struct Costs {
 pub enum Plan {
     /// Decide every packet.
     Bypass,
-    /// Use the table.
+    /// Use a part of the table, and tell [`Controller::measured`] and [`Controller::sampled`] how it went.
+    Sample,
+    /// Use the table, and tell [`Controller::used`] how it went.
     Use,
-    /// Use the table, and tell [`Controller::measured`] how long it took.
+    /// As [`Plan::Use`], and tell [`Controller::measured`] how long it took.
     Measure,
 }
 
@@ -75,58 +82,56 @@ struct Window {
 
 /// Of the batches that use the table, one in so many is measured.
 const MEASURED: u32 = 16;
+/// Of the batches that do not, one in so many uses a part of it.
+const SAMPLED: u32 = 16;
+/// The part that is used then: one in so many flows.
+pub(super) const PART: u32 = 16;
 /// Measurements without a decision, after which one is wanted.
 const UNDECIDED: u32 = 8;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
-/// Packets of a trial.
-const TRIAL: u64 = 2_048;
-/// Packets between the first trials, and between later ones at most. A trial costs a packet about half as much again, so that one in 128 costs less than
-/// half a percent.
-const INTERVAL: (u64, u64) = (16 * TRIAL, 128 * TRIAL);
+/// Packets of a part after which it is judged whether the whole would pay.
+const SAMPLE: u64 = 1_024;
+/// The least and the most time, in packets, for which a table that disappointed is not tried again.
+const PATIENCE: (u64, u64) = (1 << 22, 1 << 34);
 
 impl Controller {
-    /// One that begins by using the table.
-    pub fn new() -> Self {
+    /// One for an empty table of so many buckets. It begins by using the table.
+    pub fn new(buckets: u32) -> Self {
+        let buckets = u64::from(buckets);
         Self {
-            state: State::Using,
+            state: State::Filling(time_to_fill(buckets)),
             costs: Costs::default(),
             batches: 0,
             undecided: 0,
             window: Window::default(),
-            interval: INTERVAL.0,
+            buckets,
+            patience: PATIENCE.0,
         }
     }
 
     /// What to do with a batch of so many packets.
     #[inline]
     pub fn plan(&mut self, packets: u64) -> Plan {
+        self.batches = self.batches.wrapping_add(1);
         match &mut self.state {
-            State::Bypassing(left) if *left > packets => {
-                *left -= packets;
-                Plan::Bypass
-            }
-            State::Bypassing(_) => {
-                self.state = State::Trying;
-                self.window = Window::default();
-                Plan::Measure
-            }
-            State::Trying => Plan::Measure,
-            State::Using => {
-                self.batches = self.batches.wrapping_add(1);
-                if self.batches.is_multiple_of(MEASURED) { Plan::Measure } else { Plan::Use }
+            State::Using | State::Filling(_) if self.batches.is_multiple_of(MEASURED) => Plan::Measure,
+            State::Using | State::Filling(_) => Plan::Use,
+            State::Sampling(left) => {
+                *left = left.saturating_sub(packets);
+                if self.batches.is_multiple_of(SAMPLED) { Plan::Sample } else { Plan::Bypass }
             }
         }
+    }
+
+    /// Whether the table is not used now, but for samples.
+    pub fn is_bypassing(&self) -> bool {
+        matches!(self.state, State::Sampling(_))
     }
 
     /// Whether some packets should be decided though nothing is missed, as it was not seen for long what that costs.
     pub fn wants_decisions(&self) -> bool {
         self.undecided >= UNDECIDED
-    }
-
-    /// Whether the table is not used now.
-    pub fn is_bypassing(&self) -> bool {
-        matches!(self.state, State::Bypassing(_))
     }
 
     /// What was measured lately.
@@ -137,7 +142,7 @@ impl Controller {
     /// Takes note of what a measured batch cost.
     pub fn measured(&mut self, measurement: &Measurement) {
         let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
-        self.undecided = if decided == 0 { self.undecided + 1 } else { 0 };
+        self.undecided = if decided == 0 { self.undecided.saturating_add(1) } else { 0 };
         blend(&mut self.costs.probe, probe, probed);
         blend(&mut self.costs.decide, decide, decided);
         blend(&mut self.costs.insert, insert, inserted);
@@ -148,9 +153,21 @@ impl Controller {
     pub fn used(&mut self, packets: u64, hits: u64) {
         self.window.packets += packets;
         self.window.hits += hits;
-        let enough = if self.state == State::Trying { TRIAL } else { WINDOW };
-        if self.window.packets >= enough {
+        if self.window.packets >= WINDOW {
             self.judge();
+        }
+    }
+
+    /// Takes note of how the part of a batch went that used a part of the table.
+    pub fn sampled(&mut self, packets: u64, hits: u64) {
+        self.window.packets += packets;
+        self.window.hits += hits;
+        if self.window.packets < SAMPLE {
+            return;
+        }
+        let Window { packets, hits } = core::mem::take(&mut self.window);
+        if self.state == State::Sampling(0) && self.saving(packets, hits) > 0 {
+            self.state = State::Filling(time_to_fill(self.buckets));
         }
     }
 
@@ -159,14 +176,16 @@ impl Controller {
         let pays = self.saving(packets, hits) >= 0;
         self.state = match (pays, self.state) {
             (true, _) => {
-                self.interval = INTERVAL.0;
+                self.patience = PATIENCE.0;
                 State::Using
             }
-            (false, State::Trying) => {
-                self.interval = (2 * self.interval).min(INTERVAL.1);
-                State::Bypassing(self.interval)
+            (false, State::Filling(left)) if left > packets => State::Filling(left - packets),
+            (false, State::Filling(_)) => {
+                let patience = self.patience;
+                self.patience = (2 * patience).min(PATIENCE.1);
+                State::Sampling(patience)
             }
-            (false, _) => State::Bypassing(self.interval),
+            (false, _) => State::Sampling(0),
         };
     }
 
@@ -180,10 +199,10 @@ impl Controller {
     }
 }
 
-impl Default for Controller {
-    fn default() -> Self {
-        Self::new()
-    }
+/// In packets. Every flow must come once, in whatever order; but who sends nothing but new flows must not have the table filled for him for
+/// long.
+fn time_to_fill(buckets: u64) -> u64 {
+    (2 * buckets).max(4 * WINDOW)
 }
 
 /// A moving mean, in which a batch of few packets counts for little.
@@ -201,67 +220,131 @@ fn blend(mean: &mut u64, ticks: u64, packets: u64) {
 mod tests {
     use super::*;
 
-    /// Runs `packets` packets of which every batch has a share of hits, with these costs a packet, and answers the share of packets for
-    /// which the table was used in the last half.
-    fn run(controller: &mut Controller, packets: u64, hits: u64, probe: u64, decide: u64, insert: u64) -> f64 {
-        let (mut used, mut seen) = (0, 0);
+    /// What a packet costs in a world where a share of flows is known to a table that had time to fill.
+    struct World {
+        /// Of 256.
+        hits: u64,
+        probe: u64,
+        decide: u64,
+        insert: u64,
+        /// Packets that used the table before hits come.
+        fill: u64,
+    }
+
+    /// Runs so many packets, and answers the share of them for which the table was used in the last half.
+    fn run(controller: &mut Controller, packets: u64, world: &World) -> f64 {
+        let (mut used, mut seen, mut filled, mut part_filled) = (0, 0, 0, 0);
         for batch in 0..packets / 256 {
             let plan = controller.plan(256);
-            if plan == Plan::Measure {
+            let (looked, is_full) = match plan {
+                Plan::Bypass => (0, false),
+                Plan::Sample => {
+                    part_filled += 256;
+                    (16, part_filled >= world.fill)
+                }
+                Plan::Use | Plan::Measure => {
+                    filled += 256;
+                    (256, filled >= world.fill)
+                }
+            };
+            let hits = if is_full { world.hits * looked / 256 } else { 0 };
+            if matches!(plan, Plan::Measure | Plan::Sample) {
                 let missed = 256 - hits;
                 // Where nothing is missed, a few are decided to see what it costs.
                 let decided = if missed == 0 { 16 } else { missed };
                 controller.measured(&Measurement {
-                    probed: 256,
-                    probe: probe * 256,
+                    probed: looked,
+                    probe: world.probe * looked,
                     decided,
-                    decide: decide * decided,
-                    inserted: missed,
-                    insert: insert * missed,
+                    decide: world.decide * decided,
+                    inserted: looked - hits,
+                    insert: world.insert * (looked - hits),
                 });
             }
-            if plan != Plan::Bypass {
-                controller.used(256, hits);
+            match plan {
+                Plan::Bypass => {}
+                Plan::Sample => controller.sampled(looked, hits),
+                Plan::Use | Plan::Measure => controller.used(looked, hits),
             }
             if batch > packets / 512 {
                 seen += 1;
-                used += u64::from(plan != Plan::Bypass);
+                used += u64::from(matches!(plan, Plan::Use | Plan::Measure));
             }
         }
         used as f64 / seen as f64
     }
 
+    const GOOD: World = World { hits: 256, probe: 30, decide: 80, insert: 40, fill: 1 << 16 };
+
     #[test]
     fn a_table_is_used_while_it_pays() {
-        let mut controller = Controller::new();
-        assert_eq!(run(&mut controller, 1 << 20, 256, 30, 80, 40), 1.0);
+        let mut controller = Controller::new(1 << 16);
+        assert_eq!(run(&mut controller, 1 << 22, &GOOD), 1.0);
         assert!(controller.costs().probe.abs_diff(30 << 10) < 100, "{:?}", controller.costs());
         // Half hits: 40 saved, 30 for looking, 20 for keeping.
-        assert!(run(&mut controller, 1 << 24, 128, 30, 80, 40) < 0.03);
+        assert_eq!(run(&mut controller, 1 << 24, &World { hits: 128, fill: 0, ..GOOD }), 0.0);
         assert!(controller.is_bypassing());
-        // And back.
-        assert_eq!(run(&mut controller, 1 << 22, 256, 30, 80, 40), 1.0);
+        // And back, when the part has filled.
+        assert_eq!(run(&mut controller, 1 << 24, &GOOD), 1.0);
         // Dear decisions make half hits worth it.
-        assert_eq!(run(&mut controller, 1 << 24, 128, 30, 800, 40), 1.0);
+        assert_eq!(run(&mut controller, 1 << 24, &World { hits: 128, decide: 800, ..GOOD }), 1.0);
     }
 
     #[test]
     fn a_flood_is_not_looked_up() {
-        let mut controller = Controller::new();
-        assert!(run(&mut controller, 1 << 24, 0, 20, 500, 20) < 0.01);
+        let mut controller = Controller::new(1 << 16);
+        assert_eq!(run(&mut controller, 1 << 24, &World { hits: 0, decide: 500, ..GOOD }), 0.0);
+    }
+
+    /// A part that promises what the whole does not keep: it is tried ever more seldom.
+    #[test]
+    fn a_table_that_disappoints_is_tried_less_and_less() {
+        let mut controller = Controller::new(1 << 12);
+        let (mut used, mut later) = (0, 0);
+        for batch in 0..1u64 << 20 {
+            match controller.plan(256) {
+                Plan::Bypass => {}
+                Plan::Sample => {
+                    let decided = 240;
+                    controller.measured(&Measurement {
+                        probed: 16,
+                        probe: 160,
+                        decided,
+                        decide: 50 * decided,
+                        ..Default::default()
+                    });
+                    controller.sampled(16, 16);
+                }
+                Plan::Use | Plan::Measure => {
+                    used += 1;
+                    later += u64::from(batch > 1 << 19);
+                    controller.measured(&Measurement {
+                        probed: 256,
+                        probe: 256 * 100,
+                        decided: 256,
+                        decide: 50 * 256,
+                        ..Default::default()
+                    });
+                    controller.used(256, 0);
+                }
+            }
+        }
+        assert!(used * 50 < 1 << 20, "{used}");
+        assert!(later * 100 < 1 << 19, "{later}");
     }
 
     /// Without a clock nothing can be known, and the table is used.
     #[test]
     fn a_clock_that_stands_still_leaves_it_on() {
-        let mut controller = Controller::new();
-        assert_eq!(run(&mut controller, 1 << 20, 0, 0, 0, 0), 1.0);
+        let mut controller = Controller::new(16);
+        assert_eq!(run(&mut controller, 1 << 20, &World { hits: 0, probe: 0, decide: 0, insert: 0, fill: 0 }), 1.0);
     }
 
     /// A clock that jumps does not panic, and is forgiven.
     #[test]
     fn a_clock_that_jumps_is_forgiven() {
-        let mut controller = Controller::new();
+        let mut controller = Controller::new(16);
+        assert_eq!(run(&mut controller, 1 << 24, &World { hits: 0, ..GOOD }), 0.0);
         controller.measured(&Measurement {
             probed: 1,
             probe: u64::MAX,
@@ -270,8 +353,6 @@ mod tests {
             inserted: 1,
             insert: u64::MAX,
         });
-        controller.used(WINDOW, WINDOW);
-        assert!(controller.is_bypassing());
-        assert_eq!(run(&mut controller, 1 << 24, 256, 30, 80, 40), 1.0);
+        assert_eq!(run(&mut controller, 1 << 25, &GOOD), 1.0);
     }
 }

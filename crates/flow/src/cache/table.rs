@@ -11,6 +11,7 @@
 use packet::prefetch;
 use thiserror::Error;
 
+use super::controller::PART;
 use super::hash::Hasher;
 use super::memory::{Memory, set_word, word};
 use super::settings::{Associativity, CacheSettings, CacheTable};
@@ -146,12 +147,22 @@ impl<const KEY: usize> Table<KEY> {
         }
     }
 
-    /// The hash that the other functions want, and the first pass of a search: asks for the set's word.
+    /// The hash that the other functions want.
     #[inline(always)]
     pub fn hash(&self, key: &[u64; KEY]) -> u64 {
-        let hash = self.hasher.hash(key);
-        prefetch(&self.sets.bytes(self.set(hash), SET)[0]);
-        hash
+        self.hasher.hash(key)
+    }
+
+    /// Whether a flow belongs to the first sixteenth of the table, which stands for the whole while that is not used.
+    #[inline(always)]
+    pub fn is_sampled(&self, hash: u64) -> bool {
+        hash as u32 & self.mask <= self.mask / PART
+    }
+
+    /// The first pass of a search: asks for the set's word.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.set_words(hash)[0]);
     }
 
     /// The second pass: reads the set's word and asks for the place.

@@ -22,7 +22,7 @@ use crate::worker::Round;
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
 /// Packets that are decided though they were found, to see what deciding costs while nothing is missed.
-const SAMPLE: usize = 16;
+const TRIED: usize = 16;
 
 /// All packets of a batch.
 const ALL: [u8; BATCH] = {
@@ -124,86 +124,119 @@ impl Round<'_> {
             self.worker.statistics.caches[which].bypassed.add(count);
             return self.worker.statistics.decided.add(count);
         }
-        let mut missed = Positions::new();
-        let ticks = || if plan == Plan::Measure { (self.worker.ticks)() } else { 0 };
+        let is_measured = matches!(plan, Plan::Measure | Plan::Sample);
+        let ticks = || if is_measured { (self.worker.ticks)() } else { 0 };
+        let (mut looked, mut missed) = (Positions::new(), Positions::new());
         let begin = ticks();
-        let outcome = self.find(room, list, flights, key_of, &mut missed);
+        self.hash(room, list, flights, key_of);
+        let hashed = ticks();
+        let looked = match plan {
+            Plan::Sample => {
+                let Room { table: Some(table), packets, .. } = &*room else { return };
+                let is_sampled = |position: &u8| table.is_sampled(packets[usize::from(*position)].hash);
+                looked.extend(ALL[..list.len()].iter().copied().filter(is_sampled));
+                &looked[..]
+            }
+            _ => &ALL[..list.len()],
+        };
+        let outcome = self.find(room, looked, list, flights, &mut missed);
         let found = ticks();
-        // Deciding some of them anew tells what it costs, and must not tell anything else.
-        let is_sampled = plan == Plan::Measure && missed.is_empty() && room.controller.wants_decisions();
-        if is_sampled {
-            missed.extend((0..list.len().min(SAMPLE)).map(|position| position as u8));
+        let unknown = missed.len();
+        if plan == Plan::Sample {
+            let Room { table: Some(table), packets, .. } = &*room else { return };
+            let is_left = |position: &u8| !table.is_sampled(packets[usize::from(*position)].hash);
+            missed.extend(ALL[..list.len()].iter().copied().filter(is_left));
         }
-        let known: ArrayVec<_, SAMPLE> = match cfg!(debug_assertions) && is_sampled {
+        // Deciding some of them anew tells what it costs, and must not tell anything else.
+        let is_tried = is_measured && missed.is_empty() && room.controller.wants_decisions();
+        if is_tried {
+            missed.extend(ALL[..list.len().min(TRIED)].iter().copied());
+        }
+        let known: ArrayVec<_, TRIED> = match cfg!(debug_assertions) && is_tried {
             true => missed.iter().map(|&position| flights[usize::from(list[usize::from(position)])].decision).collect(),
             false => ArrayVec::new(),
         };
         self.decide_missed(&missed, list, flights, keys);
         let decided = ticks();
-        let measured = missed.len() as u64;
-        if is_sampled {
-            for (known, &position) in known.iter().zip(&missed) {
-                debug_assert_eq!(*known, flights[usize::from(list[usize::from(position)])].decision);
-            }
-            missed.clear();
+        for (known, &position) in known.iter().zip(&missed) {
+            debug_assert_eq!(*known, flights[usize::from(list[usize::from(position)])].decision);
         }
-        self.keep(room, &missed, list, flights);
+        self.keep(room, &missed[..unknown], list, flights);
         let kept = ticks();
-        if plan == Plan::Measure {
+        if is_measured {
+            let part = (hashed.saturating_sub(begin)).saturating_mul(looked.len() as u64) / count;
             room.controller.measured(&Measurement {
-                probed: count,
-                probe: found.saturating_sub(begin),
-                decided: measured,
+                probed: looked.len() as u64,
+                probe: part + found.saturating_sub(hashed),
+                decided: missed.len() as u64,
                 decide: decided.saturating_sub(found),
-                inserted: missed.len() as u64,
+                inserted: unknown as u64,
                 insert: kept.saturating_sub(decided),
             });
         }
-        if room.mode == CacheMode::Auto {
-            room.controller.used(count, outcome.hits);
+        match (room.mode, plan) {
+            (CacheMode::Auto, Plan::Sample) => room.controller.sampled(looked.len() as u64, outcome.hits),
+            (CacheMode::Auto, _) => room.controller.used(count, outcome.hits),
+            _ => {}
         }
-        self.worker.statistics.decided.add(missed.len() as u64);
-        self.note(which, room, &outcome, plan);
+        let bypassed = count - looked.len() as u64;
+        self.worker.statistics.caches[which].bypassed.add(bypassed);
+        self.worker.statistics.decided.add(bypassed + unknown as u64);
+        self.note(which, room, &outcome, is_measured);
     }
 
-    /// Looks the packets' flows up; notes the positions of those that are not known.
+    /// Fills in what the packets' flows are looked up by.
+    #[inline]
+    fn hash<const KEY: usize>(
+        &self,
+        room: &mut Room<KEY>,
+        list: &[u8],
+        flights: &[Flight],
+        key_of: impl Fn(&Headers, Arrival) -> [u64; KEY],
+    ) {
+        let Room { table: Some(table), packets, .. } = room else { return };
+        for (looking, &at) in packets.iter_mut().zip(list) {
+            let flight = &flights[usize::from(at)];
+            looking.key = key_of(&flight.headers, flight.arrival);
+            looking.hash = table.hash(&looking.key);
+            table.prefetch(looking.hash);
+        }
+    }
+
+    /// Looks flows up; notes the positions of those that are not known.
     #[inline]
     fn find<const KEY: usize>(
         &self,
         room: &mut Room<KEY>,
+        positions: &[u8],
         list: &[u8],
         flights: &mut [Flight],
-        key_of: impl Fn(&Headers, Arrival) -> [u64; KEY],
         missed: &mut Positions,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let Room { table: Some(table), packets, .. } = room else { return outcome };
         let generation = self.tables.generation();
         table.policies_changed(self.tables.policy_generation());
-        let packets = &mut packets[..list.len()];
-        for (looking, &at) in packets.iter_mut().zip(list) {
-            let flight = &flights[usize::from(at)];
-            looking.key = key_of(&flight.headers, flight.arrival);
-            looking.hash = table.hash(&looking.key);
-        }
-        for looking in packets.iter_mut() {
+        for &position in positions {
+            let looking = &mut packets[usize::from(position)];
             looking.candidates = table.candidates(looking.hash);
         }
-        for (position, (looking, &at)) in packets.iter().zip(list).enumerate() {
-            let flight = &mut flights[usize::from(at)];
+        for &position in positions {
+            let looking = &packets[usize::from(position)];
+            let flight = &mut flights[usize::from(list[usize::from(position)])];
             let Some(found) = table.find(looking.hash, looking.candidates, &looking.key) else {
                 match table.was_turned_away(looking.hash) {
                     true => outcome.evicted += 1,
                     false => outcome.new += 1,
                 }
-                missed.push(position as u8);
+                missed.push(position);
                 continue;
             };
             flight.decision = cached::unpack(&found.value, flight.headers.upper);
             if found.stamp != generation {
                 if !validity::holds(&flight.key(), &flight.decision, found.stamp, self.tables) {
                     outcome.stale += 1;
-                    missed.push(position as u8);
+                    missed.push(position);
                     continue;
                 }
                 table.stamp(found.place, generation);
@@ -263,7 +296,7 @@ impl Round<'_> {
         }
     }
 
-    fn note<const KEY: usize>(&self, which: usize, room: &Room<KEY>, outcome: &Outcome, plan: Plan) {
+    fn note<const KEY: usize>(&self, which: usize, room: &Room<KEY>, outcome: &Outcome, is_measured: bool) {
         let statistics = &self.worker.statistics.caches[which];
         statistics.hits.add(outcome.hits);
         statistics.restamped.add(outcome.restamped);
@@ -276,7 +309,7 @@ impl Round<'_> {
         statistics.refused.set(table.counts.refused);
         statistics.live.set(table.counts.live);
         statistics.occupied.set(table.counts.occupied);
-        if plan == Plan::Measure {
+        if is_measured {
             let costs = room.controller.costs();
             statistics.bypassing.set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
             statistics.probe_cost.set(costs.probe);
