@@ -177,6 +177,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// After every other.
+    pub(crate) const LAST: Self = Self { priority: u32::MAX, index: u32::MAX };
+
     pub(crate) fn of(policy: &Policy) -> Self {
         Self { priority: policy.spec.priority, index: policy.index }
     }

@@ -13,13 +13,13 @@ pub(super) struct Compact<A> {
     source: Range<A>,
     destination: Range<A>,
     /// Of the source port or ICMP type, and of the destination port or ICMP code.
-    upper: [Range<u16>; 2],
+    pub(super) upper: [Range<u16>; 2],
     /// [`PORTS`] or [`ICMP`] where the packet must show these fields, 0 where it need not.
     upper_mask: u8,
     upper_kind: u8,
-    protocol: u8,
+    pub(super) protocol: u8,
     /// 0xff, or 0 for any.
-    protocol_mask: u8,
+    pub(super) protocol_mask: u8,
     /// Among the chunk's policies.
     pub(super) position: u16,
 }
@@ -30,15 +30,16 @@ pub(super) struct Range<T> {
     pub(super) width: T,
 }
 
-const PORTS: u8 = 1;
+pub(super) const PORTS: u8 = 1;
 const ICMP: u8 = 2;
 
 /// What a packet's key says, in the same form.
 pub(super) struct Probe<A> {
     pub(super) source: A,
     pub(super) destination: A,
-    protocol: u8,
-    upper: (u8, u16, u16),
+    pub(super) protocol: u8,
+    /// [`PORTS`], [`ICMP`] or 0, and the two fields.
+    pub(super) upper: (u8, u16, u16),
 }
 
 pub(in crate::spd) trait Address: Copy {
@@ -85,6 +86,38 @@ impl<A: Address> Compact<A> {
             protocol_mask: if selector.protocol.is_some() { 0xff } else { 0 },
             position,
         }
+    }
+
+    /// Every packet with these addresses.
+    pub(super) fn of_addresses(source: (A, A), destination: (A, A)) -> Self {
+        Self {
+            source: A::range(source.0, source.1),
+            destination: A::range(destination.0, destination.1),
+            upper: [u16::range(0, u16::MAX); 2],
+            upper_mask: 0,
+            upper_kind: 0,
+            protocol: 0,
+            protocol_mask: 0,
+            position: 0,
+        }
+    }
+
+    /// Whether it selects ports.
+    pub(super) fn names_ports(&self) -> bool {
+        self.upper_kind == PORTS
+    }
+
+    /// As [`Compact::matches`], for packets whose addresses are likely to match.
+    #[inline(always)]
+    pub(super) fn matches_all(&self, probe: &Probe<A>) -> bool {
+        let (kind, a, b) = probe.upper;
+        let protocol = (self.protocol ^ probe.protocol) & self.protocol_mask;
+        let upper = (self.upper_kind ^ kind) & self.upper_mask;
+        probe.source.within(self.source)
+            & probe.destination.within(self.destination)
+            & ((protocol | upper) == 0)
+            & a.within(self.upper[0])
+            & b.within(self.upper[1])
     }
 
     #[inline(always)]

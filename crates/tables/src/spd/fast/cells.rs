@@ -12,7 +12,17 @@ use crate::spd::selector::{Address, Compact, Probe};
 
 /// A cell is what policies have in common that are filed under one pair of prefixes. Cells lie in pages by the hash of the pair.
 #[derive(Clone)]
-pub(super) struct Cells<A>(Directory<CellPage<A>>);
+pub(super) struct Cells<A> {
+    pages: Directory<CellPage<A>>,
+    secret: u64,
+}
+
+/// Names a cell.
+pub(super) struct Cell<A> {
+    pub(super) hash: u64,
+    /// What every packet of the cell matches, and no other does.
+    pub(super) selector: Compact<A>,
+}
 
 /// A policy in a cell.
 #[derive(Clone)]
@@ -32,7 +42,8 @@ pub(super) struct CellPage<A> {
     entries: ArrayVec<Entry<A>, FULL>,
     /// Those of the entries' pairs.
     hashes: ArrayVec<u64, FULL>,
-    /// The cells with many policies. The first of each stands among the entries in their stead.
+    /// The cells with many policies. An entry stands for each: its position is the number here and one, it selects what the cell does, and
+    /// none of the cell's policies comes before its place.
     fat: Vec<(u64, Arc<Fat<A>>)>,
 }
 
@@ -44,26 +55,27 @@ const FULL: usize = 64;
 const FAT: usize = 16;
 
 impl<A: Address> Cells<A> {
-    pub(super) fn new() -> Self {
-        Self(Directory::new())
+    pub(super) fn new(secret: u64) -> Self {
+        Self { pages: Directory::new(), secret }
     }
 
     #[inline(always)]
     pub(super) fn page(&self, hash: u64) -> &CellPage<A> {
-        self.0.page(hash)
+        self.pages.page(hash)
     }
 
-    /// Adds a policy to the cell of this hash, and answers how many it has now.
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry<A>) -> Result<usize, NoRoom> {
-        self.0.make_room(hash)?;
-        Ok(self.0.change(hash, |page| page.insert(hash, entry)))
+    /// Adds a policy to a cell. Answers how many of its policies one lookup might have had to compare, and may have to now.
+    pub(super) fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>) -> Result<(u32, u32), NoRoom> {
+        self.pages.make_room(cell.hash)?;
+        let secret = self.secret;
+        Ok(self.pages.change(cell.hash, |page| page.insert(cell, entry, secret)))
     }
 
-    /// Takes a policy out of the cell of this hash, and answers how many are left.
-    pub(super) fn remove(&mut self, hash: u64, place: Place) -> usize {
-        let left = self.0.change(hash, |page| page.remove(hash, place));
-        self.0.tidy(hash);
-        left
+    /// Takes a policy with this selector out of a cell, and answers as [`Cells::insert`] does.
+    pub(super) fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> (u32, u32) {
+        let costs = self.pages.change(hash, |page| page.remove(hash, selector, place));
+        self.pages.tidy(hash);
+        costs
     }
 }
 
@@ -82,100 +94,111 @@ impl<A: Address> CellPage<A> {
         self.entries.get(start..end).unwrap_or_default()
     }
 
-    /// The first entry of the bucket that matches.
+    /// The first entry of the bucket that matches, unless one before it is known.
     #[inline(always)]
-    pub(super) fn first<'a>(&'a self, bucket: &'a [Entry<A>], probe: &Probe<A>) -> Option<&'a Entry<A>> {
-        let mut best: Option<&Entry<A>> = None;
+    pub(super) fn first<'a>(
+        &'a self,
+        bucket: &'a [Entry<A>],
+        probe: &Probe<A>,
+        mut best: Option<&'a Entry<A>>,
+    ) -> Option<&'a Entry<A>> {
+        let mut limit = best.map_or(Place::LAST, |best| best.place);
         for entry in bucket {
-            if entry.selector.position == 0 {
-                if entry.selector.matches(probe) {
-                    return match best {
-                        Some(best) if best.place < entry.place => Some(best),
-                        _ => Some(entry),
-                    };
+            if entry.place > limit {
+                break;
+            }
+            if entry.selector.matches_all(probe) {
+                if entry.selector.position == 0 {
+                    return Some(entry);
                 }
-            } else if let Some((_, fat)) = self.fat.get(usize::from(entry.selector.position) - 1)
-                && let Some(found) = fat.first(probe)
-                && best.is_none_or(|best| found.place < best.place)
-            {
-                best = Some(found);
+                if let Some((_, fat)) = self.fat.get(usize::from(entry.selector.position) - 1) {
+                    best = fat.first(probe, best);
+                    limit = best.map_or(Place::LAST, |best| best.place);
+                }
             }
         }
         best
     }
 
-    fn insert(&mut self, hash: u64, entry: Entry<A>) -> usize {
+    fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>, secret: u64) -> (u32, u32) {
+        let hash = cell.hash;
         if let Some(number) = self.fat_number(hash) {
             let fat = Arc::make_mut(&mut self.fat[number].1);
+            let (before, place) = (fat.cost(), entry.place);
             fat.insert(entry);
-            let length = fat.len();
-            self.mark(hash, number);
-            return length;
+            let after = fat.cost();
+            self.remark(hash, |mark| mark.place = mark.place.min(place));
+            return (before, after);
         }
         let same = self.hashes.iter().filter(|other| **other == hash).count();
         if same < FAT {
             self.put(hash, entry);
-            return same + 1;
+            return (same as u32, same as u32 + 1);
         }
-        let mut fat = Fat::new();
-        while let Some(at) = self.hashes.iter().position(|other| *other == hash) {
-            fat.insert(self.take(at));
-        }
+        let mut fat = Fat::new(secret);
+        let mut mark = Entry { selector: cell.selector, ..entry.clone() };
         fat.insert(entry);
-        let length = fat.len();
+        while let Some(at) = self.hashes.iter().position(|other| *other == hash) {
+            let entry = self.take(at);
+            mark.place = mark.place.min(entry.place);
+            fat.insert(entry);
+        }
+        let cost = fat.cost();
         self.fat.push((hash, Arc::new(fat)));
-        self.mark(hash, self.fat.len() - 1);
-        length
+        mark.selector.position = self.fat.len() as u16;
+        self.put(hash, mark);
+        (same as u32, cost)
     }
 
-    fn remove(&mut self, hash: u64, place: Place) -> usize {
+    fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> (u32, u32) {
         let Some(number) = self.fat_number(hash) else {
             let found = self.hashes.iter().zip(&self.entries).position(|(h, entry)| *h == hash && entry.place == place);
             if let Some(at) = found {
                 self.take(at);
             }
-            return self.hashes.iter().filter(|other| **other == hash).count();
+            let left = self.hashes.iter().filter(|other| **other == hash).count() as u32;
+            return (left + u32::from(found.is_some()), left);
         };
         let fat = Arc::make_mut(&mut self.fat[number].1);
-        fat.remove(place);
+        let before = fat.cost();
+        fat.remove(selector, place);
+        // The page may have no room for the last few; they stay fat until it has, or until none is left.
         let length = fat.len();
-        if length > FAT / 2 {
-            self.mark(hash, number);
-            return length;
+        if length > FAT / 2 || length > 0 && self.entries.len() + length > FULL {
+            let (after, first, any) = (fat.cost(), fat.first_place(), fat.iter().next().cloned());
+            self.remark(hash, |mark| {
+                if mark.place == place {
+                    mark.place = first.unwrap_or(place);
+                }
+                if let Some(any) = any.filter(|_| Place::of(&mark.policy) == place) {
+                    mark.policy = any.policy;
+                }
+            });
+            return (before, after);
         }
-        // The page may have no room for all of them; they stay fat until it has, or until none is left.
-        if length > 0 && self.entries.len() + length > FULL {
-            self.mark(hash, number);
-            return length;
+        if let Some(at) = self.hashes.iter().position(|other| *other == hash) {
+            self.take(at);
         }
-        self.unmark(hash);
         let (_, fat) = self.fat.swap_remove(number);
-        if let Some((moved, _)) = self.fat.get(number) {
-            self.mark(*moved, number);
-        }
+        let moved = self.fat.len() as u16 + 1;
+        let renumbered = self.entries.iter_mut().filter(|entry| entry.selector.position == moved);
+        renumbered.for_each(|entry| entry.selector.position = number as u16 + 1);
         for entry in fat.iter() {
             self.put(hash, entry.clone());
         }
-        length
+        (before, length as u32)
     }
 
     fn fat_number(&self, hash: u64) -> Option<usize> {
         self.fat.iter().position(|(other, _)| *other == hash)
     }
 
-    /// Has the first policy of a fat cell stand for it.
-    fn mark(&mut self, hash: u64, number: usize) {
-        self.unmark(hash);
-        let first = self.fat[number].1.iter().next().cloned();
-        if let Some(mut entry) = first {
-            entry.selector.position = number as u16 + 1;
-            self.put(hash, entry);
-        }
-    }
-
-    fn unmark(&mut self, hash: u64) {
+    /// Changes the entry that stands for a fat cell.
+    fn remark(&mut self, hash: u64, change: impl FnOnce(&mut Entry<A>)) {
         if let Some(at) = self.hashes.iter().position(|other| *other == hash) {
-            self.take(at);
+            let mut mark = self.take(at);
+            change(&mut mark);
+            self.put(hash, mark);
         }
     }
 

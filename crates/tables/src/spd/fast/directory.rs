@@ -118,17 +118,6 @@ impl<P: Page> Directory<P> {
         }
     }
 
-    /// Every page once.
-    #[cfg(test)]
-    pub(super) fn pages(&self) -> impl Iterator<Item = &P> {
-        let mut next = 0;
-        core::iter::from_fn(move || {
-            let leaf = self.branches.get(next >> BRANCH_BITS)?.get(next & ((1 << BRANCH_BITS) - 1))?;
-            next += 1 << (self.depth - leaf.depth);
-            Some(&leaf.page)
-        })
-    }
-
     #[inline(always)]
     fn leaf(&self, hash: u64) -> &Arc<Leaf<P>> {
         let entry = (hash >> (64 - self.depth)) as usize;

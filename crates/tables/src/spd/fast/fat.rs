@@ -1,75 +1,119 @@
 //! A cell with many policies.
-
-use std::sync::Arc;
+//!
+//! Policies that share a pair of prefixes mostly differ in protocol and ports. Those that name one destination port, or else
+//! one source port, are found by it; the others are tried one after the other.
 
 use super::cells::Entry;
+use super::ordered::Ordered;
+use super::sizes::Sizes;
+use crate::map::Map;
 use crate::spd::Place;
-use crate::spd::selector::{Address, Probe};
+use crate::spd::selector::{Address, Compact, PORTS, Probe};
 
-/// The policies of one cell, in order, in chunks that snapshots share.
 #[derive(Clone)]
 pub(super) struct Fat<A> {
-    /// None is empty.
-    chunks: Vec<Arc<Vec<Entry<A>>>>,
     length: usize,
+    /// By [`port_key`].
+    by_port: Map<u32, Ordered<A>>,
+    /// Of `by_port`, for each of the two ports.
+    sizes: Sizes,
+    /// Policies that name no port.
+    others: Ordered<A>,
 }
 
-/// Policies of a chunk at most.
-const CHUNK: usize = 64;
+/// Which port a policy names alone.
+#[derive(Clone, Copy)]
+enum Named {
+    Destination,
+    Source,
+}
 
 impl<A: Address> Fat<A> {
-    pub(super) fn new() -> Self {
-        Self { chunks: Vec::new(), length: 0 }
+    pub(super) fn new(secret: u64) -> Self {
+        Self { length: 0, by_port: Map::new(secret), sizes: Sizes::new(secret), others: Ordered::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// The first that matches.
-    pub(super) fn first(&self, probe: &Probe<A>) -> Option<&Entry<A>> {
-        self.iter().find(|entry| entry.selector.matches(probe))
+    /// How many policies one lookup may have to compare.
+    pub(super) fn cost(&self) -> u32 {
+        self.others.len() + self.sizes.largest(Named::Destination as u8) + self.sizes.largest(Named::Source as u8)
     }
 
+    /// The first that matches, unless one before it is known.
+    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, mut best: Option<&'a Entry<A>>) -> Option<&'a Entry<A>> {
+        let (kind, source, destination) = probe.upper;
+        if kind == PORTS {
+            for key in [
+                port_key(Named::Destination, probe.protocol, destination),
+                port_key(Named::Source, probe.protocol, source),
+            ] {
+                if let Some(policies) = self.by_port.get(&key) {
+                    best = policies.first(probe, best);
+                }
+            }
+        }
+        self.others.first(probe, best)
+    }
+
+    /// The first policy's place, where it is not much work to find.
+    pub(super) fn first_place(&self) -> Option<Place> {
+        const MANY: usize = 256;
+        let lists = self.by_port.iter().map(|(_, policies)| policies).take(MANY).chain([&self.others]);
+        let first = lists.filter_map(|policies| policies.iter().next()).map(|entry| entry.place).min();
+        first.filter(|_| self.by_port.len() <= MANY)
+    }
+
+    /// Every policy, those of one port in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter())
+        self.by_port.iter().flat_map(|(_, policies)| policies.iter()).chain(self.others.iter())
     }
 
     pub(super) fn insert(&mut self, entry: Entry<A>) {
         self.length += 1;
-        let number = self.chunk(entry.place);
-        let Some(chunk) = self.chunks.get_mut(number) else {
-            self.chunks.push(Arc::new(vec![entry]));
+        let Some((named, key)) = named(&entry.selector) else {
+            self.others.insert(entry);
             return;
         };
-        let chunk = Arc::make_mut(chunk);
-        let at = chunk.partition_point(|other| other.place < entry.place);
-        chunk.insert(at, entry);
-        if chunk.len() > CHUNK {
-            // Behind the last one a chunk of its own begins, so that policies added in order fill their chunks.
-            let rest = chunk.split_off(if at == CHUNK { CHUNK } else { CHUNK / 2 });
-            self.chunks.insert(number + 1, Arc::new(rest));
-        }
+        let mut policies = self.by_port.get(&key).cloned().unwrap_or_else(Ordered::new);
+        self.sizes.change(named as u8, policies.len(), policies.len() + 1);
+        policies.insert(entry);
+        self.by_port.insert(key, policies);
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
-        let number = self.chunk(place);
-        let Some(chunk) = self.chunks.get_mut(number) else { return };
-        let Ok(at) = chunk.binary_search_by_key(&place, |entry| entry.place) else { return };
+    /// Takes out a policy, which is there and has this selector.
+    pub(super) fn remove(&mut self, selector: &Compact<A>, place: Place) {
         self.length -= 1;
-        let chunk = Arc::make_mut(chunk);
-        chunk.remove(at);
-        let left = chunk.len();
+        let Some((named, key)) = named(selector) else {
+            self.others.remove(place);
+            return;
+        };
+        let Some(policies) = self.by_port.get_mut(&key) else { return };
+        policies.remove(place);
+        let left = policies.len();
         if left == 0 {
-            self.chunks.remove(number);
-        } else if self.chunks.get(number + 1).is_some_and(|next| left + next.len() <= CHUNK / 2) {
-            let next = self.chunks.remove(number + 1);
-            Arc::make_mut(&mut self.chunks[number]).extend(next.iter().cloned());
+            self.by_port.remove(&key);
         }
+        self.sizes.change(named as u8, left + 1, left);
     }
+}
 
-    /// The number of the chunk where the place is or belongs.
-    fn chunk(&self, place: Place) -> usize {
-        self.chunks.partition_point(|chunk| chunk[0].place <= place).saturating_sub(1)
+/// The port that a selector names, and its key.
+fn named<A: Address>(selector: &Compact<A>) -> Option<(Named, u32)> {
+    let [source, destination] = selector.upper;
+    if !selector.names_ports() || selector.protocol_mask == 0 {
+        None
+    } else if destination.width == 0 {
+        Some((Named::Destination, port_key(Named::Destination, selector.protocol, destination.first)))
+    } else if source.width == 0 {
+        Some((Named::Source, port_key(Named::Source, selector.protocol, source.first)))
+    } else {
+        None
     }
+}
+
+fn port_key(named: Named, protocol: u8, port: u16) -> u32 {
+    (named as u32) << 24 | u32::from(protocol) << 16 | u32::from(port)
 }

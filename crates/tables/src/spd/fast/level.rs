@@ -10,6 +10,13 @@ pub(super) trait Family: Address + Eq + Ord {
     const LENGTHS: &'static [u8];
     /// Whether there are more than eight.
     const WIDE: bool = Self::LENGTHS.len() > 8;
+    /// Levels 1 to this are decided by the first 16 bits, and told by a [`Direct`](super::direct::Direct).
+    const DIRECT: u8;
+
+    /// The first 16 bits.
+    fn first(self) -> u16;
+    /// The first and last address that agree with `self` where the mask has ones.
+    fn prefix(self, mask: Self) -> (Self, Self);
 
     /// The first bits, as many as the mask has.
     fn masked(self, mask: Self) -> Self;
@@ -26,9 +33,19 @@ pub(super) trait Family: Address + Eq + Ord {
 }
 
 macro_rules! family {
-    ($type:ty, $lengths:expr, |$address:ident, $key:ident| $words:expr) => {
+    ($type:ty, $lengths:expr, $direct:expr, |$address:ident, $key:ident| $words:expr) => {
         impl Family for $type {
             const LENGTHS: &'static [u8] = &$lengths;
+            const DIRECT: u8 = $direct;
+
+            #[inline(always)]
+            fn first(self) -> u16 {
+                (self >> (Self::BITS - 16)) as u16
+            }
+
+            fn prefix(self, mask: Self) -> (Self, Self) {
+                (self & mask, self | !mask)
+            }
 
             #[inline(always)]
             fn masked(self, mask: Self) -> Self {
@@ -65,29 +82,31 @@ macro_rules! family {
     };
 }
 
-family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], |address, key| (u64::from(address) ^ key[0], key[1]));
-family!(u128, [0, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 96, 120, 128], |address, key| (
+family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], 3, |address, key| (u64::from(address) ^ key[0], key[1]));
+family!(u128, [0, 20, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 80, 96, 112, 128], 0, |address, key| (
     (address >> 64) as u64 ^ key[0],
     address as u64 ^ key[1]
 ));
 
+/// The most levels of an address.
+pub(super) const LEVELS: usize = 16;
+
 /// One level of one address, source or destination.
 #[derive(Clone, Copy)]
 pub(super) struct Level<A> {
-    pub(super) number: u8,
     pub(super) mask: A,
     key: [u64; 2],
 }
 
 impl<A: Family> Level<A> {
     /// The levels of the address that is number `which`, in a table with this secret.
-    pub(super) fn all(secret: u64, which: u64) -> Vec<Self> {
+    pub(super) fn all(secret: u64, which: u64) -> [Self; LEVELS] {
         let expand = SipHasher13::new_with_keys(secret, 1 + which);
-        let level = |(number, &length): (usize, &u8)| {
+        let level = |number: usize| {
             let word = |half: usize| expand.hash(&(2 * number + half).to_le_bytes()) | 1;
-            Self { number: number as u8, mask: A::mask(length), key: [word(0), word(1)] }
+            Self { mask: A::mask(A::LENGTHS.get(number).copied().unwrap_or(0)), key: [word(0), word(1)] }
         };
-        A::LENGTHS.iter().enumerate().map(level).collect()
+        core::array::from_fn(level)
     }
 
     /// The hash of the prefix that holds `address`.
@@ -117,7 +136,7 @@ const PREFIX_SPAN: u8 = 2;
 /// Any other range is covered by this many.
 const RANGE_SPAN: u8 = 8;
 /// A selector has at most this many pairs of prefixes.
-const PAIRS: usize = 16;
+pub(super) const PAIRS: usize = 16;
 
 impl<A: Family> Cover<A> {
     /// The finest level at which no more than `most` prefixes cover the range.
@@ -137,9 +156,14 @@ impl<A: Family> Cover<A> {
         if pairs <= PAIRS { both } else { [cover(source, RANGE_SPAN / 2), cover(destination, RANGE_SPAN / 2)] }
     }
 
+    /// The prefixes' length.
+    pub(super) fn length(&self) -> u8 {
+        A::LENGTHS[usize::from(self.level)]
+    }
+
     /// An address of each prefix.
     pub(super) fn addresses(self) -> impl Iterator<Item = A> {
-        let length = A::LENGTHS[usize::from(self.level)];
+        let length = self.length();
         (0..=self.span).map(move |step| self.first.next(length, step))
     }
 }

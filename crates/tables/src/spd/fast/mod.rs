@@ -1,10 +1,13 @@
 //! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast).
 
 mod cells;
+mod direct;
 mod directory;
 mod fat;
 mod filter;
 mod level;
+mod ordered;
+mod sizes;
 mod table;
 
 use std::sync::Arc;
@@ -81,22 +84,16 @@ impl Index {
         for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             found.fill(None);
             if let Some(table) = self.v4.as_deref() {
-                let probe = |key: &FlowKey| match key.addresses {
-                    Addresses::V4 { source, destination } => {
-                        Some(Probe::new(source.to_bits(), destination.to_bits(), key))
-                    }
+                table.lookup_batch(keys, found, |key| match key.addresses {
+                    Addresses::V4 { source, destination } => Some((source.to_bits(), destination.to_bits())),
                     Addresses::V6 { .. } => None,
-                };
-                table.lookup_batch(keys.iter().map(probe), found);
+                });
             }
             if let Some(table) = self.v6.as_deref() {
-                let probe = |key: &FlowKey| match key.addresses {
-                    Addresses::V6 { source, destination } => {
-                        Some(Probe::new(source.to_bits(), destination.to_bits(), key))
-                    }
+                table.lookup_batch(keys, found, |key| match key.addresses {
+                    Addresses::V6 { source, destination } => Some((source.to_bits(), destination.to_bits())),
                     Addresses::V4 { .. } => None,
-                };
-                table.lookup_batch(keys.iter().map(probe), found);
+                });
             }
             // What a decision reads next.
             for policy in found.iter().flatten() {
