@@ -55,7 +55,7 @@ fn decide(key: &FlowKey, tables: &Tables) -> Decision {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(300), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
 
     /// Remembered decisions, as old as may be, beside decisions made anew after each publication.
     #[test]
@@ -71,7 +71,12 @@ proptest! {
         let mut known: HashMap<FlowKey, (Decision, u64)> = HashMap::new();
         for (acts, looks) in &publications {
             let tables = publisher.current();
-            for key in keys.iter().filter(|_| *looks) {
+            // What was decrypted is its SA's VRF's, and is there while the SA's slot is.
+            let may_be = |key: &FlowKey| match key.origin {
+                Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| slot.identity.vrf == key.vrf),
+                _ => true,
+            };
+            for key in keys.iter().filter(|key| *looks && may_be(key)) {
                 let wanted = decide(key, &tables);
                 if let Some((decision, generation)) = known.get(key)
                     && holds(key, decision, *generation, &tables)

@@ -1,0 +1,168 @@
+//! The law: with the cache, everything is as without it.
+//!
+//! Two and more gateways are made from the same events. One decides every packet, by trying policy after policy; the others have
+//! caches of all sizes and shapes, and the fast policy lookup. Whatever is done to their tables in between, and whatever comes in, the same
+//! bytes leave by the same ports in the same order, the same is dropped for the same reasons, and every policy and SA
+//! has counted the same. `PROPTEST_CASES` runs it longer.
+
+mod clock;
+#[path = "../fixture/mod.rs"]
+mod fixture;
+mod packets;
+mod twin;
+mod world;
+
+use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
+use packets::{Peers, Sending, sending};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use tables::LookupEngine;
+use twin::Twin;
+use world::{Act, act};
+
+/// Something happens to all gateways.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// Some changes in one publication.
+    Publication(Vec<Act>),
+    /// Some of the case's packets come in at once.
+    Batch(Vec<Index>),
+    /// Milliseconds pass.
+    Wait(u64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        5 => prop::collection::vec(act(), 1..4).prop_map(Happening::Publication),
+        // So many that they are too many to go through.
+        1 => prop::collection::vec(act(), 60..80).prop_map(Happening::Publication),
+        9 => prop::collection::vec(any::<Index>(), 1..60).prop_map(Happening::Batch),
+        1 => (0..3000u64).prop_map(Happening::Wait),
+    ]
+}
+
+fn settings(mode: CacheMode, buckets: u32, associativity: Associativity) -> [CacheSettings; 4] {
+    [CacheSettings { mode, buckets, associativity }; 4]
+}
+
+fn reference() -> Twin {
+    Twin::new(LookupEngine::Linear, [CacheSettings::OFF; 4])
+}
+
+/// Those that are to be like [`reference()`], and what to call them.
+fn cached() -> Vec<(&'static str, Twin)> {
+    use Associativity::{Direct, Four};
+    let twin = |caches| Twin::new(LookupEngine::Fast, caches);
+    let mut mixed = settings(CacheMode::On, 8, Four);
+    mixed[CacheTable::V4Inbound as usize] = CacheSettings::OFF;
+    mixed[CacheTable::V6Outbound as usize] = CacheSettings::OFF;
+    vec![
+        ("one place", twin(settings(CacheMode::On, 1, Direct))),
+        ("two places", twin(settings(CacheMode::On, 2, Direct))),
+        ("eight places", twin(settings(CacheMode::On, 8, Direct))),
+        ("large, direct", twin(settings(CacheMode::On, 4096, Direct))),
+        ("one set", twin(settings(CacheMode::On, 4, Four))),
+        ("two sets", twin(settings(CacheMode::On, 8, Four))),
+        ("large", twin(settings(CacheMode::On, 4096, Four))),
+        ("by the clock", twin(settings(CacheMode::Auto, 64, Four))),
+        ("some tables", twin(mixed)),
+        ("no cache", twin([CacheSettings::OFF; 4])),
+        ("large, linear", Twin::new(LookupEngine::Linear, settings(CacheMode::On, 4096, Four))),
+    ]
+}
+
+/// Lets something happen to all.
+fn run_all(
+    reference: &mut Twin,
+    twins: &mut [(&'static str, Twin)],
+    sendings: &[Sending],
+    peers: &mut Peers,
+    happening: &Happening,
+) -> Result<(), TestCaseError> {
+    let mut packets = Vec::new();
+    let mut milliseconds = 0;
+    match happening {
+        Happening::Publication(acts) => {
+            reference.publish(acts);
+            twins.iter_mut().for_each(|(_, twin)| twin.publish(acts));
+            return Ok(());
+        }
+        Happening::Batch(which) => {
+            for sending in which.iter().map(|which| which.get(sendings)) {
+                packets.extend(sending.packets(peers).into_iter().map(|packet| (sending.port, packet)));
+            }
+        }
+        Happening::Wait(time) => milliseconds = *time,
+    }
+    let wanted = reference.receive(milliseconds, &packets);
+    for (name, twin) in twins.iter_mut() {
+        let seen = twin.receive(milliseconds, &packets);
+        if let Some(how) = wanted.difference(&seen) {
+            return Err(TestCaseError::fail(format!("{name}: {how}")));
+        }
+    }
+    Ok(())
+}
+
+fn more(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases: ProptestConfig::default().cases.max(cases), ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(more(128))]
+
+    #[test]
+    fn everything_is_as_without_a_cache(
+        before in prop::collection::vec(act(), 0..20),
+        sendings in prop::collection::vec(sending(), 1..40),
+        happenings in prop::collection::vec(happening(), 1..30),
+    ) {
+        let (mut reference, mut twins, mut peers) = (reference(), cached(), Peers::default());
+        let happenings = [vec![Happening::Publication(before)], happenings].concat();
+        for happening in &happenings {
+            run_all(&mut reference, &mut twins, &sendings, &mut peers, happening)?;
+        }
+    }
+}
+
+/// The same, over so many packets that the worker finds out that its cache does not pay, and that it pays again.
+#[test]
+fn everything_is_as_without_a_cache_while_the_worker_changes_its_mind() {
+    use Associativity::{Direct, Four};
+    let auto = |buckets, how| Twin::new(LookupEngine::Fast, settings(CacheMode::Auto, buckets, how));
+    let mut twins = vec![("auto", auto(1024, Four)), ("auto, direct", auto(256, Direct))];
+    let mut reference = reference();
+    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]));
+    let mut peers = Peers::default();
+    let sendings = drawn(&mut runner, prop::collection::vec(sending(), 60));
+    let mut looked = Vec::new();
+    // A trial every so many packets, and some to judge by.
+    for (look, decide, batches) in [(1, 1_000, 60), (400_000, 1, 200), (1, 10_000_000, 400)] {
+        clock::set_costs(look, decide);
+        for batch in 0..batches {
+            if batch % 16 == 15 {
+                let act = drawn(&mut runner, act());
+                run_all(&mut reference, &mut twins, &sendings, &mut peers, &Happening::Publication(vec![act])).unwrap();
+            }
+            // More than a worker takes at once.
+            let which = drawn(&mut runner, prop::collection::vec(any::<Index>(), 330));
+            run_all(&mut reference, &mut twins, &sendings, &mut peers, &Happening::Batch(which)).unwrap();
+        }
+        looked.push(twins.iter().map(|(_, twin)| twin.of(CacheTable::V4Outbound)).collect::<Vec<_>>());
+    }
+    let [first, second, third] = &looked[..] else { unreachable!("of three") };
+    for twin in 0..twins.len() {
+        let used = [(0, 0), first[twin], second[twin], third[twin]];
+        let gained = |phase: usize| (used[phase + 1].0 - used[phase].0, used[phase + 1].1 - used[phase].1);
+        let name = twins[twin].0;
+        assert!(matches!(gained(0), (1.., 0)), "{name}: {used:?}");
+        assert!(gained(1).1 > 4 * gained(1).0, "{name}: {used:?}");
+        assert!(gained(2).0 > gained(1).0, "{name}: {used:?}");
+    }
+}
+
+fn drawn<T>(runner: &mut TestRunner, strategy: impl Strategy<Value = T>) -> T {
+    strategy.new_tree(runner).unwrap().current()
+}

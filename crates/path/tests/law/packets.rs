@@ -1,0 +1,218 @@
+//! Packets of few flows, in every shape.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use esp::{Algorithm, OutboundSa};
+use proptest::prelude::*;
+use proptest::sample::select;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use wire::{PortId, Protocol, Spi, fragment, ipv4, ipv6};
+
+use crate::fixture::packet;
+use crate::world::{PORTS, algorithm, ends, keys, spi, tunnel};
+
+/// A packet, or the fragments of one, that some station sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    pub(crate) port: PortId,
+    ends: (IpAddr, IpAddr),
+    upper: Upper,
+    hop_limit: u8,
+    payload: usize,
+    /// IPv4 options, or IPv6 destination options.
+    has_options: bool,
+    dont_fragment: bool,
+    /// In ESP.
+    sealed: Option<Sealed>,
+    pieces: Pieces,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Upper {
+    Udp(u16, u16),
+    Tcp(u16, u16),
+    Sctp(u16, u16),
+    Echo,
+    /// ICMP other than echo.
+    Complaint,
+    Other(u8),
+    Esp(Spi),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    ends: (IpAddr, IpAddr),
+    spi: Spi,
+    algorithm: Algorithm,
+    /// Sent twice, of which one is a replay.
+    is_twice: bool,
+}
+
+/// What arrives of a packet.
+#[derive(Clone, Copy, Debug)]
+enum Pieces {
+    Whole,
+    All,
+    Reversed,
+    First,
+    Later,
+}
+
+/// The far ends' SAs: they count on, whatever the gateway forgets.
+#[derive(Default)]
+pub(crate) struct Peers {
+    sealing: HashMap<(Spi, Algorithm), OutboundSa>,
+    identification: u16,
+}
+
+impl Sending {
+    /// The IP packets, as they come in.
+    pub(crate) fn packets(&self, peers: &mut Peers) -> Vec<Vec<u8>> {
+        peers.identification = peers.identification.wrapping_add(1);
+        let mut whole = self.inner(peers.identification);
+        let mut times = 1;
+        if let Some(Sealed { ends, spi, algorithm, is_twice }) = self.sealed {
+            whole = peers.seal(ends, spi, algorithm, &whole);
+            times += usize::from(is_twice);
+        }
+        let pieces = cut(&whole, self.pieces, u32::from(peers.identification));
+        (0..times).flat_map(|_| pieces.clone()).collect()
+    }
+
+    fn inner(&self, identification: u16) -> Vec<u8> {
+        let (source, destination) = self.ends;
+        let is_v4 = source.is_ipv4();
+        let ports = |protocol, source: u16, destination: u16, rest: &[u8]| {
+            (protocol, [&source.to_be_bytes(), &destination.to_be_bytes(), rest].concat())
+        };
+        let length = (8 + self.payload as u16).to_be_bytes();
+        let icmp = if is_v4 { Protocol::ICMP } else { Protocol::ICMPV6 };
+        let (protocol, mut upper) = match self.upper {
+            Upper::Udp(from, to) => ports(Protocol::UDP, from, to, &[length[0], length[1], 0, 0]),
+            Upper::Tcp(from, to) => {
+                ports(Protocol::TCP, from, to, &[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0])
+            }
+            Upper::Sctp(from, to) => ports(Protocol::SCTP, from, to, &[0; 8]),
+            Upper::Echo => (icmp, vec![if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]),
+            Upper::Complaint => (icmp, vec![if is_v4 { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0]),
+            Upper::Other(protocol) => (Protocol(protocol), Vec::new()),
+            Upper::Esp(spi) => (Protocol::ESP, [spi.0.to_be_bytes(), [0, 0, 0, 9]].concat()),
+        };
+        upper.extend((0..self.payload).map(|at| at as u8));
+        if let Upper::Echo = self.upper {
+            let sum = match is_v4 {
+                true => wire::checksum::checksum(&upper),
+                false => wire::checksum::upper(&crate::fixture::addresses(source, destination), icmp, &upper),
+            };
+            upper[2..4].copy_from_slice(&sum.to_be_bytes());
+        }
+        let mut whole = packet(source, destination, protocol, self.hop_limit, &upper);
+        if is_v4 {
+            if self.has_options {
+                // Four times no operation.
+                whole.splice(20..20, [1; 4]);
+                whole[0] = 0x46;
+                let length = whole.len() as u16;
+                ipv4::set_total_length(&mut whole, length);
+            }
+            whole[4..6].copy_from_slice(&identification.to_be_bytes());
+            whole[6] = if self.dont_fragment { 0x40 } else { 0 };
+            ipv4::fill_checksum(&mut whole);
+        } else if self.has_options {
+            whole.splice(40..40, [protocol.0, 0, 1, 4, 0, 0, 0, 0]);
+            whole[6] = Protocol::DESTINATION_OPTIONS.0;
+            let length = (whole.len() - ipv6::HEADER_LENGTH) as u16;
+            ipv6::set_payload_length(&mut whole, length);
+        }
+        whole
+    }
+}
+
+impl Peers {
+    fn seal(&mut self, ends: (IpAddr, IpAddr), spi: Spi, algorithm: Algorithm, inner: &[u8]) -> Vec<u8> {
+        let seed = || StdRng::from_seed([spi.0 as u8; 32]);
+        let sa = self
+            .sealing
+            .entry((spi, algorithm))
+            .or_insert_with(|| OutboundSa::new(spi, &keys(algorithm), 0, &mut seed()));
+        let mut buffer = vec![0; 64 + inner.len() + 64];
+        buffer[64..64 + inner.len()].copy_from_slice(inner);
+        let next_header = if inner[0] >> 4 == 6 { Protocol::IPV6 } else { Protocol::IPV4 };
+        let mut jobs = [esp::SealJob::new(&mut buffer, 64, inner.len(), next_header)];
+        sa.seal(&mut jobs, &mut seed());
+        let [job] = jobs;
+        job.result.unwrap();
+        let (start, length) = (job.start, job.length);
+        packet(ends.0, ends.1, Protocol::ESP, 64, &buffer[start..start + length])
+    }
+}
+
+fn cut(packet: &[u8], pieces: Pieces, identification: u32) -> Vec<Vec<u8>> {
+    let whole = || vec![packet.to_vec()];
+    let mtu = (packet.len() as u16 / 2).max(96);
+    let is_v6 = packet[0] >> 4 == 6;
+    let plan = if is_v6 { fragment::plan_v6(packet, mtu) } else { fragment::plan(packet, mtu) };
+    let (false, Ok(plan)) = (matches!(pieces, Pieces::Whole), plan) else { return whole() };
+    let mut all: Vec<_> = plan
+        .map(|piece| {
+            let mut out = vec![0; piece.total_length()];
+            let written = match is_v6 {
+                true => fragment::write_v6(packet, &piece, identification, &mut out),
+                false => fragment::write(packet, &piece, &mut out),
+            };
+            assert_eq!(written, Some(out.len()));
+            out
+        })
+        .collect();
+    match pieces {
+        Pieces::Whole | Pieces::All => {}
+        Pieces::Reversed => all.reverse(),
+        Pieces::First => all.truncate(1),
+        Pieces::Later => _ = all.remove(0),
+    }
+    all
+}
+
+/// Anything that a station may send.
+pub(crate) fn sending() -> impl Strategy<Value = Sending> {
+    let number = || select(vec![1000u16, 1000, 1001, 53]);
+    let upper = prop_oneof![
+        8 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        3 => (number(), number()).prop_map(|(from, to)| Upper::Tcp(from, to)),
+        1 => (number(), number()).prop_map(|(from, to)| Upper::Sctp(from, to)),
+        2 => Just(Upper::Echo),
+        1 => Just(Upper::Complaint),
+        1 => Just(Upper::Other(253)),
+        1 => spi().prop_map(Upper::Esp),
+    ];
+    let sealed = (tunnel(), spi(), algorithm(), prop::bool::weighted(0.1))
+        .prop_map(|(ends, spi, algorithm, is_twice)| Sealed { ends, spi, algorithm, is_twice });
+    let pieces = prop_oneof![
+        12 => Just(Pieces::Whole),
+        1 => Just(Pieces::All),
+        1 => Just(Pieces::Reversed),
+        1 => Just(Pieces::First),
+        1 => Just(Pieces::Later),
+    ];
+    let port = prop_oneof![4 => 0..2u16, 1 => 0..PORTS].prop_map(PortId);
+    let hop_limit = prop_oneof![12 => Just(64u8), 1 => 0..3u8];
+    // Small, of any size, near what the tunnels carry, and full.
+    let payload = prop_oneof![8 => Just(20usize), 2 => 0..600usize, 2 => 1370..1472usize, 1 => Just(1472usize)];
+    let flags = (prop::bool::weighted(0.07), prop::bool::weighted(0.2));
+    let sealed = prop::option::weighted(0.25, sealed);
+    (port, ends(), upper, hop_limit, payload, flags, sealed, pieces).prop_map(
+        |(port, ends, upper, hop_limit, payload, (has_options, dont_fragment), sealed, pieces)| Sending {
+            port,
+            ends,
+            upper,
+            hop_limit,
+            payload,
+            has_options,
+            dont_fragment,
+            sealed,
+            pieces,
+        },
+    )
+}

@@ -1,0 +1,152 @@
+//! Gateways that are the same but for their caches.
+
+use std::time::Duration;
+
+use flow::{CacheSettings, CacheTable};
+use io::memory::{self, MemoryHandle, MemoryOptions};
+use packet::{DropReason, Time};
+use path::{Worker, WorkerSettings};
+use tables::{Event, LookupEngine, Publisher, Tables};
+use wire::{Mac, PortId};
+
+use crate::clock;
+use crate::fixture::frame;
+use crate::world::{Act, PORTS, World, port_link};
+
+const STATION: Mac = Mac([2, 0xee, 0, 0, 0, 1]);
+const BUFFERS: usize = 2048;
+
+/// A gateway with its own tables, made from the same events as the others'.
+pub(crate) struct Twin {
+    worker: Worker,
+    publisher: Publisher,
+    world: World,
+    handles: Vec<MemoryHandle>,
+    events: rtrb::Consumer<Event>,
+    now: Time,
+}
+
+/// All that can be seen of a gateway after some packets.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// What left, by port, in order.
+    frames: Vec<Vec<Vec<u8>>>,
+    drops: Vec<(DropReason, u64)>,
+    statistics: [u64; 10],
+    /// Packets and bytes of every policy that ever was.
+    policies: Vec<(u64, u64)>,
+    /// And of every SA, and its errors.
+    sas: Vec<[(u64, u64); 2]>,
+    events: Vec<Event>,
+    held: usize,
+}
+
+impl Twin {
+    pub(crate) fn new(engine: LookupEngine, caches: [CacheSettings; 4]) -> Self {
+        let world = World::new(engine);
+        let publisher = Publisher::new(world.tables.clone());
+        let (events_in, events) = rtrb::RingBuffer::new(4096);
+        let (_, probes_out) = rtrb::RingBuffer::new(1);
+        let settings = WorkerSettings { index: 0, buffers: BUFFERS, seed: [7; 32], caches, ticks: clock::ticks };
+        let mut worker = Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();
+        let handles = (0..PORTS)
+            .map(PortId)
+            .map(|id| {
+                let options = MemoryOptions { link: port_link(id), ..MemoryOptions::ethernet("", id) };
+                let (port, handle) = memory::port(options, 1024);
+                worker.attach(id, Box::new(port));
+                handle
+            })
+            .collect();
+        Self { worker, publisher, world, handles, events, now: Time(1_000_000_000) }
+    }
+
+    /// Does some things to the tables and publishes them.
+    pub(crate) fn publish(&mut self, acts: &[Act]) {
+        self.world.tables = Tables::clone(&self.publisher.current());
+        acts.iter().for_each(|act| self.world.apply(act));
+        self.publisher.publish(self.world.tables.clone());
+    }
+
+    /// After some time, packets come in by their ports, all at once.
+    pub(crate) fn receive(&mut self, milliseconds: u64, packets: &[(PortId, Vec<u8>)]) -> Seen {
+        self.now = self.now + Duration::from_millis(milliseconds);
+        let tables = self.publisher.current();
+        for (id, packet) in packets {
+            let own = tables.port(*id).map_or(Mac([2, 0, 0, 0, 0, 0]), |port| port.spec.mac);
+            let handle = &mut self.handles[usize::from(id.0)];
+            // A full cable is full in all gateways.
+            let _ = match port_link(*id) {
+                packet::LinkKind::Ethernet => handle.push(&frame(own, STATION, packet)),
+                packet::LinkKind::Ip => handle.push(packet),
+            };
+        }
+        let mut seen = Seen { frames: vec![Vec::new(); self.handles.len()], ..Seen::default() };
+        while self.worker.poll(self.now).unwrap() > 0 {
+            self.take(&mut seen);
+        }
+        self.take(&mut seen);
+        self.look(&mut seen);
+        seen
+    }
+
+    fn take(&mut self, seen: &mut Seen) {
+        for (frames, handle) in seen.frames.iter_mut().zip(&mut self.handles) {
+            frames.extend(std::iter::from_fn(|| handle.pop()));
+        }
+    }
+
+    fn look(&mut self, seen: &mut Seen) {
+        let statistics = self.worker.statistics();
+        let counted = |reason: &DropReason| (*reason, statistics.drops.read(*reason));
+        seen.drops = DropReason::ALL.iter().map(counted).filter(|(_, count)| *count > 0).collect();
+        seen.statistics = [
+            &statistics.received,
+            &statistics.generated,
+            &statistics.forwarded,
+            &statistics.encrypted,
+            &statistics.decrypted,
+            &statistics.consumed,
+            &statistics.echo_replies,
+            &statistics.icmp_errors,
+            &statistics.fragmented,
+            &statistics.reassembled,
+        ]
+        .map(packet::Counter::read);
+        seen.policies = self.world.policies.iter().map(|policy| policy.counters.read()).collect();
+        seen.sas = self.world.sas.iter().map(|sa| [sa.counters.read(), sa.errors.read()]).collect();
+        seen.events = std::iter::from_fn(|| self.events.pop().ok()).collect();
+        seen.held = self.worker.held();
+    }
+
+    /// Hits of one table, and packets that were decided without looking.
+    pub(crate) fn of(&self, table: CacheTable) -> (u64, u64) {
+        let table = &self.worker.statistics().caches[table as usize];
+        (table.hits.read(), table.bypassed.read())
+    }
+}
+
+impl Seen {
+    /// Where two gateways differ, with the packets in hex left out.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        if self == other {
+            return None;
+        }
+        let mut text = String::new();
+        for (port, (one, two)) in self.frames.iter().zip(&other.frames).enumerate() {
+            if one != two {
+                let first = one.iter().zip(two).position(|(one, two)| one != two);
+                text +=
+                    &format!("port {port}: {} and {} frames, the first other one is {first:?}\n", one.len(), two.len());
+            }
+        }
+        if self.drops != other.drops {
+            text += &format!("drops: {:?} and {:?}\n", self.drops, other.drops);
+        }
+        if self.policies != other.policies {
+            let differ = self.policies.iter().zip(&other.policies).enumerate().filter(|(_, (one, two))| one != two);
+            text += &format!("policies: {:?}\n", differ.collect::<Vec<_>>());
+        }
+        Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
+    }
+}

@@ -1,0 +1,504 @@
+//! Worlds in which everything that a decision reads comes, goes and changes. Addresses, prefixes, selectors and tunnels are few, so that they
+//! meet.
+#![allow(dead_code, reason = "the law and the unit test of validity use a part each")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use esp::{Algorithm, Cipher, InboundSa, Integrity, KeyMaterial, OutboundSa, WindowSize};
+use packet::LinkKind;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tables::{
+    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteKind, Sa, SaIdentity, SaSpec,
+    Selector, Tables, Template, UpperSelector,
+};
+use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
+
+/// Two ports in each of two VRFs with the same addresses; the last has no Ethernet.
+pub(crate) const PORTS: u16 = 4;
+const RED: VrfId = VrfId(1);
+const VRFS: [VrfId; 3] = [VrfId::MAIN, RED, VrfId(2)];
+
+/// Stations, and the gateway's own addresses; and what is not routed. By family, and the more usual ones first.
+const HOSTS: [[&str; 13]; 2] = [
+    [
+        "10.1.0.5",
+        "10.3.0.5",
+        "10.3.0.6",
+        "10.2.0.9",
+        "10.2.0.1",
+        "10.1.0.6",
+        "10.4.1.1",
+        "10.1.0.1",
+        "10.2.0.8",
+        "172.16.0.1",
+        "10.1.0.255",
+        "224.0.0.1",
+        "169.254.1.1",
+    ],
+    [
+        "fd01::5", "fd03::5", "fd03::6", "fd02::9", "fd02::1", "fd01::6", "fd04::1", "fd01::1", "fd02::8", "fd99::1",
+        "fe80::5", "ff02::1", "fe80::9",
+    ],
+];
+const PREFIXES: [[&str; 8]; 2] = [
+    [
+        "0.0.0.0/0",
+        "10.3.0.0/24",
+        "10.3.0.4/31",
+        "10.3.0.5/32",
+        "10.2.0.9/32",
+        "10.2.0.8/30",
+        "10.4.0.0/16",
+        "10.0.0.0/8",
+    ],
+    ["::/0", "fd03::/64", "fd03::4/127", "fd03::5/128", "fd02::9/128", "fd02::8/125", "fd04::/32", "fd00::/8"],
+];
+const RANGES: [[&str; 9]; 2] = [
+    [
+        "0.0.0.0/0",
+        "10.1.0.0/24",
+        "10.3.0.0/24",
+        "10.3.0.5/32",
+        "10.1.0.5/32",
+        "10.1.0.3-10.3.0.5",
+        "10.2.0.1/32",
+        "10.3.0.5-10.3.0.6",
+        "10.2.0.0/24",
+    ],
+    [
+        "::/0",
+        "fd01::/64",
+        "fd03::/64",
+        "fd03::5/128",
+        "fd01::5/128",
+        "fd01::3-fd03::5",
+        "fd02::1/128",
+        "fd03::5-fd03::6",
+        "fd02::/64",
+    ],
+];
+/// The ends of tunnels, mine first. The second's far end is behind another station.
+const TUNNELS: [(&str, &str); 4] =
+    [("10.2.0.1", "10.2.0.9"), ("10.2.0.1", "10.3.0.6"), ("fd02::1", "fd02::9"), ("10.1.0.1", "10.2.0.9")];
+/// Of different sizes on the wire.
+const ALGORITHMS: [Algorithm; 3] = [
+    Algorithm::AesGcm128,
+    Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha256_128),
+    Algorithm::NullWithoutIntegrity,
+];
+
+/// One thing that is done to the tables. What is refused is not done, in every world alike.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    AddPolicy(PolicySpec),
+    /// Another that differs in one field.
+    AddLike(Index, Edit),
+    UpdatePolicy(Index, Edit),
+    RemovePolicy(Index),
+    Default(VrfId, Direction, DefaultAction),
+    SetRoute(VrfId, IpPrefix, RouteKind),
+    RemoveRoute(VrfId, IpPrefix),
+    SetNeighbour(PortId, IpAddr, u8),
+    RemoveNeighbour(PortId, IpAddr),
+    AddSa(SaSpec, Algorithm),
+    RemoveSa(Index),
+    /// Another SA in the slot of one that is there, which then goes.
+    Rekey(Index, Spi, Algorithm),
+    UpdatePort(PortId, PortEdit),
+    RemovePort(PortId),
+    AddPort(PortId),
+    AddVrf,
+    RemoveVrf(VrfId),
+    /// So many changes that concern nobody.
+    Noise(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    Priority(u32),
+    Selector(Selector),
+    Action(Action),
+    Direction(Direction),
+    Vrf(VrfId),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum PortEdit {
+    Up(bool),
+    Mtu(u16),
+    Vrf(VrfId),
+    Mac(u8),
+    Addresses(usize),
+}
+
+/// The tables, and every policy and SA that ever was, for their counters.
+pub(crate) struct World {
+    pub(crate) tables: Tables,
+    pub(crate) policies: Vec<Arc<Policy>>,
+    pub(crate) sas: Vec<Arc<Sa>>,
+}
+
+fn parsed<T: std::str::FromStr<Err: core::fmt::Debug>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+pub(crate) fn keys(algorithm: Algorithm) -> KeyMaterial {
+    let integrity = match algorithm {
+        Algorithm::Separate { .. } => vec![0xa5; 32],
+        _ => Vec::new(),
+    };
+    KeyMaterial::new(algorithm, &vec![0x5a; algorithm.encryption_key_length()], &integrity).unwrap()
+}
+
+pub(crate) fn port_link(id: PortId) -> LinkKind {
+    if id.0 == 3 { LinkKind::Ip } else { LinkKind::Ethernet }
+}
+
+fn port_spec(id: PortId) -> PortSpec {
+    PortSpec {
+        name: format!("port{}", id.0).into(),
+        vrf: if id.0 < 2 { VrfId::MAIN } else { RED },
+        link: port_link(id),
+        mac: Mac([2, 0, 0, 0, 0, id.0 as u8]),
+        mtu: 1500,
+        addresses: addresses(id, 0),
+        up: true,
+    }
+}
+
+fn addresses(id: PortId, which: usize) -> Vec<IpPrefix> {
+    let all: [&[&str]; 4] = match id.0 % 2 {
+        0 => [
+            &["10.1.0.1/24", "fd01::1/64"],
+            &["10.1.0.1/25", "fd01::1/64"],
+            &["10.1.0.1/24"],
+            &["10.3.0.5/24", "fd01::1/64"],
+        ],
+        _ => [
+            &["10.2.0.1/24", "fd02::1/64"],
+            &["10.2.0.1/28", "fd02::1/120"],
+            &["10.2.0.1/24"],
+            &["10.2.0.8/24", "fd02::8/64"],
+        ],
+    };
+    all[which].iter().map(|text| parsed(text)).collect()
+}
+
+impl World {
+    /// Two VRFs, one of them with a tunnel.
+    pub(crate) fn new(engine: LookupEngine) -> Self {
+        let mut tables = Tables::new(1, 7);
+        tables.set_lookup_engine(engine);
+        tables.add_vrf("red").unwrap();
+        let mut world = Self { tables, policies: Vec::new(), sas: Vec::new() };
+        (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
+        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3))] {
+            for (to, by) in [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")] {
+                world.apply(&Act::SetRoute(vrf, parsed(to), RouteKind::Via { port, next_hop: parsed(by) }));
+            }
+        }
+        for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5])] {
+            for host in hosts {
+                HOSTS.iter().for_each(|family| {
+                    world.apply(&Act::SetNeighbour(PortId(port), parsed(family[host]), host as u8));
+                });
+            }
+        }
+        let (mine, theirs) = TUNNELS[0];
+        for (spi, source, destination) in [(300, mine, theirs), (301, theirs, mine)] {
+            let (source, destination) = (parsed(source), parsed(destination));
+            let identity = SaIdentity { vrf: VrfId::MAIN, source, destination, reqid: 1 };
+            let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
+            world.apply(&Act::AddSa(spec, ALGORITHMS[0]));
+            let template = Template { source: Some(source), destination, reqid: 1, spi: None };
+            let direction = if spi == 300 { Direction::Out } else { Direction::In };
+            for family in RANGES {
+                let (from, to) = if spi == 300 { (1, 2) } else { (2, 1) };
+                let selector = Selector {
+                    source: parsed(family[from]),
+                    destination: parsed(family[to]),
+                    protocol: None,
+                    upper: UpperSelector::Any,
+                };
+                let action = Action::Protect(template);
+                let spec = PolicySpec { vrf: VrfId::MAIN, direction, priority: 2, selector, action };
+                world.apply(&Act::AddPolicy(spec));
+            }
+        }
+        world
+    }
+
+    /// Does what can be done.
+    pub(crate) fn apply(&mut self, act: &Act) {
+        let tables = &mut self.tables;
+        match act {
+            Act::AddPolicy(spec) => self.add_policy(*spec),
+            Act::AddLike(which, edit) => {
+                if let Some(policy) = self.policy(which) {
+                    self.add_policy(edit.applied(policy.spec));
+                }
+            }
+            Act::UpdatePolicy(which, edit) => {
+                if let Some(policy) = self.policy(which) {
+                    let _ = self.tables.update_policy(policy.index, edit.applied(policy.spec));
+                }
+            }
+            Act::RemovePolicy(which) => {
+                if let Some(policy) = self.policy(which) {
+                    self.tables.remove_policy(policy.index).unwrap();
+                }
+            }
+            Act::Default(vrf, direction, action) => _ = tables.set_default_action(*vrf, *direction, *action),
+            Act::SetRoute(vrf, prefix, kind) => _ = tables.set_route(*vrf, *prefix, *kind),
+            Act::RemoveRoute(vrf, prefix) => _ = tables.remove_route(*vrf, *prefix),
+            Act::SetNeighbour(port, address, mac) => {
+                _ = tables.set_neighbour(*port, *address, Mac([2, 0xaa, 0, 0, 0, *mac]));
+            }
+            Act::RemoveNeighbour(port, address) => _ = tables.remove_neighbour(*port, *address),
+            Act::AddSa(spec, algorithm) => self.add_sa(*spec, *algorithm),
+            Act::RemoveSa(which) => {
+                if let Some(sa) = self.sa(which) {
+                    self.remove_sa(&sa);
+                }
+            }
+            Act::Rekey(which, spi, algorithm) => {
+                if let Some(sa) = self.sa(which) {
+                    self.add_sa(SaSpec { spi: *spi, ..sa.spec }, *algorithm);
+                    self.remove_sa(&sa);
+                }
+            }
+            Act::UpdatePort(id, edit) => {
+                if let Some(port) = tables.port(*id) {
+                    let spec = edit.applied(*id, port.spec.clone());
+                    let _ = tables.update_port(*id, spec);
+                }
+            }
+            Act::RemovePort(id) => _ = tables.remove_port(*id),
+            Act::AddPort(id) => _ = tables.add_port(*id, port_spec(*id)),
+            Act::AddVrf => _ = tables.add_vrf("blue"),
+            Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
+            Act::Noise(count) => {
+                for number in 0..*count {
+                    let _ = tables.set_neighbour(PortId(0), parsed("10.1.0.77"), Mac([2, 0xcc, 0, 0, 0, number as u8]));
+                }
+            }
+        }
+    }
+
+    fn policy(&self, which: &Index) -> Option<Arc<Policy>> {
+        let there: Vec<_> =
+            self.policies.iter().filter_map(|policy| self.tables.policy_of_index(policy.index)).collect();
+        (!there.is_empty()).then(|| (*which.get(&there)).clone())
+    }
+
+    fn add_policy(&mut self, spec: PolicySpec) {
+        if let Ok(index) = self.tables.add_policy(spec) {
+            self.policies.push(Arc::clone(self.tables.policy_of_index(index).unwrap()));
+        }
+    }
+
+    fn sa(&self, which: &Index) -> Option<Arc<Sa>> {
+        let there: Vec<_> = self.tables.sad().iter().collect();
+        (!there.is_empty()).then(|| (*which.get(&there)).clone())
+    }
+
+    fn add_sa(&mut self, spec: SaSpec, algorithm: Algorithm) {
+        let keys = keys(algorithm);
+        let outbound = OutboundSa::new(spec.spi, &keys, 0, &mut StdRng::from_seed([spec.spi.0 as u8; 32]));
+        let inbound = InboundSa::new(spec.spi, &keys, WindowSize::new(1024).unwrap(), 0);
+        self.sas.extend(self.tables.add_sa(spec, outbound, inbound));
+    }
+
+    fn remove_sa(&mut self, sa: &Sa) {
+        let identity = &sa.spec.identity;
+        self.tables.remove_sa(identity.vrf, identity.destination, sa.spec.spi).unwrap();
+    }
+}
+
+impl Edit {
+    fn applied(&self, spec: PolicySpec) -> PolicySpec {
+        match *self {
+            Self::Priority(priority) => PolicySpec { priority, ..spec },
+            Self::Selector(selector) => PolicySpec { selector, ..spec },
+            Self::Action(action) => PolicySpec { action, ..spec },
+            Self::Direction(direction) => PolicySpec { direction, ..spec },
+            Self::Vrf(vrf) => PolicySpec { vrf, ..spec },
+        }
+    }
+}
+
+impl PortEdit {
+    fn applied(&self, id: PortId, spec: PortSpec) -> PortSpec {
+        match *self {
+            Self::Up(up) => PortSpec { up, ..spec },
+            Self::Mtu(mtu) => PortSpec { mtu, ..spec },
+            Self::Vrf(vrf) => PortSpec { vrf, ..spec },
+            Self::Mac(octet) => PortSpec { mac: Mac([2, 0, 0, 0, octet, id.0 as u8]), ..spec },
+            Self::Addresses(which) => PortSpec { addresses: addresses(id, which), ..spec },
+        }
+    }
+}
+
+fn of<T: Clone + core::fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
+    select(values.to_vec())
+}
+
+fn of_text<T: std::str::FromStr<Err: core::fmt::Debug> + core::fmt::Debug>(
+    values: &'static [&'static str],
+) -> impl Strategy<Value = T> + use<T> {
+    select(values).prop_map(|text| parsed(text))
+}
+
+/// The first VRF most of the time.
+fn vrf() -> impl Strategy<Value = VrfId> {
+    prop_oneof![6 => Just(VrfId::MAIN), 3 => Just(RED), 1 => Just(VrfId(2))]
+}
+
+fn direction() -> impl Strategy<Value = Direction> {
+    prop_oneof![3 => Just(Direction::Out), 3 => Just(Direction::In), 1 => Just(Direction::Fwd)]
+}
+
+fn port() -> impl Strategy<Value = PortId> {
+    (0..PORTS).prop_map(PortId)
+}
+
+fn family() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0usize), 1 => Just(1usize)]
+}
+
+/// A source and a destination of one family.
+pub(crate) fn ends() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    let host = || prop_oneof![8 => 0..5usize, 4 => 0..10usize, 1 => 0..13usize];
+    (family(), host(), host()).prop_map(|(family, from, to)| (parsed(HOSTS[family][from]), parsed(HOSTS[family][to])))
+}
+
+pub(crate) fn tunnel() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    let towards = |(here, there): (&str, &str), back: bool| match back {
+        false => (parsed(here), parsed(there)),
+        true => (parsed(there), parsed(here)),
+    };
+    (prop_oneof![4 => 0..1usize, 2 => 0..4usize], any::<bool>()).prop_map(move |(at, back)| towards(TUNNELS[at], back))
+}
+
+pub(crate) fn spi() -> impl Strategy<Value = Spi> {
+    (300..308u32).prop_map(Spi)
+}
+
+pub(crate) fn algorithm() -> impl Strategy<Value = Algorithm> {
+    of(&ALGORITHMS)
+}
+
+fn selector() -> impl Strategy<Value = Selector> {
+    let port = || prop_oneof![Just((0, u16::MAX)), Just((1000, 1000)), Just((1000, 1001)), Just((53, 999))];
+    let range = |(first, last)| PortRange::new(first, last).unwrap();
+    let ports = (port(), port()).prop_map(move |(source, destination)| UpperSelector::Ports {
+        source: range(source),
+        destination: range(destination),
+    });
+    let has_ports = of(&[Protocol::UDP, Protocol::TCP, Protocol::SCTP]).prop_map(Some);
+    let kinds = prop_oneof![Just((0, 255)), Just((8, 8)), Just((128, 129))];
+    let icmp = kinds.prop_map(|kind| UpperSelector::Icmp { kind, code: (0, 255) });
+    let upper = prop_oneof![
+        4 => Just((None, UpperSelector::Any)),
+        2 => of(&[Protocol::UDP, Protocol::TCP, Protocol::ICMP, Protocol::ICMPV6, Protocol(253)])
+            .prop_map(|protocol| (Some(protocol), UpperSelector::Any)),
+        3 => (has_ports, ports),
+        1 => (Just(Some(Protocol::ICMP)), icmp),
+    ];
+    (family(), 0..9usize, 0..9usize, upper).prop_map(|(family, from, to, (protocol, upper))| {
+        let protocol = match (family, protocol, upper) {
+            (1, _, UpperSelector::Icmp { .. }) => Some(Protocol::ICMPV6),
+            _ => protocol,
+        };
+        Selector { source: parsed(RANGES[family][from]), destination: parsed(RANGES[family][to]), protocol, upper }
+    })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let spi = prop::option::weighted(0.25, spi());
+    let template =
+        (tunnel(), any::<bool>(), 0..3u32, spi).prop_map(|((source, destination), any_source, reqid, spi)| {
+            Action::Protect(Template { source: (!any_source).then_some(source), destination, reqid, spi })
+        });
+    prop_oneof![2 => Just(Action::Bypass), 1 => Just(Action::Discard), 3 => template]
+}
+
+fn policy() -> impl Strategy<Value = PolicySpec> {
+    (vrf(), direction(), 0..4u32, selector(), action()).prop_map(|(vrf, direction, priority, selector, action)| {
+        PolicySpec { vrf, direction, priority, selector, action }
+    })
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        (0..4u32).prop_map(Edit::Priority),
+        selector().prop_map(Edit::Selector),
+        action().prop_map(Edit::Action),
+        direction().prop_map(Edit::Direction),
+        vrf().prop_map(Edit::Vrf),
+    ]
+}
+
+fn route() -> impl Strategy<Value = (IpPrefix, RouteKind)> {
+    let next_hop = prop_oneof![Just(3usize), Just(8), Just(5), Just(0), Just(1)];
+    let kind = |what: usize, port, next_hop| match what {
+        0..5 => RouteKind::Via { port, next_hop },
+        5 => RouteKind::Connected { port },
+        6 => RouteKind::Blackhole,
+        7 => RouteKind::Unreachable,
+        _ => RouteKind::Prohibit,
+    };
+    (family(), 0..8usize, 0..9usize, port(), next_hop).prop_map(move |(family, to, what, port, next_hop)| {
+        (parsed(PREFIXES[family][to]), kind(what, port, parsed(HOSTS[family][next_hop])))
+    })
+}
+
+fn neighbour() -> impl Strategy<Value = IpAddr> {
+    (family(), of(&[0usize, 1, 2, 3, 5, 6, 8])).prop_map(|(family, host)| parsed(HOSTS[family][host]))
+}
+
+fn sa() -> impl Strategy<Value = SaSpec> {
+    (vrf(), tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(|(vrf, (source, destination), reqid, spi, flag)| {
+        let identity = SaIdentity { vrf, source, destination, reqid };
+        SaSpec { identity, spi, no_ecn: flag, no_pmtu_discovery: flag }
+    })
+}
+
+fn port_edit() -> impl Strategy<Value = PortEdit> {
+    prop_oneof![
+        any::<bool>().prop_map(PortEdit::Up),
+        of(&[1280u16, 1400, 1500]).prop_map(PortEdit::Mtu),
+        vrf().prop_map(PortEdit::Vrf),
+        (0..2u8).prop_map(PortEdit::Mac),
+        (0..4usize).prop_map(PortEdit::Addresses),
+    ]
+}
+
+/// Anything that may be done.
+pub(crate) fn act() -> impl Strategy<Value = Act> {
+    let default = prop_oneof![Just(DefaultAction::Accept), Just(DefaultAction::Block)];
+    prop_oneof![
+        6 => policy().prop_map(Act::AddPolicy),
+        3 => (any::<Index>(), edit()).prop_map(|(which, edit)| Act::AddLike(which, edit)),
+        4 => (any::<Index>(), edit()).prop_map(|(which, edit)| Act::UpdatePolicy(which, edit)),
+        7 => any::<Index>().prop_map(Act::RemovePolicy),
+        1 => (vrf(), direction(), default).prop_map(|(vrf, direction, action)| Act::Default(vrf, direction, action)),
+        5 => (vrf(), route()).prop_map(|(vrf, (prefix, kind))| Act::SetRoute(vrf, prefix, kind)),
+        3 => (vrf(), route()).prop_map(|(vrf, (prefix, _))| Act::RemoveRoute(vrf, prefix)),
+        5 => (port(), neighbour(), 0..4u8).prop_map(|(port, address, mac)| Act::SetNeighbour(port, address, mac)),
+        2 => (port(), neighbour()).prop_map(|(port, address)| Act::RemoveNeighbour(port, address)),
+        6 => (sa(), algorithm()).prop_map(|(spec, algorithm)| Act::AddSa(spec, algorithm)),
+        4 => any::<Index>().prop_map(Act::RemoveSa),
+        4 => (any::<Index>(), spi(), algorithm()).prop_map(|(which, spi, algorithm)| Act::Rekey(which, spi, algorithm)),
+        3 => (port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
+        1 => port().prop_map(Act::RemovePort),
+        3 => port().prop_map(Act::AddPort),
+        1 => Just(Act::AddVrf),
+        1 => of(&VRFS).prop_map(Act::RemoveVrf),
+        1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),
+    ]
+}
