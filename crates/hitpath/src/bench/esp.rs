@@ -8,19 +8,29 @@ use rand::rngs::StdRng;
 use serde_json::json;
 use wire::{Protocol, Spi};
 
-use super::measure::{self, Effort, Series, Watch};
-use super::{Progress, Row};
-use crate::view::table;
+use super::context::Context;
+use super::measure::{Batches, Series, Watch};
+use super::row::Row;
+use super::text;
+use super::world::keys;
 
 /// Where a payload stands in its buffer, and how large the buffer is.
 const FRONT: usize = 64;
 const ROOM: usize = 2048;
 
+/// What is to be measured.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Options {
+    /// Payload (inner packet) sizes in bytes
+    #[arg(long, value_delimiter = ',', default_value = "64,1400", value_parser = clap::value_parser!(u16).range(1..=1800))]
+    sizes: Vec<u16>,
+}
+
 /// For every algorithm and size: seal, the library's part of it, open, the library's part of it.
-pub(super) fn run(effort: Effort, sizes: &[usize], progress: &Progress) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for algorithm in Algorithm::ALL {
-        for &size in sizes {
+        for size in options.sizes.iter().map(|&size| usize::from(size)) {
             let keys = keys(algorithm)?;
             let mut series: Vec<Box<dyn Series>> = vec![
                 Box::new(Seal::new(&keys, size)),
@@ -28,12 +38,10 @@ pub(super) fn run(effort: Effort, sizes: &[usize], progress: &Progress) -> anyho
                 Box::new(Open::new(&keys, size)?),
                 Box::new(Library::new(&keys, size, true)),
             ];
-            let what = format!("esp {algorithm}, {size} bytes");
-            let done = progress.over(measure::steps(series.len(), effort), &what);
-            let costs = measure::measure(&mut series, effort, done);
+            let costs = context.measure(&format!("esp {algorithm}, {size} bytes"), &mut series)?;
             for (series, cost) in series.iter().zip(costs) {
                 let parameters = json!({ "algorithm": algorithm.to_string(), "payload_bytes": size });
-                rows.push(Row::new("esp", series.name(), parameters, size, cost));
+                rows.push(Row::new("esp", series.name(), parameters, Some(size), cost));
             }
         }
     }
@@ -54,39 +62,28 @@ pub(super) fn render(rows: &[&Row]) -> String {
                     spread,
                     format!("{:.0}", cycles(at + 1)),
                     ratio,
-                    format!("{:.2}", rows[at].gbps),
+                    format!("{:.2}", rows[at].gbps.unwrap_or_default()),
                 ]
             };
-            let parameters = &rows[0].parameters;
-            let algorithm = parameters["algorithm"].as_str().unwrap_or_default().to_owned();
-            let what = [algorithm, parameters["payload_bytes"].to_string()];
+            let what = [rows[0].text("algorithm"), rows[0].text("payload_bytes")];
             what.into_iter().chain(pair(0)).chain(pair(2)).collect()
         })
         .collect();
     let heading = [
-        "ALGORITHM",
-        "BYTES",
-        "SEAL",
-        "MIN-MAX",
-        "LIBRARY",
-        "RATIO",
-        "GBIT/S",
-        "OPEN",
-        "MIN-MAX",
-        "LIBRARY",
-        "RATIO",
-        "GBIT/S",
+        "algorithm",
+        "bytes",
+        "seal",
+        "least-most",
+        "library",
+        "ratio",
+        "Gbit/s",
+        "open",
+        "least-most",
+        "library",
+        "ratio",
+        "Gbit/s",
     ];
-    table(&heading, &cells)
-}
-
-fn keys(algorithm: Algorithm) -> anyhow::Result<KeyMaterial> {
-    let bytes = [0x5a; 64];
-    let integrity = match algorithm {
-        Algorithm::Separate { integrity, .. } => integrity.usual_key_length(),
-        Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity => 0,
-    };
-    Ok(KeyMaterial::new(algorithm, &bytes[..algorithm.encryption_key_length()], &bytes[..integrity])?)
+    text::title("ESP: cycles per packet, beside the library alone") + &text::table(&heading, &cells)
 }
 
 fn buffers(size: usize) -> Vec<Vec<u8>> {
@@ -109,7 +106,7 @@ impl Seal {
     }
 }
 
-impl Series for Seal {
+impl Batches for Seal {
     fn name(&self) -> String {
         "seal".to_owned()
     }
@@ -145,7 +142,7 @@ impl Open {
     }
 }
 
-impl Series for Open {
+impl Batches for Open {
     fn name(&self) -> String {
         "open".to_owned()
     }
@@ -184,7 +181,7 @@ impl Library {
     }
 }
 
-impl Series for Library {
+impl Batches for Library {
     fn name(&self) -> String {
         if self.open { "library, open".to_owned() } else { "library, seal".to_owned() }
     }
@@ -209,5 +206,31 @@ impl Series for Library {
             watch.stop();
         }
         right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_is_sealed_and_opened() {
+        let keys = keys(Algorithm::AesGcm128).unwrap();
+        let context = Context::tiny();
+        let mut series: [Box<dyn Batches>; 4] = [
+            Box::new(Seal::new(&keys, 64)),
+            Box::new(Library::new(&keys, 64, false)),
+            Box::new(Open::new(&keys, 64).unwrap()),
+            Box::new(Library::new(&keys, 64, true)),
+        ];
+        for series in &mut series {
+            let mut packets = 0;
+            let batch = |watch: &mut Watch<'_>| {
+                packets = series.batch(watch);
+                Ok(packets)
+            };
+            context.meter.run(context.effort, batch).unwrap();
+            assert_eq!(packets, BATCH as u64);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! How a bench measures: series in turn, A B A B, and the median of each.
 
+use std::time::Duration;
+
 use quanta::Clock;
 use serde::Serialize;
 
@@ -8,9 +10,92 @@ pub(super) trait Series {
     /// What it is called in the table.
     fn name(&self) -> String;
 
+    /// Gets into the state in which it is to be measured. Called once, before the first run.
+    ///
+    /// # Errors
+    /// Where it cannot do its work.
+    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()>;
+
+    /// One run.
+    ///
+    /// # Errors
+    /// Where packets were lost or done wrong, for then nothing was measured.
+    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample>;
+
+    /// How many workers run side by side.
+    fn workers(&self) -> usize {
+        1
+    }
+
+    /// What the decision cache has done so far. None where there is none.
+    fn lookups(&self) -> Lookups {
+        Lookups::default()
+    }
+}
+
+/// A series that is batch after batch of the same.
+pub(super) trait Batches {
+    /// What it is called in the table.
+    fn name(&self) -> String;
+
     /// Handles a batch of packets. Only what lies between [`Watch::start`] and [`Watch::stop`] counts; answers how many packets
     /// that was.
     fn batch(&mut self, watch: &mut Watch<'_>) -> u64;
+}
+
+impl<B: Batches> Series for B {
+    fn name(&self) -> String {
+        Batches::name(self)
+    }
+
+    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
+        let effort = Effort { packets: effort.packets / 10, ..effort };
+        meter.run(effort, |watch| Ok(self.batch(watch))).map(drop)
+    }
+
+    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
+        meter.run(effort, |watch| Ok(self.batch(watch)))
+    }
+}
+
+/// What the decision cache has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lookups {
+    /// Packets whose decision was remembered.
+    pub hits: u64,
+    /// All packets that it might have known.
+    pub packets: u64,
+    /// Packets decided anew because of a change of the tables.
+    pub stale: u64,
+}
+
+impl Lookups {
+    /// What was done since `earlier`.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(earlier.hits),
+            packets: self.packets.saturating_sub(earlier.packets),
+            stale: self.stale.saturating_sub(earlier.stale),
+        }
+    }
+
+    /// Hits of all lookups, where there were any.
+    fn ratio(self) -> Option<f64> {
+        (self.packets > 0).then(|| self.hits as f64 / self.packets as f64)
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Cycles of the time-stamp counter that a packet took a worker.
+    pub cycles_per_packet: f64,
+}
+
+/// Reads the time-stamp counter.
+pub(super) struct Meter {
+    clock: Clock,
+    ns_per_tick: f64,
 }
 
 /// Sums the time between starts and stops.
@@ -21,31 +106,75 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    #[inline]
     pub(super) fn start(&mut self) {
         self.started = self.clock.raw();
     }
 
+    #[inline]
     pub(super) fn stop(&mut self) {
         self.ticks += self.clock.raw().saturating_sub(self.started);
+    }
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        let clock = Clock::new();
+        // A long stretch of ticks, so that the scaling's rounding does not show.
+        let ns_per_tick = clock.delta_as_nanos(0, 1 << 32) as f64 / (1_u64 << 32) as f64;
+        Self { clock, ns_per_tick }
+    }
+
+    /// Nanoseconds between two ticks of the time-stamp counter.
+    pub(super) fn ns_per_tick(&self) -> f64 {
+        self.ns_per_tick
+    }
+
+    /// Batches until there were packets enough, or time is up. The first few do not count: whatever ran before has left its own
+    /// data in the processor's caches.
+    ///
+    /// # Errors
+    /// Those of `batch`.
+    pub(super) fn run(
+        &self,
+        effort: Effort,
+        mut batch: impl FnMut(&mut Watch<'_>) -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Sample> {
+        let limit = (effort.longest.as_nanos() as f64 / self.ns_per_tick) as u64;
+        let mut watch = Watch { clock: &self.clock, started: 0, ticks: 0 };
+        let mut packets = 0;
+        while packets < REWARM.min(effort.packets / 4) && watch.ticks < limit / 10 {
+            packets += batch(&mut watch)?;
+        }
+        (watch.ticks, packets) = (0, 0);
+        while packets == 0 || (packets < effort.packets && watch.ticks < limit) {
+            packets += batch(&mut watch)?;
+        }
+        Ok(Sample { cycles_per_packet: watch.ticks as f64 / packets as f64 })
     }
 }
 
 /// What one series cost. Cycles are of the time-stamp counter, which runs at a fixed rate whatever the core's clock does.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
-    /// Median over the runs.
+    /// Of all workers together. Median.
+    pub mpps: f64,
+    /// Of one worker. Median.
+    pub ns_per_packet: f64,
+    /// Of one worker. Median over the runs.
     pub cycles_per_packet: f64,
     /// The cheapest run.
     pub cycles_min: f64,
     /// The dearest run.
     pub cycles_max: f64,
-    /// Median.
-    pub ns_per_packet: f64,
-    /// Median.
-    pub mpps: f64,
+    /// Packets whose decision was remembered, of all, over the measured runs. None without a decision cache.
+    pub hit_ratio: Option<f64>,
     /// How many runs.
     pub runs: usize,
 }
+
+/// Packets at the beginning of a run that do not count.
+const REWARM: u64 = 2048;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -54,32 +183,47 @@ pub(super) struct Effort {
     pub runs: usize,
     /// Packets in a run.
     pub packets: u64,
+    /// The longest that a run may take, as far as it is measured. What is slow has fewer packets.
+    pub longest: Duration,
 }
 
 impl Effort {
     pub(super) const fn new(quick: bool) -> Self {
-        if quick { Self { runs: 5, packets: 20_000 } } else { Self { runs: 21, packets: 200_000 } }
+        if quick {
+            Self { runs: 11, packets: 20_000, longest: Duration::from_millis(4) }
+        } else {
+            Self { runs: 31, packets: 50_000, longest: Duration::from_millis(20) }
+        }
     }
 }
 
-/// Runs all of `series` in turn, `effort.runs` times, after one round that does not count, and answers what each cost.
-pub(super) fn measure(series: &mut [Box<dyn Series>], effort: Effort, mut done: impl FnMut()) -> Vec<Cost> {
-    let clock = Clock::new();
+/// Runs all of `series` in turn, `effort.runs` times, and answers what each cost.
+///
+/// # Errors
+/// Those of the series.
+pub(super) fn measure(
+    meter: &Meter,
+    series: &mut [Box<dyn Series + '_>],
+    effort: Effort,
+    mut done: impl FnMut(),
+) -> anyhow::Result<Vec<Cost>> {
     let mut samples = vec![Vec::with_capacity(effort.runs); series.len()];
-    for run in 0..=effort.runs {
+    for series in series.iter_mut() {
+        series.warm_up(meter, effort)?;
+        done();
+    }
+    let before: Vec<_> = series.iter().map(|series| series.lookups()).collect();
+    for _ in 0..effort.runs {
         for (series, samples) in series.iter_mut().zip(&mut samples) {
-            let mut watch = Watch { clock: &clock, started: 0, ticks: 0 };
-            let (mut packets, enough) = (0, if run == 0 { effort.packets / 10 } else { effort.packets });
-            while packets < enough {
-                packets += series.batch(&mut watch);
-            }
-            if run > 0 {
-                samples.push((watch.ticks, packets));
-            }
+            samples.push(series.run(meter, effort)?.cycles_per_packet);
             done();
         }
     }
-    samples.iter().map(|samples| cost(&clock, samples)).collect()
+    let costs = series.iter().zip(samples).zip(before).map(|((series, samples), before)| {
+        let hit_ratio = series.lookups().since(before).ratio();
+        Cost { hit_ratio, ..Cost::of(meter, samples, series.workers()) }
+    });
+    Ok(costs.collect())
 }
 
 /// How often [`measure`] calls `done`.
@@ -87,21 +231,28 @@ pub(super) fn steps(series: usize, effort: Effort) -> u64 {
     (series * (effort.runs + 1)) as u64
 }
 
-fn cost(clock: &Clock, samples: &[(u64, u64)]) -> Cost {
-    let mut cycles: Vec<f64> = samples.iter().map(|&(ticks, packets)| ticks as f64 / packets as f64).collect();
-    cycles.sort_by(f64::total_cmp);
-    let median = cycles[cycles.len() / 2];
-    // A long stretch of ticks, so that the scaling's rounding does not show.
-    let ns_per_tick = clock.delta_as_nanos(0, 1 << 32) as f64 / (1_u64 << 32) as f64;
-    let ns_per_packet = median * ns_per_tick;
-    Cost {
-        cycles_per_packet: median,
-        cycles_min: cycles[0],
-        cycles_max: cycles[cycles.len() - 1],
-        ns_per_packet,
-        mpps: 1000.0 / ns_per_packet,
-        runs: samples.len(),
+impl Cost {
+    /// From the cycles that a packet took a worker in each run, of which there is at least one.
+    pub(super) fn of(meter: &Meter, mut cycles: Vec<f64>, workers: usize) -> Self {
+        cycles.sort_by(f64::total_cmp);
+        let cycles_per_packet = percentile(&cycles, 0.5);
+        let ns_per_packet = cycles_per_packet * meter.ns_per_tick;
+        Self {
+            mpps: workers as f64 * 1000.0 / ns_per_packet,
+            ns_per_packet,
+            cycles_per_packet,
+            cycles_min: percentile(&cycles, 0.0),
+            cycles_max: percentile(&cycles, 1.0),
+            hit_ratio: None,
+            runs: cycles.len(),
+        }
     }
+}
+
+/// The smallest of `sorted` that `part` (0 to 1) of them do not exceed; half of them is the median. NaN of nothing.
+pub(super) fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -111,7 +262,7 @@ mod tests {
     /// Costs whatever it is told to, in packets of one batch.
     struct Spin(u64);
 
-    impl Series for Spin {
+    impl Batches for Spin {
         fn name(&self) -> String {
             "spin".to_owned()
         }
@@ -133,11 +284,60 @@ mod tests {
     #[test]
     fn a_series_that_does_more_costs_more_and_all_runs_count() {
         let mut series: Vec<Box<dyn Series>> = vec![Box::new(Spin(10)), Box::new(Spin(1000))];
-        let effort = Effort { runs: 5, packets: 1000 };
+        let effort = Effort { runs: 5, packets: 1000, longest: Duration::from_secs(1) };
         let mut steps_seen = 0;
-        let costs = measure(&mut series, effort, || steps_seen += 1);
+        let costs = measure(&Meter::new(), &mut series, effort, || steps_seen += 1).unwrap();
         assert_eq!(steps_seen, steps(2, effort));
         assert!(costs[1].cycles_per_packet > 5.0 * costs[0].cycles_per_packet, "{costs:?}");
         assert!(costs.iter().all(|cost| cost.cycles_min <= cost.cycles_per_packet && cost.runs == 5));
+        assert!(costs.iter().all(|cost| cost.hit_ratio.is_none()));
+    }
+
+    #[test]
+    fn a_run_ends_when_its_time_is_up() {
+        let effort = Effort { runs: 1, packets: u64::MAX, longest: Duration::from_micros(50) };
+        let mut batches = 0;
+        let sample = Meter::new()
+            .run(effort, |watch| {
+                watch.start();
+                std::thread::sleep(Duration::from_micros(20));
+                watch.stop();
+                batches += 1;
+                Ok(1)
+            })
+            .unwrap();
+        assert!((1..=3).contains(&batches), "{batches}");
+        assert!(sample.cycles_per_packet > 0.0);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_values_themselves() {
+        let of = |values: &[f64], part| percentile(values, part);
+        assert_eq!(of(&[1.0, 2.0, 3.0], 0.5), 2.0);
+        assert_eq!(of(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.0);
+        assert_eq!(of(&[7.0], 0.99), 7.0);
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(
+            (of(&hundred, 0.0), of(&hundred, 0.5), of(&hundred, 0.99), of(&hundred, 1.0)),
+            (1.0, 50.0, 99.0, 100.0)
+        );
+        assert!(of(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn more_workers_are_faster_together_and_not_each() {
+        let meter = Meter::new();
+        let (one, two) = (Cost::of(&meter, vec![100.0], 1), Cost::of(&meter, vec![100.0], 2));
+        assert_eq!(two.mpps, 2.0 * one.mpps);
+        assert_eq!(two.ns_per_packet, one.ns_per_packet);
+    }
+
+    #[test]
+    fn hit_ratios_are_of_what_was_measured() {
+        let before = Lookups { hits: 10, packets: 20, stale: 1 };
+        let after = Lookups { hits: 40, packets: 60, stale: 4 };
+        assert_eq!(after.since(before), Lookups { hits: 30, packets: 40, stale: 3 });
+        assert_eq!(after.since(before).ratio(), Some(0.75));
+        assert_eq!(Lookups::default().ratio(), None);
     }
 }

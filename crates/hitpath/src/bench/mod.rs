@@ -1,158 +1,238 @@
 //! `hitpath bench`: what a packet costs, on the machine it is run on.
 
+mod churn;
+mod context;
+mod crew;
 mod esp;
+mod flow;
 mod forward;
+mod lookup;
 mod measure;
+mod plot;
+mod published;
+mod rig;
+mod row;
+mod sealed;
+mod spd_in;
+mod spd_out;
+mod target;
+mod text;
+mod traffic;
+mod way;
+mod world;
+mod xfrm;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
-use serde_json::Value;
+use anyhow::Context as _;
+use clap::{Args, FromArgMatches, Subcommand};
 
 use crate::cli::Global;
 use crate::exit::Exit;
 use crate::output;
-use crate::view::table;
-use measure::{Cost, Effort};
+use context::Context;
+use plot::Chart;
+use row::{Report, Row};
+use target::Target;
 
 /// Measure what a packet costs on this machine
 ///
-/// Series are run in turn, A B A B, and the median of the runs is printed with the least and the most. Cycles are those of the
-/// time-stamp counter. Compare within one run; machines, and their moods, differ.
+/// Series are run in turn, A B A B, in one process, and the median of the runs is printed with the least and the most. Cycles are
+/// those of the time-stamp counter. Compare within one run; machines, and their moods, differ. Nothing is needed but memory: no
+/// root, no network.
+///
+/// Only what came out counts: a series that loses a packet ends the bench. The tables are in the shape of the published ones and, where
+/// there are such, with their figures, and are Markdown.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  hitpath bench forward
+  hitpath bench all --quick                            a glance at everything, in minutes
+  hitpath bench spd-out --json spd.json --plot plots   the outbound SPD, every row and a plot of it
+  hitpath bench spd-out --indexes 1,1000 --actions bypass
+  hitpath bench lookup --rules acl1_10k --trace acl1_10k_trace
+  hitpath bench xfrm --algorithms bypass --flows 4,1000000 --traffic uniform,zipf-0.99,flood
   hitpath bench forward --flows 1,100000
-  hitpath bench esp --quick
-  hitpath bench all --json-file results.json
-  hitpath bench esp -j")]
+  hitpath bench esp --quick -j                         rows as JSON on standard output")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     experiment: Experiment,
     /// Fewer and shorter runs: a glance, not a figure to quote
     #[arg(long, global = true)]
     quick: bool,
-    /// Write the rows as JSON to FILE as well
-    #[arg(long, value_name = "FILE", global = true)]
+    /// Write every row, and the machine, as JSON to FILE as well
+    #[arg(long = "json", id = "json_file", value_name = "FILE", global = true)]
     json_file: Option<PathBuf>,
+    /// Draw the plots into DIR, as SVG
+    #[arg(long, value_name = "DIR", global = true)]
+    plot: Option<PathBuf>,
+    /// Exit with 1 where a target is not reached
+    #[arg(long, global = true)]
+    strict: bool,
+    /// Print JSON instead of text
+    // The option of every verb without its long name, which here takes a file.
+    #[arg(short = 'j', id = "json", global = true, action = clap::ArgAction::SetTrue)]
+    json: bool,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Experiment {
+    /// Packets that leave: which policy they match, how many flows they are of, with and without cache
+    SpdOut(spd_out::Options),
+    /// Packets that come in by a tunnel: which policy they match once decrypted, with and without cache
+    SpdIn(spd_in::Options),
+    /// An ESP tunnel by workers, flows and sizes, with the cache off, on and left to itself; and without encryption
+    Xfrm(xfrm::Options),
+    /// Forwarding while policies change, and while SAs are rekeyed: how long a change takes, and what it costs the others
+    Churn(churn::Options),
+    /// Finding a packet's policy, by engine, rule set and size: time, memory, building, changes; or in rules of your own
+    Lookup(lookup::Options),
     /// Plain forwarding, memory port to memory port, 64-byte frames, beside the ports alone
-    Forward {
-        /// How many flows, each a series of its own
-        #[arg(long, value_delimiter = ',', default_value = "1,1000,100000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-        flows: Vec<u32>,
-    },
+    Forward(forward::Options),
     /// ESP by algorithm and size, beside what the library alone costs for the same bytes
-    Esp {
-        /// Payload (inner packet) sizes in bytes
-        #[arg(long, value_delimiter = ',', default_value = "64,1400", value_parser = clap::value_parser!(u16).range(1..=1800))]
-        sizes: Vec<u16>,
-    },
+    Esp(esp::Options),
     /// Everything, as each is by default
     All,
 }
 
-/// One line of the result.
-#[derive(Debug, Serialize)]
-struct Row {
+/// How the rows of one experiment are shown and judged.
+struct View {
     experiment: &'static str,
-    series: String,
-    parameters: Value,
-    #[serde(flatten)]
-    cost: Cost,
-    /// Of payload for ESP, of frames for forwarding.
-    gbps: f64,
+    render: fn(&[&Row]) -> String,
+    charts: fn(&[&Row]) -> Vec<Chart>,
+    targets: fn(&[&Row]) -> Vec<Target>,
 }
 
-impl Row {
-    fn new(experiment: &'static str, series: String, parameters: Value, bytes: usize, cost: Cost) -> Self {
-        let gbps = cost.mpps * bytes as f64 * 8.0 / 1000.0;
-        Self { experiment, series, parameters, cost, gbps }
-    }
-}
-
-/// A progress bar on a terminal, otherwise nothing.
-struct Progress {
-    hidden: bool,
-}
-
-impl Progress {
-    fn over(&self, steps: u64, what: &str) -> impl FnMut() + use<> {
-        let bar = if self.hidden { ProgressBar::hidden() } else { ProgressBar::new(steps) };
-        if let Ok(style) = ProgressStyle::with_template("{msg:40} [{bar:30}] {pos}/{len}") {
-            bar.set_style(style);
-        }
-        bar.set_message(what.to_owned());
-        move || {
-            bar.inc(1);
-            if bar.position() == steps {
-                bar.finish_and_clear();
-            }
-        }
-    }
-}
+const VIEWS: [View; 7] = [
+    View { experiment: "forward", render: forward::render, charts: |_| Vec::new(), targets: |_| Vec::new() },
+    View { experiment: "spd-out", render: spd_out::render, charts: spd_out::charts, targets: spd_out::targets },
+    View { experiment: "spd-in", render: spd_in::render, charts: spd_in::charts, targets: spd_in::targets },
+    View { experiment: "xfrm", render: xfrm::render, charts: xfrm::charts, targets: xfrm::targets },
+    View { experiment: "churn", render: churn::render, charts: churn::charts, targets: churn::targets },
+    View { experiment: "lookup", render: lookup::render, charts: lookup::charts, targets: lookup::targets },
+    View { experiment: "esp", render: esp::render, charts: |_| Vec::new(), targets: |_| Vec::new() },
+];
 
 impl Bench {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        let effort = Effort::new(self.quick);
-        let progress = Progress { hidden: global.json };
-        let rows = match &self.experiment {
-            Experiment::Forward { flows } => forward::run(effort, flows, &progress)?,
-            Experiment::Esp { sizes } => {
-                let sizes: Vec<_> = sizes.iter().map(|&size| usize::from(size)).collect();
-                esp::run(effort, &sizes, &progress)?
-            }
-            Experiment::All => {
-                let mut rows = forward::run(effort, &[1, 1000, 100_000], &progress)?;
-                rows.extend(esp::run(effort, &[64, 1400], &progress)?);
-                rows
-            }
-        };
-        if let Some(path) = &self.json_file {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            serde_json::to_writer_pretty(BufWriter::new(file), &rows)?;
+        let as_json = global.json || self.json;
+        // What cannot be written is better known before than after.
+        let json_file = self.json_file.as_deref().map(create).transpose()?;
+        if let Some(folder) = &self.plot {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        if global.json {
-            output::json(&rows)?;
+        let context = Context::new(self.quick, as_json)?;
+        let rows = self.experiment.run(&context)?;
+        let targets: Vec<Target> = views(&rows).flat_map(|(view, rows)| (view.targets)(&rows)).collect();
+        let report = Report::new(&context, &rows, &targets);
+        if let Some(file) = json_file {
+            serde_json::to_writer_pretty(BufWriter::new(file), &report)?;
+        }
+        if let Some(folder) = &self.plot {
+            for chart in views(&rows).flat_map(|(view, rows)| (view.charts)(&rows)) {
+                let path = folder.join(&chart.name).with_extension("svg");
+                fs::write(&path, chart.svg()).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+        }
+        if as_json {
+            output::json(&report)?;
         } else {
-            output::text(&render(&rows))?;
+            let tables: String = views(&rows).map(|(view, rows)| (view.render)(&rows)).collect();
+            output::text(&(report.heading() + &tables + &target::render(&targets)))?;
         }
-        Ok(Exit::Done)
+        let short = targets.iter().any(|target| !target.reached);
+        Ok(if self.strict && short { Exit::Refused } else { Exit::Done })
     }
 }
 
-fn render(rows: &[Row]) -> String {
-    let mut text = "Per packet; cycles of the time-stamp counter, medians of interleaved runs.\n".to_owned();
-    let (esp, forward): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.experiment == "esp");
-    if !forward.is_empty() {
-        text.push_str(&render_forward(&forward));
+impl Experiment {
+    fn run(&self, context: &Context) -> anyhow::Result<Vec<Row>> {
+        match self {
+            Self::SpdOut(options) => spd_out::run(context, options),
+            Self::SpdIn(options) => spd_in::run(context, options),
+            Self::Xfrm(options) => xfrm::run(context, options),
+            Self::Churn(options) => churn::run(context, options),
+            Self::Lookup(options) => lookup::run(context, options),
+            Self::Forward(options) => forward::run(context, options),
+            Self::Esp(options) => esp::run(context, options),
+            Self::All => {
+                let mut rows = forward::run(context, &by_default()?)?;
+                rows.extend(spd_out::run(context, &by_default()?)?);
+                rows.extend(spd_in::run(context, &by_default()?)?);
+                rows.extend(xfrm::run(context, &by_default()?)?);
+                rows.extend(churn::run(context, &by_default()?)?);
+                rows.extend(lookup::run(context, &by_default()?)?);
+                rows.extend(esp::run(context, &by_default()?)?);
+                Ok(rows)
+            }
+        }
     }
-    if !esp.is_empty() {
-        text.push_str(&esp::render(&esp));
-    }
-    text
 }
 
-fn render_forward(rows: &[&Row]) -> String {
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            let cost = &row.cost;
-            let cycles =
-                [cost.cycles_per_packet, cost.cycles_min, cost.cycles_max].map(|cycles| format!("{cycles:.0}"));
-            let rates = [format!("{:.1}", cost.ns_per_packet), format!("{:.2}", cost.mpps), format!("{:.2}", row.gbps)];
-            let name = [format!("forward {} bytes, {}", row.parameters["frame_bytes"], row.series)];
-            name.into_iter().chain(cycles).chain(rates).collect()
+/// Those views that have rows, with their rows.
+fn views(rows: &[Row]) -> impl Iterator<Item = (View, Vec<&Row>)> {
+    VIEWS
+        .into_iter()
+        .map(|view| {
+            let rows: Vec<&Row> = rows.iter().filter(|row| row.experiment == view.experiment).collect();
+            (view, rows)
         })
-        .collect();
-    table(&["SERIES", "CYCLES", "MIN", "MAX", "NS", "MPPS", "GBIT/S"], &cells)
+        .filter(|(_, rows)| !rows.is_empty())
+}
+
+/// An experiment's options where the user gave none.
+fn by_default<O: Args + FromArgMatches>() -> anyhow::Result<O> {
+    let command = O::augment_args(clap::Command::new("bench").no_binary_name(true));
+    Ok(O::from_arg_matches(&command.try_get_matches_from([""; 0])?)?)
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(line: &str) -> (bool, Bench) {
+        let Cli { global, command: Command::Bench(bench), .. } = Cli::try_parse_from(line.split(' ')).expect(line)
+        else {
+            panic!("{line}");
+        };
+        (global.json, bench)
+    }
+
+    #[test]
+    fn json_takes_a_file_and_j_none() {
+        for line in ["hitpath bench spd-out --json rows.json", "hitpath bench --json rows.json spd-out"] {
+            let (json, bench) = parse(line);
+            assert_eq!(
+                (json || bench.json, bench.json_file.as_deref()),
+                (false, Some(Path::new("rows.json"))),
+                "{line}"
+            );
+        }
+        for line in ["hitpath bench esp -j", "hitpath bench -j esp", "hitpath -j bench esp", "hitpath --json bench esp"]
+        {
+            let (json, bench) = parse(line);
+            assert!((json || bench.json) && bench.json_file.is_none(), "{line}");
+        }
+        let (json, bench) = parse("hitpath bench esp -j --json rows.json");
+        assert!((json || bench.json) && bench.json_file.is_some());
+    }
+
+    #[test]
+    fn every_experiment_has_options_by_default() {
+        by_default::<spd_out::Options>().unwrap();
+        by_default::<spd_in::Options>().unwrap();
+        by_default::<xfrm::Options>().unwrap();
+        by_default::<churn::Options>().unwrap();
+        by_default::<lookup::Options>().unwrap();
+        by_default::<forward::Options>().unwrap();
+        by_default::<esp::Options>().unwrap();
+    }
 }

@@ -1,0 +1,288 @@
+//! `hitpath bench churn`: forwarding while another thread changes policies, or the SAs of a tunnel.
+
+mod change;
+mod view;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use esp::Algorithm;
+use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
+use serde_json::json;
+use tables::{Direction, Reader};
+use wire::Spi;
+
+use super::context::Context;
+use super::flow::{Family, Frame};
+use super::measure::{Effort, Lookups, Meter, Sample, Series, percentile};
+use super::rig::{Clear, Rig};
+use super::row::Row;
+use super::traffic::{Spread, Traffic};
+use super::way;
+use super::world::{self, IN, STATION, Tunnel};
+use crate::daemon::affinity;
+use change::{Change, Policies, Rekeys, Requests};
+pub(super) use view::{charts, render, targets};
+
+const NAME: &str = "churn";
+
+/// Length of every frame.
+const FRAME: usize = 64;
+
+/// What rekeys are measured with.
+const ALGORITHM: Algorithm = Algorithm::AesGcm128;
+
+/// What is to be measured.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Options {
+    /// Changes of policies a second: one is deleted, then added again
+    #[arg(long, value_delimiter = ',', default_value = "1,100,1000", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    changes: Vec<u32>,
+    /// How many policies there are
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    policies: u32,
+    /// How many flows; each has a policy of its own, and it is those policies that change
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    flows: u32,
+    /// Rekeys a second of the tunnel that the packets take: a new SA comes, the old one goes
+    #[arg(long, value_delimiter = ',', default_value = "10,100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rekeys: Vec<u32>,
+    /// Milliseconds of a run [default: 1000, quickly 300]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    milliseconds: Option<u32>,
+}
+
+/// Policies first, then SAs: each quiet, and with more and more changes a second.
+pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
+    let mut rows = policies(context, options)?;
+    rows.extend(rekeys(context, options)?);
+    Ok(rows)
+}
+
+fn policies(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
+    let flows = options.flows.min(options.policies);
+    let bar = context.bar(2, &format!("{NAME}: {} policies, twice", options.policies));
+    let base = change::policies(options.policies)?;
+    bar.inc(1);
+    let requests = Requests::new(options.policies, flows)?;
+    bar.finish_and_clear();
+    let clear = || Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
+    let churn = |name: String, rate: u32, reader: Reader, change: Option<Box<dyn Change>>| {
+        Churn::new(name, reader, rate, change, clear(), context, options)
+    };
+    let publisher = || change::published(base.clone());
+    let mut series = vec![(churn("quiet".into(), 0, publisher().shared().reader(), None)?, "tables")];
+    for &rate in &options.changes {
+        let publisher = publisher();
+        let reader = publisher.shared().reader();
+        let change: Box<dyn Change> = Box::new(Policies::new(publisher, flows));
+        series.push((churn(format!("{rate}/s"), rate, reader, Some(change))?, "tables"));
+    }
+    if let Some(&rate) = options.changes.last() {
+        let reader = requests.shared().reader();
+        let change: Box<dyn Change> = Box::new(requests);
+        series.push((churn(format!("{rate}/s by requests"), rate, reader, Some(change))?, "requests"));
+    }
+    measure(context, options, "policy", flows, series)
+}
+
+fn rekeys(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
+    let tunnel = Tunnel::out(ALGORITHM);
+    let mut base = world::tables(1)?;
+    base.add_policy(world::policy_for_all(Direction::Out, false, 2, tunnel.protect())?)?;
+    let flows = options.flows;
+    let mut series = Vec::new();
+    for rate in [0].iter().chain(&options.rekeys).copied() {
+        let mut tables = base.clone();
+        tunnel.add_sa(&mut tables, Spi(change::FIRST_SPI))?;
+        let publisher = change::published(tables);
+        let reader = publisher.shared().reader();
+        let change: Option<Box<dyn Change>> =
+            if rate == 0 { None } else { Some(Box::new(Rekeys::new(publisher, tunnel))) };
+        let name = if rate == 0 { "quiet".to_owned() } else { format!("{rate}/s") };
+        let feed = Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
+        series.push((Churn::new(name, reader, rate, change, feed, context, options)?, "tables"));
+    }
+    measure(context, options, "rekey", flows, series)
+}
+
+fn measure(
+    context: &Context,
+    options: &Options,
+    what: &str,
+    flows: u32,
+    series: Vec<(Churn, &'static str)>,
+) -> anyhow::Result<Vec<Row>> {
+    let seen: Vec<_> = series.iter().map(|(churn, by)| (Arc::clone(&churn.seen), churn.rate, *by)).collect();
+    let mut series: Vec<Box<dyn Series>> =
+        series.into_iter().map(|(churn, _)| Box::new(churn) as Box<dyn Series>).collect();
+    // A run is as long as there are changes to see, so that there need not be many.
+    let runs = if context.quick { 3 } else { 7 };
+    let effort = Effort { runs: context.effort.runs.min(runs), ..context.effort };
+    let costs = context.measure_with(effort, &format!("{NAME}: {what}"), &mut series)?;
+    let rows = series.iter().zip(seen).zip(costs).map(|((series, (seen, rate, by)), cost)| {
+        let policies = if what == "policy" { options.policies } else { 1 };
+        let parameters = json!({
+            "change": what, "changes_per_second": rate, "by": by, "policies": policies, "flows": flows,
+            "family": "ipv4", "frame_bytes": FRAME,
+        });
+        let found = seen.lock().unwrap_or_else(PoisonError::into_inner).found();
+        Row::new(NAME, series.name(), parameters, Some(FRAME), cost).with(found)
+    });
+    Ok(rows.collect())
+}
+
+fn frame() -> Frame {
+    Frame::new(Family::V4, FRAME, STATION, world::mac(IN))
+}
+
+/// What was seen of the changes.
+#[derive(Debug, Default)]
+struct Seen {
+    microseconds: Vec<f64>,
+    /// Packets decided anew because of them.
+    stale: u64,
+}
+
+impl Seen {
+    fn found(&self) -> serde_json::Value {
+        let mut sorted = self.microseconds.clone();
+        sorted.sort_by(f64::total_cmp);
+        match sorted.len() {
+            0 => json!({}),
+            changes => json!({
+                "changes": changes,
+                "change_us_p50": percentile(&sorted, 0.5),
+                "change_us_p99": percentile(&sorted, 0.99),
+                "change_us_max": percentile(&sorted, 1.0),
+                "misses_per_change": self.stale as f64 / changes as f64,
+            }),
+        }
+    }
+}
+
+/// A worker that forwards, and a thread that changes its tables meanwhile.
+struct Churn {
+    rig: Rig,
+    rate: u32,
+    change: Option<Box<dyn Change>>,
+    long: Duration,
+    processor: Option<usize>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Churn {
+    fn new(
+        name: String,
+        reader: Reader,
+        rate: u32,
+        change: Option<Box<dyn Change>>,
+        feed: Clear,
+        context: &Context,
+        options: &Options,
+    ) -> anyhow::Result<Self> {
+        let cache = Some((CacheMode::Auto, Associativity::Four));
+        let caches = way::caches(cache, &[CacheTable::V4Outbound], CacheSettings::DEFAULT_BUCKETS);
+        let rig = Rig::new(name, 0, reader, caches, feed)?;
+        let milliseconds = options.milliseconds.unwrap_or(if context.quick { 300 } else { 1000 });
+        // The worker runs on the last one.
+        let processor = context.processors.first().copied().filter(|_| context.processors.len() > 1);
+        let long = Duration::from_millis(milliseconds.into());
+        Ok(Self { rig, rate, change, long, processor, seen: Arc::default() })
+    }
+}
+
+impl Series for Churn {
+    fn name(&self) -> String {
+        self.rig.name()
+    }
+
+    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
+        self.rig.settle(meter, effort)
+    }
+
+    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
+        let effort = Effort { packets: u64::MAX, longest: self.long, ..effort };
+        let Some(change) = &mut self.change else { return self.rig.run(meter, effort) };
+        let (done, rate, processor) = (AtomicBool::new(false), self.rate, self.processor);
+        let before = self.rig.lookups();
+        let (sample, changed) = thread::scope(|scope| {
+            let done = &done;
+            let changing = scope.spawn(move || changes(&mut **change, rate, processor, done));
+            let sample = self.rig.run(meter, effort);
+            done.store(true, Ordering::Relaxed);
+            (sample, changing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that changes has ended"))))
+        });
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.microseconds.extend(changed?);
+        // What the last changes cause comes with the next packets.
+        self.rig.run(meter, Effort { packets: 1, ..effort })?;
+        seen.stale += self.rig.lookups().since(before).stale;
+        sample
+    }
+
+    fn lookups(&self) -> Lookups {
+        self.rig.lookups()
+    }
+}
+
+/// Makes changes until it is `done`, the first at once. Answers how many microseconds each took.
+fn changes(
+    change: &mut dyn Change,
+    rate: u32,
+    processor: Option<usize>,
+    done: &AtomicBool,
+) -> anyhow::Result<Vec<f64>> {
+    if let Some(processor) = processor {
+        affinity::pin(processor)?;
+    }
+    let (begin, every) = (Instant::now(), Duration::from_secs(1) / rate);
+    let mut took = Vec::new();
+    loop {
+        let start = Instant::now();
+        change.change()?;
+        took.push(start.elapsed().as_secs_f64() * 1e6);
+        let due = begin + every * took.len() as u32;
+        loop {
+            if done.load(Ordering::Relaxed) {
+                return Ok(took);
+            }
+            let early = due.saturating_duration_since(Instant::now());
+            if early.is_zero() {
+                break;
+            }
+            // In short naps, so that the end is not slept through.
+            thread::sleep(early.min(Duration::from_millis(5)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_made_and_seen_and_no_packet_is_lost() {
+        let options =
+            Options { changes: vec![1, 1000], policies: 50, flows: 20, rekeys: vec![100], milliseconds: Some(5) };
+        let rows = run(&Context::tiny(), &options).unwrap();
+        let named: Vec<(String, &str)> = rows.iter().map(|row| (row.text("change"), row.series.as_str())).collect();
+        let expected = [
+            ("policy", "quiet"),
+            ("policy", "1/s"),
+            ("policy", "1000/s"),
+            ("policy", "1000/s by requests"),
+            ("rekey", "quiet"),
+            ("rekey", "100/s"),
+        ];
+        assert_eq!(named, expected.map(|(change, series)| (change.to_owned(), series)));
+        for row in rows.iter().filter(|row| row.series != "quiet") {
+            assert!(row.found("changes").unwrap() >= 1.0 && row.found("change_us_p99").unwrap() > 0.0, "{row:?}");
+            assert!(row.found("change_us_p50") <= row.found("change_us_p99"), "{row:?}");
+        }
+        let rows: Vec<&Row> = rows.iter().collect();
+        assert!(render(&rows).contains("1000/s by requests"));
+    }
+}

@@ -1,0 +1,113 @@
+//! How the rows are shown and judged.
+
+use super::super::plot::{Axis, Chart, Line, Scale};
+use super::super::row::Row;
+use super::super::target::{Target, figure};
+use super::super::text;
+
+/// Throughput beside quiet, latency of changes, and how many packets they made be decided anew.
+pub(in super::super) fn render(rows: &[&Row]) -> String {
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let number = |what: &str| row.found(what).map_or_else(String::new, figure);
+            let ratio = of_quiet(rows, row).map_or_else(String::new, |ratio| format!("{ratio:.3}"));
+            vec![
+                row.text("change"),
+                row.series.clone(),
+                text::grouped(&row.text("policies")),
+                text::mpps(row),
+                ratio,
+                text::cycles(row),
+                text::hits(row),
+                number("changes"),
+                number("change_us_p50"),
+                number("change_us_p99"),
+                number("change_us_max"),
+                number("misses_per_change"),
+            ]
+        })
+        .collect();
+    let heading = [
+        "change",
+        "series",
+        "policies",
+        "Mpps",
+        "of quiet",
+        "cycles",
+        "hits",
+        "changes",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+        "misses per change",
+    ];
+    text::title("churn: forwarding while policies and SAs change") + &text::table(&heading, &cells)
+}
+
+/// Speed beside the quiet series of the same kind.
+fn of_quiet(rows: &[&Row], row: &Row) -> Option<f64> {
+    let quiet = rows.iter().find(|other| other.series == "quiet" && other.text("change") == row.text("change"))?;
+    Some(row.cost.mpps / quiet.cost.mpps)
+}
+
+/// Speed by changes a second.
+pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
+    let line = |change: &str, name: &str| {
+        let these = rows.iter().filter(|row| row.text("change") == change && row.text("by") == "tables");
+        let points = these.filter_map(|row| Some((row.number("changes_per_second")?, of_quiet(rows, row)?)));
+        Line::ours(name, points.collect())
+    };
+    vec![Chart {
+        name: "churn".to_owned(),
+        title: "Forwarding while the tables change".to_owned(),
+        x: Axis::new("changes a second", Scale::Log),
+        y: Axis::new("speed, of quiet", Scale::Linear),
+        lines: vec![line("policy", "policies"), line("rekey", "SAs")],
+    }]
+}
+
+/// Changes are quick, and cost forwarding little.
+pub(in super::super) fn targets(rows: &[&Row]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for row in rows.iter().filter(|row| row.text("change") == "policy" && row.series != "quiet") {
+        let series = format!("churn, {} policies, {}", text::grouped(&row.text("policies")), row.series);
+        if let Some(p99) = row.found("change_us_p99") {
+            targets.push(Target::at_most(format!("{series}: p99 of a change, in µs"), p99, 1000.0));
+        }
+        if row.number("changes_per_second") == Some(1000.0)
+            && let Some(ratio) = of_quiet(rows, row)
+        {
+            targets.push(Target::at_least(format!("{series}: speed, of quiet"), ratio, 0.95));
+        }
+    }
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::measure::{Cost, Meter};
+    use super::*;
+
+    #[test]
+    fn changes_are_held_against_quiet() {
+        let meter = Meter::new();
+        let row = |series: &str, rate: u32, cycles: f64, p99: f64| {
+            let parameters =
+                json!({ "change": "policy", "changes_per_second": rate, "policies": 100_000, "by": "tables" });
+            let found = if rate > 0 { json!({ "change_us_p99": p99 }) } else { json!({}) };
+            Row::new("churn", series.to_owned(), parameters, Some(64), Cost::of(&meter, vec![cycles], 1)).with(found)
+        };
+        let rows = [row("quiet", 0, 100.0, 0.0), row("100/s", 100, 101.0, 1500.0), row("1000/s", 1000, 104.0, 90.0)];
+        let rows: Vec<&Row> = rows.iter().collect();
+        let targets = targets(&rows);
+        let reached: Vec<bool> = targets.iter().map(|target| target.reached).collect();
+        assert_eq!(reached, [false, true, true], "{targets:?}");
+        assert!((targets[2].found - 100.0 / 104.0).abs() < 1e-9);
+        let charts = charts(&rows);
+        assert_eq!(charts[0].lines[0].points.len(), 3);
+        assert!(render(&rows).contains("| 0.962 |") || render(&rows).contains(" 0.962 "), "{}", render(&rows));
+    }
+}
