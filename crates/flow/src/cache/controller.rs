@@ -25,10 +25,12 @@ pub struct Controller {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is used, and pays.
-    Using,
-    /// It is used, and may fill for so many more packets before it is judged.
-    Filling(u64),
+    /// It is used, and may fill for so many more packets before it must pay.
+    Using {
+        left: u64,
+        /// Whether it has paid already.
+        has_paid: bool,
+    },
     /// Only a part is used, of some batches; the whole is not tried before so many packets have gone by.
     Sampling(u64),
 }
@@ -83,7 +85,7 @@ struct Window {
 /// Of the batches that use the table, one in so many is measured.
 const MEASURED: u32 = 16;
 /// Of the batches that do not, one in so many uses a part of it.
-const SAMPLED: u32 = 16;
+const SAMPLED: u32 = 32;
 /// The part that is used then: one in so many flows.
 pub(super) const PART: u32 = 16;
 /// Measurements without a decision, after which one is wanted.
@@ -100,7 +102,7 @@ impl Controller {
     pub fn new(buckets: u32) -> Self {
         let buckets = u64::from(buckets);
         Self {
-            state: State::Filling(time_to_fill(buckets)),
+            state: State::Using { left: time_to_fill(buckets), has_paid: false },
             costs: Costs::default(),
             batches: 0,
             undecided: 0,
@@ -115,8 +117,8 @@ impl Controller {
     pub fn plan(&mut self, packets: u64) -> Plan {
         self.batches = self.batches.wrapping_add(1);
         match &mut self.state {
-            State::Using | State::Filling(_) if self.batches.is_multiple_of(MEASURED) => Plan::Measure,
-            State::Using | State::Filling(_) => Plan::Use,
+            State::Using { .. } if self.batches.is_multiple_of(MEASURED) => Plan::Measure,
+            State::Using { .. } => Plan::Use,
             State::Sampling(left) => {
                 *left = left.saturating_sub(packets);
                 if self.batches.is_multiple_of(SAMPLED) { Plan::Sample } else { Plan::Bypass }
@@ -143,9 +145,12 @@ impl Controller {
     pub fn measured(&mut self, measurement: &Measurement) {
         let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
         self.undecided = if decided == 0 { self.undecided.saturating_add(1) } else { 0 };
-        blend(&mut self.costs.probe, probe, probed);
         blend(&mut self.costs.decide, decide, decided);
-        blend(&mut self.costs.insert, insert, inserted);
+        // What few packets of a batch cost says little of what they cost together, as their waits for memory overlap.
+        if !self.is_bypassing() {
+            blend(&mut self.costs.probe, probe, probed);
+            blend(&mut self.costs.insert, insert, inserted);
+        }
     }
 
     /// Takes note of how a batch that used the table went, and judges when there is enough to judge by.
@@ -167,25 +172,27 @@ impl Controller {
         }
         let Window { packets, hits } = core::mem::take(&mut self.window);
         if self.state == State::Sampling(0) && self.saving(packets, hits) > 0 {
-            self.state = State::Filling(time_to_fill(self.buckets));
+            self.state = State::Using { left: time_to_fill(self.buckets), has_paid: false };
         }
     }
 
     fn judge(&mut self) {
         let Window { packets, hits } = core::mem::take(&mut self.window);
         let pays = self.saving(packets, hits) >= 0;
-        self.state = match (pays, self.state) {
-            (true, _) => {
-                self.patience = PATIENCE.0;
-                State::Using
-            }
-            (false, State::Filling(left)) if left > packets => State::Filling(left - packets),
-            (false, State::Filling(_)) => {
+        let State::Using { left, has_paid } = self.state else { return };
+        let has_paid = has_paid || pays;
+        if pays {
+            self.patience = PATIENCE.0;
+        }
+        self.state = match left.saturating_sub(packets) {
+            0 if pays => State::Using { left: 0, has_paid },
+            0 if has_paid => State::Sampling(0),
+            0 => {
                 let patience = self.patience;
                 self.patience = (2 * patience).min(PATIENCE.1);
                 State::Sampling(patience)
             }
-            (false, _) => State::Sampling(0),
+            left => State::Using { left, has_paid },
         };
     }
 

@@ -126,27 +126,17 @@ impl Round<'_> {
         }
         let is_measured = matches!(plan, Plan::Measure | Plan::Sample);
         let ticks = || if is_measured { (self.worker.ticks)() } else { 0 };
-        let (mut looked, mut missed) = (Positions::new(), Positions::new());
+        let mut missed = Positions::new();
         let begin = ticks();
         self.hash(room, list, flights, key_of);
         let hashed = ticks();
-        let looked = match plan {
-            Plan::Sample => {
-                let Room { table: Some(table), packets, .. } = &*room else { return };
-                let is_sampled = |position: &u8| table.is_sampled(packets[usize::from(*position)].hash);
-                looked.extend(ALL[..list.len()].iter().copied().filter(is_sampled));
-                &looked[..]
-            }
-            _ => &ALL[..list.len()],
+        let (outcome, looked, left) = match plan {
+            Plan::Sample => self.find_sampled(room, list, flights, &mut missed),
+            _ => (self.find(room, 0..list.len(), list, flights, &mut missed), count, Positions::new()),
         };
-        let outcome = self.find(room, looked, list, flights, &mut missed);
         let found = ticks();
         let unknown = missed.len();
-        if plan == Plan::Sample {
-            let Room { table: Some(table), packets, .. } = &*room else { return };
-            let is_left = |position: &u8| !table.is_sampled(packets[usize::from(*position)].hash);
-            missed.extend(ALL[..list.len()].iter().copied().filter(is_left));
-        }
+        missed.extend(left);
         // Deciding some of them anew tells what it costs, and must not tell anything else.
         let is_tried = is_measured && missed.is_empty() && room.controller.wants_decisions();
         if is_tried {
@@ -164,9 +154,9 @@ impl Round<'_> {
         self.keep(room, &missed[..unknown], list, flights);
         let kept = ticks();
         if is_measured {
-            let part = (hashed.saturating_sub(begin)).saturating_mul(looked.len() as u64) / count;
+            let part = (hashed.saturating_sub(begin)).saturating_mul(looked) / count;
             room.controller.measured(&Measurement {
-                probed: looked.len() as u64,
+                probed: looked,
                 probe: part + found.saturating_sub(hashed),
                 decided: missed.len() as u64,
                 decide: decided.saturating_sub(found),
@@ -175,11 +165,11 @@ impl Round<'_> {
             });
         }
         match (room.mode, plan) {
-            (CacheMode::Auto, Plan::Sample) => room.controller.sampled(looked.len() as u64, outcome.hits),
+            (CacheMode::Auto, Plan::Sample) => room.controller.sampled(looked, outcome.hits),
             (CacheMode::Auto, _) => room.controller.used(count, outcome.hits),
             _ => {}
         }
-        let bypassed = count - looked.len() as u64;
+        let bypassed = count - looked;
         self.worker.statistics.caches[which].bypassed.add(bypassed);
         self.worker.statistics.decided.add(bypassed + unknown as u64);
         self.note(which, room, &outcome, is_measured);
@@ -203,12 +193,31 @@ impl Round<'_> {
         }
     }
 
+    /// Looks up only the flows that belong to the part that is used for sampling. Answers how many these were, and where the others are.
+    #[cold]
+    fn find_sampled<const KEY: usize>(
+        &self,
+        room: &mut Room<KEY>,
+        list: &[u8],
+        flights: &mut [Flight],
+        missed: &mut Positions,
+    ) -> (Outcome, u64, Positions) {
+        let (mut sampled, mut left) = (Positions::new(), Positions::new());
+        if let Room { table: Some(table), packets, .. } = &*room {
+            for (looking, &position) in packets.iter().zip(&ALL[..list.len()]) {
+                if table.is_sampled(looking.hash) { sampled.push(position) } else { left.push(position) }
+            }
+        }
+        let outcome = self.find(room, sampled.iter().map(|&position| position.into()), list, flights, missed);
+        (outcome, sampled.len() as u64, left)
+    }
+
     /// Looks flows up; notes the positions of those that are not known.
     #[inline]
     fn find<const KEY: usize>(
         &self,
         room: &mut Room<KEY>,
-        positions: &[u8],
+        positions: impl Iterator<Item = usize> + Clone,
         list: &[u8],
         flights: &mut [Flight],
         missed: &mut Positions,
@@ -217,26 +226,27 @@ impl Round<'_> {
         let Room { table: Some(table), packets, .. } = room else { return outcome };
         let generation = self.tables.generation();
         table.policies_changed(self.tables.policy_generation());
-        for &position in positions {
-            let looking = &mut packets[usize::from(position)];
+        let packets = &mut packets[..list.len()];
+        for position in positions.clone() {
+            let looking = &mut packets[position];
             looking.candidates = table.candidates(looking.hash);
         }
-        for &position in positions {
-            let looking = &packets[usize::from(position)];
-            let flight = &mut flights[usize::from(list[usize::from(position)])];
+        for position in positions {
+            let looking = &packets[position];
+            let flight = &mut flights[usize::from(list[position])];
             let Some(found) = table.find(looking.hash, looking.candidates, &looking.key) else {
                 match table.was_turned_away(looking.hash) {
                     true => outcome.evicted += 1,
                     false => outcome.new += 1,
                 }
-                missed.push(position);
+                missed.push(position as u8);
                 continue;
             };
             flight.decision = cached::unpack(&found.value, flight.headers.upper);
             if found.stamp != generation {
                 if !validity::holds(&flight.key(), &flight.decision, found.stamp, self.tables) {
                     outcome.stale += 1;
-                    missed.push(position);
+                    missed.push(position as u8);
                     continue;
                 }
                 table.stamp(found.place, generation);
