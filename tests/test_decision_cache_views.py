@@ -1,5 +1,7 @@
 """What users set and see of the decision cache and the policy lookup: `[ipsec]`, `show spd`, `show cache`."""
 
+import time
+
 import pytest
 
 from harness import ping
@@ -161,6 +163,9 @@ def test_policies_and_live_entries_are_counted(topology, tmp_path):
 
         # A change of a policy sets the count to zero; what it does not touch counts again from its next packet on.
         gateway.run("xfrm", "policy", "add", "src", "172.17.0.0/16", "dir", "out", "priority", "1")
-        # The worker takes note when it goes round, which the next packet makes sure of.
+        end = time.monotonic() + 5
+        while any(live().values()) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert set(live().values()) == {0}
         ping.demand_all(hosts[0].run(*ping.command("10.2.0.2", count=1)).stdout, count=1)
         assert live()["ipv4-outbound"] == 2

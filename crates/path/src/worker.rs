@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use tables::{Event, Probe, Reader, Tables};
 use wire::PortId;
 
-use crate::caches::Caches;
+use crate::caches::{Caches, Room};
 use crate::host::resolve;
 use crate::lane::{Lane, Lanes};
 use crate::statistics::WorkerStatistics;
@@ -225,7 +225,24 @@ impl Round<'_> {
         let generation = Some(self.tables.generation());
         if self.worker.generation != generation {
             self.worker.generation = generation;
+            self.recount_live_entries();
             self.resume_waiting();
+        }
+    }
+
+    /// A change of a policy sets the counts of live entries to zero, though no packet may come to show it.
+    fn recount_live_entries(&mut self) {
+        fn live<const KEY: usize>(room: &mut Room<KEY>, generation: u64) -> u64 {
+            let Some(table) = &mut room.table else { return 0 };
+            table.policies_changed(generation);
+            table.counts.live
+        }
+        let Some(caches) = &mut self.worker.caches else { return };
+        let generation = self.tables.policy_generation();
+        let [v4_out, v4_in] = caches.v4.each_mut().map(|room| live(room, generation));
+        let [v6_out, v6_in] = caches.v6.each_mut().map(|room| live(room, generation));
+        for (statistics, live) in self.worker.statistics.caches.iter().zip([v4_out, v4_in, v6_out, v6_in]) {
+            statistics.live.set(live);
         }
     }
 

@@ -3,7 +3,9 @@
 use std::io::{self, ErrorKind, Read};
 
 use thiserror::Error;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
+
+use super::wipe;
 
 /// The longest command in bytes, its continuation lines included.
 const MAX_LINE: usize = 16 * 1024;
@@ -64,7 +66,7 @@ impl<R: Read> Lines<R> {
 
     /// Reads the next command, blank ones included, and answers the number of its first line. None at the end of the file.
     pub(super) fn advance(&mut self) -> Result<Option<usize>, (usize, LineError)> {
-        self.line.zeroize();
+        wipe(&mut self.line);
         let first = self.number + 1;
         while self.physical().map_err(|error| (first, error))? {
             self.number += 1;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use api::{MAX_BATCH, MAX_BATCH_BYTES, OnRefusal, Refusal, RefusalCode};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zeroize::Zeroize;
 
 use self::lines::Lines;
 use self::outcome::Outcome;
@@ -206,6 +207,12 @@ fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
             .with_hint("a line begins with xfrm, route, neigh, addr, link or vrf")),
         Some(_) => control::grammar::parse(&words).map(Some),
     }
+}
+
+/// Empties a buffer that is used again. What it held is wiped; all of it, unused parts included, would take longer than all else.
+fn wipe(buffer: &mut Vec<u8>) {
+    buffer.as_mut_slice().zeroize();
+    buffer.clear();
 }
 
 fn invalid(message: impl Into<String>) -> Refusal {

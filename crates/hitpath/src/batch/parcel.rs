@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use api::{BATCH_PATH, BatchReport, MAX_BATCH, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, OnRefusal, PATH, Reply, Request};
 use serde_json::Serializer;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
+use super::wipe;
 use crate::client;
 
 /// Commands in one request, where they need not all be in one: few enough that others are answered in between without delay.
@@ -54,7 +55,7 @@ impl Parcel {
     /// Adds the command of line `line`.
     pub(super) fn add(&mut self, line: usize, request: &Request) -> anyhow::Result<Result<(), NoRoom>> {
         let (most, limit) = self.limits();
-        self.scratch.zeroize();
+        wipe(&mut self.scratch);
         serde::Serialize::serialize(request, &mut Serializer::new(&mut *self.scratch)).context("writing a request")?;
         if self.lines.len() == most || self.bytes + self.scratch.len() + 1 + FRAME > limit {
             return Ok(Err(if self.on_refusal == OnRefusal::Undo { NoRoom::TooLarge } else { NoRoom::Full }));
