@@ -38,8 +38,10 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes the first snapshot.
-    pub fn new(tables: Tables) -> Self {
+    /// Publishes the first snapshot. What led to it is no change of it.
+    pub fn new(mut tables: Tables) -> Self {
+        tables.log.forget(tables.generation);
+        tables.policy_generation = tables.policy_generation.min(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
     }
 
@@ -85,8 +87,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use wire::VrfId;
+
     use super::*;
     use crate::log::Change;
+    use crate::policy::{DefaultAction, Direction};
 
     #[test]
     fn each_publication_has_the_next_generation() {
@@ -119,6 +124,21 @@ mod tests {
             assert_eq!(publisher.current().policy_generation(), before + 1);
             assert_eq!(publisher.current().changes_since(before + 1).unwrap().count(), 0);
         }
+    }
+
+    /// Or the first publication after it would seem to change everything.
+    #[test]
+    fn what_led_to_the_first_snapshot_is_no_change_of_it() {
+        let mut tables = Tables::new(1, 0);
+        tables.add_vrf("a").unwrap();
+        tables.set_default_action(VrfId::MAIN, Direction::Out, DefaultAction::Accept).unwrap();
+        let mut publisher = Publisher::new(tables);
+        assert_eq!(publisher.current().policy_generation(), 0);
+        let mut tables = Tables::clone(&publisher.current());
+        let id = tables.add_vrf("b").unwrap();
+        publisher.publish(tables);
+        assert_eq!(publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(), [&Change::Vrf(id)]);
+        assert_eq!(publisher.current().policy_generation(), 0);
     }
 
     #[test]

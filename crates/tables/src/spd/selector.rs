@@ -144,13 +144,18 @@ pub(super) fn first_match<A: Address>(selectors: &[Compact<A>], probe: &Probe<A>
     selectors.iter().find(|selector| selector.matches(probe)).map(|selector| selector.position)
 }
 
+/// Without a jump by kind, which for mixed traffic would go astray.
 #[inline(always)]
 fn key_fields(upper: Upper) -> (u8, u16, u16) {
-    match upper {
-        Upper::None | Upper::Spi(_) => (0, 0, 0),
+    let (ports, source, destination) = match upper {
         Upper::Ports { source, destination } => (PORTS, source, destination),
-        Upper::Icmp { kind, code, .. } => (ICMP, kind.into(), code.into()),
-    }
+        _ => (0, 0, 0),
+    };
+    let (icmp, kind, code) = match upper {
+        Upper::Icmp { kind, code, .. } => (ICMP, kind, code),
+        _ => (0, 0, 0),
+    };
+    (ports | icmp, source | u16::from(kind), destination | u16::from(code))
 }
 
 pub(super) fn v4_bounds(range: &IpRange) -> Option<(u32, u32)> {

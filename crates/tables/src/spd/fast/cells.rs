@@ -80,16 +80,16 @@ impl<A: Address> Cells<A> {
 }
 
 impl<A: Address> CellPage<A> {
-    /// What to have brought near before [`CellPage::bucket`].
+    /// What to have brought near before [`CellPage::entries`].
     #[inline(always)]
-    pub(super) fn start(&self, hash: u64) -> &u8 {
-        &self.starts[bucket(hash)]
+    pub(super) fn start(&self, bucket: u8) -> &u8 {
+        &self.starts[usize::from(bucket) % BUCKETS]
     }
 
-    /// The entries among which the cell's are.
+    /// The bucket's entries, among which the cell's are.
     #[inline(always)]
-    pub(super) fn bucket(&self, hash: u64) -> &[Entry<A>] {
-        let bucket = bucket(hash);
+    pub(super) fn entries(&self, bucket: u8) -> &[Entry<A>] {
+        let bucket = usize::from(bucket) % BUCKETS;
         let (start, end) = (self.starts[bucket].into(), self.starts[bucket + 1].into());
         self.entries.get(start..end).unwrap_or_default()
     }
@@ -204,7 +204,7 @@ impl<A: Address> CellPage<A> {
 
     /// There is room.
     fn put(&mut self, hash: u64, entry: Entry<A>) {
-        let bucket = bucket(hash);
+        let bucket = usize::from(bucket(hash));
         let (start, end) = (usize::from(self.starts[bucket]), usize::from(self.starts[bucket + 1]));
         let at = start + self.entries[start..end].partition_point(|other| other.place < entry.place);
         self.entries.insert(at, entry);
@@ -213,7 +213,7 @@ impl<A: Address> CellPage<A> {
     }
 
     fn take(&mut self, at: usize) -> Entry<A> {
-        let bucket = bucket(self.hashes.remove(at));
+        let bucket = usize::from(bucket(self.hashes.remove(at)));
         self.starts[bucket + 1..].iter_mut().for_each(|start| *start -= 1);
         self.entries.remove(at)
     }
@@ -263,8 +263,8 @@ impl<A: Address> CellPage<A> {
     }
 }
 
-/// The directory has the hash's first bits.
+/// The bucket of a hash in its page. The directory has the hash's first bits.
 #[inline(always)]
-fn bucket(hash: u64) -> usize {
-    hash as usize & (BUCKETS - 1)
+pub(super) fn bucket(hash: u64) -> u8 {
+    hash as u8 & (BUCKETS as u8 - 1)
 }

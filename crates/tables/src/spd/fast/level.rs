@@ -12,6 +12,8 @@ pub(super) trait Family: Address + Eq + Ord {
     const WIDE: bool = Self::LENGTHS.len() > 8;
     /// Levels 1 to this are decided by the first 16 bits, and told by a [`Direct`](super::direct::Direct).
     const DIRECT: u8;
+    /// A set of [pairs](super::pairs) of levels.
+    type Pairs: Copy + Default + AsRef<[u64]> + AsMut<[u64]>;
 
     /// The first 16 bits.
     fn first(self) -> u16;
@@ -33,10 +35,11 @@ pub(super) trait Family: Address + Eq + Ord {
 }
 
 macro_rules! family {
-    ($type:ty, $lengths:expr, $direct:expr, |$address:ident, $key:ident| $words:expr) => {
+    ($type:ty, $lengths:expr, $direct:expr, $blocks:expr, |$address:ident, $key:ident| $words:expr) => {
         impl Family for $type {
             const LENGTHS: &'static [u8] = &$lengths;
             const DIRECT: u8 = $direct;
+            type Pairs = [u64; $blocks];
 
             #[inline(always)]
             fn first(self) -> u16 {
@@ -82,8 +85,8 @@ macro_rules! family {
     };
 }
 
-family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], 3, |address, key| (u64::from(address) ^ key[0], key[1]));
-family!(u128, [0, 20, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 80, 96, 112, 128], 0, |address, key| (
+family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], 3, 1, |address, key| (u64::from(address) ^ key[0], key[1]));
+family!(u128, [0, 20, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 80, 96, 112, 128], 0, 4, |address, key| (
     (address >> 64) as u64 ^ key[0],
     address as u64 ^ key[1]
 ));

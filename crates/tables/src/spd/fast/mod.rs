@@ -7,12 +7,12 @@ mod fat;
 mod filter;
 mod level;
 mod ordered;
+mod pairs;
 mod sizes;
 mod table;
 
 use std::sync::Arc;
 
-use packet::prefetch;
 use wire::{Addresses, FlowKey};
 
 use self::directory::NoRoom;
@@ -94,10 +94,6 @@ impl Index {
                     Addresses::V6 { source, destination } => Some((source.to_bits(), destination.to_bits())),
                     Addresses::V4 { .. } => None,
                 });
-            }
-            // What a decision reads next.
-            for policy in found.iter().flatten() {
-                prefetch(&policy.spec.action);
             }
         }
     }

@@ -7,11 +7,12 @@ use packet::prefetch;
 use wire::FlowKey;
 
 use super::GROUP;
-use super::cells::{Cell, CellPage, Cells, Entry};
+use super::cells::{Cell, CellPage, Cells, Entry, bucket};
 use super::direct::Direct;
 use super::directory::NoRoom;
 use super::filter::{Filter, Levels};
 use super::level::{Cover, Family, LEVELS, Level, PAIRS, pair};
+use super::pairs;
 use super::sizes::Sizes;
 use crate::policy::Policy;
 use crate::spd::Place;
@@ -20,16 +21,16 @@ use crate::spd::selector::{Compact, Probe};
 
 /// The index proper.
 #[derive(Clone)]
-pub(super) struct Table<A> {
+pub(super) struct Table<A: Family> {
     /// By source and destination.
     direct: [Direct; 2],
     filter: Filter,
     cells: Cells<A>,
-    levels: Arc<[[Level<A>; LEVELS]; 2]>,
+    levels: [[Level<A>; LEVELS]; 2],
     /// Levels that some policy's source has, and some destination.
     used: [Levels; 2],
     /// What the filter would say about level 0, which holds every address.
-    every: [Pairs; 2],
+    every: [A::Pairs; 2],
     /// Policies by pair of levels.
     policies: [u32; LEVELS * LEVELS],
     /// Costs of cells, by pair of levels.
@@ -39,12 +40,19 @@ pub(super) struct Table<A> {
 /// Looks that are prepared before the first is taken.
 const LOOKS: usize = 128;
 
+/// A packet of a group.
+struct Packet<A> {
+    probe: Probe<A>,
+    /// Its place in the group.
+    place: usize,
+}
+
 /// A place where a packet's policy may be.
 struct Look<'a, A> {
     page: &'a CellPage<A>,
-    hash: u64,
-    /// The packet's number in its group.
-    packet: usize,
+    bucket: u8,
+    /// The packet's number among those of its family.
+    packet: u8,
 }
 
 impl<A: Family> Table<A> {
@@ -53,7 +61,7 @@ impl<A: Family> Table<A> {
             direct: [Direct::new(secret), Direct::new(secret)],
             filter: Filter::new(),
             cells: Cells::new(secret),
-            levels: Arc::new([Level::all(secret, 0), Level::all(secret, 1)]),
+            levels: [Level::all(secret, 0), Level::all(secret, 1)],
             used: [0; 2],
             every: Default::default(),
             policies: [0; LEVELS * LEVELS],
@@ -121,14 +129,16 @@ impl<A: Family> Table<A> {
     #[inline]
     pub(super) fn lookup(&self, probe: &Probe<A>) -> Option<&Arc<Policy>> {
         let mut best: Option<&Entry<A>> = None;
-        self.looks(probe, |hash| {
+        self.each_hash(probe, self.candidates(probe), |hash| {
             let page = self.cells.page(hash);
-            best = page.first(page.bucket(hash), probe, best);
+            best = page.first(page.entries(bucket(hash)), probe, best);
         });
         best.map(|entry| &entry.policy)
     }
 
     /// The policies of up to [`GROUP`] packets, each in its place; those are left out that have no addresses of this family.
+    ///
+    /// Each step is taken for all packets before the next one, and asks for the memory that the next one reads.
     #[inline(always)]
     pub(super) fn lookup_batch<'a>(
         &'a self,
@@ -136,63 +146,70 @@ impl<A: Family> Table<A> {
         found: &mut [Option<&'a Arc<Policy>>],
         addresses: impl Fn(&FlowKey) -> Option<(A, A)>,
     ) {
-        let mut probes = ArrayVec::<(Probe<A>, usize), GROUP>::new();
+        let mut packets = ArrayVec::<Packet<A>, GROUP>::new();
         for (place, key) in keys.iter().take(GROUP).enumerate() {
             if let Some((source, destination)) = addresses(key) {
-                probes.push((Probe::new(source, destination, key), place));
+                packets.push(Packet { probe: Probe::new(source, destination, key), place });
             }
         }
+        let candidates: ArrayVec<_, GROUP> = packets.iter().map(|packet| self.candidates(&packet.probe)).collect();
         let mut best: [Option<&Entry<A>>; GROUP] = [None; GROUP];
         let mut looks = ArrayVec::<Look<'_, A>, LOOKS>::new();
-        for (packet, (probe, _)) in probes.iter().enumerate() {
-            self.looks(probe, |hash| {
-                let page = self.cells.page(hash);
-                prefetch(page.start(hash));
-                looks.push(Look { page, hash, packet });
+        for (number, (packet, candidates)) in packets.iter().zip(candidates).enumerate() {
+            self.each_hash(&packet.probe, candidates, |hash| {
+                let (page, bucket) = (self.cells.page(hash), bucket(hash));
+                prefetch(page.start(bucket));
+                looks.push(Look { page, bucket, packet: number as u8 });
                 if looks.is_full() {
-                    take(&mut looks, &probes, &mut best);
+                    take(&mut looks, &packets, &mut best);
                 }
             });
         }
-        take(&mut looks, &probes, &mut best);
-        for ((_, place), best) in probes.iter().zip(best) {
-            if let (Some(found), Some(best)) = (found.get_mut(*place), best) {
+        take(&mut looks, &packets, &mut best);
+        for (packet, best) in packets.iter().zip(best) {
+            if let (Some(found), Some(best)) = (found.get_mut(packet.place), best) {
+                // A decision reads it next.
+                prefetch(&best.policy.spec.action);
                 *found = Some(&best.policy);
             }
         }
     }
 
-    /// Calls `look` with the hash of every pair of prefixes where a policy for the packet may be, the longest first.
+    /// The pairs of levels at which there may be a policy for the packet.
     #[inline(always)]
-    fn looks(&self, probe: &Probe<A>, mut look: impl FnMut(u64)) {
-        let addresses = [probe.source, probe.destination];
-        let levels = &*self.levels;
-        let mut seen = self.every;
-        for which in 0..2 {
-            if A::DIRECT > 0 {
-                seen[which].0[0] |= u64::from(self.direct[which].levels(addresses[which].first()));
-            }
-            let indirect = levels[which].iter().enumerate().take(A::LENGTHS.len()).skip(usize::from(A::DIRECT) + 1);
-            for (number, level) in indirect {
-                if self.used[which] & 1 << number != 0 {
-                    seen[which].add::<A>(number, self.filter.levels(level.hash(addresses[which])));
-                }
+    fn candidates(&self, probe: &Probe<A>) -> A::Pairs {
+        let mut sources = self.seen(0, probe.source);
+        let destinations = self.seen(1, probe.destination);
+        pairs::both::<A>(&mut sources, &destinations);
+        sources
+    }
+
+    /// The pairs of levels of the policies that have a prefix that holds the address.
+    #[inline(always)]
+    fn seen(&self, which: usize, address: A) -> A::Pairs {
+        let mut seen = self.every[which];
+        if A::DIRECT > 0 {
+            seen.as_mut()[0] |= u64::from(self.direct[which].levels(address.first()));
+        }
+        let used = self.used[which];
+        let levels = self.levels[which].iter().enumerate().take(A::LENGTHS.len()).skip(usize::from(A::DIRECT) + 1);
+        for (number, level) in levels {
+            if used & 1 << number != 0 {
+                pairs::add::<A>(&mut seen, number, self.filter.levels(level.hash(address)));
             }
         }
-        let [sources, destinations] = seen;
-        let blocks = if A::WIDE { 2 } else { 1 };
-        for high in (0..blocks).rev() {
-            for low in (0..blocks).rev() {
-                let mut both = sources.0[2 * high + low] & transposed(destinations.0[2 * low + high]);
-                while both != 0 {
-                    let bit = 63 - both.leading_zeros() as usize;
-                    both ^= 1 << bit;
-                    let source = levels[0][8 * high + bit / 8].hash(addresses[0]);
-                    let destination = levels[1][8 * low + bit % 8].hash(addresses[1]);
-                    look(pair(source, destination));
-                }
-            }
-        }
+        seen
+    }
+
+    /// Calls `each` with the hash of every candidate, those with the longest prefixes first: they tend to come first among policies.
+    #[inline(always)]
+    fn each_hash(&self, probe: &Probe<A>, candidates: A::Pairs, mut each: impl FnMut(u64)) {
+        let [sources, destinations] = &self.levels;
+        pairs::each::<A>(candidates, |source, destination| {
+            let source = sources[source % LEVELS].hash(probe.source);
+            let destination = destinations[destination % LEVELS].hash(probe.destination);
+            each(pair(source, destination));
+        });
     }
 
     fn cells_of(&self, covers: &[Cover<A>; 2]) -> ArrayVec<Cell<A>, PAIRS> {
@@ -222,7 +239,11 @@ impl<A: Family> Table<A> {
         let set = |is_in: &dyn Fn(usize) -> bool| {
             (0..LEVELS).filter(|number| is_in(*number)).fold(0, |levels, number| levels | 1 << number)
         };
-        self.every = [set(&|other| any(0, other)), set(&|other| any(other, 0))].map(Pairs::of::<A>);
+        self.every = [set(&|other| any(0, other)), set(&|other| any(other, 0))].map(|levels| {
+            let mut pairs = A::Pairs::default();
+            pairs::add::<A>(&mut pairs, 0, levels);
+            pairs
+        });
         self.used = [
             set(&|source| (0..LEVELS).any(|other| any(source, other))),
             set(&|destination| (0..LEVELS).any(|other| any(other, destination))),
@@ -230,58 +251,27 @@ impl<A: Family> Table<A> {
     }
 }
 
-/// Pairs of levels, as four blocks of eight by eight bits, of which the first is all that eight levels need. A byte is a level of one
-/// address, its bits are levels of the other.
-#[derive(Clone, Copy, Default)]
-struct Pairs([u64; 4]);
-
-impl Pairs {
-    /// Level 0 with these levels of the other address.
-    fn of<A: Family>(levels: Levels) -> Self {
-        let mut pairs = Self::default();
-        pairs.add::<A>(0, levels);
-        pairs
-    }
-
-    #[inline(always)]
-    fn add<A: Family>(&mut self, level: usize, others: Levels) {
-        let (high, byte) = if A::WIDE { (level >> 3 & 1, level & 7) } else { (0, level & 7) };
-        self.0[2 * high] |= u64::from(others & 0xff) << (8 * byte);
-        if A::WIDE {
-            self.0[2 * high + 1] |= u64::from(others >> 8) << (8 * byte);
-        }
-    }
-}
-
-/// Rows for columns in eight rows of eight bits (Warren, "Hacker's Delight", 7-3).
-#[inline(always)]
-fn transposed(mut bits: u64) -> u64 {
-    for (shift, mask) in [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)] {
-        let swapped = (bits ^ bits >> shift) & mask;
-        bits ^= swapped ^ swapped << shift;
-    }
-    bits
-}
-
-/// Takes the looks, all of them a step before the first takes the next.
+/// Takes the looks.
 #[inline(always)]
 fn take<'a, A: Family>(
     looks: &mut ArrayVec<Look<'a, A>, LOOKS>,
-    probes: &[(Probe<A>, usize)],
+    packets: &[Packet<A>],
     best: &mut [Option<&'a Entry<A>>; GROUP],
 ) {
-    let mut buckets = ArrayVec::<(&CellPage<A>, &[Entry<A>], usize), LOOKS>::new();
-    for look in looks.drain(..) {
-        let bucket = look.page.bucket(look.hash);
-        if let Some(first) = bucket.first() {
+    let mut buckets = ArrayVec::<(&Look<'a, A>, &[Entry<A>]), LOOKS>::new();
+    for look in &*looks {
+        let entries = look.page.entries(look.bucket);
+        if let Some(first) = entries.first() {
             prefetch(first);
             prefetch(&first.policy);
-            buckets.push((look.page, bucket, look.packet));
+            buckets.push((look, entries));
         }
     }
-    for (page, bucket, packet) in buckets {
-        if let (Some((probe, _)), Some(best)) = (probes.get(packet), best.get_mut(packet)) {
-            *best = page.first(bucket, probe, *best);
+    for (look, entries) in buckets {
+        let number = usize::from(look.packet);
+        if let (Some(packet), Some(best)) = (packets.get(number), best.get_mut(number)) {
+            *best = look.page.first(entries, &packet.probe, *best);
         }
     }
+    looks.clear();
 }
