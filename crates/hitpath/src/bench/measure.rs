@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use quanta::Clock;
 use serde::Serialize;
 
@@ -131,7 +132,8 @@ impl Meter {
     }
 
     /// Batches until there were packets enough, or time is up. The first few do not count: whatever ran before has left its own
-    /// data in the processor's caches.
+    /// data in the processor's caches. Nor does a stretch in which the system gave the processor to somebody else, unless there are
+    /// nearly only such.
     ///
     /// # Errors
     /// Those of `batch`.
@@ -140,18 +142,33 @@ impl Meter {
         effort: Effort,
         mut batch: impl FnMut(&mut Watch<'_>) -> anyhow::Result<u64>,
     ) -> anyhow::Result<Sample> {
-        let limit = (effort.longest.as_nanos() as f64 / self.ns_per_tick) as u64;
+        let ticks = |time: Duration| (time.as_nanos() as f64 / self.ns_per_tick) as u64;
+        let (limit, stretch) = (ticks(effort.longest), ticks(STRETCH));
         let mut watch = Watch { clock: &self.clock, started: 0, ticks: 0 };
         let mut packets = 0;
         while packets < REWARM.min(effort.packets / 4) && watch.ticks < limit / 10 {
             packets += batch(&mut watch)?;
         }
-        (watch.ticks, packets) = (0, 0);
-        while packets == 0 || (packets < effort.packets && watch.ticks < limit) {
-            packets += batch(&mut watch)?;
+        let (mut sum, mut spoiled) = ((0, 0), 0);
+        while sum.1 == 0 || (sum.1 < effort.packets && sum.0 < limit) {
+            (watch.ticks, packets) = (0, 0);
+            let before = interruptions();
+            while packets == 0 || (watch.ticks < stretch && sum.1 + packets < effort.packets) {
+                packets += batch(&mut watch)?;
+            }
+            if interruptions() != before && spoiled < limit.saturating_mul(3) {
+                spoiled += watch.ticks;
+                continue;
+            }
+            sum = (sum.0 + watch.ticks, sum.1 + packets);
         }
-        Ok(Sample { cycles_per_packet: watch.ticks as f64 / packets as f64 })
+        Ok(Sample { cycles_per_packet: sum.0 as f64 / sum.1 as f64 })
     }
+}
+
+/// How often the system has taken the processor from this thread.
+fn interruptions() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
 }
 
 /// What one series cost. Cycles are of the time-stamp counter, which runs at a fixed rate whatever the core's clock does.
@@ -172,6 +189,9 @@ pub(super) struct Cost {
     /// How many runs.
     pub runs: usize,
 }
+
+/// What is looked at as a whole: shorter than the system's time slices.
+const STRETCH: Duration = Duration::from_micros(500);
 
 /// Packets at the beginning of a run that do not count.
 const REWARM: u64 = 2048;
