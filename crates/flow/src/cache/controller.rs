@@ -14,8 +14,8 @@ pub struct Controller {
     state: State,
     costs: Costs,
     batches: u32,
-    /// Measurements since one had a decision in it.
-    undecided: u32,
+    /// Packets since a decision was measured.
+    undecided: u64,
     window: Window,
     /// How many flows the table can hold.
     buckets: u64,
@@ -88,8 +88,10 @@ const MEASURED: u32 = 16;
 const SAMPLED: u32 = 32;
 /// The part that is used then: one in so many flows.
 pub(super) const PART: u32 = 16;
-/// Measurements without a decision, after which one is wanted.
-const UNDECIDED: u32 = 8;
+/// Packets without a decision that was measured, after which some are wanted.
+const UNDECIDED: u64 = 32_768;
+/// Decisions that tell what one costs.
+const DECIDED: u64 = 16;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
 /// Packets of a part after which it is judged whether the whole would pay.
@@ -116,6 +118,7 @@ impl Controller {
     #[inline]
     pub fn plan(&mut self, packets: u64) -> Plan {
         self.batches = self.batches.wrapping_add(1);
+        self.undecided = self.undecided.saturating_add(packets);
         match &mut self.state {
             State::Using { .. } if self.batches.is_multiple_of(MEASURED) => Plan::Measure,
             State::Using { .. } => Plan::Use,
@@ -131,9 +134,11 @@ impl Controller {
         matches!(self.state, State::Sampling(_))
     }
 
-    /// Whether some packets should be decided though nothing is missed, as it was not seen for long what that costs.
-    pub fn wants_decisions(&self) -> bool {
-        self.undecided >= UNDECIDED
+    /// How many packets should be decided though nothing is missed, as it was not seen for long what that costs. So many that it costs no more than a tick for each
+    /// packet since.
+    pub fn wanted_decisions(&self) -> usize {
+        let affordable = self.undecided / (self.costs.decide >> 10).max(1);
+        if self.undecided < UNDECIDED { 0 } else { affordable.min(DECIDED) as usize }
     }
 
     /// What was measured lately.
@@ -144,7 +149,9 @@ impl Controller {
     /// Takes note of what a measured batch cost.
     pub fn measured(&mut self, measurement: &Measurement) {
         let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
-        self.undecided = if decided == 0 { self.undecided.saturating_add(1) } else { 0 };
+        if decided > 0 {
+            self.undecided = 0;
+        }
         blend(&mut self.costs.decide, decide, decided);
         // What few packets of a batch cost says little of what they cost together, as their waits for memory overlap.
         if !self.is_bypassing() {

@@ -21,8 +21,6 @@ use crate::worker::Round;
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
-/// Packets that are decided though they were found, to see what deciding costs while nothing is missed.
-const TRIED: usize = 16;
 
 /// All packets of a batch.
 const ALL: [u8; BATCH] = {
@@ -138,11 +136,9 @@ impl Round<'_> {
         let unknown = missed.len();
         missed.extend(left);
         // Deciding some of them anew tells what it costs, and must not tell anything else.
-        let is_tried = is_measured && missed.is_empty() && room.controller.wants_decisions();
-        if is_tried {
-            missed.extend(ALL[..list.len().min(TRIED)].iter().copied());
-        }
-        let known: ArrayVec<_, TRIED> = match cfg!(debug_assertions) && is_tried {
+        let tried = if is_measured && missed.is_empty() { room.controller.wanted_decisions() } else { 0 };
+        missed.extend(ALL[..list.len().min(tried)].iter().copied());
+        let known: ArrayVec<_, BATCH> = match cfg!(debug_assertions) && tried > 0 {
             true => missed.iter().map(|&position| flights[usize::from(list[usize::from(position)])].decision).collect(),
             false => ArrayVec::new(),
         };
