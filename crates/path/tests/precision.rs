@@ -158,8 +158,11 @@ const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
 /// Flows through the tunnel, of both families, and as many beside it.
 fn tunnelled() -> (Tables, Vec<Vec<u8>>) {
     let mut tables = tunnel_tables(OUTER, false);
-    tables.add_policy(PolicySpec { priority: 9, ..policy(Direction::Out, "0.0.0.0/0", "10.0.0.0/8", Action::Bypass) }).unwrap();
-    let inside = |port: u16| [udp("192.168.13.5", "192.168.12.7", (port, 1), 9), udp("fd13::5", "fd12::7", (port, 1), 9)];
+    tables
+        .add_policy(PolicySpec { priority: 9, ..policy(Direction::Out, "0.0.0.0/0", "10.0.0.0/8", Action::Bypass) })
+        .unwrap();
+    let inside =
+        |port: u16| [udp("192.168.13.5", "192.168.12.7", (port, 1), 9), udp("fd13::5", "fd12::7", (port, 1), 9)];
     let beside = |port: u16| [to(1, port), to(2, port)];
     (tables, (1..11).flat_map(|port| [inside(port), beside(port)].concat()).collect())
 }
@@ -169,7 +172,9 @@ fn a_rekey_costs_nobody_anything() {
     let (tables, flows) = tunnelled();
     let mut gateway = knowing(tables, &flows);
     assert_missing(&mut gateway, &flows, 0, |tables| add_sa(tables, OUTER.0, OUTER.1, 0x2001, false));
-    assert_missing(&mut gateway, &flows, 0, |tables| _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap());
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap()
+    });
     gateway.receive(LAN, &flows[0]);
     let (_, outer) = gateway.sent_one(WAN);
     assert_eq!(outer[20..24], 0x2001u32.to_be_bytes());
@@ -207,7 +212,9 @@ fn an_sa_of_another_tunnel_costs_nobody_anything() {
         add(tables, VrfId::MAIN, OUTER.1, 2, 0x5002);
         add(tables, red, OUTER.1, 1, 0x5003);
     });
-    assert_missing(&mut gateway, &flows, 0, |tables| _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x5002)).unwrap());
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x5002)).unwrap()
+    });
 }
 
 #[test]
@@ -226,7 +233,11 @@ fn decrypted_flows_outlive_a_rekey_too() {
     assert_eq!(receive(&mut gateway, &peers[0]), (2, 0));
     gateway.change(|tables| add_sa(tables, OUTER.1, OUTER.0, 0x2002, false));
     assert_eq!(receive(&mut gateway, &peers[0]), (2, 0));
-    assert_eq!(receive(&mut gateway, &peers[1]), (1, 1), "another SPI is another ESP flow, and what is inside the same");
+    assert_eq!(
+        receive(&mut gateway, &peers[1]),
+        (1, 1),
+        "another SPI is another ESP flow, and what is inside the same"
+    );
     gateway.change(|tables| _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap());
     assert_eq!(receive(&mut gateway, &peers[1]), (2, 0));
 }
@@ -235,12 +246,18 @@ fn decrypted_flows_outlive_a_rekey_too() {
 fn a_neighbour_concerns_the_flows_that_leave_by_it() {
     let (mut tables, flows) = tunnelled();
     tables.set_neighbour(WAN, ip("192.168.11.40"), PEER_MAC).unwrap();
-    tables.set_route(VrfId::MAIN, prefix("10.0.2.0/24"), RouteKind::Via { port: WAN, next_hop: ip("192.168.11.40") }).unwrap();
+    tables
+        .set_route(VrfId::MAIN, prefix("10.0.2.0/24"), RouteKind::Via { port: WAN, next_hop: ip("192.168.11.40") })
+        .unwrap();
     // Now the tunnel and half of the others go by the peer.
     let mut gateway = knowing(tables, &flows);
     let elsewhere = Mac([2, 0xbb, 0, 0, 0, 9]);
-    assert_missing(&mut gateway, &flows, 10, |tables| tables.set_neighbour(WAN, ip("192.168.11.40"), elsewhere).unwrap());
-    assert_missing(&mut gateway, &flows, 30, |tables| tables.set_neighbour(WAN, ip("192.168.11.1"), elsewhere).unwrap());
+    assert_missing(&mut gateway, &flows, 10, |tables| {
+        tables.set_neighbour(WAN, ip("192.168.11.40"), elsewhere).unwrap()
+    });
+    assert_missing(&mut gateway, &flows, 30, |tables| {
+        tables.set_neighbour(WAN, ip("192.168.11.1"), elsewhere).unwrap()
+    });
     // The same station under another address, on another port, or unknown until now.
     assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.set_neighbour(WAN, ip("fd11::1"), elsewhere).unwrap();
@@ -256,7 +273,9 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     // The tunnel's far end is behind a router.
     let far = "172.16.9.9";
     let tables = {
-        for index in tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|policy| policy.index).collect::<Vec<_>>() {
+        for index in
+            tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|policy| policy.index).collect::<Vec<_>>()
+        {
             let mut spec = tables.policy_of_index(index).unwrap().spec;
             if let Action::Protect(_) = spec.action {
                 spec.action = Action::Protect(Template { source: None, destination: ip(far), reqid: 1, spi: None });
@@ -271,7 +290,9 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     let via = RouteKind::Via { port: WAN, next_hop: ip("192.168.11.1") };
     // To one of the two nets beside the tunnel.
     assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap());
-    assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap());
+    assert_missing(&mut gateway, &flows, 10, |tables| {
+        tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap()
+    });
     assert_missing(&mut gateway, &flows, 10, |tables| _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap());
     // To nobody, of either family.
     assert_missing(&mut gateway, &flows, 0, |tables| {
@@ -281,7 +302,9 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     });
     // To the tunnel's far end: all that it protects.
     assert_missing(&mut gateway, &flows, 20, |tables| tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap());
-    assert_missing(&mut gateway, &flows, 20, |tables| tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap());
+    assert_missing(&mut gateway, &flows, 20, |tables| {
+        tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap()
+    });
     // To what is behind it: whoever sends there, protected or not.
     assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap());
     assert_missing(&mut gateway, &flows, 40, |tables| {
