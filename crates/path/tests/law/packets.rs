@@ -187,7 +187,10 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
         1 => Just(Upper::Other(253)),
         1 => spi().prop_map(Upper::Esp),
     ];
-    let sealed = (tunnel(), spi(), algorithm(), prop::bool::weighted(0.1))
+    // Mostly what the first tunnel's peer would send.
+    let from_peer =
+        tunnel().prop_map(|(here, there)| if here.to_string().ends_with(".9") { (here, there) } else { (there, here) });
+    let sealed = (from_peer, spi(), algorithm(), prop::bool::weighted(0.1))
         .prop_map(|(ends, spi, algorithm, is_twice)| Sealed { ends, spi, algorithm, is_twice });
     let pieces = prop_oneof![
         12 => Just(Pieces::Whole),

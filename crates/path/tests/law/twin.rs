@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flow::{CacheSettings, CacheTable};
+use flow::CacheSettings;
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{DropReason, Time};
 use path::{Worker, WorkerSettings};
@@ -119,10 +119,10 @@ impl Twin {
         seen.held = self.worker.held();
     }
 
-    /// Hits of one table, and packets that were decided without looking.
-    pub(crate) fn of(&self, table: CacheTable) -> (u64, u64) {
-        let table = &self.worker.statistics().caches[table as usize];
-        (table.hits.read(), table.bypassed.read())
+    /// Hits, and packets that were decided without looking.
+    pub(crate) fn looked(&self) -> (u64, u64) {
+        let caches = &self.worker.statistics().caches;
+        (caches.iter().map(|cache| cache.hits.read()).sum(), caches.iter().map(|cache| cache.bypassed.read()).sum())
     }
 }
 
