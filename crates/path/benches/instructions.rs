@@ -1,0 +1,220 @@
+//! Instructions per packet on the ways that matter, to be counted by callgrind: `tests/instructions` runs this, and holds the counts
+//! against those that were written down.
+//!
+//! Called with the name of a way, it warms a worker up and then lets it handle batches. Only what happens in [`measured`] counts.
+//! Nothing here is left to chance: no clock, no thread, no randomness but from seeds.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flow::{Associativity, CacheMode, CacheSettings};
+use io::memory::{self, MemoryHandle, MemoryOptions};
+use packet::{BATCH, LinkKind, Time};
+use path::{Worker, WorkerSettings};
+use tables::{Action, Direction, PolicySpec, PortSpec, Publisher, RouteKind, Selector, Tables, UpperSelector};
+use wire::ethernet::{self, EtherType};
+use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
+
+const IN: PortId = PortId(0);
+const OUT: PortId = PortId(1);
+const STATION: Mac = Mac([2, 0xbb, 0, 0, 0, 1]);
+
+/// Batches that count, behind as many that do not.
+const ROUNDS: u64 = 64;
+
+/// One way through the gateway.
+struct Way {
+    name: &'static str,
+    v6: bool,
+    /// Outbound policies, of which the last matches.
+    policies: u32,
+    cache: CacheMode,
+    /// Whether every packet begins a flow; otherwise there are 256.
+    flood: bool,
+}
+
+const WAYS: [Way; 7] = [
+    way("forward-ipv4", false, 0, CacheMode::Off, false),
+    way("forward-ipv6", true, 0, CacheMode::Off, false),
+    way("hit-ipv4", false, 1000, CacheMode::On, false),
+    way("hit-ipv6", true, 1000, CacheMode::On, false),
+    way("miss-ipv4", false, 1000, CacheMode::On, true),
+    way("decide-ipv4", false, 1000, CacheMode::Off, false),
+    way("decide-ipv6", true, 1000, CacheMode::Off, false),
+];
+
+const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
+    Way { name, v6, policies, cache, flood }
+}
+
+fn main() {
+    // Cargo adds an argument of its own.
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let Some(wanted) = wanted else {
+        // What there is, and over how many packets a count goes.
+        WAYS.iter().for_each(|way| println!("{} {}", way.name, ROUNDS * BATCH as u64));
+        return;
+    };
+    let way = WAYS.iter().find(|way| way.name == wanted).expect("one of the names that are listed without arguments");
+    let mut rig = Rig::new(way);
+    for _ in 0..ROUNDS {
+        rig.fill();
+        rig.worker.poll(Time(0)).expect("a memory port is never lost");
+        rig.drain();
+    }
+    for _ in 0..ROUNDS {
+        rig.fill();
+        measured(&mut rig.worker);
+        rig.drain();
+    }
+    rig.check(way);
+}
+
+/// What is counted, with everything that it calls.
+#[inline(never)]
+fn measured(worker: &mut Worker) {
+    worker.poll(Time(0)).expect("a memory port is never lost");
+}
+
+/// A worker between two memory ports.
+struct Rig {
+    worker: Worker,
+    input: MemoryHandle,
+    out: MemoryHandle,
+    v6: bool,
+    flood: bool,
+    next: u32,
+    sent: u64,
+}
+
+impl Rig {
+    fn new(way: &Way) -> Self {
+        let publisher = Publisher::new(tables(way));
+        let (receiver, input) = memory::port(MemoryOptions::ethernet("in", IN), 2 * BATCH);
+        let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
+        let (events, _) = rtrb::RingBuffer::new(16);
+        let (_, probes) = rtrb::RingBuffer::new(16);
+        let cache = CacheSettings { mode: way.cache, buckets: 1 << 16, associativity: Associativity::Four };
+        let settings =
+            WorkerSettings { index: 0, buffers: 4 * BATCH, seed: [1; 32], caches: [cache; 4], ticks: steady_ticks };
+        let mut worker =
+            Worker::new(&settings, publisher.shared().reader(), events, probes).expect("there is memory for it");
+        worker.attach(IN, Box::new(receiver));
+        worker.attach(OUT, Box::new(sender));
+        Self { worker, input, out, v6: way.v6, flood: way.flood, next: 0, sent: 0 }
+    }
+
+    fn fill(&mut self) {
+        for _ in 0..BATCH {
+            let flow = if self.flood { self.next } else { self.next % 256 };
+            self.next += 1;
+            assert!(self.input.push(&frame(self.v6, flow)));
+        }
+    }
+
+    fn drain(&mut self) {
+        while self.out.pop_with(|_| ()).is_some() {
+            self.sent += 1;
+        }
+    }
+
+    /// A way on which packets are lost, or that is another than it says, would be counted for nothing.
+    fn check(&self, way: &Way) {
+        let statistics = self.worker.statistics();
+        assert_eq!((self.sent, statistics.drops.total()), (2 * ROUNDS * BATCH as u64, 0), "{}", way.name);
+        let hits: u64 = statistics.caches.iter().map(|cache| cache.hits.read()).sum();
+        let expected = way.cache == CacheMode::On && !way.flood;
+        assert_eq!(hits * 2 > self.sent, expected, "{}: {hits} hits", way.name);
+    }
+}
+
+/// Time for a worker that must do the same each time.
+fn steady_ticks() -> u64 {
+    thread_local!(static TICKS: Cell<u64> = const { Cell::new(0) });
+    TICKS.with(|ticks| {
+        ticks.set(ticks.get() + 1000);
+        ticks.get()
+    })
+}
+
+fn tables(way: &Way) -> Tables {
+    let prefix = |text: &str| text.parse::<IpPrefix>().expect("a prefix");
+    let mut tables = Tables::new(1, 1);
+    for (id, name, v4, v6) in [(IN, "in", "10.0.0.1/24", "fd00::1/64"), (OUT, "out", "10.0.1.1/24", "fd01::1/64")] {
+        let spec = PortSpec {
+            name: name.into(),
+            vrf: VrfId::MAIN,
+            link: LinkKind::Ethernet,
+            mac: MemoryOptions::ethernet(name, id).mac,
+            mtu: 1500,
+            addresses: vec![prefix(v4), prefix(v6)],
+            up: true,
+        };
+        tables.add_port(id, spec).expect("a port");
+    }
+    for (next_hop, to) in [("10.0.1.2", "198.18.0.0/15"), ("fd01::2", "2001:db8::/32")] {
+        let next_hop = next_hop.parse().expect("an address");
+        tables.set_neighbour(OUT, next_hop, STATION).expect("a neighbour");
+        tables.set_route(VrfId::MAIN, prefix(to), RouteKind::Via { port: OUT, next_hop }).expect("a route");
+    }
+    let mut add = |source: IpPrefix, destination: IpPrefix, priority| {
+        let selector = Selector {
+            source: source.range(),
+            destination: destination.range(),
+            protocol: None,
+            upper: UpperSelector::Any,
+        };
+        let (direction, action) = (Direction::Out, Action::Bypass);
+        let spec = PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action };
+        tables.add_policy(spec).expect("a policy");
+    };
+    for number in 1..way.policies {
+        let network = |first: u32| match way.v6 {
+            true => IpPrefix::new(
+                Ipv6Addr::from_bits(u128::from(first << 8 | 0xfd) << 112 | u128::from(number) << 64).into(),
+                64,
+            ),
+            false => IpPrefix::new(Ipv4Addr::from_bits(first << 24 | number << 6).into(), 26),
+        };
+        add(network(20).expect("a prefix"), network(30).expect("a prefix"), 1);
+    }
+    match (way.policies, way.v6) {
+        (0, _) => {}
+        (_, false) => add(prefix("10.128.0.0/9"), prefix("198.18.0.0/15"), 2),
+        (_, true) => add(prefix("fd00:0:0:1::/64"), prefix("2001:db8::/32"), 2),
+    }
+    tables
+}
+
+/// A frame of 64 bytes with UDP.
+fn frame(v6: bool, flow: u32) -> Vec<u8> {
+    let [a, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let ether_type = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+    let to = MemoryOptions::ethernet("in", IN).mac;
+    let mut frame = ethernet::Header { destination: to, source: STATION, ether_type }.to_bytes().to_vec();
+    let upper = if v6 { 10_u16 } else { 30 };
+    if v6 {
+        let header = ipv6::Header {
+            payload_length: upper,
+            next_header: Protocol::UDP,
+            source: Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
+            destination: Ipv6Addr::new(0x2001, 0xdb8, a.into(), 0, 0, 0, b.into(), u16::from_be_bytes([c, d])),
+            ..ipv6::Header::default()
+        };
+        frame.extend(header.to_bytes());
+    } else {
+        let header = ipv4::Header {
+            total_length: 20 + upper,
+            protocol: Protocol::UDP,
+            source: Ipv4Addr::new(10, 128 | b, c, d),
+            destination: Ipv4Addr::new(198, 18, a, b),
+            ..ipv4::Header::default()
+        };
+        frame.extend(header.to_bytes());
+    }
+    frame.extend([c, d, a, b]);
+    frame.extend(upper.to_be_bytes());
+    frame.resize(64, 0);
+    frame
+}
