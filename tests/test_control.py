@@ -338,6 +338,7 @@ def test_completions_and_manual_pages_come_from_the_program(tmp_path):
         "addr",
         "link",
         "vrf",
+        "batch",
         "explain",
     ):
         assert re.search(rf"^ +{verb} ", help_text, re.MULTILINE), verb

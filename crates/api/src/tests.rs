@@ -59,6 +59,95 @@ fn no_error_about_a_key_shows_it() {
 }
 
 #[test]
+fn a_batch_is_bounded_and_shows_no_key() {
+    let Request::Batch(batch) = read(r#"{"do":"batch","with":{"requests":[{"do":"ports"},{"do":"vrf_list"}]}}"#) else {
+        panic!()
+    };
+    assert_eq!((batch.on_refusal, batch.requests), (OnRefusal::Stop, vec![Request::Ports, Request::VrfList]));
+    for wrong in [
+        r#"{"do":"batch","with":{"requests":{}}}"#,
+        r#"{"do":"batch","with":{"requests":[],"on_refusal":"shrug"}}"#,
+        r#"{"do":"batch","with":{"requests":[],"atomic":true}}"#,
+        r#"{"do":"batch","with":{}}"#,
+    ] {
+        assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
+    }
+    let of =
+        |count| format!(r#"{{"do":"batch","with":{{"requests":[{}]}}}}"#, vec![r#"{"do":"ports"}"#; count].join(","));
+    assert!(matches!(read(&of(MAX_BATCH)), Request::Batch(batch) if batch.requests.len() == MAX_BATCH));
+    let error = serde_json::from_str::<Request>(&of(MAX_BATCH + 1)).unwrap_err().to_string();
+    assert!(error.contains("262144 requests at most"), "{error}");
+
+    let state = r#"{"do":"state_add","with":{"source":"192.0.2.1","destination":"192.0.2.2","spi":1,
+        "aead":{"name":"rfc4106(gcm(aes))","key":"0xc0ffeec0ffeg","icv_bits":128}}}"#;
+    let text = format!(r#"{{"do":"batch","with":{{"requests":[{state}]}}}}"#);
+    let error = serde_json::from_str::<Request>(&text).unwrap_err().to_string();
+    assert!(!error.contains("c0ffee"), "{error}");
+}
+
+#[test]
+fn what_the_cache_and_the_databases_tell_can_be_read() {
+    let bound = SpdBound {
+        vrf: "red".into(),
+        direction: Direction::Fwd,
+        policies: 3000,
+        engine: LookupEngine::Fast,
+        worst_case_probes: 7,
+        worst_case_policies: 2500,
+        policies_limit: 2048,
+        over_limit: true,
+    };
+    let warning = bound.warning().unwrap();
+    assert!(warning.contains("VRF red, direction fwd") && warning.contains("2500"), "{warning}");
+    assert_eq!(SpdBound { over_limit: false, ..bound.clone() }.warning(), None);
+    let view = CacheView {
+        table: CacheTable::V6Inbound,
+        mode: CacheMode::Auto,
+        state: CacheState::InUse,
+        buckets: 1024,
+        associativity: 4,
+        bytes: 4096,
+        occupied: 3,
+        hits: 3,
+        hit_ratio: Some(0.75),
+        misses: CacheMisses { new: 1, ..CacheMisses::default() },
+        restamped: 1,
+        inserted: 1,
+        evicted: 0,
+        refused: 0,
+        live: 1,
+        costs: CacheCosts { look_ns: Some(12.5), ..CacheCosts::default() },
+    };
+    let mut refused = BatchReport { done: 1, ..BatchReport::default() };
+    refused.refuse(1, Refusal::new(RefusalCode::Exists, "it is there").with_hint("another"));
+    for (reply, part) in [
+        (
+            Reply::Spd(SpdReport {
+                spds: vec![SpdView { bound: bound.clone(), default: DefaultAction::Block, list: Vec::new() }],
+                flow_cache: vec![FlowCacheEntries { table: CacheTable::V4Outbound, entries: 7 }],
+            }),
+            r#""worst_case_policies":2500"#,
+        ),
+        (
+            Reply::Caches(CacheReport {
+                workers: vec![WorkerCache { worker: 0, cache: view.clone() }],
+                totals: vec![view],
+            }),
+            r#""worker":0,"table":"ipv6-inbound","mode":"auto","state":"in-use""#,
+        ),
+        (Reply::Batch(BatchReport { bounds: vec![bound], ..refused }), r#""at":1,"code":"exists""#),
+        (
+            Reply::PolicyAdded(PolicyAdded { index: 9, worst_case_probes: 1, worst_case_policies: 2, warning: None }),
+            r#"{"index":9,"worst_case_probes":1,"worst_case_policies":2}"#,
+        ),
+    ] {
+        let text = serde_json::to_string(&reply).unwrap();
+        assert!(text.contains(part), "{text}");
+        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply, "{text}");
+    }
+}
+
+#[test]
 fn what_is_written_can_be_read() {
     let state = StateSpec {
         vrf: "red".into(),

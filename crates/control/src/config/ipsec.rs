@@ -194,6 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn policies_that_defeat_their_lookup_are_worth_a_word() {
+        let policies = |count: u32| -> String {
+            let policy = |at| {
+                format!(
+                    "[[policy]]\ndirection = \"in\"\nsource = \"10.0.{}.{}\"\naction = \"discard\"\n",
+                    at >> 8,
+                    at & 255
+                )
+            };
+            (0..count).map(policy).collect()
+        };
+        let (_, notes) = good(&format!("policy-lookup = \"linear\"\n{}", policies(2049)));
+        assert!(
+            notes.starts_with("gw.toml:1:1: of the 2049 policies of VRF main, direction in")
+                && notes.contains("policy-lookup = \"fast\""),
+            "{notes}"
+        );
+        assert_eq!(good(&format!("policy-lookup = \"linear\"\n{}", policies(2048))).1, "");
+        assert_eq!(good(&policies(2049)).1, "");
+    }
+
+    #[test]
     fn numbers_that_no_table_can_have_are_refused() {
         for wrong in ["0", "-1", "1073741825", "99999999999999999999"] {
             let told = refused(&format!("ipv4-outbound-spd-flow-cache-hash-buckets = {wrong}"));

@@ -44,7 +44,7 @@ pub struct Config {
     pub states: Vec<StateSpec>,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
-    /// What is right and yet not as the file says it, with its place: a number that was rounded.
+    /// What is right and yet worth a word, with its place: a number that was rounded, policies that defeat their lookup.
     pub notes: Vec<Diagnostic>,
 }
 
@@ -135,10 +135,12 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
         notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file is to blame for it.
-    if errors.count() == 0
-        && let Some(refusal) = crate::Control::new(1, [0; 32]).plan(config.clone()).refusal()
-    {
-        errors.add(0, refusal.message.clone(), refusal.hint.clone());
+    if errors.count() == 0 {
+        let plan = crate::Control::new(1, [0; 32]).plan(config.clone());
+        if let Some(refusal) = plan.refusal() {
+            errors.add(0, refusal.message.clone(), refusal.hint.clone());
+        }
+        plan.warnings().iter().for_each(|warning| errors.note(0, warning));
     }
     config
 }

@@ -89,6 +89,7 @@ impl Control {
         let (mut wishes, mut randomness) = (self.wishes.clone(), ChaCha20Rng::from_seed([0; 32]));
         let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut randomness };
         plan.outcome = draft.reconcile(&plan.config, &imagined);
+        plan.warnings = draft.warnings();
         plan
     }
 

@@ -33,6 +33,7 @@ pub struct Plan {
     to_close: Vec<PortId>,
     pub(super) outcome: Result<Difference, Refusal>,
     nothing: Difference,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Plan {
@@ -40,7 +41,14 @@ impl Plan {
         let to_open: Vec<_> = config.ports.iter().filter(|port| !keeps(wishes, port)).cloned().collect();
         let stays = |name: &str| config.ports.iter().any(|port| port.name == name && keeps(wishes, port));
         let to_close = wishes.ports.iter().filter(|(name, _)| !stays(name)).map(|(_, port)| port.id).collect();
-        Self { config, to_open, to_close, outcome: Ok(Difference::default()), nothing: Difference::default() }
+        Self {
+            config,
+            to_open,
+            to_close,
+            outcome: Ok(Difference::default()),
+            nothing: Difference::default(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Ports to open before the plan is applied. Where one cannot be opened, drop the plan: nothing has changed.
@@ -61,6 +69,11 @@ impl Plan {
     /// Why the plan cannot be carried out, where that can be known beforehand.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.outcome.as_ref().err()
+    }
+
+    /// What somebody should know about what follows: policies that defeat their lookup.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The ports to open as they may turn out to be.

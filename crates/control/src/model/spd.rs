@@ -6,7 +6,7 @@ use wire::VrfId;
 
 use super::Draft;
 use super::security::policies_of;
-use super::wishes::{Wishes, defaults_in_force, direction};
+use super::wishes::{VrfWish, Wishes, defaults_in_force, direction};
 
 impl Draft<'_> {
     /// What to answer about policy `index` of this VRF and direction, which was added or changed.
@@ -18,6 +18,17 @@ impl Draft<'_> {
             worst_case_policies: bound.worst_case_policies,
             warning: bound.warning(),
         })
+    }
+}
+
+impl Draft<'_> {
+    /// Where policies defeat their lookup.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let of_vrf = |(name, vrf): (&String, &VrfWish)| {
+            let id = vrf.id;
+            Direction::ALL.map(|at| bound(&self.tables, name, id, at).warning())
+        };
+        self.wishes.vrfs.iter().flat_map(of_vrf).flatten().collect()
     }
 }
 

@@ -18,7 +18,7 @@ use self::lines::Lines;
 use self::outcome::Outcome;
 use self::parcel::{NoRoom, Parcel};
 use crate::client;
-use crate::exit::Exit;
+use crate::exit::{Exit, Unreachable};
 use crate::output;
 
 /// What to carry out, and how.
@@ -162,9 +162,10 @@ impl Load<'_> {
         if self.on_refusal == OnRefusal::Undo {
             outcome.bar.set_message("carrying out");
         }
-        let (lines, report) = parcel
-            .send(self.socket)
-            .with_context(|| format!("{}:{}: {}", outcome.file(), first.unwrap_or_default(), outcome.done_before()))?;
+        let (lines, report) = parcel.send(self.socket).map_err(|error| {
+            let known = error.is::<Refusal>() || error.is::<Unreachable>();
+            error.context(outcome.ended(first.unwrap_or_default(), known))
+        })?;
         let refused = report.refusals > 0;
         outcome.carried_out(&lines, report);
         Ok(if refused && self.on_refusal != OnRefusal::Continue { Next::Stop } else { Next::Go })

@@ -40,17 +40,14 @@ impl Outcome {
         }
     }
 
-    pub(super) fn file(&self) -> &str {
-        &self.file
-    }
-
     pub(super) fn is_good(&self) -> bool {
         self.refused == 0
     }
 
-    /// What an error says that ends everything.
-    pub(super) fn done_before(&self) -> String {
-        format!("{} commands were carried out, and it is not known whether these were", self.done)
+    /// What an error says that ends everything at this line. `known` where the commands from there on were certainly not carried out.
+    pub(super) fn ended(&self, line: usize, known: bool) -> String {
+        let these = if known { "from here on none was" } else { "it is not known whether those from here on were" };
+        format!("{}:{line}: {} commands were carried out, {these}", self.file, self.done)
     }
 
     /// Takes note of a command that was refused or cannot be understood.

@@ -154,6 +154,7 @@ impl ControlThread {
         if dry_run {
             return Ok(self.desk.control.plan(config).difference().clone());
         }
+        config.notes.iter().for_each(|note| tracing::warn!("{note}"));
         self.apply(config).map_err(|error| match error.downcast::<Refusal>() {
             Ok(refusal) => refusal,
             Err(error) => refuse(error.context("nothing was changed")),
