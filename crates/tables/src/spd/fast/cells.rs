@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use packet::prefetch;
 
 use super::directory::{Directory, NoRoom, Page};
 use super::fat::Fat;
@@ -86,12 +87,26 @@ impl<A: Address> CellPage<A> {
         &self.starts[usize::from(bucket) % BUCKETS]
     }
 
-    /// The bucket's entries, among which the cell's are.
+    /// The numbers of the bucket's first entry and of the one after its last.
     #[inline(always)]
-    pub(super) fn entries(&self, bucket: u8) -> &[Entry<A>] {
+    pub(super) fn range(&self, bucket: u8) -> (u8, u8) {
         let bucket = usize::from(bucket) % BUCKETS;
-        let (start, end) = (self.starts[bucket].into(), self.starts[bucket + 1].into());
-        self.entries.get(start..end).unwrap_or_default()
+        (self.starts[bucket], self.starts[bucket + 1])
+    }
+
+    /// Has what [`CellPage::first`] reads of this entry brought near.
+    #[inline(always)]
+    pub(super) fn prefetch_entry(&self, number: u8) {
+        if let Some(entry) = self.entries.get(usize::from(number)) {
+            prefetch(entry);
+            prefetch(&entry.policy);
+        }
+    }
+
+    /// The entries of a bucket.
+    #[inline(always)]
+    pub(super) fn entries(&self, start: u8, end: u8) -> &[Entry<A>] {
+        self.entries.get(start.into()..end.into()).unwrap_or_default()
     }
 
     /// The first entry of the bucket that matches, unless one before it is known.

@@ -30,6 +30,8 @@ pub(super) struct Directory<P> {
     branches: Vec<Arc<Branch<P>>>,
     /// How many bits of a hash number an entry.
     depth: u32,
+    /// 64 less that.
+    shift: u32,
     /// Pages that need all of them.
     deepest: usize,
     blank: Arc<Leaf<P>>,
@@ -50,7 +52,7 @@ impl<P: Page> Directory<P> {
     pub(super) fn new() -> Self {
         let blank = Arc::new(Leaf::default());
         let branch = core::array::from_fn(|_| Arc::clone(&blank));
-        Self { branches: vec![Arc::new(branch)], depth: BRANCH_BITS, deepest: 0, blank }
+        Self { branches: vec![Arc::new(branch)], depth: BRANCH_BITS, shift: 64 - BRANCH_BITS, deepest: 0, blank }
     }
 
     /// The page of this hash.
@@ -120,7 +122,7 @@ impl<P: Page> Directory<P> {
 
     #[inline(always)]
     fn leaf(&self, hash: u64) -> &Arc<Leaf<P>> {
-        let entry = (hash >> (64 - self.depth)) as usize;
+        let entry = (hash >> (self.shift & 63)) as usize;
         &self.branches[entry >> BRANCH_BITS][entry & ((1 << BRANCH_BITS) - 1)]
     }
 
@@ -148,6 +150,7 @@ impl<P: Page> Directory<P> {
         let middle = 1 << (BRANCH_BITS - 1);
         self.branches = self.branches.iter().flat_map(|branch| [half(branch, 0), half(branch, middle)]).collect();
         self.depth += 1;
+        self.shift -= 1;
         self.deepest = 0;
     }
 
@@ -158,6 +161,7 @@ impl<P: Page> Directory<P> {
         };
         self.branches = self.branches.chunks_exact(2).map(both).collect();
         self.depth -= 1;
+        self.shift += 1;
         self.deepest = self.count_deepest();
     }
 

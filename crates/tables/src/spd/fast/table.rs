@@ -131,7 +131,8 @@ impl<A: Family> Table<A> {
         let mut best: Option<&Entry<A>> = None;
         self.each_hash(probe, self.candidates(probe), |hash| {
             let page = self.cells.page(hash);
-            best = page.first(page.entries(bucket(hash)), probe, best);
+            let (start, end) = page.range(bucket(hash));
+            best = page.first(page.entries(start, end), probe, best);
         });
         best.map(|entry| &entry.policy)
     }
@@ -258,19 +259,20 @@ fn take<'a, A: Family>(
     packets: &[Packet<A>],
     best: &mut [Option<&'a Entry<A>>; GROUP],
 ) {
-    let mut buckets = ArrayVec::<(&Look<'a, A>, &[Entry<A>]), LOOKS>::new();
+    let Some(any) = looks.first() else { return };
+    // Empty ones are overwritten by the next: whether there is something is not to be guessed.
+    let mut buckets = [(any.page, 0, 0, 0); LOOKS];
+    let mut length = 0;
     for look in &*looks {
-        let entries = look.page.entries(look.bucket);
-        if let Some(first) = entries.first() {
-            prefetch(first);
-            prefetch(&first.policy);
-            buckets.push((look, entries));
-        }
+        let (start, end) = look.page.range(look.bucket);
+        look.page.prefetch_entry(start);
+        buckets[length % LOOKS] = (look.page, start, end, look.packet);
+        length += usize::from(start < end);
     }
-    for (look, entries) in buckets {
-        let number = usize::from(look.packet);
+    for (page, start, end, number) in &buckets[..length.min(LOOKS)] {
+        let number = usize::from(*number);
         if let (Some(packet), Some(best)) = (packets.get(number), best.get_mut(number)) {
-            *best = look.page.first(entries, &packet.probe, *best);
+            *best = page.first(page.entries(*start, *end), &packet.probe, *best);
         }
     }
     looks.clear();
