@@ -7,7 +7,7 @@ use packet::DropReason;
 use tables::PolicySlot;
 use wire::{Addresses, FragmentClass, Headers, Origin, PortId, SaSlot, Upper};
 
-use crate::decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
+use crate::decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
 use crate::lane::Arrival;
 
 /// The key of an IPv4 packet: the same words for equal [`wire::FlowKey`]s, others for others.
@@ -88,8 +88,7 @@ pub(crate) fn pack(decision: &Decision) -> Option<Value> {
         let limit = u64::from(exit.limit);
         match exit.link {
             LinkHeader::None => Some((0, limit << 48, tag)),
-            LinkHeader::Ethernet(header) => {
-                let (first, second) = halves_of(&header);
+            LinkHeader::Ethernet(EthernetHeader { first, second }) => {
                 Some((first, second | limit << 48, tag | ETHERNET))
             }
             LinkHeader::Unresolved(_) => None,
@@ -125,7 +124,7 @@ pub(crate) fn unpack(value: &Value, upper: Upper) -> Decision {
         limit: (second >> 48) as u16,
         link: match last & ETHERNET {
             0 => LinkHeader::None,
-            _ => LinkHeader::Ethernet(header_of(first, second)),
+            _ => LinkHeader::Ethernet(EthernetHeader { first, second: second & 0xffff_ffff_ffff }),
         },
     };
     let slot = SaSlot((last >> 32) as u32);
@@ -162,31 +161,19 @@ fn slot_of(word: u32) -> Option<PolicySlot> {
     word.checked_sub(1).map(PolicySlot)
 }
 
-fn halves_of(header: &[u8; 14]) -> (u64, u64) {
-    let mut bytes = [0; 16];
-    bytes[..14].copy_from_slice(header);
-    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[at + byte]));
-    (word(0), word(8))
-}
-
-#[inline(always)]
-fn header_of(first: u64, second: u64) -> [u8; 14] {
-    let mut header = [0; 14];
-    header[..8].copy_from_slice(&first.to_le_bytes());
-    header[8..12].copy_from_slice(&(second as u32).to_le_bytes());
-    header[12..].copy_from_slice(&((second >> 32) as u16).to_le_bytes());
-    header
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use wire::{FlowKey, Protocol, Spi, VrfId};
+    use wire::{FlowKey, Mac, Protocol, Spi, VrfId};
 
     use super::*;
 
     fn exit() -> impl Strategy<Value = Exit> {
-        let link = prop_oneof![Just(LinkHeader::None), any::<[u8; 14]>().prop_map(LinkHeader::Ethernet)];
+        let link = prop_oneof![
+            Just(LinkHeader::None),
+            (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<bool>())
+                .prop_map(|(to, from, v6)| LinkHeader::Ethernet(EthernetHeader::new(Mac(to), Mac(from), v6)))
+        ];
         (any::<u16>(), any::<u16>(), link).prop_map(|(port, limit, link)| Exit { port: PortId(port), limit, link })
     }
 

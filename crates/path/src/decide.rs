@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use packet::{DropReason, LinkKind};
 use tables::{Action, DefaultAction, Direction, Policy, PolicySlot, Route, RouteKind, Slot, Tables, Vrf};
-use wire::{FlowKey, FragmentClass, Mac, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
+use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
-use crate::decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
+use crate::decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
 use crate::encapsulation;
 use crate::trace::{Step, Trace};
 
@@ -70,7 +70,7 @@ enum Admission {
 }
 
 impl<'a, T: Trace> Deciding<'_, 'a, T> {
-    #[inline]
+    #[inline(always)]
     fn decide(mut self) -> Decision {
         self.trace.step(|| Step::Vrf(self.vrf));
         let destination = self.key.addresses.destination();
@@ -342,7 +342,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
                 let mac = port.neighbours.lookup(next_hop);
                 self.trace.step(|| Step::Neighbour { port: &port.spec.name, next_hop, mac });
                 match mac {
-                    Some(mac) => LinkHeader::Ethernet(ethernet_header(mac, port.spec.mac, next_hop.is_ipv6())),
+                    Some(mac) => LinkHeader::Ethernet(EthernetHeader::new(mac, port.spec.mac, next_hop.is_ipv6())),
                     None => LinkHeader::Unresolved(next_hop),
                 }
             }
@@ -362,15 +362,6 @@ impl Admission {
             Self::Unmatched => None,
         }
     }
-}
-
-/// The Ethernet header of an IP packet of the given family.
-pub(crate) fn ethernet_header(destination: Mac, source: Mac, v6: bool) -> [u8; 14] {
-    let mut header = [0; 14];
-    header[..6].copy_from_slice(&destination.0);
-    header[6..12].copy_from_slice(&source.0);
-    header[12..].copy_from_slice(if v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
-    header
 }
 
 fn is_link_local_v6(address: IpAddr) -> bool {

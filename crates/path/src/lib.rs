@@ -19,7 +19,7 @@ mod validity;
 mod worker;
 
 pub use decide::decide;
-pub use decision::{Decision, Exit, LinkHeader, Refusal, Verdict};
+pub use decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
 pub use graph::{Stage, graph};
 pub use statistics::WorkerStatistics;
 pub use trace::{Step, Trace};

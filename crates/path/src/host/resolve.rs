@@ -8,7 +8,7 @@ use wire::ethernet::{self, EtherType};
 use wire::ndp::{self, Message};
 use wire::{Mac, PortId, arp};
 
-use crate::decide::ethernet_header;
+use crate::decision::EthernetHeader;
 use crate::worker::Round;
 
 /// Asks everyone on the port's link for `next_hop`.
@@ -48,8 +48,8 @@ impl Round<'_> {
     pub(crate) fn send_packet(&mut self, port: &Port, mac: Mac, mut packet: Packet) {
         let v6 = packet.bytes().first().is_some_and(|octet| octet >> 4 == 6);
         if port.spec.link == LinkKind::Ethernet {
-            match packet.prepend(ethernet::HEADER_LENGTH) {
-                Some(room) => room.copy_from_slice(&ethernet_header(mac, port.spec.mac, v6)),
+            match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut()) {
+                Some(room) => EthernetHeader::new(mac, port.spec.mac, v6).write(room),
                 None => return self.drop(packet, DropReason::EspNoRoom),
             }
         }

@@ -7,7 +7,7 @@ use packet::{DropReason, Packet};
 use tables::PolicySlot;
 use wire::{Headers, Origin, SaSlot, ipv4, ipv6};
 
-use crate::decision::{Exit, LinkHeader, Verdict};
+use crate::decision::{EthernetHeader, Exit, LinkHeader, Verdict};
 use crate::encapsulation::Inner;
 use crate::host::{self, errors::Complaint};
 use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
@@ -118,10 +118,12 @@ impl Round<'_> {
     pub(crate) fn emit(&mut self, mut packet: Packet, exit: &Exit) {
         match &exit.link {
             LinkHeader::None => {}
-            LinkHeader::Ethernet(header) => match packet.prepend(header.len()) {
-                Some(room) => room.copy_from_slice(header),
-                None => return self.drop(packet, DropReason::EspNoRoom),
-            },
+            LinkHeader::Ethernet(header) => {
+                match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut()) {
+                    Some(room) => header.write(room),
+                    None => return self.drop(packet, DropReason::EspNoRoom),
+                }
+            }
             LinkHeader::Unresolved(next_hop) => return self.wait_for(exit.port, *next_hop, packet),
         }
         self.outgoing(packet, exit.port);

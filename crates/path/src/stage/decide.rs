@@ -285,7 +285,7 @@ impl Round<'_> {
     fn decide_alone(&self, missed: &[u8], list: &[u8], flights: &mut [Flight]) {
         for &position in missed {
             let flight = &mut flights[usize::from(list[usize::from(position)])];
-            flight.decision = crate::decide(&flight.key(), self.tables, &mut ());
+            flight.decision = decide_by(&flight.key(), self.tables, &Looked::default(), &mut ());
         }
     }
 

@@ -11,7 +11,7 @@ use packet::{DropReason, Packet};
 use tables::Event;
 use wire::{Mac, PortId};
 
-use crate::decide::ethernet_header;
+use crate::decision::EthernetHeader;
 use crate::host::resolve;
 use crate::lane::{Lanes, Onward};
 use crate::worker::Round;
@@ -55,8 +55,8 @@ impl Round<'_> {
         let Some(source) = self.tables.port(port).map(|port| port.spec.mac) else {
             return self.drop(packet, DropReason::PortDown);
         };
-        match packet.prepend(14) {
-            Some(room) => room.copy_from_slice(&ethernet_header(mac, source, next_hop.is_ipv6())),
+        match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut()) {
+            Some(room) => EthernetHeader::new(mac, source, next_hop.is_ipv6()).write(room),
             None => return self.drop(packet, DropReason::EspNoRoom),
         }
         self.outgoing(packet, port);
