@@ -5,6 +5,7 @@
 //! bytes leave by the same ports in the same order, the same is dropped for the same reasons, and every policy and SA
 //! has counted the same. `PROPTEST_CASES` runs it longer.
 
+mod cases;
 mod clock;
 #[path = "../fixture/mod.rs"]
 mod fixture;

@@ -68,6 +68,28 @@ pub(crate) struct Peers {
 }
 
 impl Sending {
+    /// UDP with so many bytes of payload, which may not be cut.
+    pub(crate) fn udp(port: PortId, source: &str, destination: &str, payload: usize) -> Self {
+        Self {
+            port,
+            ends: (source.parse().unwrap(), destination.parse().unwrap()),
+            upper: Upper::Udp(1000, 53),
+            hop_limit: 64,
+            payload,
+            has_options: false,
+            dont_fragment: true,
+            sealed: None,
+            pieces: Pieces::Whole,
+        }
+    }
+
+    /// The same in ESP.
+    pub(crate) fn sealed(self, source: &str, destination: &str, spi: u32) -> Self {
+        let ends = (source.parse().unwrap(), destination.parse().unwrap());
+        let sealed = Sealed { ends, spi: Spi(spi), algorithm: Algorithm::AesGcm128, is_twice: false };
+        Self { sealed: Some(sealed), ..self }
+    }
+
     /// The IP packets, as they come in.
     pub(crate) fn packets(&self, peers: &mut Peers) -> Vec<Vec<u8>> {
         peers.identification = peers.identification.wrapping_add(1);

@@ -29,7 +29,6 @@ pub(crate) struct Twin {
 /// All that can be seen of a gateway after some packets.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// What left, by port, in order.
     frames: Vec<Vec<Vec<u8>>>,
     drops: Vec<(DropReason, u64)>,
     statistics: [u64; 10],
@@ -63,8 +62,12 @@ impl Twin {
 
     /// Does some things to the tables and publishes them.
     pub(crate) fn publish(&mut self, acts: &[Act]) {
+        self.change(|world| acts.iter().for_each(|act| world.apply(act)));
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut World)) {
         self.world.tables = Tables::clone(&self.publisher.current());
-        acts.iter().for_each(|act| self.world.apply(act));
+        change(&mut self.world);
         self.publisher.publish(self.world.tables.clone());
     }
 
@@ -127,6 +130,11 @@ impl Twin {
 }
 
 impl Seen {
+    /// What left, by port, in order.
+    pub(crate) fn frames(&self) -> &[Vec<Vec<u8>>] {
+        &self.frames
+    }
+
     /// Where two gateways differ, with the packets in hex left out.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         if self == other {

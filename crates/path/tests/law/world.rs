@@ -85,7 +85,7 @@ const RANGES: [[&str; 9]; 2] = [
 const TUNNELS: [(&str, &str); 4] =
     [("10.2.0.1", "10.2.0.9"), ("10.2.0.1", "10.3.0.6"), ("fd02::1", "fd02::9"), ("10.1.0.1", "10.2.0.9")];
 /// Of different sizes on the wire.
-const ALGORITHMS: [Algorithm; 3] = [
+pub(crate) const ALGORITHMS: [Algorithm; 3] = [
     Algorithm::AesGcm128,
     Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha256_128),
     Algorithm::NullWithoutIntegrity,
@@ -318,7 +318,7 @@ impl World {
         (!there.is_empty()).then(|| (*which.get(&there)).clone())
     }
 
-    fn add_sa(&mut self, spec: SaSpec, algorithm: Algorithm) {
+    pub(crate) fn add_sa(&mut self, spec: SaSpec, algorithm: Algorithm) {
         let keys = keys(algorithm);
         let outbound = OutboundSa::new(spec.spi, &keys, 0, &mut StdRng::from_seed([spec.spi.0 as u8; 32]));
         let inbound = InboundSa::new(spec.spi, &keys, WindowSize::new(1024).unwrap(), 0);
