@@ -12,7 +12,9 @@ use crate::slots::Slots;
 #[derive(Clone)]
 pub(crate) struct Registry {
     slots: Slots<Arc<Policy>>,
-    free: Vec<u32>,
+    /// Slots without a policy, numbered from 0.
+    free: Slots<u32>,
+    free_count: u32,
     /// Index to slot.
     by_index: Map<u32, u32>,
     /// Selector to index.
@@ -25,7 +27,8 @@ impl Registry {
     pub(crate) fn new(secret: u64) -> Self {
         Self {
             slots: Slots::new(),
-            free: Vec::new(),
+            free: Slots::new(),
+            free_count: 0,
             by_index: Map::new(secret),
             by_selector: Map::new(secret),
             made: 0,
@@ -60,7 +63,8 @@ impl Registry {
             return Err(TableError::Limit { what: "policies", limit: MAX_POLICIES });
         }
         let number = self.made.checked_add(1).filter(|number| number >> 29 == 0).ok_or(TableError::PolicyIndexes)?;
-        let slot = self.free.last().copied().unwrap_or(self.len() as u32);
+        let last = self.free_count.checked_sub(1).and_then(|last| self.free.get(last));
+        let slot = last.copied().unwrap_or(self.len() as u32);
         Ok(PolicyHandle { slot, index: number << 3 | direction as u32 })
     }
 
@@ -68,7 +72,8 @@ impl Registry {
     pub(crate) fn add(&mut self, policy: Arc<Policy>) {
         let PolicyHandle { slot, index } = policy.handle;
         self.made += 1;
-        self.free.pop();
+        self.free_count = self.free_count.saturating_sub(1);
+        self.free.remove(self.free_count);
         self.by_index.insert(index, slot);
         self.by_selector.insert(SelectorKey::of(&policy.spec), index);
         self.slots.set(slot, policy);
@@ -85,7 +90,8 @@ impl Registry {
         self.by_index.remove(&policy.index);
         self.by_selector.remove(&SelectorKey::of(&policy.spec));
         self.slots.remove(policy.handle.slot);
-        self.free.push(policy.handle.slot);
+        self.free.set(self.free_count, policy.handle.slot);
+        self.free_count += 1;
     }
 }
 

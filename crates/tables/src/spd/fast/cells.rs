@@ -67,16 +67,19 @@ impl<A: Address> Cells<A> {
 
     /// Adds a policy to a cell. Answers how many of its policies one lookup might have had to compare, and may have to now.
     pub(super) fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>) -> Result<(u32, u32), NoRoom> {
-        self.pages.make_room(cell.hash)?;
+        self.pages.make_room(cell.hash, 1)?;
         let secret = self.secret;
         Ok(self.pages.change(cell.hash, |page| page.insert(cell, entry, secret)))
     }
 
     /// Takes a policy with this selector out of a cell, and answers as [`Cells::insert`] does.
-    pub(super) fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> (u32, u32) {
+    pub(super) fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> Result<(u32, u32), NoRoom> {
+        if self.pages.page(hash).is_barely_fat(hash) {
+            self.pages.make_room(hash, FAT)?;
+        }
         let costs = self.pages.change(hash, |page| page.remove(hash, selector, place));
         self.pages.tidy(hash);
-        costs
+        Ok(costs)
     }
 }
 
@@ -177,9 +180,8 @@ impl<A: Address> CellPage<A> {
         let fat = Arc::make_mut(&mut self.fat[number].1);
         let before = fat.cost();
         fat.remove(selector, place);
-        // The page may have no room for the last few; they stay fat until it has, or until none is left.
         let length = fat.len();
-        if length > FAT / 2 || length > 0 && self.entries.len() + length > FULL {
+        if length > FAT {
             let (after, first, any) = (fat.cost(), fat.first_place(), fat.iter().next().cloned());
             self.remark(hash, |mark| {
                 if mark.place == place {
@@ -202,6 +204,11 @@ impl<A: Address> CellPage<A> {
             self.put(hash, entry.clone());
         }
         (before, length as u32)
+    }
+
+    /// Whether one policy less makes the cell an ordinary one.
+    fn is_barely_fat(&self, hash: u64) -> bool {
+        self.fat_number(hash).is_some_and(|number| self.fat[number].1.len() == FAT + 1)
     }
 
     fn fat_number(&self, hash: u64) -> Option<usize> {
@@ -241,8 +248,8 @@ impl<A: Address> Default for CellPage<A> {
 }
 
 impl<A: Address> Page for CellPage<A> {
-    fn is_full(&self) -> bool {
-        self.entries.is_full()
+    fn has_room(&self, more: usize) -> bool {
+        self.entries.len() + more <= FULL
     }
 
     fn split(&self, bit: u64) -> [Self; 2] {

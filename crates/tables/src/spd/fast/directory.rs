@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// What a directory's hashes lead to.
 pub(super) trait Page: Clone + Default {
-    /// Whether it must be split before more goes in.
-    fn is_full(&self) -> bool;
+    /// Whether so many entries more go in.
+    fn has_room(&self, more: usize) -> bool;
     /// The page's contents, by whether their hashes have `bit`.
     fn split(&self, bit: u64) -> [Self; 2];
     /// Both pages' contents in one, where that is far from full.
@@ -75,9 +75,9 @@ impl<P: Page> Directory<P> {
         result
     }
 
-    /// Splits the page of this hash until it is not full.
-    pub(super) fn make_room(&mut self, hash: u64) -> Result<(), NoRoom> {
-        while self.page(hash).is_full() {
+    /// Splits the page of this hash until so many entries more go in.
+    pub(super) fn make_room(&mut self, hash: u64, more: usize) -> Result<(), NoRoom> {
+        while !self.page(hash).has_room(more) {
             let depth = self.leaf(hash).depth;
             if depth == MAX_DEPTH {
                 return Err(NoRoom);

@@ -41,7 +41,7 @@ impl Filter {
 
     /// One policy more has a prefix with this hash, and the other address at `level`.
     pub(super) fn add(&mut self, hash: u64, level: u8) -> Result<(), NoRoom> {
-        self.0.make_room(hash)?;
+        self.0.make_room(hash, 1)?;
         self.0.change(hash, |page| match page.find(hash, level) {
             Some(at) => page.pairs[at].policies += 1,
             None => page.push(Pair { hash, policies: 1, level }),
@@ -82,8 +82,8 @@ impl Default for FilterPage {
 }
 
 impl Page for FilterPage {
-    fn is_full(&self) -> bool {
-        self.pairs.len() >= FULL
+    fn has_room(&self, more: usize) -> bool {
+        self.pairs.len() + more <= FULL
     }
 
     fn split(&self, bit: u64) -> [Self; 2] {

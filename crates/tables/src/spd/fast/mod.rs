@@ -54,16 +54,23 @@ impl Index {
             Bounds::V4(bounds) => change(&mut self.v4, secret, |table| table.insert(bounds, policy)),
             Bounds::V6(bounds) => change(&mut self.v6, secret, |table| table.insert(bounds, policy)),
         };
-        if let Err(NoRoom) = done {
-            *self = Self { useless: true, ..Self::new(secret) };
+        if done.is_err() {
+            self.give_up();
         }
     }
 
     pub(super) fn remove(&mut self, policy: &Policy) {
-        match bounds(&policy.spec.selector) {
+        let done = match bounds(&policy.spec.selector) {
             Bounds::V4(bounds) => take(&mut self.v4, |table| table.remove(bounds, policy)),
             Bounds::V6(bounds) => take(&mut self.v6, |table| table.remove(bounds, policy)),
+        };
+        if done.is_err() {
+            self.give_up();
         }
+    }
+
+    fn give_up(&mut self) {
+        *self = Self { useless: true, ..Self::new(self.secret) };
     }
 
     #[inline]
@@ -126,11 +133,15 @@ fn change<A: level::Family>(
 }
 
 /// A table without policies is none.
-fn take<A: level::Family>(table: &mut Option<Arc<Table<A>>>, change: impl FnOnce(&mut Table<A>)) {
-    let Some(found) = table else { return };
+fn take<A: level::Family>(
+    table: &mut Option<Arc<Table<A>>>,
+    change: impl FnOnce(&mut Table<A>) -> Result<(), NoRoom>,
+) -> Result<(), NoRoom> {
+    let Some(found) = table else { return Ok(()) };
     let found = Arc::make_mut(found);
-    change(found);
+    change(found)?;
     if found.is_empty() {
         *table = None;
     }
+    Ok(())
 }

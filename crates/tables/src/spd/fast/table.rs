@@ -97,7 +97,7 @@ impl<A: Family> Table<A> {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, bounds: [(A, A); 2], policy: &Policy) {
+    pub(super) fn remove(&mut self, bounds: [(A, A); 2], policy: &Policy) -> Result<(), NoRoom> {
         let covers = Cover::both(bounds[0], bounds[1]);
         let selector = Compact::new(bounds[0], bounds[1], &policy.spec.selector, 0);
         for which in 0..2 {
@@ -113,10 +113,11 @@ impl<A: Family> Table<A> {
             }
         }
         for cell in self.cells_of(&covers) {
-            let (before, after) = self.cells.remove(cell.hash, &selector, Place::of(policy));
+            let (before, after) = self.cells.remove(cell.hash, &selector, Place::of(policy))?;
             self.costs.change(Self::number(&covers) as u8, before, after);
         }
         self.count(&covers, -1);
+        Ok(())
     }
 
     pub(super) fn bound(&self) -> LookupBound {
