@@ -118,6 +118,29 @@ impl IpsecSettings {
     pub const fn cache(&self, table: CacheTable) -> CacheSettings {
         self.caches[table as usize]
     }
+
+    /// What is different in `wanted`, key by key: `KEY OLD -> NEW`.
+    pub(crate) fn changes_to(&self, wanted: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut note = |key: String, is: String, wanted: String| {
+            if is != wanted {
+                changes.push(format!("{key} {is} -> {wanted}"));
+            }
+        };
+        for table in CacheTable::ALL {
+            let (is, wanted) = (self.cache(table), wanted.cache(table));
+            note(format!("{table}-spd-flow-cache"), is.mode.to_string(), wanted.mode.to_string());
+            let key = format!("{table}-spd-flow-cache-hash-buckets");
+            note(key, is.buckets.to_string(), wanted.buckets.to_string());
+        }
+        note(
+            "spd-flow-cache-associativity".to_owned(),
+            self.associativity.to_string(),
+            wanted.associativity.to_string(),
+        );
+        note("policy-lookup".to_owned(), self.lookup.to_string(), wanted.lookup.to_string());
+        changes
+    }
 }
 
 impl Default for IpsecSettings {

@@ -7,8 +7,8 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    CacheTable, Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter, Refusal,
-    RefusalCode, RouteFilter, StateFilter,
+    Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter, Refusal, RefusalCode,
+    RouteFilter, StateFilter,
 };
 use packet::LinkKind;
 use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
@@ -150,24 +150,8 @@ impl Draft<'_> {
             self.wishes.gateway = Some(wanted.clone());
             return;
         };
-        for table in CacheTable::ALL {
-            let (is, wanted) = (is.ipsec.cache(table), wanted.ipsec.cache(table));
-            if is.mode != wanted.mode {
-                let text = format!("{table}-spd-flow-cache {} -> {}", is.mode, wanted.mode);
-                notes.note(ChangeKind::AtRestart, "ipsec", text);
-            }
-            if is.buckets != wanted.buckets {
-                let text = format!("{table}-spd-flow-cache-hash-buckets {} -> {}", is.buckets, wanted.buckets);
-                notes.note(ChangeKind::AtRestart, "ipsec", text);
-            }
-        }
-        let (was, will) = (&is.ipsec, &wanted.ipsec);
-        if was.associativity != will.associativity {
-            let text = format!("spd-flow-cache-associativity {} -> {}", was.associativity, will.associativity);
-            notes.note(ChangeKind::AtRestart, "ipsec", text);
-        }
-        if was.lookup != will.lookup {
-            notes.note(ChangeKind::AtRestart, "ipsec", format!("policy-lookup {} -> {}", was.lookup, will.lookup));
+        for change in is.ipsec.changes_to(&wanted.ipsec) {
+            notes.note(ChangeKind::AtRestart, "ipsec", change);
         }
         let idle = |idle| if idle == Idle::Sleep { "sleep" } else { "poll" };
         let mut note = |key: &str, is: String, wanted: String| {
