@@ -24,7 +24,11 @@ pub const fn graph() -> &'static [Stage] {
             does: "judges the IP packet and names its flow",
             next: &["decide", "neighbour discovery", "drop"],
         },
-        Stage { name: "decide", does: "says what happens to the flow; changes nothing", next: &["apply"] },
+        Stage {
+            name: "decide",
+            does: "finds in its cache what happens to the flow, or decides and keeps that; changes no packet",
+            next: &["apply"],
+        },
         Stage {
             name: "apply",
             does: "does it: counts, hop limit, size, link header",
