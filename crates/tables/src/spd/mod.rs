@@ -5,6 +5,7 @@ mod fast;
 mod linear;
 mod selector;
 
+use core::cmp::Ordering;
 use core::fmt;
 use std::sync::Arc;
 
@@ -170,18 +171,37 @@ impl fmt::Debug for Spd {
 }
 
 /// Where a policy stands among those of its direction. Indexes grow, so among equal priorities the one added first is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) priority: u32,
     pub(crate) index: u32,
 }
 
 impl Place {
-    /// After every other.
-    pub(crate) const LAST: Self = Self { priority: u32::MAX, index: u32::MAX };
-
     pub(crate) fn of(policy: &Policy) -> Self {
         Self { priority: policy.spec.priority, index: policy.index }
+    }
+}
+
+impl Place {
+    /// As a number: one comparison instead of two.
+    #[inline(always)]
+    pub(crate) const fn rank(self) -> u64 {
+        (self.priority as u64) << 32 | self.index as u64
+    }
+}
+
+impl PartialOrd for Place {
+    #[inline(always)]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    #[inline(always)]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
     }
 }
 

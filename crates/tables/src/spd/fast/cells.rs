@@ -33,6 +33,17 @@ pub(super) struct Entry<A> {
     pub(super) policy: Arc<Policy>,
 }
 
+/// The first of a packet's policies that is known so far.
+pub(super) struct Best<'a, A> {
+    /// Of its place; after every other if there is none.
+    pub(super) rank: u64,
+    pub(super) entry: Option<&'a Entry<A>>,
+}
+
+impl<A> Best<'_, A> {
+    pub(super) const NONE: Self = Self { rank: u64::MAX, entry: None };
+}
+
 /// What a lookup reads lies together: two of the starts, and then entries side by side.
 #[derive(Clone)]
 #[repr(align(64))]
@@ -112,30 +123,23 @@ impl<A: Address> CellPage<A> {
         self.entries.get(start.into()..end.into()).unwrap_or_default()
     }
 
-    /// The first entry of the bucket that matches, unless one before it is known.
+    /// Finds the first entry of the bucket that matches, unless one before it is known.
     #[inline(always)]
-    pub(super) fn first<'a>(
-        &'a self,
-        bucket: &'a [Entry<A>],
-        probe: &Probe<A>,
-        mut best: Option<&'a Entry<A>>,
-    ) -> Option<&'a Entry<A>> {
-        let mut limit = best.map_or(Place::LAST, |best| best.place);
+    pub(super) fn first<'a>(&'a self, bucket: &'a [Entry<A>], probe: &Probe<A>, best: &mut Best<'a, A>) {
         for entry in bucket {
-            if entry.place > limit {
-                break;
+            if entry.place.rank() > best.rank {
+                return;
             }
             if entry.selector.matches_all(probe) {
                 if entry.selector.position == 0 {
-                    return Some(entry);
+                    *best = Best { rank: entry.place.rank(), entry: Some(entry) };
+                    return;
                 }
                 if let Some((_, fat)) = self.fat.get(usize::from(entry.selector.position) - 1) {
-                    best = fat.first(probe, best);
-                    limit = best.map_or(Place::LAST, |best| best.place);
+                    fat.first(probe, best);
                 }
             }
         }
-        best
     }
 
     fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>, secret: u64) -> (u32, u32) {

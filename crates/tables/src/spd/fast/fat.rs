@@ -3,7 +3,7 @@
 //! Policies that share a pair of prefixes mostly differ in protocol and ports. Those that name one destination port, or else
 //! one source port, are found by it; the others are tried one after the other.
 
-use super::cells::Entry;
+use super::cells::{Best, Entry};
 use super::ordered::Ordered;
 use super::sizes::Sizes;
 use crate::map::Map;
@@ -42,8 +42,8 @@ impl<A: Address> Fat<A> {
         self.others.len() + self.sizes.largest(Named::Destination as u8) + self.sizes.largest(Named::Source as u8)
     }
 
-    /// The first that matches, unless one before it is known.
-    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, mut best: Option<&'a Entry<A>>) -> Option<&'a Entry<A>> {
+    /// Finds the first that matches, unless one before it is known.
+    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, best: &mut Best<'a, A>) {
         let (kind, source, destination) = probe.upper;
         if kind == PORTS {
             for key in [
@@ -51,11 +51,11 @@ impl<A: Address> Fat<A> {
                 port_key(Named::Source, probe.protocol, source),
             ] {
                 if let Some(policies) = self.by_port.get(&key) {
-                    best = policies.first(probe, best);
+                    policies.first(probe, best);
                 }
             }
         }
-        self.others.first(probe, best)
+        self.others.first(probe, best);
     }
 
     /// The first policy's place, where it is not much work to find.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cells::Entry;
+use super::cells::{Best, Entry};
 use crate::spd::Place;
 use crate::spd::selector::{Address, Probe};
 
@@ -26,19 +26,18 @@ impl<A: Address> Ordered<A> {
         self.length
     }
 
-    /// The first that matches, unless one before it is known.
+    /// Finds the first that matches, unless one before it is known.
     #[inline]
-    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, mut best: Option<&'a Entry<A>>) -> Option<&'a Entry<A>> {
-        for entry in self.iter() {
-            if best.is_some_and(|best| best.place < entry.place) {
-                break;
+    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, best: &mut Best<'a, A>) {
+        for entry in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
+            if entry.place.rank() > best.rank {
+                return;
             }
             if entry.selector.matches_all(probe) {
-                best = Some(entry);
-                break;
+                *best = Best { rank: entry.place.rank(), entry: Some(entry) };
+                return;
             }
         }
-        best
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {

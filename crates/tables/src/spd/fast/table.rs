@@ -7,7 +7,7 @@ use packet::prefetch;
 use wire::FlowKey;
 
 use super::GROUP;
-use super::cells::{Cell, CellPage, Cells, Entry, bucket};
+use super::cells::{Best, Cell, CellPage, Cells, Entry, bucket};
 use super::direct::Direct;
 use super::directory::NoRoom;
 use super::filter::{Filter, Levels};
@@ -129,13 +129,13 @@ impl<A: Family> Table<A> {
 
     #[inline]
     pub(super) fn lookup(&self, probe: &Probe<A>) -> Option<&Arc<Policy>> {
-        let mut best: Option<&Entry<A>> = None;
+        let mut best = Best::NONE;
         self.each_hash(probe, self.candidates(probe), |hash| {
             let page = self.cells.page(hash);
             let (start, end) = page.range(bucket(hash));
-            best = page.first(page.entries(start, end), probe, best);
+            page.first(page.entries(start, end), probe, &mut best);
         });
-        best.map(|entry| &entry.policy)
+        best.entry.map(|entry| &entry.policy)
     }
 
     /// The policies of up to [`GROUP`] packets, each in its place; those are left out that have no addresses of this family.
@@ -155,7 +155,7 @@ impl<A: Family> Table<A> {
             }
         }
         let candidates: ArrayVec<_, GROUP> = packets.iter().map(|packet| self.candidates(&packet.probe)).collect();
-        let mut best: [Option<&Entry<A>>; GROUP] = [None; GROUP];
+        let mut best = [const { Best::NONE }; GROUP];
         let mut looks = ArrayVec::<Look<'_, A>, LOOKS>::new();
         for (number, (packet, candidates)) in packets.iter().zip(candidates).enumerate() {
             self.each_hash(&packet.probe, candidates, |hash| {
@@ -169,7 +169,7 @@ impl<A: Family> Table<A> {
         }
         take(&mut looks, &packets, &mut best);
         for (packet, best) in packets.iter().zip(best) {
-            if let (Some(found), Some(best)) = (found.get_mut(packet.place), best) {
+            if let (Some(found), Some(best)) = (found.get_mut(packet.place), best.entry) {
                 // A decision reads it next.
                 prefetch(&best.policy.spec.action);
                 *found = Some(&best.policy);
@@ -258,7 +258,7 @@ impl<A: Family> Table<A> {
 fn take<'a, A: Family>(
     looks: &mut ArrayVec<Look<'a, A>, LOOKS>,
     packets: &[Packet<A>],
-    best: &mut [Option<&'a Entry<A>>; GROUP],
+    best: &mut [Best<'a, A>; GROUP],
 ) {
     let Some(any) = looks.first() else { return };
     // Empty ones are overwritten by the next: whether there is something is not to be guessed.
@@ -273,7 +273,7 @@ fn take<'a, A: Family>(
     for (page, start, end, number) in &buckets[..length.min(LOOKS)] {
         let number = usize::from(*number);
         if let (Some(packet), Some(best)) = (packets.get(number), best.get_mut(number)) {
-            *best = page.first(page.entries(*start, *end), &packet.probe, *best);
+            page.first(page.entries(*start, *end), &packet.probe, best);
         }
     }
     looks.clear();
