@@ -238,12 +238,24 @@ mod tests {
         }
 
         #[test]
-        fn words_are_equal_where_keys_are(one in flow(), other in flow()) {
+        fn words_are_equal_where_keys_are(one in flow(), other in flow(), part in 0usize..7) {
             let key = |(headers, arrival): (Headers, Arrival)| -> FlowKey { headers.key(arrival.vrf, arrival.origin) };
             let words = |(headers, arrival): (Headers, Arrival)| match headers.addresses.is_v6() {
                 true => key_v6(&headers, arrival).to_vec(),
                 false => key_v4(&headers, arrival).to_vec(),
             };
+            // Another in all parts, or in one.
+            let (mut headers, mut arrival) = one;
+            match part {
+                0 => arrival.vrf = other.1.vrf,
+                1 => arrival.origin = other.1.origin,
+                2 => headers.addresses = other.0.addresses,
+                3 => headers.protocol = other.0.protocol,
+                4 => headers.upper = other.0.upper,
+                5 => headers.fragment = other.0.fragment,
+                _ => (headers, arrival) = other,
+            }
+            let other = (headers, arrival);
             prop_assert_eq!(key(one) == key(other), words(one) == words(other));
         }
     }

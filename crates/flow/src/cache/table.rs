@@ -261,7 +261,7 @@ impl<const KEY: usize> Table<KEY> {
         if equal(turned_away, tag(hash)) == 0 && !self.turn.is_multiple_of(LUCKY) {
             return None;
         }
-        let lane = 1u64 << (16 * ((self.turn ^ self.turn / LUCKY) % PLACES) + 15);
+        let lane = 1u64 << (16 * ((self.turn ^ (self.turn / LUCKY)) % PLACES) + 15);
         let unused = !places & USED;
         // The first unused one at or after the lane whose turn it is.
         let after = unused & !(lane - 1);
@@ -299,7 +299,7 @@ impl<const KEY: usize> Table<KEY> {
     /// The place of the lowest of `lanes`.
     #[inline(always)]
     fn place(&self, hash: u64, lanes: u64) -> Place {
-        Place((hash as u32 & self.mask) & !(PLACES - 1) | lanes.trailing_zeros() / 16)
+        Place((hash as u32 & self.mask) & !(PLACES - 1) | (lanes.trailing_zeros() / 16))
     }
 
     #[inline(always)]

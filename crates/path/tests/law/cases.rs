@@ -1,6 +1,6 @@
 //! Changes that chance brings about too seldom: each alters what becomes of packets whose flow is known.
 
-use tables::{RouteKind, SaIdentity, SaSpec};
+use tables::{DefaultAction, Direction, RouteKind, SaIdentity, SaSpec};
 use wire::{PortId, Spi, VrfId};
 
 use crate::packets::{Peers, Sending};
@@ -83,4 +83,37 @@ fn the_tunnels_next_hop_is_elsewhere() {
         world.tables.set_neighbour(PortId(1), PEER.parse().unwrap(), wire::Mac([2, 9, 9, 9, 9, 9])).unwrap();
     };
     fares_otherwise(&packet, |_| {}, elsewhere);
+}
+
+/// What the gateway itself sends comes by no port and from no SA: its VRF alone tells whose it is.
+#[test]
+fn the_gateway_answers_the_same_station_in_two_vrfs() {
+    let run = |twin: &mut Twin| {
+        let mut peers = Peers::default();
+        let mut seen = Vec::new();
+        for port in [0, 2, 0, 2] {
+            let packets = Sending::echo(PortId(port), "10.1.0.5", "10.2.0.1").packets(&mut peers);
+            seen.push(twin.receive(0, &packets.into_iter().map(|bytes| (PortId(port), bytes)).collect::<Vec<_>>()));
+        }
+        seen
+    };
+    let open = |world: &mut World| {
+        let main = VrfId::MAIN;
+        for direction in Direction::ALL {
+            world.tables.set_default_action(main, direction, DefaultAction::Accept).unwrap();
+        }
+    };
+    let mut reference = reference();
+    reference.change(open);
+    let wanted = run(&mut reference);
+    for (port, seen) in [0, 2, 0, 2].into_iter().zip(&wanted) {
+        assert_eq!(seen.frames()[port].len(), 1, "an answer by the port that was asked");
+    }
+    for kind in KINDS {
+        let mut twin = cached(kind);
+        twin.change(open);
+        for (wanted, seen) in wanted.iter().zip(run(&mut twin)) {
+            assert_eq!(wanted.difference(&seen), None, "{kind}");
+        }
+    }
 }

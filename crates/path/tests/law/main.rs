@@ -19,8 +19,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use tables::LookupEngine;
+use tables::{Direction, LookupEngine};
 use twin::Twin;
+use wire::VrfId;
 use world::{Act, act};
 
 /// Something happens to all gateways.
@@ -42,6 +43,13 @@ fn happening() -> impl Strategy<Value = Happening> {
         9 => prop::collection::vec(any::<Index>(), 1..60).prop_map(Happening::Batch),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
+}
+
+/// What happens before any packet comes: sometimes so many policies that the fast lookup's index is asked.
+fn before() -> impl Strategy<Value = Vec<Act>> {
+    let crowd = [Direction::Out, Direction::In].map(|direction| Act::Crowd(VrfId::MAIN, direction)).to_vec();
+    (prop::collection::vec(act(), 0..20), prop_oneof![Just(Vec::new()), Just(crowd)])
+        .prop_map(|(acts, crowd)| [crowd, acts].concat())
 }
 
 fn settings(mode: CacheMode, buckets: u32, associativity: Associativity) -> [CacheSettings; 4] {
@@ -130,7 +138,7 @@ proptest! {
 
     #[test]
     fn everything_is_as_without_a_cache(
-        before in prop::collection::vec(act(), 0..20),
+        before in before(),
         sendings in prop::collection::vec(sending(), 1..40),
         happenings in prop::collection::vec(happening(), 1..30),
         kinds in prop::sample::subsequence(KINDS.to_vec(), 3),

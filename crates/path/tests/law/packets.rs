@@ -83,6 +83,11 @@ impl Sending {
         }
     }
 
+    /// An echo request.
+    pub(crate) fn echo(port: PortId, source: &str, destination: &str) -> Self {
+        Self { upper: Upper::Echo, ..Self::udp(port, source, destination, 20) }
+    }
+
     /// The same in ESP.
     pub(crate) fn sealed(self, source: &str, destination: &str, spi: u32) -> Self {
         let ends = (source.parse().unwrap(), destination.parse().unwrap());

@@ -117,6 +117,8 @@ pub(crate) enum Act {
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
     Noise(usize),
+    /// So many policies that they are not tried one after the other.
+    Crowd(VrfId, Direction),
 }
 
 #[derive(Clone, Debug)]
@@ -293,6 +295,24 @@ impl World {
             Act::AddPort(id) => _ = tables.add_port(*id, port_spec(*id)),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
+            Act::Crowd(vrf, direction) => {
+                for number in 0..40 {
+                    let selector = Selector {
+                        source: parsed("10.0.0.0/8"),
+                        destination: parsed(&format!("10.200.{number}.0/24")),
+                        protocol: None,
+                        upper: UpperSelector::Any,
+                    };
+                    let action = Action::Bypass;
+                    let _ = self.tables.add_policy(PolicySpec {
+                        vrf: *vrf,
+                        direction: *direction,
+                        priority: 1,
+                        selector,
+                        action,
+                    });
+                }
+            }
             Act::Noise(count) => {
                 for number in 0..*count {
                     let _ = tables.set_neighbour(PortId(0), parsed("10.1.0.77"), Mac([2, 0xcc, 0, 0, 0, number as u8]));
@@ -517,5 +537,6 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),
+        1 => (vrf(), direction()).prop_map(|(vrf, direction)| Act::Crowd(vrf, direction)),
     ]
 }
