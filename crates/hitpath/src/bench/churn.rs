@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esp::Algorithm;
-use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
+use flow::{Associativity, CacheSettings, CacheTable};
 use serde_json::json;
 use tables::{Direction, Reader};
 use wire::Spi;
@@ -49,6 +49,9 @@ pub(super) struct Options {
     /// Rekeys a second of the tunnel that the packets take: a new SA comes, the old one goes
     #[arg(long, value_delimiter = ',', default_value = "10,100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rekeys: Vec<u32>,
+    /// The decision cache: off, on, or auto
+    #[arg(long, default_value = "auto", value_enum)]
+    cache: way::Mode,
     /// Milliseconds of a run [default: 1000, quickly 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     milliseconds: Option<u32>,
@@ -126,7 +129,7 @@ fn measure(
         let policies = if what == "policy" { options.policies } else { 1 };
         let parameters = json!({
             "change": what, "changes_per_second": rate, "by": by, "policies": policies, "flows": flows,
-            "family": "ipv4", "frame_bytes": FRAME,
+            "cache": options.cache.name(), "family": "ipv4", "frame_bytes": FRAME,
         });
         let found = seen.lock().unwrap_or_else(PoisonError::into_inner).found();
         Row::new(NAME, series.name(), parameters, Some(FRAME), cost).with(found)
@@ -183,7 +186,7 @@ impl Churn {
         context: &Context,
         options: &Options,
     ) -> anyhow::Result<Self> {
-        let cache = Some((CacheMode::Auto, Associativity::Four));
+        let cache = options.cache.mode().map(|mode| (mode, Associativity::Four));
         let caches = way::caches(cache, &[CacheTable::V4Outbound], CacheSettings::DEFAULT_BUCKETS);
         let rig = Rig::new(name, 0, reader, caches, feed)?;
         let milliseconds = options.milliseconds.unwrap_or(if context.quick { 300 } else { 1000 });
@@ -265,8 +268,14 @@ mod tests {
 
     #[test]
     fn changes_are_made_and_seen_and_no_packet_is_lost() {
-        let options =
-            Options { changes: vec![1, 1000], policies: 50, flows: 20, rekeys: vec![100], milliseconds: Some(5) };
+        let options = Options {
+            changes: vec![1, 1000],
+            policies: 50,
+            flows: 20,
+            rekeys: vec![100],
+            cache: way::Mode::Auto,
+            milliseconds: Some(5),
+        };
         let rows = run(&Context::tiny(), &options).unwrap();
         let named: Vec<(String, &str)> = rows.iter().map(|row| (row.text("change"), row.series.as_str())).collect();
         let expected = [

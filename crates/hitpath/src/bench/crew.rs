@@ -22,6 +22,14 @@ impl Crew {
     }
 }
 
+#[cfg(test)]
+impl Crew {
+    /// Packets that each worker has taken in.
+    pub(super) fn received(&self) -> Vec<u64> {
+        self.rigs.iter().map(|rig| rig.worker().statistics().received.read()).collect()
+    }
+}
+
 impl Series for Crew {
     fn name(&self) -> String {
         self.name.clone()

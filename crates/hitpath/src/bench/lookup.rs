@@ -267,10 +267,11 @@ mod tests {
         let rows = run(&Context::tiny(), &options).unwrap();
         assert_eq!(rows.len(), 2 * 2 * 2 * 3);
         for row in rows.iter().filter(|row| row.series != "fast, one by one") {
-            for what in ["build_ms", "memory_bytes", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"]
-            {
+            for what in ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"] {
                 assert!(row.found(what).unwrap() > 0.0, "{what}: {row:?}");
             }
+            // Other tests give back what they took meanwhile, so that it may be anything.
+            assert!(row.found("memory_bytes").is_some());
         }
         let rows: Vec<&Row> = rows.iter().collect();
         let text = render(&rows);

@@ -12,6 +12,9 @@ use super::measure::{Effort, Lookups, Meter, Sample, Series, Watch};
 use super::traffic::Traffic;
 use super::world::{IN, OUT};
 
+/// So many times as long as a run a worker is left to itself before it is measured.
+const SETTLING: u64 = 20;
+
 /// What comes in.
 pub(super) trait Feed: Send {
     /// Puts a batch of frames in.
@@ -122,14 +125,15 @@ impl Rig {
         bail!("of {BATCH} packets {received} were received and {sent} sent; dropped so far: {}", why.join(", "))
     }
 
-    /// Takes in every flow once, and then as many packets as a run has.
+    /// Takes in every flow once, and then packets as they come in a run, until a cache that adapts can have done so.
     ///
     /// # Errors
     /// As [`Rig::round`].
     pub(super) fn settle(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
         let all = Effort { packets: self.feed.once_through(), longest: std::time::Duration::MAX, ..effort };
         meter.run(all, |watch| self.round(watch))?;
-        meter.run(effort, |watch| self.round(watch))?;
+        let long = Effort { packets: SETTLING * effort.packets, longest: SETTLING as u32 * effort.longest, ..effort };
+        meter.run(long, |watch| self.round(watch))?;
         Ok(())
     }
 

@@ -121,8 +121,9 @@ impl<'a> Report<'a> {
         let Machine { processor, processors, tsc_ghz, .. } = &self.machine;
         let plural = if *processors == 1 { "" } else { "s" };
         format!(
-            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz; hitpath {}, {}.\n",
-            self.hitpath, self.date
+            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz; hitpath {}, {}; {} runs of up to {} \
+             packets.\n",
+            self.hitpath, self.date, self.runs, self.packets_per_run
         )
     }
 }

@@ -142,7 +142,7 @@ mod tests {
             let caches = way.caches(&[CacheTable::V4Inbound], 64);
             let mut rig = Rig::alone(way.name, tables.clone(), caches, feed(10).unwrap()).unwrap();
             for _ in 0..3 {
-                rig.run(&Context::tiny().meter, Context::tiny().effort).unwrap();
+                rig.round(&mut Context::tiny().meter.watch()).unwrap();
             }
             let policies = tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::In);
             let counts: Vec<u64> = policies.map(|policy| policy.counters.read().0).collect();

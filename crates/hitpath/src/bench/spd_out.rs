@@ -299,7 +299,7 @@ mod tests {
                     };
                     let before = counts();
                     let mut rig = Rig::alone(way.name, tables.clone(), caches, feed(family, 10)).unwrap();
-                    rig.run(&Context::tiny().meter, Context::tiny().effort).unwrap();
+                    rig.round(&mut Context::tiny().meter.watch()).unwrap();
                     assert_eq!((before.len(), counts()[999] - before[999]), (1000, 256), "{way:?}");
                     assert!(counts()[..999].iter().all(|count| *count == 0));
                     let encrypted = if then == Then::EspNull { 256 } else { 0 };

@@ -4,6 +4,7 @@ use core::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use flow::CacheSettings;
 use workload::flows::{Popularity, Traffic as Draw};
 
 /// How packets are spread over flows, as users name it: `uniform`, `zipf-0.99`, `flood`.
@@ -53,13 +54,15 @@ pub(super) struct Traffic {
     all: std::ops::Range<u64>,
     draw: Draw,
     first: u64,
+    is_flood: bool,
 }
 
 impl Traffic {
     /// Over flows 0 to `flows` - 1; a flood has no end of them.
     pub(super) fn new(flows: u64, spread: Spread, seed: u64) -> Self {
-        let all = if spread == Spread::FLOOD { 0..0 } else { 0..flows };
-        Self { all, draw: Draw::new(spread.0, flows, seed), first: 0 }
+        let is_flood = spread == Spread::FLOOD;
+        let all = if is_flood { 0..0 } else { 0..flows };
+        Self { all, draw: Draw::new(spread.0, flows, seed), first: 0, is_flood }
     }
 
     /// The same with flows from `first` on.
@@ -67,9 +70,9 @@ impl Traffic {
         Self { first, ..self }
     }
 
-    /// How many packets are left until every flow was there once.
+    /// How many packets are left until every flow was there once; of a flood, until a cache of the usual size is full of it.
     pub(super) fn once_through(&self) -> u64 {
-        self.all.end - self.all.start
+        if self.is_flood { 2 * u64::from(CacheSettings::DEFAULT_BUCKETS) } else { self.all.end - self.all.start }
     }
 
     /// The flow of the next packet.
@@ -94,7 +97,7 @@ mod tests {
             assert!((0..5000).all(|_| traffic.next_flow() < 1000));
         }
         let mut flood = Traffic::new(1000, Spread::FLOOD, 7);
-        assert_eq!(flood.once_through(), 0);
+        assert!(flood.once_through() > CacheSettings::DEFAULT_BUCKETS.into());
         assert_eq!((0..5000).map(|_| flood.next_flow()).collect::<HashSet<_>>().len(), 5000);
     }
 

@@ -44,3 +44,30 @@ pub(super) fn caches(
         _ => CacheSettings::OFF,
     })
 }
+
+/// When the decision cache is used, as users name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Mode {
+    Off,
+    On,
+    Auto,
+}
+
+impl Mode {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// None where there is to be no cache.
+    pub(super) const fn mode(self) -> Option<CacheMode> {
+        match self {
+            Self::Off => None,
+            Self::On => Some(CacheMode::On),
+            Self::Auto => Some(CacheMode::Auto),
+        }
+    }
+}
