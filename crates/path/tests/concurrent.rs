@@ -76,7 +76,7 @@ fn change(tables: &mut Tables, generation: u64, before: Shown, discard: &mut Opt
     add_sa(tables, OUTER.0, OUTER.1, spi, false);
     tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(before.spi)).unwrap();
     // Sometimes more than anybody goes through.
-    for number in 0..if generation % 7 == 0 { 100 } else { 0 } {
+    for number in 0..if generation.is_multiple_of(7) { 100 } else { 0 } {
         tables.set_neighbour(LAN, ip("192.168.13.200"), Mac([2, 1, 0, 0, 0, number])).unwrap();
     }
     Shown { mac: mac(generation), passes: discard.is_none(), spi }

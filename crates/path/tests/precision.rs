@@ -173,7 +173,7 @@ fn a_rekey_costs_nobody_anything() {
     let mut gateway = knowing(tables, &flows);
     assert_missing(&mut gateway, &flows, 0, |tables| add_sa(tables, OUTER.0, OUTER.1, 0x2001, false));
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap()
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap();
     });
     gateway.receive(LAN, &flows[0]);
     let (_, outer) = gateway.sent_one(WAN);
@@ -213,7 +213,7 @@ fn an_sa_of_another_tunnel_costs_nobody_anything() {
         add(tables, red, OUTER.1, 1, 0x5003);
     });
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x5002)).unwrap()
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x5002)).unwrap();
     });
 }
 
@@ -253,10 +253,10 @@ fn a_neighbour_concerns_the_flows_that_leave_by_it() {
     let mut gateway = knowing(tables, &flows);
     let elsewhere = Mac([2, 0xbb, 0, 0, 0, 9]);
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_neighbour(WAN, ip("192.168.11.40"), elsewhere).unwrap()
+        tables.set_neighbour(WAN, ip("192.168.11.40"), elsewhere).unwrap();
     });
     assert_missing(&mut gateway, &flows, 30, |tables| {
-        tables.set_neighbour(WAN, ip("192.168.11.1"), elsewhere).unwrap()
+        tables.set_neighbour(WAN, ip("192.168.11.1"), elsewhere).unwrap();
     });
     // The same station under another address, on another port, or unknown until now.
     assert_missing(&mut gateway, &flows, 0, |tables| {
@@ -291,7 +291,7 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     // To one of the two nets beside the tunnel.
     assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap());
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap()
+        tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap();
     });
     assert_missing(&mut gateway, &flows, 10, |tables| _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap());
     // To nobody, of either family.
@@ -303,7 +303,7 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     // To the tunnel's far end: all that it protects.
     assert_missing(&mut gateway, &flows, 20, |tables| tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap());
     assert_missing(&mut gateway, &flows, 20, |tables| {
-        tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap()
+        tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap();
     });
     // To what is behind it: whoever sends there, protected or not.
     assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap());
