@@ -14,6 +14,8 @@ pub struct Controller {
     state: State,
     costs: Costs,
     batches: u32,
+    /// Measurements so far, up to the few that are trusted least.
+    measurements: u32,
     /// Packets since a decision was measured.
     undecided: u64,
     window: Window,
@@ -88,6 +90,8 @@ const MEASURED: u32 = 16;
 const SAMPLED: u32 = 32;
 /// The part that is used then: one in so many flows.
 pub(super) const PART: u32 = 16;
+/// Measurements that are not trusted yet.
+const EARLY: u32 = 8;
 /// Packets without a decision that was measured, after which some are wanted.
 const UNDECIDED: u64 = 32_768;
 /// Decisions that tell what one costs.
@@ -107,6 +111,7 @@ impl Controller {
             state: State::Using { left: time_to_fill(buckets), has_paid: false },
             costs: Costs::default(),
             batches: 0,
+            measurements: 0,
             undecided: 0,
             window: Window::default(),
             buckets,
@@ -152,12 +157,21 @@ impl Controller {
         if decided > 0 {
             self.undecided = 0;
         }
+        // Among the first ones, the least is most likely to be true.
+        let is_early = self.measurements < EARLY;
+        self.measurements += u32::from(is_early);
+        let blend = |mean: &mut u64, ticks, packets| blend(mean, ticks, packets, is_early);
         blend(&mut self.costs.decide, decide, decided);
-        // What few packets of a batch cost says little of what they cost together, as their waits for memory overlap.
-        if !self.is_bypassing() {
-            blend(&mut self.costs.probe, probe, probed);
-            blend(&mut self.costs.insert, insert, inserted);
+        let mut costs = self.costs;
+        blend(&mut costs.probe, probe, probed);
+        blend(&mut costs.insert, insert, inserted);
+        if self.is_bypassing() {
+            // A few packets of a batch cost more each than all of them do, as fewer waits for memory overlap: what was measured of
+            // all stands, unless even this is less.
+            costs.probe = costs.probe.min(self.costs.probe);
+            costs.insert = costs.insert.min(self.costs.insert);
         }
+        self.costs = Costs { decide: self.costs.decide, ..costs };
     }
 
     /// Takes note of how a batch that used the table went, and judges when there is enough to judge by.
@@ -219,15 +233,19 @@ fn time_to_fill(buckets: u64) -> u64 {
     (2 * buckets).max(4 * WINDOW)
 }
 
-/// A moving mean, in which a batch of few packets counts for little.
-fn blend(mean: &mut u64, ticks: u64, packets: u64) {
+/// A moving mean, in which a batch of few packets counts for little, and one that is far off, as when the system took the processor away, for as
+/// much as one that is half or twice the mean.
+fn blend(mean: &mut u64, ticks: u64, packets: u64, is_early: bool) {
     if packets == 0 {
         return;
     }
-    // Whatever the clock says, one batch cannot spoil the mean for long.
     let sample = (ticks.min(1 << 32) << 10) / packets;
     let weight = packets.min(32);
-    *mean = if *mean == 0 { sample } else { (*mean * (256 - weight) + sample * weight) / 256 };
+    *mean = match *mean {
+        0 => sample,
+        mean if is_early => mean.min(sample),
+        mean => (mean * (256 - weight) + sample.clamp(mean / 2, mean.saturating_mul(2)) * weight) / 256,
+    };
 }
 
 #[cfg(test)]
@@ -247,7 +265,7 @@ mod tests {
 
     /// Runs so many packets, and answers the share of them for which the table was used in the last half.
     fn run(controller: &mut Controller, packets: u64, world: &World) -> f64 {
-        let (mut used, mut seen, mut filled, mut part_filled) = (0, 0, 0, 0);
+        let (mut used, mut seen, mut filled, mut part_filled) = (0u32, 0u32, 0, 0);
         for batch in 0..packets / 256 {
             let plan = controller.plan(256);
             let (looked, is_full) = match plan {
@@ -282,10 +300,10 @@ mod tests {
             }
             if batch > packets / 512 {
                 seen += 1;
-                used += u64::from(matches!(plan, Plan::Use | Plan::Measure));
+                used += u32::from(matches!(plan, Plan::Use | Plan::Measure));
             }
         }
-        used as f64 / seen as f64
+        f64::from(used) / f64::from(seen)
     }
 
     const GOOD: World = World { hits: 256, probe: 30, decide: 80, insert: 40, fill: 1 << 16 };
@@ -354,19 +372,59 @@ mod tests {
         assert_eq!(run(&mut controller, 1 << 20, &World { hits: 0, probe: 0, decide: 0, insert: 0, fill: 0 }), 1.0);
     }
 
-    /// A clock that jumps does not panic, and is forgiven.
+    /// The system takes the processor away in the middle of a measurement, again and again.
     #[test]
     fn a_clock_that_jumps_is_forgiven() {
-        let mut controller = Controller::new(16);
-        assert_eq!(run(&mut controller, 1 << 24, &World { hits: 0, ..GOOD }), 0.0);
+        let mut controller = Controller::new(1 << 12);
+        let mut used = 0;
+        for batch in 0..1u64 << 16 {
+            let plan = controller.plan(256);
+            let taken_away = if batch % 512 < 16 { 1 << 24 } else { 0 };
+            let looked = match plan {
+                Plan::Bypass => continue,
+                Plan::Sample => 16,
+                Plan::Use | Plan::Measure => 256,
+            };
+            used += u64::from(looked == 256);
+            if plan != Plan::Use {
+                controller.measured(&Measurement {
+                    probed: looked,
+                    probe: 30 * looked + taken_away,
+                    decided: 16,
+                    decide: 80 * 16,
+                    ..Default::default()
+                });
+            }
+            match plan {
+                Plan::Sample => controller.sampled(looked, looked),
+                _ => controller.used(looked, looked),
+            }
+        }
+        assert!(used > (1 << 16) * 9 / 10, "{used}");
+        // The greatest numbers that there are.
+        let most = u64::MAX;
         controller.measured(&Measurement {
             probed: 1,
-            probe: u64::MAX,
+            probe: most,
             decided: 1,
-            decide: 1,
+            decide: most,
             inserted: 1,
-            insert: u64::MAX,
+            insert: most,
         });
-        assert_eq!(run(&mut controller, 1 << 25, &GOOD), 1.0);
+        controller.used(WINDOW, 0);
+    }
+
+    /// Nothing but a first measurement that is far off.
+    #[test]
+    fn a_first_measurement_that_is_far_off_is_forgotten() {
+        let mut controller = Controller::new(1 << 12);
+        controller.measured(&Measurement {
+            probed: 256,
+            probe: 1 << 30,
+            decided: 256,
+            decide: 256 * 80,
+            ..Default::default()
+        });
+        assert_eq!(run(&mut controller, 1 << 24, &GOOD), 1.0);
     }
 }
