@@ -21,7 +21,8 @@ use crate::policy::{DefaultAction, Direction, Policy};
 pub enum LookupEngine {
     /// One policy after the other, in order; nothing is kept besides the list.
     Linear,
-    /// By an index over addresses, where there are more policies than one tries in passing.
+    /// By an index over addresses, which is kept besides the list, where there are more policies than one tries in passing. A policy is
+    /// found in about the same time among a thousand as among a hundred thousand, [`Spd::bound`] permitting.
     #[default]
     Fast,
 }

@@ -1,4 +1,29 @@
-//! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast).
+//! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast): a tuple space of few levels, of which a packet looks only where
+//! a policy can be.
+//!
+//! **Tuple space search** (Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search", 1999) files each rule under the
+//! lengths of its two prefixes, and in each such tuple finds rules by a hash of the prefixes' bits. A change touches one hash bucket, but
+//! real rule sets have hundreds of tuples, and a lookup asks all of them. Here:
+//!
+//! - Prefixes are cut to a few **levels** of length ([`level`]), as TupleMerge does (Daly et al., "TupleMerge: Fast Software Packet
+//!   Processing for Online Packet Classification", 2019), but to the same ones whatever the rules: nothing is ever merged again, and the
+//!   index follows from the policies alone, not from how they came. A range that is no prefix is covered by up to eight prefixes
+//!   of the finest level where so many do; the policy is filed under each, and the exact ranges are compared in the end.
+//! - A **filter** tells, of each address, which levels the policies have that its prefixes occur in ([`filter`], and [`direct`] for
+//!   short IPv4 prefixes). A byte for each level of the source, with a bit for each level of the destination, and the reverse for the
+//!   destination: what is in both is where to look (the pruning that the tuple space's authors propose, by bits). One to four looks are
+//!   left of up to 64, in published kinds of rule sets. The filter mistakes few prefixes for others, and then the look is in vain.
+//! - A look finds a **cell**, the policies of one pair of prefixes, in a page of cells by a keyed hash ([`cells`]). Policies lie in
+//!   it by place, as they are compared, with nothing between them and the packet. A policy behind the best one known is not compared.
+//! - A cell with many policies is **fat** ([`fat`]): those that name one port are found by it, the others are tried in order.
+//!
+//! Pages hang in an extendible hash [`directory`] of two levels, so snapshots share nearly everything, and no change copies more than a
+//! few pages or ever rehashes a table. All hashes are keyed with a secret: who sends packets, or may have policies added, cannot aim at
+//! a bucket.
+//!
+//! A batch is looked up in steps, each taken for all packets before the next, so that their waits for memory overlap.
+//!
+//! What a lookup can cost is bounded: by the pairs of levels in use, and the largest cells' policies ([`super::LookupBound`]).
 
 mod cells;
 mod direct;

@@ -103,16 +103,16 @@ fn agree_under_changes(selectors: &[Selector], keys: &[FlowKey], seed: u64) {
 #[test]
 fn rule_sets_like_published_ones_v4() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors = rules::generate(&rules::Options { kind, v6: false, count: 1200, seed: seed as u64 });
-        agree_under_changes(&selectors, &headers(&selectors, 40_000, 1), seed as u64);
+        let selectors = rules::generate(&rules::Options { kind, v6: false, count: 1500, seed: seed as u64 });
+        agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
 
 #[test]
 fn rule_sets_like_published_ones_v6() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors = rules::generate(&rules::Options { kind, v6: true, count: 1200, seed: seed as u64 });
-        agree_under_changes(&selectors, &headers(&selectors, 40_000, 1), seed as u64);
+        let selectors = rules::generate(&rules::Options { kind, v6: true, count: 1500, seed: seed as u64 });
+        agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
 
