@@ -315,9 +315,9 @@ impl Round<'_> {
         statistics.refused.set(table.counts.refused);
         statistics.live.set(table.counts.live);
         statistics.occupied.set(table.counts.occupied);
+        statistics.bypassing.set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
         if is_measured {
             let costs = room.controller.costs();
-            statistics.bypassing.set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
             statistics.probe_cost.set(costs.probe);
             statistics.decide_cost.set(costs.decide);
             statistics.insert_cost.set(costs.insert);
