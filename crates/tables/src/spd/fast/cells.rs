@@ -44,6 +44,22 @@ impl<A> Best<'_, A> {
     pub(super) const NONE: Self = Self { rank: u64::MAX, entry: None };
 }
 
+/// A fat cell of a page.
+#[derive(Clone, Copy)]
+pub(super) struct FatCell<'a, A> {
+    pub(super) all: &'a Vec<(u64, Arc<Fat<A>>)>,
+    number: u16,
+    /// Not after that of any of its policies.
+    pub(super) rank: u64,
+}
+
+impl<'a, A> FatCell<'a, A> {
+    #[inline(always)]
+    pub(super) fn find(self) -> Option<&'a Arc<Fat<A>>> {
+        self.all.get(usize::from(self.number)).map(|(_, fat)| fat)
+    }
+}
+
 /// What a lookup reads lies together: two of the starts, and then entries side by side.
 #[derive(Clone)]
 #[repr(align(64))]
@@ -60,7 +76,7 @@ pub(super) struct CellPage<A> {
 }
 
 /// Buckets of a page: with more of them than entries, most hold no other cell.
-const BUCKETS: usize = 128;
+const BUCKETS: usize = 256;
 /// Entries of a page.
 const FULL: usize = 64;
 /// With more policies than this, a cell is fat.
@@ -123,9 +139,16 @@ impl<A: Address> CellPage<A> {
         self.entries.get(start.into()..end.into()).unwrap_or_default()
     }
 
-    /// Finds the first entry of the bucket that matches, unless one before it is known.
+    /// Finds the first entry of the bucket that matches, unless one before it is known. Calls `fat` with the fat cells in which there
+    /// may be one, too.
     #[inline(always)]
-    pub(super) fn first<'a>(&'a self, bucket: &'a [Entry<A>], probe: &Probe<A>, best: &mut Best<'a, A>) {
+    pub(super) fn first<'a>(
+        &'a self,
+        bucket: &'a [Entry<A>],
+        probe: &Probe<A>,
+        best: &mut Best<'a, A>,
+        mut fat: impl FnMut(FatCell<'a, A>, &mut Best<'a, A>),
+    ) {
         for entry in bucket {
             if entry.place.rank() > best.rank {
                 return;
@@ -135,9 +158,8 @@ impl<A: Address> CellPage<A> {
                     *best = Best { rank: entry.place.rank(), entry: Some(entry) };
                     return;
                 }
-                if let Some((_, fat)) = self.fat.get(usize::from(entry.selector.position) - 1) {
-                    fat.first(probe, best);
-                }
+                let number = entry.selector.position - 1;
+                fat(FatCell { all: &self.fat, number, rank: entry.place.rank() }, best);
             }
         }
     }
@@ -292,5 +314,5 @@ impl<A: Address> CellPage<A> {
 /// The bucket of a hash in its page. The directory has the hash's first bits.
 #[inline(always)]
 pub(super) fn bucket(hash: u64) -> u8 {
-    hash as u8 & (BUCKETS as u8 - 1)
+    hash as u8 & (BUCKETS - 1) as u8
 }

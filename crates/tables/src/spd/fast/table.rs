@@ -7,7 +7,7 @@ use packet::prefetch;
 use wire::FlowKey;
 
 use super::GROUP;
-use super::cells::{Best, Cell, CellPage, Cells, Entry, bucket};
+use super::cells::{Best, Cell, CellPage, Cells, Entry, FatCell, bucket};
 use super::direct::Direct;
 use super::directory::NoRoom;
 use super::filter::{Filter, Levels};
@@ -133,7 +133,11 @@ impl<A: Family> Table<A> {
         self.each_hash(probe, self.candidates(probe), |hash| {
             let page = self.cells.page(hash);
             let (start, end) = page.range(bucket(hash));
-            page.first(page.entries(start, end), probe, &mut best);
+            page.first(page.entries(start, end), probe, &mut best, |cell, best| {
+                if let Some(fat) = cell.find() {
+                    fat.first(probe, best);
+                }
+            });
         });
         best.entry.map(|entry| &entry.policy)
     }
@@ -270,11 +274,41 @@ fn take<'a, A: Family>(
         buckets[length % LOOKS] = (look.page, start, end, look.packet);
         length += usize::from(start < end);
     }
-    for (page, start, end, number) in &buckets[..length.min(LOOKS)] {
-        let number = usize::from(*number);
-        if let (Some(packet), Some(best)) = (packets.get(number), best.get_mut(number)) {
-            page.first(page.entries(*start, *end), &packet.probe, best);
+    // What is in fat cells waits until all else has been seen: often it is not needed then.
+    let mut fat = ArrayVec::<(FatCell<'_, A>, u8), LOOKS>::new();
+    for &(page, start, end, number) in &buckets[..length.min(LOOKS)] {
+        if let Some((packet, best)) = of(number, packets, best) {
+            page.first(page.entries(start, end), &packet.probe, best, |cell, best| {
+                prefetch(cell.all);
+                if fat.try_push((cell, number)).is_err() {
+                    cell.find().into_iter().for_each(|fat| fat.first(&packet.probe, best));
+                }
+            });
+        }
+    }
+    for (cell, _) in &fat {
+        cell.find().into_iter().for_each(prefetch);
+    }
+    for (cell, _) in &fat {
+        cell.find().into_iter().for_each(|fat| prefetch(&**fat));
+    }
+    for (cell, number) in fat {
+        if let Some((packet, best)) = of(number, packets, best)
+            && cell.rank < best.rank
+            && let Some(fat) = cell.find()
+        {
+            fat.first(&packet.probe, best);
         }
     }
     looks.clear();
+}
+
+/// The packet of this number, and its best policy so far.
+#[inline(always)]
+fn of<'b, 'a, A>(
+    number: u8,
+    packets: &'b [Packet<A>],
+    best: &'b mut [Best<'a, A>; GROUP],
+) -> Option<(&'b Packet<A>, &'b mut Best<'a, A>)> {
+    packets.get(usize::from(number)).zip(best.get_mut(usize::from(number)))
 }
