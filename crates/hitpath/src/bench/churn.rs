@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use esp::Algorithm;
 use flow::{Associativity, CacheSettings, CacheTable};
 use serde_json::json;
-use tables::{Direction, Reader};
+use tables::{Direction, Reader, Tables};
 use wire::Spi;
 
 use super::context::Context;
@@ -44,8 +44,8 @@ pub(super) struct Options {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     policies: u32,
     /// How many flows; each has a policy of its own, and it is those policies that change
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
-    flows: u32,
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000", value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    flows: Vec<u32>,
     /// Rekeys a second of the tunnel that the packets take: a new SA comes, the old one goes
     #[arg(long, value_delimiter = ',', default_value = "10,100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rekeys: Vec<u32>,
@@ -59,18 +59,29 @@ pub(super) struct Options {
 
 /// Policies first, then SAs: each quiet, and with more and more changes a second.
 pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
-    let mut rows = policies(context, options)?;
-    rows.extend(rekeys(context, options)?);
-    Ok(rows)
-}
-
-fn policies(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
-    let flows = options.flows.min(options.policies);
     let bar = context.bar(2, &format!("{NAME}: {} policies, twice", options.policies));
     let base = change::policies(options.policies)?;
     bar.inc(1);
-    let requests = Requests::new(options.policies, flows)?;
+    let flows: Vec<u32> = options.flows.iter().map(|&flows| flows.min(options.policies)).collect();
+    let first = flows.first().copied().unwrap_or(1);
+    let mut requests = Some(Requests::new(options.policies, first)?);
     bar.finish_and_clear();
+    let mut rows = Vec::new();
+    for flows in flows {
+        // By requests, once is enough.
+        rows.extend(policies(context, options, &base, flows, requests.take())?);
+    }
+    rows.extend(rekeys(context, options, first)?);
+    Ok(rows)
+}
+
+fn policies(
+    context: &Context,
+    options: &Options,
+    base: &Tables,
+    flows: u32,
+    requests: Option<Requests>,
+) -> anyhow::Result<Vec<Row>> {
     let clear = || Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
     let churn = |name: String, rate: u32, reader: Reader, change: Option<Box<dyn Change>>| {
         Churn::new(name, reader, rate, change, clear(), context, options)
@@ -83,7 +94,7 @@ fn policies(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
         let change: Box<dyn Change> = Box::new(Policies::new(publisher, flows));
         series.push((churn(format!("{rate}/s"), rate, reader, Some(change))?, "tables"));
     }
-    if let Some(&rate) = options.changes.last() {
+    if let (Some(requests), Some(&rate)) = (requests, options.changes.last()) {
         let reader = requests.shared().reader();
         let change: Box<dyn Change> = Box::new(requests);
         series.push((churn(format!("{rate}/s by requests"), rate, reader, Some(change))?, "requests"));
@@ -91,11 +102,10 @@ fn policies(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
     measure(context, options, "policy", flows, series)
 }
 
-fn rekeys(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
+fn rekeys(context: &Context, options: &Options, flows: u32) -> anyhow::Result<Vec<Row>> {
     let tunnel = Tunnel::out(ALGORITHM);
     let mut base = world::tables(1)?;
     base.add_policy(world::policy_for_all(Direction::Out, false, 2, tunnel.protect())?)?;
-    let flows = options.flows;
     let mut series = Vec::new();
     for rate in [0].iter().chain(&options.rekeys).copied() {
         let mut tables = base.clone();
@@ -271,7 +281,7 @@ mod tests {
         let options = Options {
             changes: vec![1, 1000],
             policies: 50,
-            flows: 20,
+            flows: vec![20, 10],
             rekeys: vec![100],
             cache: way::Mode::Auto,
             milliseconds: Some(5),
@@ -283,6 +293,9 @@ mod tests {
             ("policy", "1/s"),
             ("policy", "1000/s"),
             ("policy", "1000/s by requests"),
+            ("policy", "quiet"),
+            ("policy", "1/s"),
+            ("policy", "1000/s"),
             ("rekey", "quiet"),
             ("rekey", "100/s"),
         ];

@@ -16,6 +16,7 @@ pub(in super::super) fn render(rows: &[&Row]) -> String {
                 row.text("change"),
                 row.series.clone(),
                 text::grouped(&row.text("policies")),
+                text::grouped(&row.text("flows")),
                 text::mpps(row),
                 ratio,
                 text::cycles(row),
@@ -32,6 +33,7 @@ pub(in super::super) fn render(rows: &[&Row]) -> String {
         "change",
         "series",
         "policies",
+        "flows",
         "Mpps",
         "of quiet",
         "cycles",
@@ -45,25 +47,34 @@ pub(in super::super) fn render(rows: &[&Row]) -> String {
     text::title("churn: forwarding while policies and SAs change") + &text::table(&heading, &cells)
 }
 
-/// Speed beside the quiet series of the same kind.
+/// Speed beside the quiet series of the same kind and flows.
 fn of_quiet(rows: &[&Row], row: &Row) -> Option<f64> {
-    let quiet = rows.iter().find(|other| other.series == "quiet" && other.text("change") == row.text("change"))?;
+    let same = |other: &&&Row| ["change", "flows"].iter().all(|parameter| other.text(parameter) == row.text(parameter));
+    let quiet = rows.iter().filter(same).find(|other| other.series == "quiet")?;
     Some(row.cost.mpps / quiet.cost.mpps)
 }
 
-/// Speed by changes a second.
+/// Speed by changes a second, for each number of flows.
 pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
-    let line = |change: &str, name: &str| {
-        let these = rows.iter().filter(|row| row.text("change") == change && row.text("by") == "tables");
+    let line = |change: &str, flows: &str, name: String| {
+        let these = rows
+            .iter()
+            .filter(|row| row.text("change") == change && row.text("flows") == flows && row.text("by") == "tables");
         let points = these.filter_map(|row| Some((row.number("changes_per_second")?, of_quiet(rows, row)?)));
         Line::ours(name, points.collect())
     };
+    let mut lines = Vec::new();
+    for (change, what) in [("policy", "policies"), ("rekey", "SAs")] {
+        let these: Vec<&Row> = rows.iter().copied().filter(|row| row.text("change") == change).collect();
+        let flows = text::values(&these, "flows");
+        lines.extend(flows.iter().map(|flows| line(change, flows, format!("{what}, {} flows", text::grouped(flows)))));
+    }
     vec![Chart {
         name: "churn".to_owned(),
         title: "Forwarding while the tables change".to_owned(),
         x: Axis::new("changes a second", Scale::Log),
         y: Axis::new("speed, of quiet", Scale::Linear),
-        lines: vec![line("policy", "policies"), line("rekey", "SAs")],
+        lines,
     }]
 }
 
@@ -71,7 +82,12 @@ pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
 pub(in super::super) fn targets(rows: &[&Row]) -> Vec<Target> {
     let mut targets = Vec::new();
     for row in rows.iter().filter(|row| row.text("change") == "policy" && row.series != "quiet") {
-        let series = format!("churn, {} policies, {}", text::grouped(&row.text("policies")), row.series);
+        let series = format!(
+            "churn, {} policies, {} flows, {}",
+            text::grouped(&row.text("policies")),
+            text::grouped(&row.text("flows")),
+            row.series
+        );
         if let Some(p99) = row.found("change_us_p99") {
             targets.push(Target::at_most(format!("{series}: p99 of a change, in µs"), p99, 1000.0));
         }
@@ -95,8 +111,7 @@ mod tests {
     fn changes_are_held_against_quiet() {
         let meter = Meter::new();
         let row = |series: &str, rate: u32, cycles: f64, p99: f64| {
-            let parameters =
-                json!({ "change": "policy", "changes_per_second": rate, "policies": 100_000, "by": "tables" });
+            let parameters = json!({ "change": "policy", "changes_per_second": rate, "policies": 100_000, "flows": 10, "by": "tables" });
             let found = if rate > 0 { json!({ "change_us_p99": p99 }) } else { json!({}) };
             Row::new("churn", series.to_owned(), parameters, Some(64), Cost::of(&meter, vec![cycles], 1)).with(found)
         };
