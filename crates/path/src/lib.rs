@@ -12,6 +12,7 @@ mod encapsulation;
 mod graph;
 mod host;
 mod lane;
+mod recent;
 mod stage;
 mod statistics;
 mod trace;

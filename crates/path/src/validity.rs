@@ -9,7 +9,7 @@ use crate::decision::{Decision, Exit, Verdict};
 use crate::encapsulation::inner_limit;
 
 /// More changes than this are not gone through: to decide anew is cheaper.
-const MOST_CHANGES: usize = 64;
+pub(crate) const MOST_CHANGES: usize = 64;
 
 /// Whether nothing that changed after `generation` concerns the flow. May say no where the answer would be the same; never yes where it
 /// would not.

@@ -13,6 +13,7 @@ use wire::PortId;
 use crate::caches::{Caches, Room};
 use crate::host::resolve;
 use crate::lane::{Lane, Lanes};
+use crate::recent::Recent;
 use crate::statistics::WorkerStatistics;
 
 /// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
@@ -52,6 +53,8 @@ pub struct Worker {
     events: rtrb::Producer<Event>,
     probes: rtrb::Consumer<Probe>,
     generation: Option<u64>,
+    /// Of that generation.
+    pub(crate) recent: Recent,
     /// Away while a batch is decided.
     pub(crate) caches: Option<Box<Caches>>,
     pub(crate) ticks: fn() -> u64,
@@ -103,6 +106,7 @@ impl Worker {
             events,
             probes,
             generation: None,
+            recent: Recent::default(),
             caches: Some(Box::new(caches)),
             ticks: settings.ticks,
             lanes: Some(Box::default()),
@@ -225,6 +229,7 @@ impl Round<'_> {
         let generation = Some(self.tables.generation());
         if self.worker.generation != generation {
             self.worker.generation = generation;
+            self.worker.recent = Recent::of(self.tables);
             self.recount_live_entries();
             self.resume_waiting();
         }

@@ -99,6 +99,16 @@ impl ChangeLog {
         self.floor = generation;
     }
 
+    /// All that is known, with the generations, the latest first.
+    pub(crate) fn latest(&self) -> impl Iterator<Item = (u64, &Change)> {
+        self.blocks.iter().rev().flat_map(|block| block.iter().rev()).map(|record| (record.generation, &record.change))
+    }
+
+    /// The generation after which nothing is forgotten.
+    pub(crate) fn known_since(&self) -> u64 {
+        self.floor
+    }
+
     /// The changes after `generation`, the latest first; `None` where some of them are forgotten.
     #[inline]
     pub(crate) fn since(&self, generation: u64) -> Option<impl Iterator<Item = &Change>> {

@@ -84,6 +84,16 @@ impl Tables {
         self.log.since(generation)
     }
 
+    /// All changes that are known, with the generation that published each, the latest first.
+    pub fn latest_changes(&self) -> impl Iterator<Item = (u64, &Change)> {
+        self.log.latest()
+    }
+
+    /// The generation after which all changes are known.
+    pub fn changes_known_since(&self) -> u64 {
+        self.log.known_since()
+    }
+
     /// A VRF.
     #[inline]
     pub fn vrf(&self, id: VrfId) -> Option<&Vrf> {

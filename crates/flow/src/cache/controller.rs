@@ -192,14 +192,14 @@ impl Controller {
             return;
         }
         let Window { packets, hits } = core::mem::take(&mut self.window);
-        if self.state == State::Sampling(0) && self.saving(packets, hits) > 0 {
+        if self.state == State::Sampling(0) && self.pays(packets, hits) {
             self.state = State::Using { left: time_to_fill(self.buckets), has_paid: false };
         }
     }
 
     fn judge(&mut self) {
         let Window { packets, hits } = core::mem::take(&mut self.window);
-        let pays = self.saving(packets, hits) >= 0;
+        let pays = self.pays(packets, hits);
         let State::Using { left, has_paid } = self.state else { return };
         let has_paid = has_paid || pays;
         if pays {
@@ -217,13 +217,14 @@ impl Controller {
         };
     }
 
-    /// What the table saves over so many packets, in 1024ths of ticks. What was not measured yet costs nothing.
-    fn saving(&self, packets: u64, hits: u64) -> i128 {
+    /// Whether the table saves an eighth of what decisions cost, over so many packets. Less may be a loss: a table in use takes room in the processor's
+    /// caches from everything else, and the few that are missed of a batch cost more each than a whole batch's decisions do. What was not
+    /// measured yet costs nothing.
+    fn pays(&self, packets: u64, hits: u64) -> bool {
         let cost = |packets: u64, cost: u64| i128::from(packets) * i128::from(cost);
-        if self.costs.decide == 0 {
-            return 0;
-        }
-        cost(hits, self.costs.decide) - cost(packets, self.costs.probe) - cost(packets - hits, self.costs.insert)
+        let Costs { probe, decide, insert } = self.costs;
+        let saving = cost(hits, decide) - cost(packets, probe) - cost(packets - hits, insert);
+        decide == 0 || saving >= cost(packets, decide) / 8
     }
 }
 

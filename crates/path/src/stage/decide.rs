@@ -240,7 +240,9 @@ impl Round<'_> {
             };
             flight.decision = cached::unpack(&found.value, flight.headers.upper);
             if found.stamp != generation {
-                if !validity::holds(&flight.key(), &flight.decision, found.stamp, self.tables) {
+                if !self.worker.recent.spares(&looking.key, found.stamp)
+                    && !validity::holds(&flight.key(), &flight.decision, found.stamp, self.tables)
+                {
                     outcome.stale += 1;
                     missed.push(position as u8);
                     continue;
