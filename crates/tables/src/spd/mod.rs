@@ -67,7 +67,7 @@ impl Spd {
     #[inline]
     pub fn lookup_batch<'a>(&'a self, direction: Direction, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
         if let Some(index) = self.index(direction) {
-            index.lookup_batch(keys, found);
+            index.lookup_batch(self.lists[direction as usize].len(), keys, found);
             return;
         }
         let list = &self.lists[direction as usize];

@@ -21,7 +21,8 @@
 //! few pages or ever rehashes a table. All hashes are keyed with a secret: who sends packets, or may have policies added, cannot aim at
 //! a bucket.
 //!
-//! A batch is looked up in steps, each taken for all packets before the next, so that their waits for memory overlap.
+//! Where the index is larger than a core's own cache, a batch is looked up in steps, each taken for all packets before the next, so
+//! that their waits for memory overlap.
 //!
 //! What a lookup can cost is bounded: by the pairs of levels in use, and the largest cells' policies ([`super::LookupBound`]).
 
@@ -38,6 +39,7 @@ mod table;
 
 use std::sync::Arc;
 
+use packet::prefetch;
 use wire::{Addresses, FlowKey};
 
 use self::directory::NoRoom;
@@ -58,6 +60,10 @@ pub(super) struct Index {
 
 /// Packets that are looked up together: enough for their waits for memory to overlap, and few enough for what they wait for to stay near.
 const GROUP: usize = 32;
+
+/// The index of up to so many policies stays in a core's own cache. Then there is nothing to wait for, and taking steps together costs
+/// more than it saves.
+const NEAR: usize = 8192;
 
 impl Index {
     pub(super) fn new(secret: u64) -> Self {
@@ -110,9 +116,18 @@ impl Index {
         }
     }
 
-    /// Each key's policy, in its place.
+    /// Each key's policy, in its place. `policies` is how many there are.
     #[inline]
-    pub(super) fn lookup_batch<'a>(&'a self, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+    pub(super) fn lookup_batch<'a>(&'a self, policies: usize, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+        if policies <= NEAR {
+            for (key, found) in keys.iter().zip(found) {
+                *found = self.lookup(key);
+                if let Some(policy) = found {
+                    prefetch(&policy.spec.action);
+                }
+            }
+            return;
+        }
         for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             found.fill(None);
             if let Some(table) = self.v4.as_deref() {

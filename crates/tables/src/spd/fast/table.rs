@@ -197,11 +197,11 @@ impl<A: Family> Table<A> {
         if A::DIRECT > 0 {
             seen.as_mut()[0] |= u64::from(self.direct[which].levels(address.first()));
         }
-        let used = self.used[which];
-        let levels = self.levels[which].iter().enumerate().take(A::LENGTHS.len()).skip(usize::from(A::DIRECT) + 1);
-        for (number, level) in levels {
+        let first = usize::from(A::DIRECT) + 1;
+        let used = self.used[which] >> first;
+        for (number, level) in self.levels[which][first..A::LENGTHS.len()].iter().enumerate() {
             if used & 1 << number != 0 {
-                pairs::add::<A>(&mut seen, number, self.filter.levels(level.hash(address)));
+                pairs::add::<A>(&mut seen, first + number, self.filter.levels(level.hash(address)));
             }
         }
         seen
