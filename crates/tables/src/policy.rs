@@ -188,7 +188,11 @@ impl PolicyHandle {
 }
 
 /// A policy in the SPD.
+///
+/// It begins a cache line, so that what snapshots count of its holders stands on another: a change copies lists of policies, and the workers, who
+/// read them, would find the lines taken.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Policy {
     /// How decisions name it.
     pub handle: PolicyHandle,
