@@ -116,12 +116,27 @@ fn rule_sets_like_published_ones_v6() {
     }
 }
 
+/// So many that batches are looked up in steps.
 #[test]
 fn many_policies() {
-    let selectors = rules::generate(&rules::Options { kind: Kind::Spd, v6: false, count: 20_000, seed: 5 });
-    let tables = loaded(&selectors, 5);
-    agree(&tables, &headers(&selectors, 20_000, 2));
-    assert!(!spd(&tables).bound(DIRECTION).is_over_limit(), "{:?}", spd(&tables).bound(DIRECTION));
+    for (seed, (kind, v6)) in [(Kind::Spd, false), (Kind::Fw4, false), (Kind::Spd, true)].into_iter().enumerate() {
+        let selectors = rules::generate(&rules::Options { kind, v6, count: 12_000, seed: seed as u64 });
+        let mut tables = loaded(&selectors, 5);
+        let keys = headers(&selectors, 15_000, 2);
+        agree(&tables, &keys);
+        assert!(!spd(&tables).bound(DIRECTION).is_over_limit(), "{:?}", spd(&tables).bound(DIRECTION));
+        let snapshot = tables.clone();
+        let indexes: Vec<_> = spd(&tables).policies(DIRECTION).map(|policy| policy.index).step_by(5).collect();
+        for index in indexes {
+            let policy = tables.remove_policy(index).unwrap();
+            if index % 3 == 0 {
+                tables.add_policy(spec(policy.spec.priority / 2, policy.spec.selector)).unwrap();
+            }
+        }
+        agree(&tables, &keys);
+        assert_bound_is_as_if_new(&tables);
+        agree(&snapshot, &keys[..5000]);
+    }
 }
 
 #[test]

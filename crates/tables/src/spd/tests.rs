@@ -1,9 +1,9 @@
 //! Random policies, and random changes of them, against the plainest search.
 
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 use wire::{Addresses, FragmentClass, IpRange, Origin, PortRange, Protocol, Upper, VrfId};
-
-use std::net::IpAddr;
 
 use super::*;
 use crate::counters::FlowCounters;
@@ -17,11 +17,23 @@ fn policy(index: u32, priority: u32, selector: Selector) -> Arc<Policy> {
     Arc::new(Policy { handle: PolicyHandle { slot: 0, index }, index, spec, counters })
 }
 
+/// Few addresses, so that things meet, but at every length of prefix: multiples of these powers of two, and those before.
+const V4_SHIFTS: [u32; 5] = [0, 3, 8, 16, 28];
+const V6_SHIFTS: [u32; 6] = [0, 7, 30, 64, 81, 120];
+
+fn v4(number: u32, shift: usize, before: bool) -> IpAddr {
+    IpAddr::V4((number << V4_SHIFTS[shift % V4_SHIFTS.len()]).saturating_sub(before.into()).into())
+}
+
+fn v6(number: u32, shift: usize, before: bool) -> IpAddr {
+    IpAddr::V6((u128::from(number) << V6_SHIFTS[shift % V6_SHIFTS.len()]).saturating_sub(before.into()).into())
+}
+
 fn small_range() -> impl Strategy<Value = IpRange> {
-    let v4 = (0u32..6, 0u32..6)
-        .prop_map(|(a, b)| IpRange::new(IpAddr::V4(a.min(b).into()), IpAddr::V4(a.max(b).into())).unwrap());
-    let v6 = (0u128..6, 0u128..6)
-        .prop_map(|(a, b)| IpRange::new(IpAddr::V6(a.min(b).into()), IpAddr::V6(a.max(b).into())).unwrap());
+    let ends = || (0u32..6, 0u32..7, prop_oneof![3 => Just(0), 2 => 0usize..6], any::<bool>());
+    let range = |a: IpAddr, b: IpAddr| IpRange::new(a.min(b), a.max(b)).unwrap();
+    let v4 = ends().prop_map(move |(a, b, shift, before)| range(v4(a, shift, false), v4(b, shift, before)));
+    let v6 = ends().prop_map(move |(a, b, shift, before)| range(v6(a, shift, false), v6(b, shift, before)));
     prop_oneof![3 => v4, 1 => v6, 1 => Just(IpRange::ALL_V4), 1 => Just(IpRange::ALL_V6)]
 }
 
@@ -46,18 +58,22 @@ fn key() -> impl Strategy<Value = FlowKey> {
         (0u16..6, 0u16..6).prop_map(|(source, destination)| Upper::Ports { source, destination }),
         (0u8..6, 0u8..6).prop_map(|(kind, code)| Upper::Icmp { kind, code, identifier: 1 }),
     ];
-    (any::<bool>(), 0u32..7, 0u32..7, 0u8..3, upper).prop_map(|(v6, source, destination, protocol, upper)| FlowKey {
-        vrf: VrfId(0),
-        origin: Origin::Host,
-        addresses: if v6 {
-            let wide = |address: u32| u128::from(address).into();
-            Addresses::V6 { source: wide(source), destination: wide(destination) }
-        } else {
-            Addresses::V4 { source: source.into(), destination: destination.into() }
-        },
-        protocol: Protocol(protocol),
-        fragment: FragmentClass::Whole,
-        upper,
+    let address =
+        || (0u32..7, prop_oneof![2 => Just(0), 1 => 0usize..6], prop_oneof![3 => Just(false), 1 => Just(true)]);
+    (any::<bool>(), address(), address(), 0u8..3, upper).prop_map(|(is_v6, (a, b, c), (d, e, f), protocol, upper)| {
+        let addresses = if is_v6 { [v6(a, b, c), v6(d, e, f)] } else { [v4(a, b, c), v4(d, e, f)] };
+        FlowKey {
+            vrf: VrfId(0),
+            origin: Origin::Host,
+            addresses: match addresses {
+                [IpAddr::V4(source), IpAddr::V4(destination)] => Addresses::V4 { source, destination },
+                [IpAddr::V6(source), IpAddr::V6(destination)] => Addresses::V6 { source, destination },
+                _ => unreachable!("both are of one family"),
+            },
+            protocol: Protocol(protocol),
+            fragment: FragmentClass::Whole,
+            upper,
+        }
     })
 }
 
