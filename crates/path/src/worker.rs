@@ -55,6 +55,8 @@ pub struct Worker {
     generation: Option<u64>,
     /// Of that generation.
     pub(crate) recent: Recent,
+    /// How often the policy changed from one packet of the last batch to the next.
+    pub(crate) policy_runs: u32,
     /// Away while a batch is decided.
     pub(crate) caches: Option<Box<Caches>>,
     pub(crate) ticks: fn() -> u64,
@@ -107,6 +109,7 @@ impl Worker {
             probes,
             generation: None,
             recent: Recent::default(),
+            policy_runs: 0,
             caches: Some(Box::new(caches)),
             ticks: settings.ticks,
             lanes: Some(Box::default()),

@@ -1,5 +1,7 @@
 //! Packets and bytes of one policy or one SA, kept per worker.
 
+use std::sync::Arc;
+
 use packet::Counter;
 
 #[derive(Debug, Default)]
@@ -9,9 +11,9 @@ struct Cell {
     bytes: Counter,
 }
 
-/// Packets and bytes, one cache line per worker, added up when read.
-#[derive(Debug)]
-pub struct FlowCounters(Box<[Cell]>);
+/// Packets and bytes, one cache line per worker, added up when read. Copies share what they count.
+#[derive(Clone, Debug)]
+pub struct FlowCounters(Arc<[Cell]>);
 
 impl FlowCounters {
     /// Zeros for `workers` workers.
@@ -25,6 +27,12 @@ impl FlowCounters {
         let cell = &self.0[worker];
         cell.packets.add(packets);
         cell.bytes.add(bytes);
+    }
+
+    /// Asks for the memory that [`FlowCounters::add`] will want.
+    #[inline]
+    pub fn prefetch(&self, worker: usize) {
+        packet::prefetch(&self.0[worker]);
     }
 
     /// Packets and bytes of all workers.

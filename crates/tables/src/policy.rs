@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
@@ -201,7 +200,7 @@ pub struct Policy {
     /// As it was asked for.
     pub spec: PolicySpec,
     /// Packets and bytes that it decided, kept when the policy is updated.
-    pub counters: Arc<FlowCounters>,
+    pub counters: FlowCounters,
 }
 
 impl Template {

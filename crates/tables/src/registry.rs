@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::limit::MAX_POLICIES;
 use crate::map::Map;
@@ -11,7 +12,7 @@ use crate::slots::Slots;
 /// Where policies are found whose VRF is not known.
 #[derive(Clone)]
 pub(crate) struct Registry {
-    slots: Slots<Arc<Policy>>,
+    slots: Slots<Held>,
     /// Slots without a policy, numbered from 0.
     free: Slots<u32>,
     free_count: u32,
@@ -21,6 +22,19 @@ pub(crate) struct Registry {
     by_selector: Map<SelectorKey, u32>,
     /// Indexes given out so far.
     made: u32,
+}
+
+/// A policy, and its counters, so that who counts need not go by the policy.
+#[derive(Clone)]
+struct Held {
+    policy: Arc<Policy>,
+    counters: FlowCounters,
+}
+
+impl Held {
+    fn new(policy: Arc<Policy>) -> Self {
+        Self { counters: policy.counters.clone(), policy }
+    }
 }
 
 impl Registry {
@@ -41,16 +55,26 @@ impl Registry {
 
     #[inline]
     pub(crate) fn of_handle(&self, handle: PolicyHandle) -> Option<&Arc<Policy>> {
-        self.slots.get(handle.slot).filter(|policy| policy.index == handle.index)
+        self.slots.get(handle.slot).map(|held| &held.policy).filter(|policy| policy.index == handle.index)
     }
 
     #[inline(always)]
     pub(crate) fn in_slot(&self, slot: PolicySlot) -> Option<&Arc<Policy>> {
-        self.slots.get(slot.0)
+        self.slots.get(slot.0).map(|held| &held.policy)
+    }
+
+    #[inline(always)]
+    pub(crate) fn counters_in(&self, slot: PolicySlot) -> Option<&FlowCounters> {
+        self.slots.get(slot.0).map(|held| &held.counters)
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: PolicySlot) {
+        self.slots.prefetch(slot.0);
     }
 
     pub(crate) fn of_index(&self, index: u32) -> Result<&Arc<Policy>, TableError> {
-        self.by_index.get(&index).and_then(|slot| self.slots.get(*slot)).ok_or(TableError::NoPolicy(index))
+        self.by_index.get(&index).and_then(|slot| self.in_slot(PolicySlot(*slot))).ok_or(TableError::NoPolicy(index))
     }
 
     pub(crate) fn of_selector(&self, key: &SelectorKey) -> Option<u32> {
@@ -76,14 +100,14 @@ impl Registry {
         self.free.remove(self.free_count);
         self.by_index.insert(index, slot);
         self.by_selector.insert(SelectorKey::of(&policy.spec), index);
-        self.slots.set(slot, policy);
+        self.slots.set(slot, Held::new(policy));
     }
 
     /// Puts another policy of the same handle in the place of `old`.
     pub(crate) fn replace(&mut self, old: &Policy, new: Arc<Policy>) {
         self.by_selector.remove(&SelectorKey::of(&old.spec));
         self.by_selector.insert(SelectorKey::of(&new.spec), new.index);
-        self.slots.set(new.handle.slot, new);
+        self.slots.set(new.handle.slot, Held::new(new));
     }
 
     pub(crate) fn remove(&mut self, policy: &Policy) {
@@ -98,6 +122,6 @@ impl Registry {
 /// The policies, by slot.
 impl core::fmt::Debug for Registry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_list().entries(self.slots.iter()).finish()
+        f.debug_list().entries(self.slots.iter().map(|held| &held.policy)).finish()
     }
 }

@@ -53,9 +53,9 @@ pub struct Sa {
     /// Decrypts.
     pub inbound: InboundSa,
     /// Packets and bytes (of inner packets) that it encrypted or decrypted.
-    pub counters: Arc<FlowCounters>,
+    pub counters: FlowCounters,
     /// Packets that it refused: bad ICV, replays, and so on.
-    pub errors: Arc<FlowCounters>,
+    pub errors: FlowCounters,
 }
 
 /// One place in the SAD.
@@ -169,8 +169,8 @@ impl Sad {
             serial: self.serial,
             outbound,
             inbound,
-            counters: Arc::new(FlowCounters::new(workers)),
-            errors: Arc::new(FlowCounters::new(workers)),
+            counters: FlowCounters::new(workers),
+            errors: FlowCounters::new(workers),
         });
         if let Some(place) = self.slots.get_mut(slot.0) {
             Arc::make_mut(place).sas.push(Arc::clone(&sa));

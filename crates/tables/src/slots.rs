@@ -20,6 +20,15 @@ impl<T: Clone> Slots<T> {
         self.0.get(number / CHUNK)?[number % CHUNK].as_ref()
     }
 
+    /// Asks for the memory that [`Slots::get`] will read.
+    #[inline]
+    pub(crate) fn prefetch(&self, number: u32) {
+        let number = number as usize;
+        if let Some(chunk) = self.0.get(number / CHUNK) {
+            packet::prefetch(&chunk[number % CHUNK]);
+        }
+    }
+
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.get(number)?;
         let number = number as usize;

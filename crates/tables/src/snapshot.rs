@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use wire::{PortId, SaSlot, VrfId};
 
+use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::log::{Change, ChangeLog};
 use crate::neighbour::Neighbours;
@@ -150,6 +151,18 @@ impl Tables {
     #[inline(always)]
     pub fn policy_in(&self, slot: PolicySlot) -> Option<&Policy> {
         self.policies.in_slot(slot).map(|policy| &**policy)
+    }
+
+    /// The counters of the policy in this slot: what a worker needs for each packet, and no more.
+    #[inline(always)]
+    pub fn counters_in(&self, slot: PolicySlot) -> Option<&FlowCounters> {
+        self.policies.counters_in(slot)
+    }
+
+    /// Asks for the memory that [`Tables::counters_in`] will read.
+    #[inline]
+    pub fn prefetch_policy(&self, slot: PolicySlot) {
+        self.policies.prefetch(slot);
     }
 
     /// The policy of this index.

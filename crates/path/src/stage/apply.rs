@@ -13,6 +13,9 @@ use crate::host::{self, errors::Complaint};
 use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
 use crate::worker::Round;
 
+/// So many changes of the policy from packet to packet, in the batch before, make two passes for the counters' memory worth it.
+const MANY: u32 = 16;
+
 /// Packets of a batch one after the other that count for one policy. Written once for all, as the next addition would wait for the last.
 #[derive(Clone, Copy, Default)]
 struct Tally {
@@ -24,12 +27,15 @@ struct Tally {
 impl Round<'_> {
     pub(crate) fn apply(&mut self, batch: &mut Flights, onward: &mut Onward) {
         let Flights { packets, flights } = batch;
-        let (mut inbound, mut outbound) = (Tally::default(), Tally::default());
+        if self.worker.policy_runs >= MANY {
+            self.prefetch_counters(&flights[..packets.len()]);
+        }
+        let (mut inbound, mut outbound, mut runs) = (Tally::default(), Tally::default(), 0);
         for (mut packet, flight) in packets.drain(..).zip(flights.iter()) {
             let decision = &flight.decision;
             let bytes = u64::from(flight.headers.total_length);
-            self.count(&mut inbound, decision.inbound, bytes);
-            self.count(&mut outbound, decision.outbound, bytes);
+            self.count(&mut inbound, decision.inbound, bytes, &mut runs);
+            self.count(&mut outbound, decision.outbound, bytes, &mut runs);
             match &decision.verdict {
                 Verdict::Forward(exit) => self.send_on(packet, flight, None, exit, onward),
                 Verdict::Protect(slot, exit) => self.send_on(packet, flight, Some(*slot), exit, onward),
@@ -50,12 +56,14 @@ impl Round<'_> {
         }
         self.count_all(inbound);
         self.count_all(outbound);
+        self.worker.policy_runs = runs;
     }
 
     /// Counts a packet for a policy.
     #[inline(always)]
-    fn count(&self, tally: &mut Tally, policy: Option<PolicySlot>, bytes: u64) {
+    fn count(&self, tally: &mut Tally, policy: Option<PolicySlot>, bytes: u64, runs: &mut u32) {
         if tally.policy != policy {
+            *runs += 1;
             self.count_all(core::mem::take(tally));
             tally.policy = policy;
         }
@@ -64,8 +72,21 @@ impl Round<'_> {
     }
 
     fn count_all(&self, tally: Tally) {
-        if let Some(policy) = tally.policy.and_then(|slot| self.tables.policy_in(slot)) {
-            policy.counters.add(self.worker.index, tally.packets, tally.bytes);
+        if let Some(counters) = tally.policy.and_then(|slot| self.tables.counters_in(slot)) {
+            counters.add(self.worker.index, tally.packets, tally.bytes);
+        }
+    }
+
+    /// Asks for all that counting a batch's packets will touch, so that the waits overlap.
+    #[inline]
+    fn prefetch_counters(&self, flights: &[Flight]) {
+        let slots = || {
+            let decisions = flights.iter().map(|flight| &flight.decision);
+            decisions.flat_map(|decision| [decision.inbound, decision.outbound]).flatten()
+        };
+        slots().for_each(|slot| self.tables.prefetch_policy(slot));
+        for counters in slots().filter_map(|slot| self.tables.counters_in(slot)) {
+            counters.prefetch(self.worker.index);
         }
     }
 

@@ -20,7 +20,7 @@ impl Tables {
     pub fn add_policy(&mut self, spec: PolicySpec) -> Result<u32, TableError> {
         self.check_policy(&spec)?;
         let handle = self.policies.next_handle(spec.direction)?;
-        let counters = Arc::new(FlowCounters::new(self.workers));
+        let counters = FlowCounters::new(self.workers);
         let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
         let spd = self.spd_mut(spec.vrf)?;
         // With the first policy, default actions begin to apply; with the first of `fwd`, those of `in` cease to decide what is forwarded.

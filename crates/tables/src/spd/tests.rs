@@ -13,7 +13,7 @@ const DIRECTION: Direction = Direction::Out;
 
 fn policy(index: u32, priority: u32, selector: Selector) -> Arc<Policy> {
     let spec = PolicySpec { vrf: VrfId(0), direction: DIRECTION, priority, selector, action: Action::Bypass };
-    let counters = Arc::new(FlowCounters::new(1));
+    let counters = FlowCounters::new(1);
     Arc::new(Policy { handle: PolicyHandle { slot: 0, index }, index, spec, counters })
 }
 
