@@ -125,11 +125,11 @@ impl Controller {
         self.batches = self.batches.wrapping_add(1);
         self.undecided = self.undecided.saturating_add(packets);
         match &mut self.state {
-            State::Using { .. } if self.batches.is_multiple_of(MEASURED) => Plan::Measure,
+            State::Using { .. } if is_one_of(self.batches, MEASURED) => Plan::Measure,
             State::Using { .. } => Plan::Use,
             State::Sampling(left) => {
                 *left = left.saturating_sub(packets);
-                if self.batches.is_multiple_of(SAMPLED) { Plan::Sample } else { Plan::Bypass }
+                if is_one_of(self.batches, SAMPLED) { Plan::Sample } else { Plan::Bypass }
             }
         }
     }
@@ -226,6 +226,14 @@ impl Controller {
         let saving = cost(hits, decide) - cost(packets, probe) - cost(packets - hits, insert);
         decide == 0 || saving >= cost(packets, decide) / 8
     }
+}
+
+/// Whether a batch is one of the one in `many` that are looked at. Batches of two kinds take turns, where what one brings is decrypted and comes
+/// back as the next, or where two ports are busy: of each kind as many are looked at as there are of it. So they are not every so-manieth, but
+/// where the multiples of the golden ratio fall (Knuth, "The Art of Computer Programming", 6.4, theorem S).
+#[inline(always)]
+fn is_one_of(batch: u32, many: u32) -> bool {
+    batch.wrapping_mul(0x9e37_79b9) < u32::MAX / many
 }
 
 /// In packets. Every flow must come once, in whatever order; but who sends nothing but new flows must not have the table filled for him for
@@ -364,6 +372,69 @@ mod tests {
         }
         assert!(used * 50 < 1 << 20, "{used}");
         assert!(later * 100 < 1 << 19, "{later}");
+    }
+
+    /// ESP takes turns with what it brings, whose decisions alone are dear; whichever comes first.
+    #[test]
+    fn batches_of_two_kinds_that_take_turns_are_both_seen() {
+        for first in 0..2 {
+            let mut controller = Controller::new(1 << 12);
+            for batch in 0..1u64 << 14 {
+                let plan = controller.plan(256);
+                let (hits, decide) = if batch % 2 == first { (256, 33) } else { (240, 2000) };
+                let looked = if plan == Plan::Sample { 16 } else { 256 };
+                let hits = hits * looked / 256;
+                let decided = (256 - hits).max(16);
+                let measurement = Measurement {
+                    probed: looked,
+                    probe: 30 * looked,
+                    decided,
+                    decide: decide * decided,
+                    inserted: looked - hits,
+                    insert: 60 * (looked - hits),
+                };
+                match plan {
+                    Plan::Bypass => {}
+                    Plan::Sample => {
+                        controller.measured(&measurement);
+                        controller.sampled(looked, hits);
+                    }
+                    Plan::Use => controller.used(looked, hits),
+                    Plan::Measure => {
+                        controller.measured(&measurement);
+                        controller.used(looked, hits);
+                    }
+                }
+            }
+            assert!(!controller.is_bypassing(), "{:?}", controller.costs());
+            assert!(controller.costs().decide > 500 << 10, "{:?}", controller.costs());
+        }
+    }
+
+    /// Of what a flood and a few flows bring in turns, half is found, and that is more than enough.
+    #[test]
+    fn a_flood_that_takes_turns_with_few_flows_does_not_hide_them() {
+        for first in 0..2 {
+            let mut controller = Controller::new(1 << 12);
+            let flood = World { hits: 0, decide: 400, ..GOOD };
+            assert_eq!(run(&mut controller, 1 << 24, &flood), 0.0);
+            let mut used = 0;
+            for batch in 0..1u64 << 16 {
+                let plan = controller.plan(256);
+                let looked = match plan {
+                    Plan::Bypass => continue,
+                    Plan::Sample => 16,
+                    Plan::Use | Plan::Measure => 256,
+                };
+                used += u64::from(looked == 256);
+                let hits = if batch % 2 == first { looked } else { 0 };
+                match plan {
+                    Plan::Sample => controller.sampled(looked, hits),
+                    _ => controller.used(looked, hits),
+                }
+            }
+            assert!(used > 1 << 15, "{used}");
+        }
     }
 
     /// Without a clock nothing can be known, and the table is used.
