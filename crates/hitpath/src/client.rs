@@ -102,7 +102,9 @@ fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
 fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
     let mut head = stream.take(MAX_HEAD);
     let mut line = String::new();
-    head.read_line(&mut line)?;
+    if head.read_line(&mut line)? == 0 {
+        bail!("the connection was closed without one");
+    }
     let status = line
         .strip_prefix("HTTP/1.1 ")
         .and_then(|rest| rest.get(..3))
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn a_broken_answer_is_an_error() {
         for (bytes, message) in [
-            ("", "no HTTP answer"),
+            ("", "closed without one"),
             ("SSH-2.0\r\n", "no HTTP answer"),
             ("HTTP/1.1 200 OK\r\n", "inside its head"),
             ("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "no HTTP field"),

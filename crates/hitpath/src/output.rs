@@ -23,15 +23,20 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value)?)
 }
 
+/// Says something in one line on standard error. Where that is closed, nobody wants to know.
+pub(crate) fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "hitpath: {what}");
+}
+
 /// Prints an error to standard error: its causes in one line, or `{"error": ...}`.
 pub(crate) fn report(error: &anyhow::Error, as_json: bool) {
     let message = causes(error);
-    // Nothing is left to be done where standard error itself is closed.
-    let _ = if as_json {
-        writeln!(io::stderr(), "{}", serde_json::json!({ "error": message }))
+    if as_json {
+        // Nothing is left to be done where standard error itself is closed.
+        let _ = writeln!(io::stderr(), "{}", serde_json::json!({ "error": message }));
     } else {
-        writeln!(io::stderr(), "hitpath: {message}")
-    };
+        say(&message);
+    }
 }
 
 /// An error and its causes in one line. Some errors tell their cause themselves; it is not said again.

@@ -9,8 +9,8 @@ use serde_json::json;
 fn help_lists_every_verb_and_the_exit_codes() {
     let help = line("--help").with(0).out;
     for word in [
-        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "explain", "replay",
-        "graph", "bench", "demo",
+        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "batch", "explain",
+        "replay", "graph", "bench", "demo",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))), "{word}: {help}");
     }
@@ -35,6 +35,17 @@ fn without_a_daemon_clients_say_so() {
     let ended = hitpath(&["-j".as_ref(), "--socket".as_ref(), socket.as_os_str(), "reload".as_ref()]).with(3);
     let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
     assert!(error["error"].as_str().unwrap().contains("nobody.sock"));
+}
+
+#[test]
+fn a_batch_whose_errors_nobody_reads_ends_as_it_would_have() {
+    let folder = Folder::new();
+    let file = folder.write("commands.txt", "no command\n".repeat(3));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hitpath"));
+    let ended = command.args(["batch", "--force"]).arg(file).stderr(full).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "0 commands carried out, 3 refused\n");
 }
 
 #[test]

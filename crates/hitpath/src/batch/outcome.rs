@@ -105,13 +105,14 @@ impl Outcome {
     /// Counts, and what lookups cost: where policies defeat them, or where one wants to know.
     pub(super) fn tell(&self, verbose: bool) -> anyhow::Result<()> {
         for bound in self.bounds.values().filter(|bound| bound.over_limit || verbose) {
-            eprintln!("hitpath: vrf {} dir {}: {}", bound.vrf, bound.direction, view::bound(bound));
+            output::say(&format!("vrf {} dir {}: {}", bound.vrf, bound.direction, view::bound(bound)));
         }
         let refused = if self.refused > 0 { format!(", {} refused", self.refused) } else { String::new() };
-        output::line(&format!("{} commands carried out{refused}", self.done))
+        let plural = if self.done == 1 { "" } else { "s" };
+        output::line(&format!("{} command{plural} carried out{refused}", self.done))
     }
 
     fn say(&self, line: usize, what: &str) {
-        self.bar.suspend(|| eprintln!("hitpath: {}:{line}: {what}", self.file));
+        self.bar.suspend(|| output::say(&format!("{}:{line}: {what}", self.file)));
     }
 }

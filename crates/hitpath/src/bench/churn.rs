@@ -3,7 +3,7 @@
 mod change;
 mod view;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -157,16 +157,24 @@ struct Seen {
     microseconds: Vec<f64>,
     /// Packets decided anew because of them.
     stale: u64,
+    /// Seconds that the worker has forwarded meanwhile.
+    seconds: f64,
+    /// Cycles that a packet took the same worker before each run, when nothing changed.
+    quiet: Vec<f64>,
 }
 
 impl Seen {
     fn found(&self) -> serde_json::Value {
         let mut sorted = self.microseconds.clone();
         sorted.sort_by(f64::total_cmp);
+        let mut quiet = self.quiet.clone();
+        quiet.sort_by(f64::total_cmp);
         match sorted.len() {
             0 => json!({}),
             changes => json!({
                 "changes": changes,
+                "made_per_second": changes as f64 / self.seconds,
+                "quiet_cycles_per_packet": percentile(&quiet, 0.5),
                 "change_us_p50": percentile(&sorted, 0.5),
                 "change_us_p99": percentile(&sorted, 0.99),
                 "change_us_max": percentile(&sorted, 1.0),
@@ -219,17 +227,32 @@ impl Series for Churn {
     fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
         let effort = Effort { packets: u64::MAX, longest: self.long, ..effort };
         let Some(change) = &mut self.change else { return self.rig.run(meter, effort) };
-        let (done, rate, processor) = (AtomicBool::new(false), self.rate, self.processor);
-        let before = self.rig.lookups();
+        // Two workers of the same kind differ by where their memory lies; so each is held against itself.
+        let quiet = self.rig.run(meter, effort)?.cycles_per_packet;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.quiet.push(quiet);
+        let pace = Pace {
+            done: AtomicBool::new(false),
+            forwarded: AtomicU64::new(0),
+            before: Duration::from_secs_f64(seen.seconds),
+            made: seen.microseconds.len(),
+            every: Duration::from_secs(1) / self.rate,
+        };
+        let (before, processor, rig) = (self.rig.lookups(), self.processor, &mut self.rig);
         let (sample, changed) = thread::scope(|scope| {
-            let done = &done;
-            let changing = scope.spawn(move || changes(&mut **change, rate, processor, done));
-            let sample = self.rig.run(meter, effort);
-            done.store(true, Ordering::Relaxed);
+            let pace = &pace;
+            let changing = scope.spawn(move || changes(&mut **change, pace, processor));
+            let sample = meter.run(effort, |watch| {
+                let packets = rig.round(watch)?;
+                let nanoseconds = watch.total() as f64 * meter.ns_per_tick();
+                pace.forwarded.store(nanoseconds as u64, Ordering::Relaxed);
+                Ok(packets)
+            });
+            pace.done.store(true, Ordering::Relaxed);
             (sample, changing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that changes has ended"))))
         });
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.microseconds.extend(changed?);
+        seen.seconds = pace.forwarded().as_secs_f64();
         // What the last changes cause comes with the next packets.
         self.rig.run(meter, Effort { packets: 1, ..effort })?;
         seen.stale += self.rig.lookups().since(before).stale;
@@ -241,34 +264,50 @@ impl Series for Churn {
     }
 }
 
-/// Makes changes until it is `done`, the first at once. Answers how many microseconds each took.
-fn changes(
-    change: &mut dyn Change,
-    rate: u32,
-    processor: Option<usize>,
-    done: &AtomicBool,
-) -> anyhow::Result<Vec<f64>> {
+/// When changes are due: by the time that the worker has forwarded, for what it is fed with takes time as well.
+struct Pace {
+    /// Whether there is to be no more.
+    done: AtomicBool,
+    /// Nanoseconds forwarded in this run.
+    forwarded: AtomicU64,
+    /// Time forwarded in the runs before.
+    before: Duration,
+    /// Changes made in the runs before.
+    made: usize,
+    /// From one change to the next.
+    every: Duration,
+}
+
+impl Pace {
+    /// Time forwarded so far, in all runs.
+    fn forwarded(&self) -> Duration {
+        self.before + Duration::from_nanos(self.forwarded.load(Ordering::Relaxed))
+    }
+}
+
+/// Makes changes until it is done, the very first at once. Answers how many microseconds each took.
+fn changes(change: &mut dyn Change, pace: &Pace, processor: Option<usize>) -> anyhow::Result<Vec<f64>> {
     if let Some(processor) = processor {
         affinity::pin(processor)?;
     }
-    let (begin, every) = (Instant::now(), Duration::from_secs(1) / rate);
     let mut took = Vec::new();
     loop {
-        let start = Instant::now();
-        change.change()?;
-        took.push(start.elapsed().as_secs_f64() * 1e6);
-        let due = begin + every * took.len() as u32;
+        let due = pace.every * (pace.made + took.len()) as u32;
         loop {
-            if done.load(Ordering::Relaxed) {
+            // A run too short for its first change has that one nevertheless.
+            if pace.done.load(Ordering::Relaxed) && pace.made + took.len() > 0 {
                 return Ok(took);
             }
-            let early = due.saturating_duration_since(Instant::now());
+            let early = due.saturating_sub(pace.forwarded());
             if early.is_zero() {
                 break;
             }
             // In short naps, so that the end is not slept through.
             thread::sleep(early.min(Duration::from_millis(5)));
         }
+        let start = Instant::now();
+        change.change()?;
+        took.push(start.elapsed().as_secs_f64() * 1e6);
     }
 }
 
@@ -303,8 +342,38 @@ mod tests {
         for row in rows.iter().filter(|row| row.series != "quiet") {
             assert!(row.found("changes").unwrap() >= 1.0 && row.found("change_us_p99").unwrap() > 0.0, "{row:?}");
             assert!(row.found("change_us_p50") <= row.found("change_us_p99"), "{row:?}");
+            assert!(row.found("made_per_second").unwrap() > 0.0 && row.found("quiet_cycles_per_packet").unwrap() > 0.0);
         }
         let rows: Vec<&Row> = rows.iter().collect();
         assert!(render(&rows).contains("1000/s by requests"));
+    }
+
+    #[test]
+    fn as_many_changes_are_made_as_are_due_by_the_time_forwarded() {
+        struct Count<'a>(&'a AtomicU64);
+        impl Change for Count<'_> {
+            fn change(&mut self) -> anyhow::Result<()> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+        let every = Duration::from_millis(1);
+        // Five milliseconds were forwarded before, with five changes; in this run a little more than ten.
+        let (before, made) = (5 * every, 5);
+        let forwarded = AtomicU64::new(10_100_000);
+        let pace = Pace { done: AtomicBool::new(false), forwarded, before, made, every };
+        let made = AtomicU64::new(0);
+        let took = thread::scope(|scope| {
+            let changing = scope.spawn(|| changes(&mut Count(&made), &pace, None));
+            while made.load(Ordering::Relaxed) < 11 {
+                thread::yield_now();
+            }
+            // However long it waits: without anything forwarded nothing more is due.
+            thread::sleep(Duration::from_millis(20));
+            pace.done.store(true, Ordering::Relaxed);
+            changing.join().unwrap()
+        });
+        assert_eq!(took.unwrap().len(), 11);
+        assert_eq!(made.into_inner(), 11);
     }
 }

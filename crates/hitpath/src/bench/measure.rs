@@ -104,6 +104,7 @@ pub(super) struct Watch<'a> {
     clock: &'a Clock,
     started: u64,
     ticks: u64,
+    total: u64,
 }
 
 impl Watch<'_> {
@@ -114,7 +115,14 @@ impl Watch<'_> {
 
     #[inline]
     pub(super) fn stop(&mut self) {
-        self.ticks += self.clock.raw().saturating_sub(self.started);
+        let ticks = self.clock.raw().saturating_sub(self.started);
+        self.ticks += ticks;
+        self.total += ticks;
+    }
+
+    /// Ticks of all that lay between starts and stops, what did not count in the end included.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 }
 
@@ -128,7 +136,7 @@ impl Meter {
 
     /// A watch that has seen nothing yet.
     pub(super) fn watch(&self) -> Watch<'_> {
-        Watch { clock: &self.clock, started: 0, ticks: 0 }
+        Watch { clock: &self.clock, started: 0, ticks: 0, total: 0 }
     }
 
     /// Nanoseconds between two ticks of the time-stamp counter.

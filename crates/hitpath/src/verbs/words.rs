@@ -123,12 +123,12 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
 fn tell(added: &PolicyAdded, verbose: bool) {
     if verbose {
         let PolicyAdded { index, worst_case_probes, worst_case_policies, .. } = added;
-        eprintln!(
-            "hitpath: index {index}; a lookup is {worst_case_probes} probes and {worst_case_policies} policies compared at worst"
-        );
+        output::say(&format!(
+            "index {index}; a lookup is {worst_case_probes} probes and {worst_case_policies} policies compared at worst"
+        ));
     }
     if let Some(warning) = &added.warning {
-        eprintln!("hitpath: warning: {warning}");
+        output::say(&format!("warning: {warning}"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Where rules and headers come from: made, or out of files.
 
 use core::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -135,9 +137,11 @@ pub(super) fn read(rules_file: &Path, trace_file: Option<&Path>, headers: usize)
 
 fn text_of(file: &Path) -> anyhow::Result<String> {
     let read = || {
-        let length = std::fs::metadata(file)?.len();
-        ensure!(length <= MAX_FILE, "it has {length} bytes, and {MAX_FILE} are the most");
-        Ok(std::fs::read_to_string(file)?)
+        let mut text = String::new();
+        // By what comes, not by what the system says of it: a device has no length, and no end.
+        File::open(file)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
+        ensure!(text.len() as u64 <= MAX_FILE, "it has more than {MAX_FILE} bytes");
+        Ok(text)
     };
     read().with_context(|| file.display().to_string())
 }
