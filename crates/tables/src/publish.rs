@@ -41,6 +41,7 @@ impl Publisher {
     /// Publishes the first snapshot. What led to it is no change of it.
     pub fn new(mut tables: Tables) -> Self {
         tables.log.forget(tables.generation);
+        tables.lineage = Arc::default();
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
     }
@@ -124,6 +125,22 @@ mod tests {
             assert_eq!(publisher.current().policy_generation(), before + 1);
             assert_eq!(publisher.current().changes_since(before + 1).unwrap().count(), 0);
         }
+    }
+
+    /// What else was cloned from the same tables does not know what they had become when they were published first, nor what another publisher did.
+    #[test]
+    fn a_publisher_begins_a_descent_of_its_own() {
+        let mut tables = Tables::new(1, 0);
+        let before = tables.clone();
+        tables.add_vrf("a").unwrap();
+        let mut other = Publisher::new(tables.clone());
+        let mut publisher = Publisher::new(tables);
+        publisher.publish(before);
+        assert!(publisher.current().changes_since(0).is_none());
+        let theirs = Tables::clone(&other.current());
+        other.publish(theirs.clone());
+        publisher.publish(Tables::clone(&other.current()));
+        assert!(publisher.current().changes_since(1).is_none());
     }
 
     /// Or the first publication after it would seem to change everything.

@@ -33,7 +33,7 @@ pub struct Tables {
     pub(crate) generation: u64,
     /// The generation that last changed a policy.
     pub(crate) policy_generation: u64,
-    /// The same in all that descend from one [`Tables::new`].
+    /// The same in all that descend from what one publisher published.
     pub(crate) lineage: Arc<()>,
     pub(crate) log: ChangeLog,
     secret: u64,
