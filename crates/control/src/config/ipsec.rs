@@ -205,14 +205,15 @@ mod tests {
             };
             (0..count).map(policy).collect()
         };
-        let (_, notes) = good(&format!("policy-lookup = \"linear\"\n{}", policies(2049)));
+        let most = tables::LookupBound::POLICIES_LIMIT;
+        let (_, notes) = good(&format!("policy-lookup = \"linear\"\n{}", policies(most + 1)));
         assert!(
-            notes.starts_with("gw.toml:1:1: of the 2049 policies of VRF main, direction in")
+            notes.starts_with(&format!("gw.toml:1:1: of the {} policies of VRF main, direction in", most + 1))
                 && notes.contains("policy-lookup = \"fast\""),
             "{notes}"
         );
-        assert_eq!(good(&format!("policy-lookup = \"linear\"\n{}", policies(2048))).1, "");
-        assert_eq!(good(&policies(2049)).1, "");
+        assert_eq!(good(&format!("policy-lookup = \"linear\"\n{}", policies(most))).1, "");
+        assert_eq!(good(&policies(most + 1)).1, "");
     }
 
     #[test]

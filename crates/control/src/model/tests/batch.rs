@@ -1,5 +1,6 @@
 use api::{Batch, BatchReport, Direction, LookupEngine, OnRefusal, RefusalCode, SpdFilter};
 use proptest::prelude::*;
+use tables::LookupBound;
 
 use super::random::command;
 use super::*;
@@ -81,23 +82,25 @@ fn what_a_lookup_costs_is_told_where_policies_are_added() {
     let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy add src 10.9.0.0/16 dir out") else { panic!() };
     assert_eq!((added.worst_case_probes, added.worst_case_policies, added.warning), (0, 2, None));
 
-    // The first of the last four is the 2,048th policy of the direction, and the second is one too many.
-    let report = batch(&mut control, OnRefusal::Stop, policies(2045));
-    assert_eq!((report.done, report.warned), (2045, None));
+    // The first of the last four is as many as may be, and the second is one too many.
+    let most = LookupBound::POLICIES_LIMIT;
+    let report = batch(&mut control, OnRefusal::Stop, policies(most - 3));
+    assert_eq!((report.done, report.warned), (u64::from(most) - 3, None));
     let report = batch(
         &mut control,
         OnRefusal::Stop,
         requests(&(0..4).map(|at| format!("xfrm policy add src 11.0.0.{at} dir out")).collect::<Vec<_>>()),
     );
     let warned = report.warned.unwrap();
-    assert!(warned.at == 1 && warned.warning.contains("compared with 2049"), "{warned:?}");
+    let said = format!("compared with {}", most + 1);
+    assert!(warned.at == 1 && warned.warning.contains(&said), "{warned:?}");
     let bound = &report.bounds[0];
     assert_eq!((bound.vrf.as_str(), bound.direction, bound.engine), ("main", Direction::Out, LookupEngine::Linear));
-    assert_eq!((bound.policies, bound.worst_case_policies, bound.over_limit), (2051, 2051, true));
+    assert_eq!((bound.policies, bound.worst_case_policies, bound.over_limit), (u64::from(most) + 3, most + 3, true));
     let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy update src 10.9.0.0/16 dir out") else {
         panic!()
     };
-    assert!(added.warning.unwrap().contains("2048"));
+    assert!(added.warning.unwrap().contains(&most.to_string()));
 
     let mut control = running(BASE);
     let report = batch(&mut control, OnRefusal::Stop, policies(3000));
