@@ -125,7 +125,7 @@ pub struct CacheMisses {
     pub new: u64,
     /// A change may have touched the flow.
     pub stale: u64,
-    /// The flow was known and had to give way to others.
+    /// The flow had to give way to others, or had come before and found no place.
     pub evicted: u64,
     /// Nobody looked, because the cache did not pay.
     pub bypassed: u64,

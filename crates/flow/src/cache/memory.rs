@@ -1,4 +1,4 @@
-//! Memory for tables: all zeros, given by the system when first touched, and refused rather than half given.
+//! Memory for tables: all zeros, given by the system when first touched; what it does not even promise is refused with an error.
 
 use memmap2::{MmapMut, MmapOptions};
 

@@ -14,7 +14,7 @@ pub struct CacheStatistics {
     pub missed_new: Counter,
     /// Decided because a change may have touched the flow.
     pub missed_stale: Counter,
-    /// Decided because the flow was known and had to give way to others.
+    /// Decided because the flow had to give way to others, or had come before and found no place.
     pub missed_evicted: Counter,
     /// Decided without looking, because the cache did not pay.
     pub bypassed: Counter,

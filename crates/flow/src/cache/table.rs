@@ -133,7 +133,7 @@ impl<const KEY: usize> Table<KEY> {
         self.mask + 1
     }
 
-    /// Memory in bytes; what was never used the system has not given yet.
+    /// Memory in bytes. The system gives it when it is first used, in large pages where it can.
     pub fn bytes(&self) -> u64 {
         let buckets = u64::from(self.buckets());
         buckets * Self::PLACE as u64 + buckets.div_ceil(u64::from(PLACES)) * SET as u64

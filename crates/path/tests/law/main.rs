@@ -125,6 +125,10 @@ fn run(
         if let Some(how) = wanted.difference(&seen) {
             return Err(TestCaseError::fail(format!("{name}: {how}")));
         }
+        let (want, have) = (reference.audit(), twin.audit());
+        if want != have {
+            return Err(TestCaseError::fail(format!("{name}: considered {want} {have}")));
+        }
     }
     Ok(())
 }

@@ -122,6 +122,23 @@ impl Twin {
         seen.held = self.worker.held();
     }
 
+    pub(crate) fn audit(&self) -> u64 {
+        let statistics = self.worker.statistics();
+        let (mut total, mut decided) = (0, 0);
+        for c in &statistics.caches {
+            let misses = c.missed_new.read() + c.missed_stale.read() + c.missed_evicted.read();
+            decided += misses + c.bypassed.read();
+            total += c.hits.read() + misses + c.bypassed.read();
+            assert!(c.restamped.read() <= c.hits.read());
+            assert!(c.live.read() <= c.occupied.read(), "{c:?}");
+            assert!(c.occupied.read() <= c.buckets.read(), "{c:?}");
+            assert!(c.inserted.read() + c.refused.read() <= misses, "{c:?}");
+            assert!(c.evicted.read() <= c.inserted.read(), "{c:?}");
+        }
+        assert_eq!(decided, statistics.decided.read());
+        total
+    }
+
     /// Hits, and packets that were decided without looking.
     pub(crate) fn looked(&self) -> (u64, u64) {
         let caches = &self.worker.statistics().caches;
