@@ -19,6 +19,8 @@ use crate::lane::{Arrival, Flight, Flights};
 use crate::validity;
 use crate::worker::Round;
 
+/// As many policies as the processor's caches hold. Tests are to go both ways with few.
+const NEAR: usize = if cfg!(debug_assertions) { 4 } else { 8_192 };
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
 
@@ -269,7 +271,7 @@ impl Round<'_> {
             let others = left.iter().position(|&position| flights[flight_of(position)].arrival.vrf != vrf);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
-            if tables.vrf(vrf).is_none_or(|vrf| vrf.spd.is_empty()) {
+            if tables.vrf(vrf).is_none_or(|vrf| !are_many(vrf)) {
                 self.decide_alone(run, list, flights);
                 continue;
             }
@@ -367,6 +369,11 @@ fn may_ask(key: &FlowKey, direction: Direction) -> bool {
     let is_ours = matches!(key.origin, Origin::Host | Origin::HostProtected);
     let is_esp = key.protocol == Protocol::ESP && matches!(key.upper, Upper::Spi(_));
     !is_esp && (direction == Direction::Out || !is_ours)
+}
+
+/// Whether there are so many policies that looking them up waits for memory, and several packets' waits should overlap.
+fn are_many(vrf: &Vrf) -> bool {
+    Direction::ALL.iter().any(|direction| vrf.spd.policies(*direction).len() > NEAR)
 }
 
 /// Whether clear packets are the inbound SPD's, which is where there is no outbound one.
