@@ -8,7 +8,7 @@ use wire::{FlowKey, Origin, Protocol, SaSlot, Spi, Upper, VrfId};
 use crate::decision::{Decision, Exit, Verdict};
 use crate::encapsulation::inner_limit;
 
-/// More changes than this are not gone through: to decide anew is cheaper.
+/// More changes than this are not gone through, so that the work is bounded; the flow is decided anew.
 pub(crate) const MOST_CHANGES: usize = 64;
 
 /// Whether nothing that changed after `generation` concerns the flow. May say no where the answer would be the same; never yes where it
