@@ -2,10 +2,12 @@
 
 use wire::headers::{self, Headers, Malformed};
 use wire::{
-    Addresses, FragmentClass, Upper, arp, checksum, esp, ethernet, fragment, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp,
+    Addresses, FragmentClass, Upper, arp, checksum, esp, ethernet, fragment, icmpv4, icmpv6, ipv4,
+    ipv6, ndp, tcp, udp,
 };
 
-/// Reads `bytes` as an IP packet, as a frame and as every header, and checks what the crate promises of the answers.
+/// Reads `bytes` as an IP packet, as a frame and as every header, and checks what the crate
+/// promises of the answers.
 ///
 /// # Panics
 /// Where a promise is broken.
@@ -39,7 +41,10 @@ fn examine_parsed(bytes: &[u8], headers: &Headers) {
     assert_eq!(headers.upper_bytes(bytes), &bytes[start..end]);
     let is_later = headers.fragment.class == FragmentClass::Later;
     assert_eq!(is_later, headers.fragment.offset != 0);
-    assert!(!is_later || headers.upper == Upper::None, "fields were read out of a later fragment's payload");
+    assert!(
+        !is_later || headers.upper == Upper::None,
+        "fields were read out of a later fragment's payload"
+    );
 
     let packet = &bytes[..end];
     assert_eq!(headers::parse(packet), Ok(*headers), "what the link added changes nothing");
@@ -99,7 +104,8 @@ fn examine_fragmentation(packet: &[u8]) {
         let mut out = [0; 65_535];
         let mut end = None;
         for piece in plan {
-            let length = fragment::write(packet, &piece, &mut out).expect("a piece of the packet's own plan");
+            let length = fragment::write(packet, &piece, &mut out)
+                .expect("a piece of the packet's own plan");
             assert!(length == piece.total_length() && length <= usize::from(mtu));
             assert_eq!(checksum::sum(&out[..piece.header_length]), 0xffff);
             assert!(end.is_none_or(|end| end == piece.payload.start));
@@ -109,11 +115,14 @@ fn examine_fragmentation(packet: &[u8]) {
     }
 }
 
-/// An error message about anything is short, and itself a packet that is not answered with an error.
+/// An error message about anything is short, and itself a packet that is not answered with an
+/// error.
 fn examine_errors(packet: &[u8]) {
     let mut out = [0; icmpv6::MAX_ERROR_PACKET];
     let from = [192, 0, 2, 254].into();
-    if let Some(length) = icmpv4::write_error_packet(icmpv4::ErrorMessage::TimeExceeded, from, packet, &mut out) {
+    if let Some(length) =
+        icmpv4::write_error_packet(icmpv4::ErrorMessage::TimeExceeded, from, packet, &mut out)
+    {
         assert!(length <= icmpv4::MAX_ERROR_PACKET);
         if let Ok(error) = headers::parse(&out[..length]) {
             assert!(icmpv4::is_right(error.upper_bytes(&out)));
@@ -125,7 +134,11 @@ fn examine_errors(packet: &[u8]) {
     if let Some(length) = icmpv6::write_error_packet(message, from, packet, &mut out) {
         assert!(length <= icmpv6::MAX_ERROR_PACKET);
         if let Ok(error) = headers::parse(&out[..length]) {
-            assert!(checksum::upper_is_right(&error.addresses, error.protocol, error.upper_bytes(&out)));
+            assert!(checksum::upper_is_right(
+                &error.addresses,
+                error.protocol,
+                error.upper_bytes(&out)
+            ));
             assert!(!icmpv6::may_answer_with_error(message, &error));
         }
     }

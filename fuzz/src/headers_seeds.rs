@@ -15,7 +15,8 @@ pub struct Seed {
 
 /// Every seed, by family and then from plain to nasty.
 pub fn all() -> Vec<Seed> {
-    [v4_packets(), v4_fragments(), v6_packets(), v6_chains(), v6_fragments(), frames(), noise()].concat()
+    [v4_packets(), v4_fragments(), v6_packets(), v6_chains(), v6_fragments(), frames(), noise()]
+        .concat()
 }
 
 fn good(name: &'static str, bytes: Vec<u8>) -> Seed {
@@ -36,9 +37,12 @@ fn v4_packets() -> Vec<Seed> {
     };
     let cut = |length: usize| plain[..length].to_vec();
     let padded = [plain.as_slice(), &[0; 13]].concat();
-    let protocol = |protocol: Protocol, payload: &[u8]| v4(ipv4::Header { protocol, ..V4 }, &[], payload);
+    let protocol =
+        |protocol: Protocol, payload: &[u8]| v4(ipv4::Header { protocol, ..V4 }, &[], payload);
     let from = |source: [u8; 4]| v4(ipv4::Header { source: source.into(), ..V4 }, &[], &udp(b""));
-    let to = |destination: [u8; 4]| v4(ipv4::Header { destination: destination.into(), ..V4 }, &[], &udp(b""));
+    let to = |destination: [u8; 4]| {
+        v4(ipv4::Header { destination: destination.into(), ..V4 }, &[], &udp(b""))
+    };
     let mut wrong_checksum = plain.clone();
     wrong_checksum[10] ^= 0xff;
     vec![
@@ -46,7 +50,10 @@ fn v4_packets() -> Vec<Seed> {
         good("v4-udp-link-padding", padded),
         good("v4-tcp-syn", protocol(Protocol::TCP, &tcp_syn())),
         good("v4-icmp-echo", protocol(Protocol::ICMP, &[8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1])),
-        good("v4-icmp-unreachable", protocol(Protocol::ICMP, &[&[3, 1, 0, 0, 0, 0, 0, 0], plain.as_slice()].concat())),
+        good(
+            "v4-icmp-unreachable",
+            protocol(Protocol::ICMP, &[&[3, 1, 0, 0, 0, 0, 0, 0], plain.as_slice()].concat()),
+        ),
         good("v4-esp", protocol(Protocol::ESP, &esp_packet())),
         good("v4-in-v4", protocol(Protocol::IPV4, &plain)),
         good("v4-unknown-protocol-empty", protocol(Protocol(253), &[])),
@@ -68,7 +75,11 @@ fn v4_packets() -> Vec<Seed> {
         bad("v4-one-byte", Malformed::Truncated, cut(1)),
         bad("v4-wrong-checksum", Malformed::HeaderChecksum, wrong_checksum),
         bad("v4-udp-truncated", Malformed::UpperTruncated, v4(V4, &[], &udp(b"")[..7])),
-        bad("v4-tcp-truncated", Malformed::UpperTruncated, protocol(Protocol::TCP, &tcp_syn()[..19])),
+        bad(
+            "v4-tcp-truncated",
+            Malformed::UpperTruncated,
+            protocol(Protocol::TCP, &tcp_syn()[..19]),
+        ),
         bad("v4-from-multicast", Malformed::Source, from([224, 0, 0, 1])),
         bad("v4-from-broadcast", Malformed::Source, from([255; 4])),
         bad("v4-from-loopback", Malformed::Source, from([127, 0, 0, 1])),
@@ -80,9 +91,10 @@ fn v4_packets() -> Vec<Seed> {
 }
 
 fn v4_fragments() -> Vec<Seed> {
-    let fragment = |protocol: Protocol, fragment_offset: u16, more_fragments: bool, payload: &[u8]| {
-        v4(ipv4::Header { protocol, fragment_offset, more_fragments, ..V4 }, &[], payload)
-    };
+    let fragment =
+        |protocol: Protocol, fragment_offset: u16, more_fragments: bool, payload: &[u8]| {
+            v4(ipv4::Header { protocol, fragment_offset, more_fragments, ..V4 }, &[], payload)
+        };
     let mut reserved = v4(V4, &[], &udp(b""));
     reserved[6] |= 0x80;
     ipv4::fill_checksum(&mut reserved);
@@ -90,11 +102,23 @@ fn v4_fragments() -> Vec<Seed> {
         good("v4-first-fragment", fragment(Protocol::UDP, 0, true, &udp(&[0; 16]))),
         good("v4-later-fragment", fragment(Protocol::UDP, 24, true, &[0x11; 16])),
         good("v4-last-fragment", fragment(Protocol::TCP, 24, false, &[0x11; 3])),
-        bad("v4-fragment-past-65535", Malformed::Fragment, fragment(Protocol::UDP, 0xfff8, false, &[0; 64])),
+        bad(
+            "v4-fragment-past-65535",
+            Malformed::Fragment,
+            fragment(Protocol::UDP, 0xfff8, false, &[0; 64]),
+        ),
         bad("v4-fragment-empty", Malformed::Fragment, fragment(Protocol::UDP, 8, false, &[])),
         bad("v4-fragment-ragged", Malformed::Fragment, fragment(Protocol::UDP, 8, true, &[0; 9])),
-        bad("v4-fragment-over-tcp-flags", Malformed::Fragment, fragment(Protocol::TCP, 8, true, &[0; 16])),
-        bad("v4-fragment-tiny-tcp", Malformed::UpperTruncated, fragment(Protocol::TCP, 0, true, &tcp_syn()[..8])),
+        bad(
+            "v4-fragment-over-tcp-flags",
+            Malformed::Fragment,
+            fragment(Protocol::TCP, 8, true, &[0; 16]),
+        ),
+        bad(
+            "v4-fragment-tiny-tcp",
+            Malformed::UpperTruncated,
+            fragment(Protocol::TCP, 0, true, &tcp_syn()[..8]),
+        ),
         bad("v4-reserved-bit", Malformed::Fragment, reserved),
     ]
 }
@@ -105,7 +129,10 @@ fn v6_packets() -> Vec<Seed> {
         with_payload(ipv6::Header { source: source.into(), next_header, ..V6 }, payload)
     };
     let to = |destination: [u16; 8]| {
-        with_payload(ipv6::Header { destination: destination.into(), next_header: Protocol::UDP, ..V6 }, &udp(b""))
+        with_payload(
+            ipv6::Header { destination: destination.into(), next_header: Protocol::UDP, ..V6 },
+            &udp(b""),
+        )
     };
     let mut too_long = plain.clone();
     too_long[4] = 0xff;
@@ -125,10 +152,22 @@ fn v6_packets() -> Vec<Seed> {
         bad("v6-payload-length-oversized", Malformed::TotalLength, too_long),
         bad("v6-longer-than-65535", Malformed::TotalLength, past_65535),
         bad("v6-udp-truncated", Malformed::UpperTruncated, v6(Protocol::UDP, &udp(b"")[..7])),
-        bad("v6-from-multicast", Malformed::Source, from([0xff02, 0, 0, 0, 0, 0, 0, 1], Protocol::UDP, &udp(b""))),
-        bad("v6-from-loopback", Malformed::Source, from([0, 0, 0, 0, 0, 0, 0, 1], Protocol::UDP, &udp(b""))),
+        bad(
+            "v6-from-multicast",
+            Malformed::Source,
+            from([0xff02, 0, 0, 0, 0, 0, 0, 1], Protocol::UDP, &udp(b"")),
+        ),
+        bad(
+            "v6-from-loopback",
+            Malformed::Source,
+            from([0, 0, 0, 0, 0, 0, 0, 1], Protocol::UDP, &udp(b"")),
+        ),
         bad("v6-udp-from-unspecified", Malformed::Source, from([0; 8], Protocol::UDP, &udp(b""))),
-        bad("v6-from-mapped", Malformed::Source, from([0, 0, 0, 0, 0, 0xffff, 0x7f00, 1], Protocol::UDP, &udp(b""))),
+        bad(
+            "v6-from-mapped",
+            Malformed::Source,
+            from([0, 0, 0, 0, 0, 0xffff, 0x7f00, 1], Protocol::UDP, &udp(b"")),
+        ),
         bad("v6-to-loopback", Malformed::Destination, to([0, 0, 0, 0, 0, 0, 0, 1])),
         bad("v6-to-unspecified", Malformed::Destination, to([0; 8])),
         bad("v6-to-interface-local", Malformed::Destination, to([0xff01, 0, 0, 0, 0, 0, 0, 1])),
@@ -149,7 +188,32 @@ fn v6_chains() -> Vec<Seed> {
     let jumbogram = [[Protocol::UDP.0, 0, 0xc2, 4, 0, 1, 0, 0].as_slice(), &udp].concat();
     let mut jumbogram = v6(Protocol::HOP_BY_HOP, &jumbogram);
     ipv6::set_payload_length(&mut jumbogram, 0);
-    let source_route = [Protocol::UDP.0, 2, 0, 1, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    let source_route = [
+        Protocol::UDP.0,
+        2,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0x20,
+        1,
+        0xd,
+        0xb8,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        9,
+    ];
     let past = [[Protocol::UDP.0, 200, 1, 4, 0, 0, 0, 0].as_slice(), &udp].concat();
     vec![
         good("v6-hop-by-hop", chain(&[Protocol::HOP_BY_HOP])),
@@ -160,12 +224,24 @@ fn v6_chains() -> Vec<Seed> {
         bad("v6-nine-extensions", Malformed::ExtensionChain, chain(&[destination; 9])),
         bad("v6-hundred-extensions", Malformed::ExtensionChain, chain(&[Protocol::ROUTING; 100])),
         bad("v6-hop-by-hop-twice", Malformed::ExtensionChain, chain(&[Protocol::HOP_BY_HOP; 2])),
-        bad("v6-hop-by-hop-late", Malformed::ExtensionChain, chain(&[destination, Protocol::HOP_BY_HOP])),
+        bad(
+            "v6-hop-by-hop-late",
+            Malformed::ExtensionChain,
+            chain(&[destination, Protocol::HOP_BY_HOP]),
+        ),
         bad("v6-jumbogram", Malformed::TotalLength, jumbogram),
         bad("v6-extension-past-packet", Malformed::ExtensionTruncated, v6(destination, &past)),
-        bad("v6-extension-missing", Malformed::ExtensionTruncated, v6(destination, &options(destination)[..7])),
+        bad(
+            "v6-extension-missing",
+            Malformed::ExtensionTruncated,
+            v6(destination, &options(destination)[..7]),
+        ),
         // An extension header that names itself for ever, and nothing else.
-        bad("v6-extension-loop", Malformed::ExtensionChain, v6(destination, &[destination.0, 0].repeat(400))),
+        bad(
+            "v6-extension-loop",
+            Malformed::ExtensionChain,
+            v6(destination, &[destination.0, 0].repeat(400)),
+        ),
     ]
 }
 
@@ -189,16 +265,42 @@ fn v6_fragments() -> Vec<Seed> {
     vec![
         good("v6-atomic-fragment", fragment(Protocol::UDP, 0, &udp(b"odd"))),
         good("v6-first-fragment", fragment(Protocol::UDP, 1, &udp(&[0; 16]))),
-        good("v6-first-fragment-with-options", fragment(Protocol::DESTINATION_OPTIONS, 1, &options_first)),
+        good(
+            "v6-first-fragment-with-options",
+            fragment(Protocol::DESTINATION_OPTIONS, 1, &options_first),
+        ),
         good("v6-later-fragment", fragment(Protocol::UDP, 0x19, &[0x11; 16])),
-        good("v6-last-fragment-of-options", fragment(Protocol::DESTINATION_OPTIONS, 0x18, &[0xff; 3])),
-        bad("v6-fragment-past-65535", Malformed::Fragment, fragment(Protocol::UDP, 0xfff8, &[0; 16])),
+        good(
+            "v6-last-fragment-of-options",
+            fragment(Protocol::DESTINATION_OPTIONS, 0x18, &[0xff; 3]),
+        ),
+        bad(
+            "v6-fragment-past-65535",
+            Malformed::Fragment,
+            fragment(Protocol::UDP, 0xfff8, &[0; 16]),
+        ),
         bad("v6-fragment-empty", Malformed::Fragment, fragment(Protocol::UDP, 0x18, &[])),
         bad("v6-fragment-ragged", Malformed::Fragment, fragment(Protocol::UDP, 0x19, &[0; 9])),
-        bad("v6-fragment-over-tcp-flags", Malformed::Fragment, fragment(Protocol::TCP, 9, &[0; 16])),
-        bad("v6-fragment-twice", Malformed::ExtensionChain, fragment(Protocol::FRAGMENT, 1, &twice)),
-        bad("v6-fragment-of-hop-by-hop", Malformed::ExtensionChain, fragment(Protocol::HOP_BY_HOP, 0x18, &[0; 8])),
-        bad("v6-first-fragment-without-ports", Malformed::UpperTruncated, fragment(Protocol::TCP, 1, &[0; 8])),
+        bad(
+            "v6-fragment-over-tcp-flags",
+            Malformed::Fragment,
+            fragment(Protocol::TCP, 9, &[0; 16]),
+        ),
+        bad(
+            "v6-fragment-twice",
+            Malformed::ExtensionChain,
+            fragment(Protocol::FRAGMENT, 1, &twice),
+        ),
+        bad(
+            "v6-fragment-of-hop-by-hop",
+            Malformed::ExtensionChain,
+            fragment(Protocol::HOP_BY_HOP, 0x18, &[0; 8]),
+        ),
+        bad(
+            "v6-first-fragment-without-ports",
+            Malformed::UpperTruncated,
+            fragment(Protocol::TCP, 1, &[0; 8]),
+        ),
         bad("v6-first-fragment-cut-chain", Malformed::ExtensionTruncated, {
             fragment(Protocol::DESTINATION_OPTIONS, 1, &[Protocol::UDP.0, 4, 1, 4, 0, 0, 0, 0])
         }),
@@ -208,15 +310,28 @@ fn v6_fragments() -> Vec<Seed> {
 /// A frame is not an IP packet, and a MAC address's first digit is not a version.
 fn frames() -> Vec<Seed> {
     let frame = |ether_type, payload: &[u8]| {
-        let header = ethernet::Header { destination: Mac::BROADCAST, source: Mac([2, 0, 0, 0, 0, 1]), ether_type };
+        let header = ethernet::Header {
+            destination: Mac::BROADCAST,
+            source: Mac([2, 0, 0, 0, 0, 1]),
+            ether_type,
+        };
         [header.to_bytes().as_slice(), payload].concat()
     };
-    let request = arp::Packet::request(Mac([2, 0, 0, 0, 0, 1]), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let request =
+        arp::Packet::request(Mac([2, 0, 0, 0, 0, 1]), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let tag = [&[0, 100, 8, 0], v4(V4, &[], &udp(b"")).as_slice()].concat();
     vec![
         bad("frame-arp", Malformed::Version, frame(ethernet::EtherType::ARP, &request.to_bytes())),
-        bad("frame-v4", Malformed::Version, frame(ethernet::EtherType::IPV4, &v4(V4, &[], &udp(b"")))),
-        bad("frame-v6", Malformed::Version, frame(ethernet::EtherType::IPV6, &v6(Protocol::UDP, &udp(b"")))),
+        bad(
+            "frame-v4",
+            Malformed::Version,
+            frame(ethernet::EtherType::IPV4, &v4(V4, &[], &udp(b""))),
+        ),
+        bad(
+            "frame-v6",
+            Malformed::Version,
+            frame(ethernet::EtherType::IPV6, &v6(Protocol::UDP, &udp(b""))),
+        ),
         bad("frame-vlan", Malformed::Version, frame(ethernet::EtherType::VLAN, &tag)),
     ]
 }
@@ -294,7 +409,8 @@ fn tcp_syn() -> Vec<u8> {
 }
 
 fn esp_packet() -> Vec<u8> {
-    [esp::Header { spi: wire::Spi(0x1000), sequence: 1 }.to_bytes().as_slice(), &[0x5a; 40]].concat()
+    [esp::Header { spi: wire::Spi(0x1000), sequence: 1 }.to_bytes().as_slice(), &[0x5a; 40]]
+        .concat()
 }
 
 fn solicitation(source_link: Option<Mac>) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! The bodies of the fuzz targets, one module each, and the seeds of their corpora.
 //!
-//! A body is a plain function of bytes that panics where a promise is broken. The crate it examines includes the module in
-//! a test of its own, so that the committed corpus runs with every `cargo test`.
+//! A body is a plain function of bytes that panics where a promise is broken. The crate it examines
+//! includes the module in a test of its own, so that the committed corpus runs with every `cargo
+//! test`.
 #![forbid(unsafe_code)]
 
 pub mod headers;

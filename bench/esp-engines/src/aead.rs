@@ -63,7 +63,9 @@ fn ring(key: &[u8]) -> Contender {
         }),
         open: Box::new(move |packets| {
             packets.iter_mut().map(joined).all(|(nonce, header, text)| {
-                opening.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(header), text).is_ok()
+                opening
+                    .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(header), text)
+                    .is_ok()
             })
         }),
     }
@@ -86,7 +88,9 @@ fn aws_lc(key: &[u8]) -> Contender {
         }),
         open: Box::new(move |packets| {
             packets.iter_mut().map(joined).all(|(nonce, header, text)| {
-                opening.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(header), text).is_ok()
+                opening
+                    .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(header), text)
+                    .is_ok()
             })
         }),
     }
@@ -106,10 +110,9 @@ fn graviola(key: &[u8]) -> Contender {
             true
         }),
         open: Box::new(move |packets| {
-            packets
-                .iter_mut()
-                .map(parts)
-                .all(|(nonce, header, text, tag)| opening.decrypt(&nonce, header, text, tag).is_ok())
+            packets.iter_mut().map(parts).all(|(nonce, header, text, tag)| {
+                opening.decrypt(&nonce, header, text, tag).is_ok()
+            })
         }),
     }
 }
@@ -126,7 +129,9 @@ fn rustcrypto<A: AeadInPlace + Clone + 'static>(sealing: A) -> Contender {
         }),
         open: Box::new(move |packets| {
             packets.iter_mut().map(parts).all(|(nonce, header, text, tag)| {
-                opening.decrypt_in_place_detached(nonce[..].into(), header, text, (&*tag).into()).is_ok()
+                opening
+                    .decrypt_in_place_detached(nonce[..].into(), header, text, (&*tag).into())
+                    .is_ok()
             })
         }),
     }

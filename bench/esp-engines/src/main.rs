@@ -1,14 +1,16 @@
 //! Cycles per packet of crypto libraries and of ESP over them, all in one run, in turn, as medians.
 //!
-//! Every library works on the same ESP packets with the same keys, and every one must open what hitpath sealed. docs/esp-engines.md
-//! has the results and what was decided by them.
+//! Every library works on the same ESP packets with the same keys, and every one must open what
+//! hitpath sealed. docs/esp-engines.md has the results and what was decided by them.
 
 mod aead;
 mod separate;
 
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 
-use esp::{Algorithm, Cipher, InboundSa, Integrity, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize};
+use esp::{
+    Algorithm, Cipher, InboundSa, Integrity, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize,
+};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use wire::{Protocol, Spi};
@@ -76,13 +78,24 @@ fn main() {
 fn race(algorithm: Algorithm, contenders: impl Fn() -> Vec<Contender>) {
     let cycles = PAYLOADS.map(|payload| measure(algorithm, payload, contenders()));
     for (small, large) in cycles[0].iter().zip(&cycles[1]) {
-        println!("| {algorithm} | {} | {} | {} | {} | {} |", small.0, small.1, small.2, large.1, large.2);
+        println!(
+            "| {algorithm} | {} | {} | {} | {} | {} |",
+            small.0, small.1, small.2, large.1, large.2
+        );
     }
 }
 
 /// Name, median cycles per packet to seal, and to open.
-fn measure(algorithm: Algorithm, payload: usize, mut contenders: Vec<Contender>) -> Vec<(&'static str, u64, u64)> {
-    let clear = vec![Packet { buffer: vec![0xc5; FRONT + payload + 64], start: FRONT, length: payload }; BATCH];
+fn measure(
+    algorithm: Algorithm,
+    payload: usize,
+    mut contenders: Vec<Contender>,
+) -> Vec<(&'static str, u64, u64)> {
+    let clear =
+        vec![
+            Packet { buffer: vec![0xc5; FRONT + payload + 64], start: FRONT, length: payload };
+            BATCH
+        ];
     let mut hitpath = hitpath(algorithm);
     let mut sealed = clear.clone();
     assert!((hitpath.seal)(&mut sealed));
@@ -95,36 +108,48 @@ fn measure(algorithm: Algorithm, payload: usize, mut contenders: Vec<Contender>)
             packets.clone_from(if contender.name == HITPATH { &clear } else { &sealed });
             sealing.push(cycles(|| assert!((contender.seal)(&mut packets))));
             packets.clone_from(&sealed);
-            opening.push(cycles(|| assert!((contender.open)(&mut packets), "{} opens {algorithm}", contender.name)));
+            opening.push(cycles(|| {
+                assert!((contender.open)(&mut packets), "{} opens {algorithm}", contender.name)
+            }));
         }
     }
     let median = |times: &mut Vec<u64>| {
         times.sort_unstable();
         times[times.len() / 2] / BATCH as u64
     };
-    contenders.iter().zip(&mut times).map(|(who, (seal, open))| (who.name, median(seal), median(open))).collect()
+    contenders
+        .iter()
+        .zip(&mut times)
+        .map(|(who, (seal, open))| (who.name, median(seal), median(open)))
+        .collect()
 }
 
 const HITPATH: &str = "**hitpath, all of ESP**";
 
 /// ESP through the public interface: framing, numbers, replay window and all.
 fn hitpath(algorithm: Algorithm) -> Contender {
-    let hash: &[u8] = if matches!(algorithm, Algorithm::Separate { .. }) { &INTEGRITY_KEY } else { &[] };
+    let hash: &[u8] =
+        if matches!(algorithm, Algorithm::Separate { .. }) { &INTEGRITY_KEY } else { &[] };
     let keys =
-        KeyMaterial::new(algorithm, &ENCRYPTION_KEY[..algorithm.encryption_key_length()], hash).expect("right lengths");
+        KeyMaterial::new(algorithm, &ENCRYPTION_KEY[..algorithm.encryption_key_length()], hash)
+            .expect("right lengths");
     let mut randomness = ChaCha20Rng::seed_from_u64(1);
     let outbound = OutboundSa::new(Spi(1), &keys, 0, &mut randomness);
     // The same packets are opened again and again, each time by an SA that has not seen them.
-    let mut fresh: Vec<_> = (0..ROUNDS).map(|_| InboundSa::new(Spi(1), &keys, WindowSize::MAX, 0)).collect();
+    let mut fresh: Vec<_> =
+        (0..ROUNDS).map(|_| InboundSa::new(Spi(1), &keys, WindowSize::MAX, 0)).collect();
     Contender {
         name: HITPATH,
         seal: Box::new(move |packets| {
             let mut jobs: Vec<_> = packets
                 .iter_mut()
-                .map(|packet| SealJob::new(&mut packet.buffer, packet.start, packet.length, Protocol::IPV4))
+                .map(|packet| {
+                    SealJob::new(&mut packet.buffer, packet.start, packet.length, Protocol::IPV4)
+                })
                 .collect();
             outbound.seal(&mut jobs, &mut randomness);
-            let ranges: Vec<_> = jobs.iter().map(|job| (job.start, job.length, job.result)).collect();
+            let ranges: Vec<_> =
+                jobs.iter().map(|job| (job.start, job.length, job.result)).collect();
             packets.iter_mut().zip(ranges).all(|(packet, (start, length, result))| {
                 (packet.start, packet.length) = (start, length);
                 result.is_ok()

@@ -1,7 +1,9 @@
 //! HMACs of each library over whole packets, and AES-CBC of each over what lies between IV and ICV.
 
 use aes::cipher::array::Array;
-use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
+use aes::cipher::{
+    BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit,
+};
 use aes::{Aes128, Aes256};
 use esp::{Cipher, Integrity};
 use hmac::{Hmac, KeyInit, Mac};
@@ -40,21 +42,29 @@ pub(crate) fn hmacs(integrity: Integrity) -> Vec<Contender> {
     let mut all = vec![
         contender("ring 0.17", |sha1| {
             use ring::hmac;
-            let algorithm = if sha1 { hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY } else { hmac::HMAC_SHA256 };
+            let algorithm =
+                if sha1 { hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY } else { hmac::HMAC_SHA256 };
             let key = hmac::Key::new(algorithm, &INTEGRITY_KEY);
-            Box::new(move |signed, icv| icv.copy_from_slice(&hmac::sign(&key, signed).as_ref()[..icv.len()]))
+            Box::new(move |signed, icv| {
+                icv.copy_from_slice(&hmac::sign(&key, signed).as_ref()[..icv.len()])
+            })
         }),
         contender("aws-lc-rs 1.19", |sha1| {
             use aws_lc_rs::hmac;
-            let algorithm = if sha1 { hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY } else { hmac::HMAC_SHA256 };
+            let algorithm =
+                if sha1 { hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY } else { hmac::HMAC_SHA256 };
             let key = hmac::Key::new(algorithm, &INTEGRITY_KEY);
-            Box::new(move |signed, icv| icv.copy_from_slice(&hmac::sign(&key, signed).as_ref()[..icv.len()]))
+            Box::new(move |signed, icv| {
+                icv.copy_from_slice(&hmac::sign(&key, signed).as_ref()[..icv.len()])
+            })
         }),
         contender("RustCrypto hmac 0.13", |sha1| {
             fn sign<M: Mac + KeyInit + Clone + 'static>() -> Sign {
                 let key = <M as KeyInit>::new_from_slice(&INTEGRITY_KEY).expect("any length");
                 Box::new(move |signed, icv| {
-                    icv.copy_from_slice(&key.clone().chain_update(signed).finalize().into_bytes()[..icv.len()]);
+                    icv.copy_from_slice(
+                        &key.clone().chain_update(signed).finalize().into_bytes()[..icv.len()],
+                    );
                 })
             }
             if sha1 { sign::<Hmac<sha1::Sha1>>() } else { sign::<Hmac<sha2::Sha256>>() }
@@ -62,7 +72,8 @@ pub(crate) fn hmacs(integrity: Integrity) -> Vec<Contender> {
     ];
     if !sha1 {
         all.push(contender("graviola 0.4", |_| {
-            let key = graviola::hashing::hmac::Hmac::<graviola::hashing::Sha256>::new(INTEGRITY_KEY);
+            let key =
+                graviola::hashing::hmac::Hmac::<graviola::hashing::Sha256>::new(INTEGRITY_KEY);
             Box::new(move |signed, icv| {
                 let mut hmac = key.clone();
                 hmac.update(signed);
@@ -75,8 +86,10 @@ pub(crate) fn hmacs(integrity: Integrity) -> Vec<Contender> {
 
 pub(crate) fn cbcs(cipher: Cipher) -> Vec<Contender> {
     let key = &ENCRYPTION_KEY[..cipher.key_length()];
-    let mut all =
-        vec![aws_lc(key), if key.len() == 16 { rustcrypto::<Aes128>(key) } else { rustcrypto::<Aes256>(key) }];
+    let mut all = vec![
+        aws_lc(key),
+        if key.len() == 16 { rustcrypto::<Aes128>(key) } else { rustcrypto::<Aes256>(key) },
+    ];
     #[cfg(feature = "openssl")]
     all.push(openssl(key));
     all.shrink_to_fit();
@@ -121,15 +134,18 @@ where
     }
 }
 
-/// Offers CBC with PKCS#7 padding only. Encrypting, the block too many is thrown away; decrypting, the padding is wrong and
-/// the library says so after the work is done, so that its time can be taken here but its result not be used.
+/// Offers CBC with PKCS#7 padding only. Encrypting, the block too many is thrown away; decrypting,
+/// the padding is wrong and the library says so after the work is done, so that its time can be
+/// taken here but its result not be used.
 fn aws_lc(key: &[u8]) -> Contender {
     use aws_lc_rs::cipher::{
-        AES_128, AES_256, DecryptionContext, EncryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
-        UnboundCipherKey,
+        AES_128, AES_256, DecryptionContext, EncryptionContext, PaddedBlockDecryptingKey,
+        PaddedBlockEncryptingKey, UnboundCipherKey,
     };
-    let unbound =
-        || UnboundCipherKey::new(if key.len() == 16 { &AES_128 } else { &AES_256 }, key).expect("right length");
+    let unbound = || {
+        UnboundCipherKey::new(if key.len() == 16 { &AES_128 } else { &AES_256 }, key)
+            .expect("right length")
+    };
     let sealing = PaddedBlockEncryptingKey::cbc_pkcs7(unbound()).expect("right length");
     let opening = PaddedBlockDecryptingKey::cbc_pkcs7(unbound()).expect("right length");
     Contender {
@@ -142,15 +158,18 @@ fn aws_lc(key: &[u8]) -> Contender {
         }),
         open: Box::new(move |packets| {
             for (iv, text) in packets.iter_mut().map(parts) {
-                let _ = std::hint::black_box(opening.decrypt(text, DecryptionContext::Iv128(iv.into())).is_ok());
+                let _ = std::hint::black_box(
+                    opening.decrypt(text, DecryptionContext::Iv128(iv.into())).is_ok(),
+                );
             }
             true
         }),
     }
 }
 
-/// A text that takes the library's padding. The library must see text and padding in one piece, so the padding overwrites the
-/// last block: one block is encrypted that should not be and none too many, which is the same work.
+/// A text that takes the library's padding. The library must see text and padding in one piece, so
+/// the padding overwrites the last block: one block is encrypted that should not be and none too
+/// many, which is the same work.
 struct OneBlockMore<'a> {
     text: &'a mut [u8],
     more: [u8; 16],
@@ -183,7 +202,8 @@ fn openssl(key: &[u8]) -> Contender {
     let mut opening = CipherCtx::new().expect("memory");
     opening.decrypt_init(Some(cipher), Some(key), None).expect("right length");
     let run = |context: &mut CipherCtx, text: &mut [u8]| {
-        // The binding wants room for a block more than there is, so the work is done beside the packet.
+        // The binding wants room for a block more than there is, so the work is done beside the
+        // packet.
         let mut beside = [0; 2048];
         context.set_padding(false);
         let done = context.cipher_update(text, Some(&mut beside)).is_ok();
@@ -193,16 +213,14 @@ fn openssl(key: &[u8]) -> Contender {
     Contender {
         name: "OpenSSL 3.0 (EVP, one context), cipher only",
         seal: Box::new(move |packets| {
-            packets
-                .iter_mut()
-                .map(parts)
-                .all(|(iv, text)| sealing.encrypt_init(None, None, Some(&iv)).is_ok() && run(&mut sealing, text))
+            packets.iter_mut().map(parts).all(|(iv, text)| {
+                sealing.encrypt_init(None, None, Some(&iv)).is_ok() && run(&mut sealing, text)
+            })
         }),
         open: Box::new(move |packets| {
-            packets
-                .iter_mut()
-                .map(parts)
-                .all(|(iv, text)| opening.decrypt_init(None, None, Some(&iv)).is_ok() && run(&mut opening, text))
+            packets.iter_mut().map(parts).all(|(iv, text)| {
+                opening.decrypt_init(None, None, Some(&iv)).is_ok() && run(&mut opening, text)
+            })
         }),
     }
 }

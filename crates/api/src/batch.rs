@@ -12,7 +12,8 @@ use crate::request::Request;
 /// The most changes in one batch.
 pub const MAX_BATCH: usize = 262_144;
 
-/// Changes to carry out in their order. They are published together: between two batches of packets, no worker sees a part of them.
+/// Changes to carry out in their order. They are published together: between two batches of
+/// packets, no worker sees a part of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
@@ -46,7 +47,8 @@ pub struct BatchReport {
     pub refused: Vec<BatchRefusal>,
     /// How many were refused, those that are not listed included.
     pub refusals: u64,
-    /// The first change after which policies defeated their lookup, from 0, and what somebody should know about it.
+    /// The first change after which policies defeated their lookup, from 0, and what somebody
+    /// should know about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warned: Option<BatchWarning>,
     /// What a lookup costs from now on, where policies were added or changed.

@@ -52,7 +52,8 @@ pub enum LookupEngine {
 pub struct CacheReport {
     /// By worker and table.
     pub workers: Vec<WorkerCache>,
-    /// By table, all workers together: buckets, bytes and counts are added up, costs are means over the packets they were caused by.
+    /// By table, all workers together: buckets, bytes and counts are added up, costs are means over
+    /// the packets they were caused by.
     pub totals: Vec<CacheView>,
 }
 
@@ -85,12 +86,14 @@ pub struct CacheView {
     pub occupied: u64,
     /// Packets whose decision was found and valid.
     pub hits: u64,
-    /// Hits, of all packets of the table, bypassed ones included: from 0 to 1. Absent before the first packet.
+    /// Hits, of all packets of the table, bypassed ones included: from 0 to 1. Absent before the
+    /// first packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit_ratio: Option<f64>,
     /// Packets that were decided, by reason.
     pub misses: CacheMisses,
-    /// Of the hits, those whose entry was older than the tables and no change since touched it: it was stamped anew.
+    /// Of the hits, those whose entry was older than the tables and no change since touched it: it
+    /// was stamped anew.
     pub restamped: u64,
     /// Entries written.
     pub inserted: u64,
@@ -131,7 +134,8 @@ pub struct CacheMisses {
     pub bypassed: u64,
 }
 
-/// What the cache's work costs in nanoseconds for each packet, and saves. Absent where nothing was measured yet.
+/// What the cache's work costs in nanoseconds for each packet, and saves. Absent where nothing was
+/// measured yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheCosts {
     /// Looking whether the flow is known.
@@ -143,8 +147,9 @@ pub struct CacheCosts {
     /// Keeping a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_ns: Option<f64>,
-    /// What a packet that was looked up has saved on average: deciding for each hit, less looking for each packet and keeping for each
-    /// entry written. Negative where the cache costs more than it saves.
+    /// What a packet that was looked up has saved on average: deciding for each hit, less looking
+    /// for each packet and keeping for each entry written. Negative where the cache costs more than
+    /// it saves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_ns: Option<f64>,
 }
@@ -193,7 +198,8 @@ pub struct SpdBound {
     pub policies: u64,
     /// How the policy of a packet is found.
     pub engine: LookupEngine,
-    /// The most places of the index that a lookup looks into, whatever the packet; 0 where policies are tried one after the other.
+    /// The most places of the index that a lookup looks into, whatever the packet; 0 where policies
+    /// are tried one after the other.
     pub worst_case_probes: u32,
     /// The most policies that a lookup compares with the packet, whatever the packet.
     pub worst_case_policies: u32,
@@ -205,8 +211,9 @@ pub struct SpdBound {
 
 /// Live entries of one table of the decision cache, all workers together.
 ///
-/// A fresh entry counts, and so does one over a stale entry; one over a live entry does not. A change of a policy sets the count to zero, since from
-/// then on every entry is held against the change before it is used; where it is not touched, it counts again.
+/// A fresh entry counts, and so does one over a stale entry; one over a live entry does not. A
+/// change of a policy sets the count to zero, since from then on every entry is held against the
+/// change before it is used; where it is not touched, it counts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowCacheEntries {
     /// The table.
@@ -220,7 +227,8 @@ pub struct FlowCacheEntries {
 pub struct PolicyAdded {
     /// The policy's index.
     pub index: u32,
-    /// The most places of the index that a lookup in the policies of its VRF and direction looks into from now on.
+    /// The most places of the index that a lookup in the policies of its VRF and direction looks
+    /// into from now on.
     pub worst_case_probes: u32,
     /// The most policies that such a lookup compares with the packet.
     pub worst_case_policies: u32,
@@ -231,7 +239,8 @@ pub struct PolicyAdded {
 
 impl CacheTable {
     /// All four.
-    pub const ALL: [Self; 4] = [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
+    pub const ALL: [Self; 4] =
+        [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
 
     /// `ipv4-outbound`, `ipv4-inbound`, ...: as in the names of the settings.
     pub const fn name(self) -> &'static str {
@@ -261,7 +270,9 @@ impl SpdBound {
                 LookupEngine::Linear => "with policy-lookup = \"fast\" in [ipsec] they need not",
             };
             format!(
-                "of the {policies} policies of VRF {vrf}, direction {direction}, the first packet of a flow may have to be compared with {worst_case_policies}, and more than {policies_limit} are slow ({hint})"
+                "of the {policies} policies of VRF {vrf}, direction {direction}, the first packet \
+                of a flow may have to be compared with {worst_case_policies}, and more than \
+                {policies_limit} are slow ({hint})"
             )
         })
     }

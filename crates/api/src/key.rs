@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// A key. Wiped from memory when dropped, and shown by nothing but [`Key::bytes`], [`Key::to_hex`] and serialisation.
+/// A key. Wiped from memory when dropped, and shown by nothing but [`Key::bytes`], [`Key::to_hex`]
+/// and serialisation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Zeroizing<Vec<u8>>);
 
@@ -18,7 +19,9 @@ pub enum KeyTextError {
     #[error("a key is written in hexadecimal, with 0x in front")]
     Prefix,
     /// An odd number of digits.
-    #[error("a key in hexadecimal has two digits for each byte, and this one has an odd number of them")]
+    #[error(
+        "a key in hexadecimal has two digits for each byte, and this one has an odd number of them"
+    )]
     Odd,
     /// Something other than a digit.
     #[error("a key in hexadecimal has the digits 0-9 and a-f only")]
@@ -59,7 +62,10 @@ impl FromStr for Key {
         if text.is_empty() {
             return Ok(Self::new(Vec::new()));
         }
-        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).ok_or(KeyTextError::Prefix)?;
+        let digits = text
+            .strip_prefix("0x")
+            .or_else(|| text.strip_prefix("0X"))
+            .ok_or(KeyTextError::Prefix)?;
         if !digits.len().is_multiple_of(2) {
             return Err(KeyTextError::Odd);
         }

@@ -1,7 +1,8 @@
 //! What is said over the control socket.
 //!
-//! The gateway listens on a Unix socket and speaks HTTP there. `POST` to [`PATH`] carries one [`Request`] as JSON and is answered with a
-//! [`Reply`] (status 200) or a [`Refusal`] (the status of its [`RefusalCode`]):
+//! The gateway listens on a Unix socket and speaks HTTP there. `POST` to [`PATH`] carries one
+//! [`Request`] as JSON and is answered with a [`Reply`] (status 200) or a [`Refusal`] (the status
+//! of its [`RefusalCode`]):
 //!
 //! ```sh
 //! curl --unix-socket /run/hitpath/control.sock http://hitpath/v1 -d '{"do":"ports"}'
@@ -9,10 +10,11 @@
 //!     -d '{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}'
 //! ```
 //!
-//! One [`Request::Batch`] carries many changes. To [`BATCH_PATH`] it may be longer than [`MAX_REQUEST_BYTES`].
+//! One [`Request::Batch`] carries many changes. To [`BATCH_PATH`] it may be longer than
+//! [`MAX_REQUEST_BYTES`].
 //!
-//! Members that a request does not know are refused, never ignored. Objects are named as users name them: VRFs and ports by name, SAs by
-//! destination and SPI, policies by selector or index.
+//! Members that a request does not know are refused, never ignored. Objects are named as users name
+//! them: VRFs and ports by name, SAs by destination and SPI, policies by selector or index.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -30,24 +32,26 @@ mod tests;
 
 pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRefusal};
 pub use cache::{
-    CacheCosts, CacheMisses, CacheMode, CacheReport, CacheState, CacheTable, CacheView, FlowCacheEntries, LookupEngine,
-    PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
+    CacheCosts, CacheMisses, CacheMode, CacheReport, CacheState, CacheTable, CacheView,
+    FlowCacheEntries, LookupEngine, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView,
+    WorkerCache,
 };
 pub use key::{Key, KeyTextError};
 pub use object::{
-    AddressFilter, AddressSpec, AddressView, DropView, Family, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
-    NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView, VrfName, VrfView, WorkerView,
+    AddressFilter, AddressSpec, AddressView, DropView, Family, LinkChange, LinkFilter,
+    NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin,
+    PortStatistics, PortView, VrfName, VrfView, WorkerView,
 };
 pub use policy::{
-    DefaultAction, DefaultActionView, Defaults, Direction, OctetRange, PolicyAction, PolicyFilter, PolicyId,
-    PolicySpec, PolicyView, Selector, Template,
+    DefaultAction, DefaultActionView, Defaults, Direction, OctetRange, PolicyAction, PolicyFilter,
+    PolicyId, PolicySpec, PolicyView, Selector, Template,
 };
 pub use reply::{Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, Step};
 pub use request::Request;
 pub use route::{RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec, RouteView};
 pub use state::{
-    Aead, AlgorithmView, Authentication, Counters, Encryption, Mode, StateFilter, StateFlag, StateFlush, StateId,
-    StateList, StateSpec, StateView,
+    Aead, AlgorithmView, Authentication, Counters, Encryption, Mode, StateFilter, StateFlag,
+    StateFlush, StateId, StateList, StateSpec, StateView,
 };
 
 /// Version of the interface. Within one version, members are only ever added.

@@ -26,8 +26,8 @@ pub enum Direction {
 
 /// Which packets a policy is for. What is absent is not looked at.
 ///
-/// Where one of the addresses is given, the other is every address of the same family; where none is, both are every IPv4 address, as
-/// with iproute2.
+/// Where one of the addresses is given, the other is every address of the same family; where none
+/// is, both are every IPv4 address, as with iproute2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selector {
@@ -243,7 +243,11 @@ impl OctetRange {
 /// `NUMBER`, or `FIRST-LAST`.
 impl fmt::Display for OctetRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
     }
 }
 
@@ -252,11 +256,14 @@ impl FromStr for OctetRange {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let octet = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) {
-            true => text.parse().map_err(|_| "a number from 0 to 255 is needed, or a range of them as in 0-8"),
+            true => text
+                .parse()
+                .map_err(|_| "a number from 0 to 255 is needed, or a range of them as in 0-8"),
             false => Err("a number from 0 to 255 is needed, or a range of them as in 0-8"),
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        Self::new(octet(first)?, octet(last)?).ok_or("the first of a range must not be greater than the last")
+        Self::new(octet(first)?, octet(last)?)
+            .ok_or("the first of a range must not be greater than the last")
     }
 }
 
@@ -281,8 +288,8 @@ impl<'de> Deserialize<'de> for OctetRange {
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<OctetRange, E> {
-                let octet =
-                    u8::try_from(number).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))?;
+                let octet = u8::try_from(number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))?;
                 Ok(OctetRange { first: octet, last: octet })
             }
         }

@@ -5,7 +5,8 @@ use core::fmt;
 use serde::{Deserializer, Serializer, de};
 use wire::Protocol;
 
-/// The names known, with their numbers. Where there are several of one number, the first is the one shown.
+/// The names known, with their numbers. Where there are several of one number, the first is the one
+/// shown.
 const NAMES: &[(&str, u8)] = &[
     ("hopopt", 0),
     ("icmp", 1),
@@ -57,7 +58,10 @@ pub mod optional {
     ///
     /// # Errors
     /// The format's own.
-    pub fn serialize<S: Serializer>(protocol: &Option<Protocol>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        protocol: &Option<Protocol>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match protocol {
             Some(protocol) => serializer.serialize_str(&name(*protocol)),
             None => serializer.serialize_none(),
@@ -68,7 +72,9 @@ pub mod optional {
     ///
     /// # Errors
     /// Not a protocol.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Protocol>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Protocol>, D::Error> {
         deserializer.deserialize_any(Visitor)
     }
 }

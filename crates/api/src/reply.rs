@@ -172,7 +172,8 @@ impl Difference {
     }
 }
 
-/// One line for each change, without an end of line behind the last: `+ route main 10.0.0.0/8 via 192.0.2.1`.
+/// One line for each change, without an end of line behind the last: `+ route main 10.0.0.0/8 via
+/// 192.0.2.1`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, change) in self.changes.iter().enumerate() {
@@ -191,7 +192,9 @@ impl fmt::Display for Change {
             ChangeKind::Added => write!(f, "+ {} {}", self.object, self.text),
             ChangeKind::Removed => write!(f, "- {} {}", self.object, self.text),
             ChangeKind::Modified => write!(f, "~ {} {}", self.object, self.text),
-            ChangeKind::AtRestart => write!(f, "! {} {} (when the gateway is started again)", self.object, self.text),
+            ChangeKind::AtRestart => {
+                write!(f, "! {} {} (when the gateway is started again)", self.object, self.text)
+            }
         }
     }
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Batch;
 use crate::cache::SpdFilter;
 use crate::object::{
-    AddressFilter, AddressSpec, LinkChange, LinkFilter, NeighbourFilter, NeighbourId, NeighbourSpec, VrfName,
+    AddressFilter, AddressSpec, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
+    NeighbourSpec, VrfName,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
@@ -13,7 +14,8 @@ use crate::state::{StateFlush, StateId, StateList, StateSpec};
 
 /// One request: `{"do": NAME, "with": {...}}`.
 ///
-/// The name comes first in what this type writes, so that a reader takes keys straight from the text and no copy of them is made.
+/// The name comes first in what this type writes, so that a reader takes keys straight from the
+/// text and no copy of them is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", content = "with", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -27,7 +29,8 @@ pub enum Request {
     Drops,
     /// What the tables of the decision cache have done.
     Caches,
-    /// Policies in the order in which they are tried, what a lookup costs, and live entries of the decision cache.
+    /// Policies in the order in which they are tried, what a lookup costs, and live entries of the
+    /// decision cache.
     Spd(SpdFilter),
     /// Many changes at once.
     Batch(Batch),

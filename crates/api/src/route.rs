@@ -18,7 +18,8 @@ pub enum RouteKind {
     Unicast,
     /// An address of the gateway itself. Made by the gateway, with each address of a port.
     Local,
-    /// The broadcast address of a connected IPv4 prefix. Made by the gateway, with each address of a port.
+    /// The broadcast address of a connected IPv4 prefix. Made by the gateway, with each address of
+    /// a port.
     Broadcast,
     /// Drops silently.
     Blackhole,

@@ -81,7 +81,8 @@ pub struct Authentication {
     pub name: String,
     /// The key.
     pub key: Key,
-    /// Length in bits that the integrity check value is cut to; Linux's default for the algorithm where absent.
+    /// Length in bits that the integrity check value is cut to; Linux's default for the algorithm
+    /// where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate_bits: Option<u32>,
 }

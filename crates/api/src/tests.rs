@@ -9,7 +9,8 @@ fn read(text: &str) -> Request {
 fn requests_are_what_a_person_can_type() {
     assert_eq!(read(r#"{"do":"ports"}"#), Request::Ports);
     assert_eq!(read(r#"{"do":"reload","with":{}}"#), Request::Reload { dry_run: false });
-    let Request::RouteAdd(route) = read(r#"{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}"#)
+    let Request::RouteAdd(route) =
+        read(r#"{"do":"route_add","with":{"destination":"10.0.0.0/8","via":"192.0.2.1"}}"#)
     else {
         panic!()
     };
@@ -21,7 +22,8 @@ fn requests_are_what_a_person_can_type() {
         panic!()
     };
     assert_eq!(policy.selector.protocol, Some(wire::Protocol::TCP));
-    let Request::PolicyList(filter) = read(r#"{"do":"policy_list","with":{"selector":{"protocol":58,"icmp_type":8}}}"#)
+    let Request::PolicyList(filter) =
+        read(r#"{"do":"policy_list","with":{"selector":{"protocol":58,"icmp_type":8}}}"#)
     else {
         panic!()
     };
@@ -60,10 +62,15 @@ fn no_error_about_a_key_shows_it() {
 
 #[test]
 fn a_batch_is_bounded_and_shows_no_key() {
-    let Request::Batch(batch) = read(r#"{"do":"batch","with":{"requests":[{"do":"ports"},{"do":"vrf_list"}]}}"#) else {
+    let Request::Batch(batch) =
+        read(r#"{"do":"batch","with":{"requests":[{"do":"ports"},{"do":"vrf_list"}]}}"#)
+    else {
         panic!()
     };
-    assert_eq!((batch.on_refusal, batch.requests), (OnRefusal::Stop, vec![Request::Ports, Request::VrfList]));
+    assert_eq!(
+        (batch.on_refusal, batch.requests),
+        (OnRefusal::Stop, vec![Request::Ports, Request::VrfList])
+    );
     for wrong in [
         r#"{"do":"batch","with":{"requests":{}}}"#,
         r#"{"do":"batch","with":{"requests":[],"on_refusal":"shrug"}}"#,
@@ -72,9 +79,15 @@ fn a_batch_is_bounded_and_shows_no_key() {
     ] {
         assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
     }
-    let of =
-        |count| format!(r#"{{"do":"batch","with":{{"requests":[{}]}}}}"#, vec![r#"{"do":"ports"}"#; count].join(","));
-    assert!(matches!(read(&of(MAX_BATCH)), Request::Batch(batch) if batch.requests.len() == MAX_BATCH));
+    let of = |count| {
+        format!(
+            r#"{{"do":"batch","with":{{"requests":[{}]}}}}"#,
+            vec![r#"{"do":"ports"}"#; count].join(",")
+        )
+    };
+    assert!(
+        matches!(read(&of(MAX_BATCH)), Request::Batch(batch) if batch.requests.len() == MAX_BATCH)
+    );
     let error = serde_json::from_str::<Request>(&of(MAX_BATCH + 1)).unwrap_err().to_string();
     assert!(error.contains("262144 requests at most"), "{error}");
 
@@ -123,7 +136,11 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
     for (reply, part) in [
         (
             Reply::Spd(SpdReport {
-                spds: vec![SpdView { bound: bound.clone(), default: DefaultAction::Block, list: Vec::new() }],
+                spds: vec![SpdView {
+                    bound: bound.clone(),
+                    default: DefaultAction::Block,
+                    list: Vec::new(),
+                }],
                 flow_cache: vec![FlowCacheEntries { table: CacheTable::V4Outbound, entries: 7 }],
             }),
             r#""worst_case_policies":2500"#,
@@ -137,7 +154,12 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
         ),
         (Reply::Batch(BatchReport { bounds: vec![bound], ..refused }), r#""at":1,"code":"exists""#),
         (
-            Reply::PolicyAdded(PolicyAdded { index: 9, worst_case_probes: 1, worst_case_policies: 2, warning: None }),
+            Reply::PolicyAdded(PolicyAdded {
+                index: 9,
+                worst_case_probes: 1,
+                worst_case_policies: 2,
+                warning: None,
+            }),
             r#"{"index":9,"worst_case_probes":1,"worst_case_policies":2}"#,
         ),
     ] {
@@ -191,7 +213,10 @@ fn what_is_written_can_be_read() {
         Request::StateUpdate(state),
         Request::PolicyAdd(policy.clone()),
         Request::Explain { packet: "udp 192.0.2.1:1 > 192.0.2.2:2 in lan".into() },
-        Request::NeighbourFlush(NeighbourFilter { state: Some(NeighbourState::Permanent), ..Default::default() }),
+        Request::NeighbourFlush(NeighbourFilter {
+            state: Some(NeighbourState::Permanent),
+            ..Default::default()
+        }),
         Request::VrfList,
     ] {
         let text = serde_json::to_string(&request).unwrap();
@@ -208,9 +233,17 @@ fn what_is_written_can_be_read() {
     };
     let reply = Reply::Policies(vec![view]);
     let text = serde_json::to_string(&reply).unwrap();
-    assert!(text.contains(r#""packets":1,"bytes":2"#) && text.contains(r#""direction":"fwd""#), "{text}");
+    assert!(
+        text.contains(r#""packets":1,"bytes":2"#) && text.contains(r#""direction":"fwd""#),
+        "{text}"
+    );
     assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
-    for reply in [Reply::Done, Reply::Count(3), Reply::Difference(Difference::default()), Reply::Warned("so".into())] {
+    for reply in [
+        Reply::Done,
+        Reply::Count(3),
+        Reply::Difference(Difference::default()),
+        Reply::Warned("so".into()),
+    ] {
         let text = serde_json::to_string(&reply).unwrap();
         assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply, "{text}");
     }
@@ -235,9 +268,13 @@ fn a_difference_is_a_line_for_each_change() {
 
 #[test]
 fn a_refusal_says_what_would_be_right() {
-    let refusal = Refusal::new(RefusalCode::NotFound, "there is no port 'lam'").with_hint("did you mean lan?");
+    let refusal = Refusal::new(RefusalCode::NotFound, "there is no port 'lam'")
+        .with_hint("did you mean lan?");
     assert_eq!(refusal.to_string(), "there is no port 'lam' (did you mean lan?)");
     assert_eq!(refusal.code.status(), 404);
     let text = serde_json::to_string(&refusal).unwrap();
-    assert_eq!(text, r#"{"code":"not_found","message":"there is no port 'lam'","hint":"did you mean lan?"}"#);
+    assert_eq!(
+        text,
+        r#"{"code":"not_found","message":"there is no port 'lam'","hint":"did you mean lan?"}"#
+    );
 }

@@ -2,11 +2,14 @@
 
 use core::fmt::Write;
 
-use api::{MAIN_VRF, PolicyAction, PolicySpec, RouteKind, RouteSpec, Selector, StateSpec, protocol};
+use api::{
+    MAIN_VRF, PolicyAction, PolicySpec, RouteKind, RouteSpec, Selector, StateSpec, protocol,
+};
 
 use crate::settings::PortSettings;
 
-/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto esp mode tunnel reqid 1`
+/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto
+/// esp mode tunnel reqid 1`
 pub(crate) fn policy(spec: &PolicySpec) -> String {
     let mut text = selector(&spec.selector);
     // A string takes everything that is written to it.
@@ -52,10 +55,16 @@ pub(crate) fn selector(selector: &Selector) -> String {
     text
 }
 
-/// `src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x00000001 reqid 1 mode tunnel`, without algorithms and keys.
+/// `src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x00000001 reqid 1 mode tunnel`, without algorithms
+/// and keys.
 pub(crate) fn state(spec: &StateSpec) -> String {
     let StateSpec { source, destination, spi, reqid, mode, .. } = spec;
-    in_vrf(format!("src {source} dst {destination} proto esp spi {spi:#010x} reqid {reqid} mode {mode}"), &spec.vrf)
+    in_vrf(
+        format!(
+            "src {source} dst {destination} proto esp spi {spi:#010x} reqid {reqid} mode {mode}"
+        ),
+        &spec.vrf,
+    )
 }
 
 /// `10.0.0.0/8 via 192.0.2.1 dev lan metric 5`

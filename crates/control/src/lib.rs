@@ -1,8 +1,10 @@
 //! Turns wishes into snapshots.
 //!
-//! Wishes come as a configuration file ([`load`]), as commands in iproute2's words ([`grammar::parse`]) or as [`api::Request`]s.
-//! [`Control`] keeps what is wished for and by whom, checks it, and publishes the [`tables::Tables`] that follow from it. It learns neighbours
-//! from what workers report, and forgets those that fall silent. [`render`] says it all again in iproute2's words.
+//! Wishes come as a configuration file ([`load`]), as commands in iproute2's words
+//! ([`grammar::parse`]) or as [`api::Request`]s. [`Control`] keeps what is wished for and by whom,
+//! checks it, and publishes the [`tables::Tables`] that follow from it. It learns neighbours from
+//! what workers report, and forgets those that fall silent. [`render`] says it all again in
+//! iproute2's words.
 #![forbid(unsafe_code)]
 
 mod check;

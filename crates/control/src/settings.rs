@@ -11,7 +11,8 @@ use wire::{IpPrefix, Mac};
 pub struct GatewaySettings {
     /// Worker threads.
     pub workers: usize,
-    /// The processors that they are pinned to, one each; empty: the first ones that the process may use.
+    /// The processors that they are pinned to, one each; empty: the first ones that the process may
+    /// use.
     pub processors: Vec<usize>,
     /// What a worker does while no packet comes.
     pub idle: Idle,

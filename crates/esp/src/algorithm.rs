@@ -10,13 +10,16 @@ pub const TRAILER_LENGTH: usize = 2;
 
 /// How an SA protects its packets.
 ///
-/// What cannot be said is not supported: there is no encryption without integrity (RFC 4303 section 1 allows it, and RFC 8221
-/// section 4 forbids it), and sending in clear without integrity has a name of its own.
+/// What cannot be said is not supported: there is no encryption without integrity (RFC 4303 section
+/// 1 allows it, and RFC 8221 section 4 forbids it), and sending in clear without integrity has a
+/// name of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// AES-GCM with a 128-bit key and a 16-byte ICV (RFC 4106). Linux: `rfc4106(gcm(aes))`, 160 key bits with the salt.
+    /// AES-GCM with a 128-bit key and a 16-byte ICV (RFC 4106). Linux: `rfc4106(gcm(aes))`, 160 key
+    /// bits with the salt.
     AesGcm128,
-    /// AES-GCM with a 256-bit key and a 16-byte ICV (RFC 4106). Linux: `rfc4106(gcm(aes))`, 288 key bits with the salt.
+    /// AES-GCM with a 256-bit key and a 16-byte ICV (RFC 4106). Linux: `rfc4106(gcm(aes))`, 288 key
+    /// bits with the salt.
     AesGcm256,
     /// A cipher, and a keyed hash over what it made.
     Separate {
@@ -25,8 +28,9 @@ pub enum Algorithm {
         /// What makes the ICV.
         integrity: Integrity,
     },
-    /// ESP framing and no protection whatsoever: nothing hidden, nothing authenticated (Linux `ecb(cipher_null)` with `digest_null`).
-    /// Good for measuring what framing costs, and for nothing else.
+    /// ESP framing and no protection whatsoever: nothing hidden, nothing authenticated (Linux
+    /// `ecb(cipher_null)` with `digest_null`). Good for measuring what framing costs, and for
+    /// nothing else.
     NullWithoutIntegrity,
 }
 
@@ -48,8 +52,8 @@ pub enum Cipher {
 pub enum Integrity {
     /// HMAC-SHA-1 cut to 96 bits (RFC 2404). Linux: `hmac(sha1)`.
     HmacSha1_96,
-    /// HMAC-SHA-256 cut to 128 bits (RFC 4868). Linux: `hmac(sha256)` with truncation to 128 bits, which must be asked for
-    /// there: Linux's own default of 96 bits is not RFC 4868's.
+    /// HMAC-SHA-256 cut to 128 bits (RFC 4868). Linux: `hmac(sha256)` with truncation to 128 bits,
+    /// which must be asked for there: Linux's own default of 96 bits is not RFC 4868's.
     HmacSha256_128,
 }
 
@@ -78,7 +82,8 @@ impl Algorithm {
         Self::Separate { cipher, integrity }
     }
 
-    /// Length of the encryption key in bytes; for AES-GCM with the 4 bytes of salt at its end (RFC 4106 section 8.1).
+    /// Length of the encryption key in bytes; for AES-GCM with the 4 bytes of salt at its end (RFC
+    /// 4106 section 8.1).
     pub const fn encryption_key_length(self) -> usize {
         match self {
             Self::AesGcm128 => 16 + 4,
@@ -106,11 +111,14 @@ impl Algorithm {
         }
     }
 
-    /// What payload, padding and trailer together must be a multiple of, in bytes: the cipher's block, and 4 at least (RFC 4303
-    /// section 2.4).
+    /// What payload, padding and trailer together must be a multiple of, in bytes: the cipher's
+    /// block, and 4 at least (RFC 4303 section 2.4).
     pub const fn alignment(self) -> usize {
         match self {
-            Self::Separate { cipher: Cipher::AesCbc128 | Cipher::AesCbc192 | Cipher::AesCbc256, .. } => 16,
+            Self::Separate {
+                cipher: Cipher::AesCbc128 | Cipher::AesCbc192 | Cipher::AesCbc256,
+                ..
+            } => 16,
             _ => 4,
         }
     }
@@ -127,11 +135,13 @@ impl Algorithm {
 
     /// Length of the ESP packet, header to ICV, that holds `payload` bytes.
     pub const fn sealed_length(self, payload: usize) -> usize {
-        self.overhead_front() + (payload + TRAILER_LENGTH).next_multiple_of(self.alignment()) + self.icv_length()
+        self.overhead_front()
+            + (payload + TRAILER_LENGTH).next_multiple_of(self.alignment())
+            + self.icv_length()
     }
 
-    /// The longest payload whose ESP packet fits in `room` bytes (a path MTU less the outer IP header). Zero where even an
-    /// empty one does not.
+    /// The longest payload whose ESP packet fits in `room` bytes (a path MTU less the outer IP
+    /// header). Zero where even an empty one does not.
     ///
     /// Exact: one byte more would no longer fit.
     pub const fn max_payload(self, room: usize) -> usize {
@@ -161,7 +171,8 @@ impl Integrity {
         }
     }
 
-    /// Length in bytes of the key that the RFC asks for and that IKE makes (RFC 2404 section 3, RFC 4868 section 2.1.1).
+    /// Length in bytes of the key that the RFC asks for and that IKE makes (RFC 2404 section 3, RFC
+    /// 4868 section 2.1.1).
     pub const fn usual_key_length(self) -> usize {
         match self {
             Self::HmacSha1_96 => 20,
@@ -211,7 +222,10 @@ mod tests {
         for algorithm in Algorithm::ALL {
             for room in 0..2100 {
                 let payload = algorithm.max_payload(room);
-                assert!(payload == 0 || algorithm.sealed_length(payload) <= room, "{algorithm}, {room}");
+                assert!(
+                    payload == 0 || algorithm.sealed_length(payload) <= room,
+                    "{algorithm}, {room}"
+                );
                 assert!(algorithm.sealed_length(payload + 1) > room, "{algorithm}, {room}");
             }
         }
@@ -219,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_tunnel_in_ethernet_carries_what_linux_says_it_does() {
-        // 1500 less 20 of outer IPv4. Linux reports these MTUs for the same tunnels (xfrm_state_mtu).
+        // 1500 less 20 of outer IPv4. Linux reports these MTUs for the same tunnels
+        // (xfrm_state_mtu).
         let cbc_sha1 = Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha1_96);
         assert_eq!(cbc_sha1.max_payload(1480), 1438);
         assert_eq!(Algorithm::AesGcm128.max_payload(1480), 1446);

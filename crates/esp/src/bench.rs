@@ -1,16 +1,18 @@
 //! What the crypto libraries cost without ESP, for comparison with what ESP costs with them.
 //!
-//! No clock is read here. Whoever measures seals a batch with an [`OutboundSa`](crate::OutboundSa) and protects the same
-//! bytes with a [`Raw`] in turn, A B A B in one run, and times both.
+//! No clock is read here. Whoever measures seals a batch with an [`OutboundSa`](crate::OutboundSa)
+//! and protects the same bytes with a [`Raw`] in turn, A B A B in one run, and times both.
 
 use crate::algorithm::Algorithm;
 use crate::engine::Engine;
 use crate::keys::KeyMaterial;
 
-/// The library calls that an SA of the same keys makes, one packet at a time, with nothing around them: no header is
-/// written, nothing is padded, numbered or looked up, and nothing is done for several packets at once.
+/// The library calls that an SA of the same keys makes, one packet at a time, with nothing around
+/// them: no header is written, nothing is padded, numbered or looked up, and nothing is done for
+/// several packets at once.
 ///
-/// It works on whole ESP packets, so that the bytes are the same ones. **It protects nothing**: IVs are whatever the packet holds.
+/// It works on whole ESP packets, so that the bytes are the same ones. **It protects nothing**: IVs
+/// are whatever the packet holds.
 pub struct Raw {
     engine: Engine,
     shortest: usize,
@@ -35,7 +37,8 @@ impl Raw {
         self.engine.seal_alone(packet);
     }
 
-    /// Verifies the ICV and decrypts what lies between IV and ICV; answers whether the packet is authentic.
+    /// Verifies the ICV and decrypts what lies between IV and ICV; answers whether the packet is
+    /// authentic.
     ///
     /// # Panics
     /// Where the packet is not one of [`Algorithm::sealed_length`] for some payload.
@@ -46,7 +49,8 @@ impl Raw {
     }
 
     fn check(&self, packet: &[u8]) {
-        let whole = packet.len().checked_sub(self.shortest).is_some_and(|more| more % self.alignment == 0);
+        let whole =
+            packet.len().checked_sub(self.shortest).is_some_and(|more| more % self.alignment == 0);
         assert!(whole, "{} bytes are no whole ESP packet of this algorithm", packet.len());
     }
 }

@@ -11,8 +11,9 @@ use crate::keys::KeyMaterial;
 use crate::outbound::PADDING;
 use crate::replay::{ReplayWindow, WindowSize};
 
-/// An SA that checks and opens what is received. Any number of workers may open with it at once; nothing is locked, and of a
-/// sequence number that comes to several of them at once exactly one is accepted.
+/// An SA that checks and opens what is received. Any number of workers may open with it at once;
+/// nothing is locked, and of a sequence number that comes to several of them at once exactly one is
+/// accepted.
 pub struct InboundSa {
     spi: Spi,
     algorithm: Algorithm,
@@ -21,7 +22,8 @@ pub struct InboundSa {
 }
 
 impl InboundSa {
-    /// An SA that takes the numbers up to `sequence` as seen: 0 for a new SA, or where an earlier one left off (Linux `replay-seq`).
+    /// An SA that takes the numbers up to `sequence` as seen: 0 for a new SA, or where an earlier
+    /// one left off (Linux `replay-seq`).
     pub fn new(spi: Spi, keys: &KeyMaterial, window: WindowSize, sequence: u32) -> Self {
         Self {
             spi,
@@ -31,7 +33,8 @@ impl InboundSa {
         }
     }
 
-    /// The SPI by which its packets are found. Whoever finds them has compared it; opening does not look at it again.
+    /// The SPI by which its packets are found. Whoever finds them has compared it; opening does not
+    /// look at it again.
     pub fn spi(&self) -> Spi {
         self.spi
     }
@@ -53,9 +56,10 @@ impl InboundSa {
 
     /// Turns each job's ESP packet into its payload, in place and in order.
     ///
-    /// A packet is refused, in this order, for its length, its sequence number, its ICV, its sequence number again (an equal
-    /// one may have been accepted since, in this batch or by another worker) and its padding. A job that fails says why in its result
-    /// and disturbs no other; its buffer is not to be used.
+    /// A packet is refused, in this order, for its length, its sequence number, its ICV, its
+    /// sequence number again (an equal one may have been accepted since, in this batch or by
+    /// another worker) and its padding. A job that fails says why in its result and disturbs no
+    /// other; its buffer is not to be used.
     pub fn open(&self, jobs: &mut [OpenJob<'_>]) {
         for batch in jobs.chunks_mut(BATCH) {
             for job in &mut *batch {
@@ -73,7 +77,11 @@ impl InboundSa {
     fn admit(&self, job: &mut OpenJob<'_>) -> Result<(), OpenError> {
         job.sequence = 0;
         job.next_header = Protocol::NONE;
-        let packet = job.buffer.get(job.start..).and_then(|rest| rest.get(..job.length)).ok_or(OpenError::Truncated)?;
+        let packet = job
+            .buffer
+            .get(job.start..)
+            .and_then(|rest| rest.get(..job.length))
+            .ok_or(OpenError::Truncated)?;
         let hidden = packet
             .len()
             .checked_sub(self.algorithm.overhead_front() + self.algorithm.icv_length())
@@ -82,7 +90,8 @@ impl InboundSa {
         if hidden == 0 || hidden % self.algorithm.alignment() != 0 {
             return Err(OpenError::Truncated);
         }
-        job.sequence = packet[4..HEADER_LENGTH].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+        job.sequence =
+            packet[4..HEADER_LENGTH].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
         self.window.check(job.sequence)
     }
 
@@ -91,10 +100,12 @@ impl InboundSa {
     fn unframe(&self, job: &mut OpenJob<'_>) -> Result<(), OpenError> {
         let start = job.start + self.algorithm.overhead_front();
         let trailer_end = job.start + job.length - self.algorithm.icv_length();
-        let (content, trailer) = job.buffer[start..trailer_end].split_at(trailer_end - start - TRAILER_LENGTH);
+        let (content, trailer) =
+            job.buffer[start..trailer_end].split_at(trailer_end - start - TRAILER_LENGTH);
         let pad_length = usize::from(trailer[0]);
         let length = content.len().checked_sub(pad_length).ok_or(OpenError::BadPadding)?;
-        // RFC 4303 section 2.4: the receiver inspects the padding. It is authenticated by now, so timing tells a stranger nothing.
+        // RFC 4303 section 2.4: the receiver inspects the padding. It is authenticated by now, so
+        // timing tells a stranger nothing.
         if content[length..] != PADDING[..pad_length] {
             return Err(OpenError::BadPadding);
         }

@@ -12,7 +12,8 @@ pub struct SealJob<'a> {
     pub start: usize,
     /// Length of the payload in bytes; of the ESP packet, header to ICV, once sealed.
     pub length: usize,
-    /// What the payload is: [`Protocol::IPV4`] or [`Protocol::IPV6`] in tunnel mode, the upper layer in transport mode.
+    /// What the payload is: [`Protocol::IPV4`] or [`Protocol::IPV6`] in tunnel mode, the upper
+    /// layer in transport mode.
     pub next_header: Protocol,
     /// What came of it. Meaningful once [`seal`](crate::OutboundSa::seal) has returned.
     pub result: Result<(), SealError>,
@@ -27,29 +28,35 @@ pub struct OpenJob<'a> {
     pub start: usize,
     /// Length of the ESP packet in bytes, header to ICV; of the payload once opened.
     pub length: usize,
-    /// What the payload is, once opened. [`Protocol::NONE`] is a dummy to be discarded (RFC 4303 section 2.6).
+    /// What the payload is, once opened. [`Protocol::NONE`] is a dummy to be discarded (RFC 4303
+    /// section 2.6).
     pub next_header: Protocol,
-    /// The packet's sequence number, once its header has been read (0 before that), whatever the result.
+    /// The packet's sequence number, once its header has been read (0 before that), whatever the
+    /// result.
     pub sequence: u32,
     /// What came of it. Meaningful once [`open`](crate::InboundSa::open) has returned.
     pub result: Result<(), OpenError>,
 }
 
-/// Why a payload was not sealed. Its start and length are as they were, and the buffer is not to be sent.
+/// Why a payload was not sealed. Its start and length are as they were, and the buffer is not to be
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SealError {
     /// The SA's sequence numbers are used up (RFC 4303 section 3.3.3).
     #[error("the SA's sequence numbers are used up")]
     SequenceExhausted,
-    /// The buffer has too little room in front of or behind the payload, or the payload is not inside the buffer.
+    /// The buffer has too little room in front of or behind the payload, or the payload is not
+    /// inside the buffer.
     #[error("the buffer has no room for the ESP packet")]
     NoRoom,
 }
 
-/// Why an ESP packet was not opened. Its start and length are as they were, and what the buffer holds is not to be used.
+/// Why an ESP packet was not opened. Its start and length are as they were, and what the buffer
+/// holds is not to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
-    /// Too short for header, IV, trailer and ICV, or not a whole number of blocks (RFC 4303 section 2.4).
+    /// Too short for header, IV, trailer and ICV, or not a whole number of blocks (RFC 4303 section
+    /// 2.4).
     #[error("the packet is too short, or not a whole number of blocks")]
     Truncated,
     /// The sequence number was seen before (RFC 4303 section 3.4.3).
@@ -61,7 +68,8 @@ pub enum OpenError {
     /// The integrity check value is wrong (RFC 4303 section 3.4.4).
     #[error("the integrity check value is wrong")]
     BadIcv,
-    /// The pad length is more than there is, or the padding is not 1, 2, 3, ... (RFC 4303 section 2.4).
+    /// The pad length is more than there is, or the padding is not 1, 2, 3, ... (RFC 4303 section
+    /// 2.4).
     #[error("the padding is wrong")]
     BadPadding,
 }

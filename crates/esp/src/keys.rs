@@ -10,7 +10,8 @@ use crate::algorithm::{Algorithm, Cipher, Integrity};
 /// The longest key that any cipher takes: AES-256 with the salt of RFC 4106.
 const ENCRYPTION_MAX: usize = 36;
 
-/// The longest HMAC key taken: one block of SHA-1 and SHA-256. A longer one would only be hashed down (RFC 2104 section 2).
+/// The longest HMAC key taken: one block of SHA-1 and SHA-256. A longer one would only be hashed
+/// down (RFC 2104 section 2).
 const INTEGRITY_MAX: usize = 64;
 
 /// An SA's keys, of the right lengths for its algorithm. Zeroized on drop.
@@ -41,7 +42,8 @@ pub enum KeyError {
     },
     /// The key is for AES-GCM and has none of its lengths.
     #[error(
-        "aes-gcm takes a key of 20 bytes (AES-128) or 36 bytes (AES-256), the last 4 of them the salt, not of {given}"
+        "aes-gcm takes a key of 20 bytes (AES-128) or 36 bytes (AES-256), the last 4 of them the \
+        salt, not of {given}"
     )]
     GcmLength {
         /// Length given, in bytes.
@@ -66,28 +68,40 @@ pub enum KeyError {
 impl KeyMaterial {
     /// The keys of `algorithm`. What it has no use for is given empty.
     ///
-    /// The AES-GCM key has its 4 bytes of salt at the end (RFC 4106 section 8.1). An HMAC key may have any length from 1 to 64 bytes,
-    /// as with Linux; RFC 2404 asks for 20 and RFC 4868 for 32.
+    /// The AES-GCM key has its 4 bytes of salt at the end (RFC 4106 section 8.1). An HMAC key may
+    /// have any length from 1 to 64 bytes, as with Linux; RFC 2404 asks for 20 and RFC 4868 for 32.
     ///
     /// # Errors
     /// A key has a length that the algorithm does not take.
-    pub fn new(algorithm: Algorithm, encryption: &[u8], integrity: &[u8]) -> Result<Self, KeyError> {
+    pub fn new(
+        algorithm: Algorithm,
+        encryption: &[u8],
+        integrity: &[u8],
+    ) -> Result<Self, KeyError> {
         if encryption.len() != algorithm.encryption_key_length() {
             return Err(KeyError::EncryptionLength { algorithm, given: encryption.len() });
         }
         match algorithm {
-            Algorithm::Separate { integrity: hash, .. } if integrity.is_empty() || integrity.len() > INTEGRITY_MAX => {
+            Algorithm::Separate { integrity: hash, .. }
+                if integrity.is_empty() || integrity.len() > INTEGRITY_MAX =>
+            {
                 Err(KeyError::IntegrityLength { integrity: hash, given: integrity.len() })
             }
-            Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity if !integrity.is_empty() => {
+            Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity
+                if !integrity.is_empty() =>
+            {
                 Err(KeyError::IntegrityUnused { algorithm })
             }
-            _ => Ok(Self { algorithm, encryption: Key::new(encryption), integrity: Key::new(integrity) }),
+            _ => Ok(Self {
+                algorithm,
+                encryption: Key::new(encryption),
+                integrity: Key::new(integrity),
+            }),
         }
     }
 
-    /// AES-GCM with a 16-byte ICV, of the strength that the key's length says: 20 bytes or 36, salt included (Linux
-    /// `aead 'rfc4106(gcm(aes))' KEY 128`).
+    /// AES-GCM with a 16-byte ICV, of the strength that the key's length says: 20 bytes or 36, salt
+    /// included (Linux `aead 'rfc4106(gcm(aes))' KEY 128`).
     ///
     /// # Errors
     /// The key has another length.
@@ -99,7 +113,8 @@ impl KeyMaterial {
         }
     }
 
-    /// AES-CBC, of the strength that the key's length says: 16, 24 or 32 bytes (Linux `enc 'cbc(aes)' KEY auth ...`).
+    /// AES-CBC, of the strength that the key's length says: 16, 24 or 32 bytes (Linux `enc
+    /// 'cbc(aes)' KEY auth ...`).
     ///
     /// # Errors
     /// A key has another length.
@@ -139,7 +154,10 @@ impl PartialEq for KeyMaterial {
     fn eq(&self, other: &Self) -> bool {
         use subtle::ConstantTimeEq;
         self.algorithm == other.algorithm
-            && bool::from(self.encryption().ct_eq(other.encryption()) & self.integrity().ct_eq(other.integrity()))
+            && bool::from(
+                self.encryption().ct_eq(other.encryption())
+                    & self.integrity().ct_eq(other.integrity()),
+            )
     }
 }
 
@@ -180,7 +198,8 @@ mod tests {
     fn every_algorithm_takes_its_own_lengths_only() {
         for algorithm in Algorithm::ALL {
             let right = algorithm.encryption_key_length();
-            let hash: &[u8] = if matches!(algorithm, Algorithm::Separate { .. }) { &[7; 20] } else { &[] };
+            let hash: &[u8] =
+                if matches!(algorithm, Algorithm::Separate { .. }) { &[7; 20] } else { &[] };
             for length in 0..80 {
                 let keys = KeyMaterial::new(algorithm, &vec![1; length], hash);
                 assert_eq!(keys.is_ok(), length == right, "{algorithm}, {length} bytes");
@@ -196,7 +215,10 @@ mod tests {
             "aes-gcm-128 takes an encryption key of 20 bytes (the last 4 are the salt), not of 16"
         );
         let long = KeyMaterial::cbc(&[0; 16], Integrity::HmacSha256_128, &[0; 65]).unwrap_err();
-        assert_eq!(long.to_string(), "hmac-sha256-128 takes a key of 1 to 64 bytes (usually 32), not of 65");
+        assert_eq!(
+            long.to_string(),
+            "hmac-sha256-128 takes a key of 1 to 64 bytes (usually 32), not of 65"
+        );
         let odd = KeyMaterial::cbc(&[0; 17], Integrity::HmacSha1_96, &[0; 20]).unwrap_err();
         assert_eq!(odd.to_string(), "aes-cbc takes a key of 16, 24 or 32 bytes, not of 17");
         let idle = KeyMaterial::new(Algorithm::NullWithoutIntegrity, &[], &[0; 20]).unwrap_err();
@@ -207,7 +229,10 @@ mod tests {
     fn debug_shows_no_key() {
         let keys = KeyMaterial::cbc(&[0xab; 16], Integrity::HmacSha1_96, &[0xcd; 20]).unwrap();
         let shown = format!("{keys:?}");
-        assert!(!shown.contains("171") && !shown.contains("205") && !shown.contains("ab, "), "{shown}");
+        assert!(
+            !shown.contains("171") && !shown.contains("205") && !shown.contains("ab, "),
+            "{shown}"
+        );
         assert!(shown.contains("AesCbc128"));
     }
 

@@ -1,8 +1,9 @@
 //! The ESP transform (RFC 4303) for batches of packets.
 //!
-//! What is here turns a payload into an ESP packet and back: header, IV, padding, trailer and ICV. The outer IP header is not:
-//! whoever forwards writes and strips that. So the same code serves tunnel mode, whose payload is an IP packet, and transport mode,
-//! whose payload is what stood behind the IP header.
+//! What is here turns a payload into an ESP packet and back: header, IV, padding, trailer and ICV.
+//! The outer IP header is not: whoever forwards writes and strips that. So the same code serves
+//! tunnel mode, whose payload is an IP packet, and transport mode, whose payload is what stood
+//! behind the IP header.
 //!
 //! ```
 //! use esp::{InboundSa, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize};
@@ -31,19 +32,21 @@
 //! ```
 //!
 //! # Batches
-//! [`OutboundSa::seal`] and [`InboundSa::open`] take all the packets that a batch has for one SA. Each packet is a job with a result of its
-//! own: a packet that is refused disturbs no other. Behind them stand engines that are given the whole batch and may work on its
-//! packets side by side, as AES-CBC encryption does. Nothing is allocated, and nothing is locked: any number of workers may use
-//! one SA at once.
+//! [`OutboundSa::seal`] and [`InboundSa::open`] take all the packets that a batch has for one SA.
+//! Each packet is a job with a result of its own: a packet that is refused disturbs no other.
+//! Behind them stand engines that are given the whole batch and may work on its packets side by
+//! side, as AES-CBC encryption does. Nothing is allocated, and nothing is locked: any number of
+//! workers may use one SA at once.
 //!
 //! # What is refused
-//! Before any cryptography: what has not the length of an ESP packet, and what the replay window has seen or is past. Then
-//! what is not authentic; it is never released. A sequence number is marked as seen only once its packet is known to be authentic.
-//! Last, wrong padding.
+//! Before any cryptography: what has not the length of an ESP packet, and what the replay window
+//! has seen or is past. Then what is not authentic; it is never released. A sequence number is
+//! marked as seen only once its packet is known to be authentic. Last, wrong padding.
 //!
 //! # What is not here
-//! Extended sequence numbers (RFC 4303 section 2.2.1): an SA ends with number 2^32 - 1. Lifetimes and counters: the SAD keeps them.
-//! Cryptography: `docs/esp-engines.md` says which libraries do it, and by which measurements they were chosen.
+//! Extended sequence numbers (RFC 4303 section 2.2.1): an SA ends with number 2^32 - 1. Lifetimes
+//! and counters: the SAD keeps them. Cryptography: `docs/esp-engines.md` says which libraries do
+//! it, and by which measurements they were chosen.
 #![forbid(unsafe_code)]
 
 mod algorithm;

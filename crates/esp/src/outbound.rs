@@ -11,7 +11,8 @@ use crate::engine::{BATCH, Engine};
 use crate::job::{SealError, SealJob};
 use crate::keys::KeyMaterial;
 
-/// The last sequence number there is. Extended sequence numbers are not used, so no packet follows it (RFC 4303 section 3.3.3).
+/// The last sequence number there is. Extended sequence numbers are not used, so no packet follows
+/// it (RFC 4303 section 3.3.3).
 const LAST: u64 = u32::MAX as u64;
 
 /// What padding is cut from: 1, 2, 3, ... (RFC 4303 section 2.4).
@@ -25,7 +26,8 @@ pub(crate) const PADDING: [u8; 255] = {
     padding
 };
 
-/// An SA that protects what is sent. Any number of workers may seal with it at once; nothing is locked.
+/// An SA that protects what is sent. Any number of workers may seal with it at once; nothing is
+/// locked.
 pub struct OutboundSa {
     spi: Spi,
     algorithm: Algorithm,
@@ -36,13 +38,20 @@ pub struct OutboundSa {
 }
 
 impl OutboundSa {
-    /// An SA whose first packet has the number after `sequence`: 0 for a new SA, or where an earlier one left off (Linux `replay-oseq`).
+    /// An SA whose first packet has the number after `sequence`: 0 for a new SA, or where an
+    /// earlier one left off (Linux `replay-oseq`).
     ///
-    /// `randomness` gives AES-GCM a starting point for its IVs: each is the sequence number exclusive-or a 64-bit secret of this
-    /// SA, as in Linux's seqiv. So IVs never repeat within the SA (RFC 4106 section 3.1), and those of two SAs that share a
-    /// manually configured key, or of one before and after a restart, do not meet either unless two secrets agree in all of
-    /// their upper 32 bits.
-    pub fn new<R: CryptoRng + ?Sized>(spi: Spi, keys: &KeyMaterial, sequence: u32, randomness: &mut R) -> Self {
+    /// `randomness` gives AES-GCM a starting point for its IVs: each is the sequence number
+    /// exclusive-or a 64-bit secret of this SA, as in Linux's seqiv. So IVs never repeat within the
+    /// SA (RFC 4106 section 3.1), and those of two SAs that share a manually configured key, or of
+    /// one before and after a restart, do not meet either unless two secrets agree in all of their
+    /// upper 32 bits.
+    pub fn new<R: CryptoRng + ?Sized>(
+        spi: Spi,
+        keys: &KeyMaterial,
+        sequence: u32,
+        randomness: &mut R,
+    ) -> Self {
         Self::with_iv_mask(spi, keys, sequence, randomness.next_u64())
     }
 
@@ -71,11 +80,12 @@ impl OutboundSa {
         self.sequence.load(Ordering::Relaxed).min(LAST) as u32
     }
 
-    /// Turns each job's payload into an ESP packet, in place and in order: [`Algorithm::overhead_front`] bytes grow in front, padding,
-    /// trailer and ICV behind.
+    /// Turns each job's payload into an ESP packet, in place and in order:
+    /// [`Algorithm::overhead_front`] bytes grow in front, padding, trailer and ICV behind.
     ///
-    /// A job that fails says why in its result, uses no sequence number where it had no room, and disturbs no other. `randomness`
-    /// is drawn on for the unpredictable IVs of AES-CBC (RFC 3602 section 3).
+    /// A job that fails says why in its result, uses no sequence number where it had no room, and
+    /// disturbs no other. `randomness` is drawn on for the unpredictable IVs of AES-CBC (RFC 3602
+    /// section 3).
     pub fn seal<R: CryptoRng + ?Sized>(&self, jobs: &mut [SealJob<'_>], randomness: &mut R) {
         for batch in jobs.chunks_mut(BATCH) {
             let mut fitting = 0;
@@ -83,14 +93,16 @@ impl OutboundSa {
                 job.result = self.check_room(job);
                 fitting += u64::from(job.result.is_ok());
             }
-            // Relaxed: the number itself is all that threads agree on. Past the end this goes on counting, and would take longer
-            // than hardware lasts to wrap 64 bits.
+            // Relaxed: the number itself is all that threads agree on. Past the end this goes on
+            // counting, and would take longer than hardware lasts to wrap 64 bits.
             let mut sequence = self.sequence.fetch_add(fitting, Ordering::Relaxed);
             let mut ivs = [0; 16 * BATCH];
             if self.algorithm.iv_length() == 16 {
                 randomness.fill_bytes(&mut ivs[..16 * batch.len()]);
             }
-            for (job, iv) in batch.iter_mut().zip(ivs.as_chunks::<16>().0).filter(|(job, _)| job.result.is_ok()) {
+            for (job, iv) in
+                batch.iter_mut().zip(ivs.as_chunks::<16>().0).filter(|(job, _)| job.result.is_ok())
+            {
                 sequence += 1;
                 match u32::try_from(sequence) {
                     Ok(sequence) => self.frame(job, sequence, iv),
@@ -114,7 +126,8 @@ impl OutboundSa {
         Ok(())
     }
 
-    /// Writes header, IV, padding and trailer around the payload, and makes the job's range the ESP packet.
+    /// Writes header, IV, padding and trailer around the payload, and makes the job's range the ESP
+    /// packet.
     #[inline]
     fn frame(&self, job: &mut SealJob<'_>, sequence: u32, iv: &[u8; 16]) {
         let front = self.algorithm.overhead_front();

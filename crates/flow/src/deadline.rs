@@ -2,7 +2,8 @@
 
 use packet::Time;
 
-/// When each place is due. The earliest is always at hand; finding it anew is a walk over all, done only when it is taken away.
+/// When each place is due. The earliest is always at hand; finding it anew is a walk over all, done
+/// only when it is taken away.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     due: Box<[Option<Time>]>,

@@ -12,15 +12,17 @@ use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId};
 const WAYS: usize = 4;
 /// Groups of places; a power of two.
 const SETS: usize = 4096;
-/// How long a first fragment is remembered: as long as others reassemble IPv4 (RFC 1122 section 3.3.2 says 60 s to 120 s, Linux
-/// 30 s).
+/// How long a first fragment is remembered: as long as others reassemble IPv4 (RFC 1122 section
+/// 3.3.2 says 60 s to 120 s, Linux 30 s).
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// Remembers the upper-layer fields of first fragments, so that later ones, which do not have them, are keyed alike.
+/// Remembers the upper-layer fields of first fragments, so that later ones, which do not have them,
+/// are keyed alike.
 ///
-/// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the oldest makes room. A
-/// fragment is a later one of the same datagram where VRF, origin, addresses, protocol and identification agree; IPv6 would let the
-/// protocols differ (RFC 8200 section 4.5), but then nothing would tell which policy the later fragment falls under.
+/// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the
+/// oldest makes room. A fragment is a later one of the same datagram where VRF, origin, addresses,
+/// protocol and identification agree; IPv6 would let the protocols differ (RFC 8200 section 4.5),
+/// but then nothing would tell which policy the later fragment falls under.
 pub struct FragmentUpper {
     hasher: SipHasher13,
     sets: Box<[[Option<First>; WAYS]]>,
@@ -56,9 +58,11 @@ impl FragmentUpper {
         let datagram = Datagram::of(key, identification);
         let set = self.set(&datagram);
         let first = First { datagram, learned: now, upper };
-        let known = set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
+        let known =
+            set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
         // None is less than any time: free places first, then the oldest.
-        let worst = || (0..WAYS).min_by_key(|&way| set[way].map(|first| first.learned)).unwrap_or(0);
+        let worst =
+            || (0..WAYS).min_by_key(|&way| set[way].map(|first| first.learned)).unwrap_or(0);
         let way = known.unwrap_or_else(worst);
         set[way] = Some(first);
     }
@@ -66,7 +70,8 @@ impl FragmentUpper {
     /// What the first fragment of the datagram said, within the last 30 seconds.
     pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Option<Upper> {
         let datagram = Datagram::of(key, identification);
-        let first = self.set(&datagram).iter().flatten().find(|first| first.datagram == datagram)?;
+        let first =
+            self.set(&datagram).iter().flatten().find(|first| first.datagram == datagram)?;
         (now < first.learned + LIFETIME).then_some(first.upper)
     }
 
@@ -85,7 +90,13 @@ impl core::fmt::Debug for FragmentUpper {
 
 impl Datagram {
     fn of(key: &FlowKey, identification: u32) -> Self {
-        Self { vrf: key.vrf, origin: key.origin, addresses: key.addresses, protocol: key.protocol, identification }
+        Self {
+            vrf: key.vrf,
+            origin: key.origin,
+            addresses: key.addresses,
+            protocol: key.protocol,
+            identification,
+        }
     }
 }
 
@@ -101,7 +112,10 @@ mod tests {
         FlowKey {
             vrf: VrfId(1),
             origin: Origin::Port(PortId(3)),
-            addresses: Addresses::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
+            addresses: Addresses::V4 {
+                source: [10, 0, 0, 1].into(),
+                destination: [10, 0, 0, 2].into(),
+            },
             protocol: Protocol::UDP,
             fragment: FragmentClass::Later,
             upper: Upper::None,
@@ -128,7 +142,8 @@ mod tests {
     fn nothing_of_another_datagram() {
         let mut table = FragmentUpper::new(2);
         table.learn(Time(0), &first(), 7, PORTS);
-        let reversed = Addresses::V4 { source: [10, 0, 0, 2].into(), destination: [10, 0, 0, 1].into() };
+        let reversed =
+            Addresses::V4 { source: [10, 0, 0, 2].into(), destination: [10, 0, 0, 1].into() };
         let others = [
             FlowKey { vrf: VrfId(2), ..later() },
             FlowKey { origin: Origin::Sa(SaSlot(3)), ..later() },
@@ -158,8 +173,11 @@ mod tests {
         for id in 0..all {
             table.learn(Time(id.into()), &first(), id, said(id));
         }
-        let kept: Vec<_> = (0..all).filter(|&id| table.recall(Time(all.into()), &later(), id).is_some()).collect();
-        assert!(kept.iter().all(|&id| table.recall(Time(all.into()), &later(), id) == Some(said(id))));
+        let kept: Vec<_> =
+            (0..all).filter(|&id| table.recall(Time(all.into()), &later(), id).is_some()).collect();
+        assert!(
+            kept.iter().all(|&id| table.recall(Time(all.into()), &later(), id) == Some(said(id)))
+        );
         // Full but for chance, and of each group the four newest.
         assert!(kept.len() > SETS * WAYS * 99 / 100 && kept.len() <= SETS * WAYS, "{}", kept.len());
         assert!((all - 1000..all).all(|id| kept.binary_search(&id).is_ok()));

@@ -1,7 +1,8 @@
-//! What traffic builds: fragments on their way to being whole, packets that wait for a neighbour, rates.
+//! What traffic builds: fragments on their way to being whole, packets that wait for a neighbour,
+//! rates.
 //!
-//! Everything here belongs to one worker and has a fixed size: its memory is allocated when it is made, and when it is full
-//! something is dropped. Nothing here reads a clock.
+//! Everything here belongs to one worker and has a fixed size: its memory is allocated when it is
+//! made, and when it is full something is dropped. Nothing here reads a clock.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -12,8 +13,8 @@ mod rate;
 mod reassembly;
 
 pub use cache::{
-    Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidates, Controller, Costs,
-    Counts, Found, Measurement, Place, Plan, Table, Value,
+    Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge,
+    Candidates, Controller, Costs, Counts, Found, Measurement, Place, Plan, Table, Value,
 };
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};

@@ -26,17 +26,20 @@ pub enum Held {
     Ask,
     /// It waits with others.
     Waiting,
-    /// There was no room. Of a full queue this is the packet that waited longest, and the new one waits (RFC 4861 section
-    /// 7.2.2); where too many next hops are sought already it is the new one.
+    /// There was no room. Of a full queue this is the packet that waited longest, and the new one
+    /// waits (RFC 4861 section 7.2.2); where too many next hops are sought already it is the new
+    /// one.
     Refused(Packet, DropReason),
 }
 
-/// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32 packets wait for each.
+/// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32
+/// packets wait for each.
 ///
-/// Whoever sends to many addresses that nobody has can fill this, so it is bounded three times over. All packets together are at most
-/// as many as it was made for, or they would take every buffer there is, and with them the answers waited for. A port seeks at most
-/// half of the next hops, so that a scan of its link leaves the others their half. And each next hop has room for one packet,
-/// however many wait for others.
+/// Whoever sends to many addresses that nobody has can fill this, so it is bounded three times
+/// over. All packets together are at most as many as it was made for, or they would take every
+/// buffer there is, and with them the answers waited for. A port seeks at most half of the next
+/// hops, so that a scan of its link leaves the others their half. And each next hop has room for
+/// one packet, however many wait for others.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
     deadlines: Deadlines,
@@ -57,9 +60,15 @@ struct Sought {
 }
 
 impl NeighbourQueue {
-    /// An empty queue for at most `packets` packets; half of them, or 1024, may be first in line for their next hop.
+    /// An empty queue for at most `packets` packets; half of them, or 1024, may be first in line
+    /// for their next hop.
     pub fn new(packets: usize) -> Self {
-        let empty = || Sought { port: PortId(0), next_hop: [0; 4].into(), asked: 0, packets: ArrayVec::new() };
+        let empty = || Sought {
+            port: PortId(0),
+            next_hop: [0; 4].into(),
+            asked: 0,
+            packets: ArrayVec::new(),
+        };
         let next_hops = MAX_NEXT_HOPS.min(packets / 2);
         Self {
             places: (0..next_hops).map(|_| empty()).collect(),
@@ -85,7 +94,8 @@ impl NeighbourQueue {
     /// Lets `packet` wait for `next_hop` on `port`.
     pub fn hold(&mut self, now: Time, port: PortId, next_hop: IpAddr, packet: Packet) -> Held {
         let key = (port, next_hop);
-        match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key()) {
+        match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key())
+        {
             Ok(at) => {
                 let waiting = &mut self.places[usize::from(self.order[at])].packets;
                 let is_full = waiting.is_full() || self.behind == self.most_behind;
@@ -98,8 +108,12 @@ impl NeighbourQueue {
                 }
             }
             Err(at) => {
-                let on_port = self.order.partition_point(|&place| self.places[usize::from(place)].port <= port)
-                    - self.order.partition_point(|&place| self.places[usize::from(place)].port < port);
+                let on_port = self
+                    .order
+                    .partition_point(|&place| self.places[usize::from(place)].port <= port)
+                    - self
+                        .order
+                        .partition_point(|&place| self.places[usize::from(place)].port < port);
                 let has_share = on_port < self.places.len().div_ceil(2);
                 let Some(place) = self.free.pop_if(|_| has_share) else {
                     return Held::Refused(packet, DropReason::NeighbourTableFull);
@@ -115,7 +129,8 @@ impl NeighbourQueue {
         }
     }
 
-    /// Delivers what waits for next hops that `lookup` knows now, by port and next hop, in the order in which it came.
+    /// Delivers what waits for next hops that `lookup` knows now, by port and next hop, in the
+    /// order in which it came.
     pub fn take_resolved(
         &mut self,
         lookup: impl Fn(PortId, IpAddr) -> Option<Mac>,
@@ -134,7 +149,8 @@ impl NeighbourQueue {
         });
     }
 
-    /// Does what is due by `now`: asks again, after one second and after two; and gives up the packets that wait, after three.
+    /// Does what is due by `now`: asks again, after one second and after two; and gives up the
+    /// packets that wait, after three.
     pub fn advance(
         &mut self,
         now: Time,
@@ -223,7 +239,15 @@ mod tests {
             );
             told.push((now, log.into_inner()));
         };
-        for now in [6 * SECOND - 1, 6 * SECOND, 6 * SECOND, 7 * SECOND, 8 * SECOND - 1, 8 * SECOND, 9 * SECOND] {
+        for now in [
+            6 * SECOND - 1,
+            6 * SECOND,
+            6 * SECOND,
+            7 * SECOND,
+            8 * SECOND - 1,
+            8 * SECOND,
+            9 * SECOND,
+        ] {
             advance(&mut queue, now);
         }
         let asked = vec![(PORT, hop(1), None)];
@@ -255,7 +279,10 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let mut delivered = Vec::new();
-        queue.take_resolved(|_, _| Some(Mac([2; 6])), |_, _, _, packet| delivered.push(number(&packet)));
+        queue.take_resolved(
+            |_, _| Some(Mac([2; 6])),
+            |_, _, _, packet| delivered.push(number(&packet)),
+        );
         assert_eq!(delivered, (1..MAX_PACKETS as u32).chain([99]).collect::<Vec<_>>());
     }
 
@@ -263,17 +290,22 @@ mod tests {
     fn only_so_many_next_hops() {
         let mut pool = Pool::new(MAX_NEXT_HOPS + 5);
         let mut queue = NeighbourQueue::new(PACKETS);
-        let is_refused =
-            |held| matches!(held, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7);
+        let is_refused = |held| matches!(held, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7);
         // A port has half of the places, and another the other half.
         for port in [PORT, PortId(1)] {
             for count in 0..MAX_NEXT_HOPS as u32 / 2 {
-                assert!(matches!(queue.hold(Time(0), port, hop(count), numbered(&mut pool, count)), Held::Ask));
+                assert!(matches!(
+                    queue.hold(Time(0), port, hop(count), numbered(&mut pool, count)),
+                    Held::Ask
+                ));
             }
             assert!(is_refused(queue.hold(Time(0), port, hop(5000), numbered(&mut pool, 7))));
         }
         assert!(is_refused(queue.hold(Time(0), PortId(3), hop(5000), numbered(&mut pool, 7))));
-        queue.take_resolved(|port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])), |_, _, _, _| {});
+        queue.take_resolved(
+            |port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])),
+            |_, _, _, _| {},
+        );
         assert!(matches!(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7)), Held::Ask));
         assert!(is_refused(queue.hold(Time(0), PORT, hop(5001), numbered(&mut pool, 7))));
     }
@@ -296,10 +328,19 @@ mod tests {
         }
         assert_eq!(waiting, 3 + 8);
         assert!(matches!(queue.hold(Time(0), PORT, hop(3), numbered(&mut pool, 100)), Held::Ask));
-        assert!(matches!(queue.hold(Time(0), PortId(1), hop(3), numbered(&mut pool, 100)), Held::Ask));
+        assert!(matches!(
+            queue.hold(Time(0), PortId(1), hop(3), numbered(&mut pool, 100)),
+            Held::Ask
+        ));
         // Given up or delivered, they make room.
-        queue.take_resolved(|_, to| (to == hop(0)).then_some(Mac([2; 6])), |_, _, _, packet| pool.give(packet));
-        assert!(matches!(queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 101)), Held::Waiting));
+        queue.take_resolved(
+            |_, to| (to == hop(0)).then_some(Mac([2; 6])),
+            |_, _, _, packet| pool.give(packet),
+        );
+        assert!(matches!(
+            queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 101)),
+            Held::Waiting
+        ));
         for second in 1..=3 {
             queue.advance(Time(second * SECOND), |_, _| {}, |_, _, packet| pool.give(packet));
         }

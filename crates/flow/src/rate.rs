@@ -8,11 +8,12 @@ use std::net::IpAddr;
 use packet::Time;
 use siphasher::sip::SipHasher13;
 
-/// One permission, in the unit that credit is counted in: billionths, so that a nanosecond at one a second is 1.
+/// One permission, in the unit that credit is counted in: billionths, so that a nanosecond at one a
+/// second is 1.
 const ONE: u128 = 1_000_000_000;
 
-/// A token bucket, as RFC 4443 section 2.4 (f) asks for ICMPv6 errors and RFC 1812 section 4.3.2.8 for ICMP errors: so many a second
-/// in the long run, and so many at once.
+/// A token bucket, as RFC 4443 section 2.4 (f) asks for ICMPv6 errors and RFC 1812 section 4.3.2.8
+/// for ICMP errors: so many a second in the long run, and so many at once.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     /// Per second, which is billionths per nanosecond.
@@ -50,9 +51,10 @@ const GROUPS: usize = 256;
 /// A group gets this part of the whole rate, and half of the burst.
 const SHARE: u64 = 8;
 
-/// A [`RateLimiter`] for answers to strangers, of which none gets more than an eighth of the rate and half of the burst: whoever
-/// provokes answer after answer does not take them from everybody else. Strangers are told apart by their address, of IPv6 the
-/// upper half, since the lower is theirs to choose; some share a group with others, which they cannot choose.
+/// A [`RateLimiter`] for answers to strangers, of which none gets more than an eighth of the rate
+/// and half of the burst: whoever provokes answer after answer does not take them from everybody
+/// else. Strangers are told apart by their address, of IPv6 the upper half, since the lower is
+/// theirs to choose; some share a group with others, which they cannot choose.
 pub struct FairLimiter {
     all: RateLimiter,
     groups: Box<[RateLimiter]>,
@@ -60,11 +62,13 @@ pub struct FairLimiter {
 }
 
 impl FairLimiter {
-    /// Permits `rate` a second, and `burst` at once after a pause; `secret` keys the hash by which strangers are sorted.
+    /// Permits `rate` a second, and `burst` at once after a pause; `secret` keys the hash by which
+    /// strangers are sorted.
     pub fn new(rate: u64, burst: u64, secret: u64) -> Self {
         Self {
             all: RateLimiter::new(rate, burst),
-            groups: vec![RateLimiter::new((rate / SHARE).max(1), (burst / 2).max(1)); GROUPS].into(),
+            groups: vec![RateLimiter::new((rate / SHARE).max(1), (burst / 2).max(1)); GROUPS]
+                .into(),
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
         }
     }
@@ -101,11 +105,17 @@ mod tests {
         let mut limiter = RateLimiter::new(10, 3);
         let mut allowed = |now| limiter.allow(Time(now));
         assert_eq!([0, 0, 0, 0].map(&mut allowed), [true, true, true, false]);
-        assert_eq!([SECOND / 10 - 1, SECOND / 10, SECOND / 10].map(&mut allowed), [false, true, false]);
+        assert_eq!(
+            [SECOND / 10 - 1, SECOND / 10, SECOND / 10].map(&mut allowed),
+            [false, true, false]
+        );
         // A long pause fills the bucket and no more.
         assert_eq!([9 * SECOND; 4].map(&mut allowed), [true, true, true, false]);
         // Backwards is no time at all, and does not count twice.
-        assert_eq!([0, 9 * SECOND + 1, 9 * SECOND + SECOND / 10].map(allowed), [false, false, true]);
+        assert_eq!(
+            [0, 9 * SECOND + 1, 9 * SECOND + SECOND / 10].map(allowed),
+            [false, false, true]
+        );
     }
 
     #[test]
@@ -114,7 +124,8 @@ mod tests {
         let (greedy, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
         assert_eq!((0..1000).filter(|_| limiter.allow(Time(0), greedy)).count(), 50);
         assert_eq!((0..40).filter(|_| limiter.allow(Time(0), other)).count(), 40);
-        // Ten a millisecond for ten seconds get one in eight of the rate, and the other still gets an answer each time.
+        // Ten a millisecond for ten seconds get one in eight of the rate, and the other still gets
+        // an answer each time.
         let (mut told, mut told_other) = (0, 0);
         for millisecond in 1..=10_000_u64 {
             let now = Time(millisecond * 1_000_000);
@@ -127,9 +138,12 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_is_one_stranger_and_all_together_have_a_limit() {
         let mut limiter = FairLimiter::new(1000, 100, 7);
-        let inside = |low: u64| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low)));
+        let inside =
+            |low: u64| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low)));
         assert_eq!((0..1000).filter(|low| limiter.allow(Time(0), inside(*low))).count(), 50);
-        let crowd = (0..1000).filter(|count| limiter.allow(Time(0), Ipv4Addr::from_bits(*count).into())).count();
+        let crowd = (0..1000)
+            .filter(|count| limiter.allow(Time(0), Ipv4Addr::from_bits(*count).into()))
+            .count();
         assert_eq!(crowd, 50);
     }
 
@@ -160,7 +174,8 @@ mod tests {
             let mut limiter = RateLimiter::new(rate, 1);
             let step = SECOND / 1000;
             let allowed = (0..=1000 * seconds).filter(|tick| limiter.allow(Time(tick * step))).count() as u64;
-            // Asked a thousand times a second, it loses at most what a millisecond is worth each time it waits.
+            // Asked a thousand times a second, it loses at most what a millisecond is worth each
+            // time it waits.
             prop_assert!(allowed > rate * seconds / 2 && allowed <= rate * seconds + 1, "{}", allowed);
         }
     }

@@ -8,7 +8,9 @@ use std::hash::Hasher;
 use arrayvec::ArrayVec;
 use packet::{CAPACITY, DropReason, HEADROOM, MAX_FRAME, Packet, Pool, Time};
 use siphasher::sip::SipHasher13;
-use wire::{Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6};
+use wire::{
+    Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6,
+};
 
 use crate::deadline::Deadlines;
 
@@ -22,20 +24,23 @@ const MAX_LENGTH: usize = MAX_FRAME - 14;
 const LIFETIME_V4: Duration = Duration::from_secs(30);
 /// RFC 8200 section 4.5.
 const LIFETIME_V6: Duration = Duration::from_secs(60);
-/// Where in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6 header.
+/// Where in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6
+/// header.
 const PAYLOAD: usize = HEADROOM + ipv6::HEADER_LENGTH;
 const _: () = assert!(PAYLOAD + MAX_LENGTH <= CAPACITY);
 
 /// What became of a fragment.
 #[derive(Debug)]
 pub enum Reassembled {
-    /// It was the last that was missing: here is the whole IP packet, with its lengths and IPv4 checksum right and nothing left
-    /// of fragmentation.
+    /// It was the last that was missing: here is the whole IP packet, with its lengths and IPv4
+    /// checksum right and nothing left of fragmentation.
     Complete(Packet),
-    /// It is kept until the others are here; or it was here already, byte for byte, and was thrown away.
+    /// It is kept until the others are here; or it was here already, byte for byte, and was thrown
+    /// away.
     Held,
-    /// Fragments were dropped, their buffers are back in the pool. With [`DropReason::ReassemblyFull`] they are those of the
-    /// datagram that waited longest, which made room for this one; otherwise this one, and all of its datagram.
+    /// Fragments were dropped, their buffers are back in the pool. With
+    /// [`DropReason::ReassemblyFull`] they are those of the datagram that waited longest, which
+    /// made room for this one; otherwise this one, and all of its datagram.
     Dropped {
         /// Why.
         reason: DropReason,
@@ -46,10 +51,12 @@ pub enum Reassembled {
 
 /// Puts fragments together (RFC 791 section 3.2, RFC 8200 section 4.5).
 ///
-/// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one buffer, however many fragments it
-/// has. Fragments that overlap cost their whole datagram (RFC 5722), for IPv4 as well.
+/// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one
+/// buffer, however many fragments it has. Fragments that overlap cost their whole datagram (RFC
+/// 5722), for IPv4 as well.
 ///
-/// Fragments that an SA decrypted are never put together with others: what came in clear must not pass for protected.
+/// Fragments that an SA decrypted are never put together with others: what came in clear must not
+/// pass for protected.
 pub struct Reassembly {
     hasher: SipHasher13,
     /// By place: the hash of the datagram there.
@@ -73,7 +80,8 @@ struct Datagram {
 
 struct Incomplete {
     datagram: Datagram,
-    /// The payload from [`PAYLOAD`] on; and in front of it, once it is here, the first fragment's header.
+    /// The payload from [`PAYLOAD`] on; and in front of it, once it is here, the first fragment's
+    /// header.
     buffer: Packet,
     /// Where the header begins, once the first fragment is here.
     header: Option<usize>,
@@ -100,8 +108,9 @@ impl Reassembly {
         }
     }
 
-    /// Takes in a fragment. `packet` begins with the IP header, `headers` is what [`wire::headers::parse`] said of it, and `key` names
-    /// its flow. A packet that is no fragment is complete.
+    /// Takes in a fragment. `packet` begins with the IP header, `headers` is what
+    /// [`wire::headers::parse`] said of it, and `key` names its flow. A packet that is no fragment
+    /// is complete.
     pub fn push(
         &mut self,
         now: Time,
@@ -151,13 +160,15 @@ impl Reassembly {
                 self.abandon(place, pool);
                 Reassembled::Dropped { reason, fragments: before as u64 + 1 + evicted }
             }
-            Ok(false) if evicted > 0 => Reassembled::Dropped { reason: DropReason::ReassemblyFull, fragments: evicted },
+            Ok(false) if evicted > 0 => {
+                Reassembled::Dropped { reason: DropReason::ReassemblyFull, fragments: evicted }
+            }
             Ok(false) => Reassembled::Held,
         }
     }
 
-    /// Gives up datagrams that did not become whole in time (30 seconds for IPv4, 60 for IPv6), and tells how many fragments each
-    /// had.
+    /// Gives up datagrams that did not become whole in time (30 seconds for IPv4, 60 for IPv6), and
+    /// tells how many fragments each had.
     pub fn expire(&mut self, now: Time, pool: &mut Pool, mut dropped: impl FnMut(u64)) {
         while self.deadlines.earliest().is_some_and(|due| due <= now) {
             let Some(place) = self.deadlines.first() else { break };
@@ -183,12 +194,16 @@ impl Reassembly {
     }
 
     fn find(&self, datagram: &Datagram, tag: u64) -> Option<usize> {
-        let same = |place: usize| self.places[place].as_ref().is_some_and(|there| there.datagram == *datagram);
+        let same = |place: usize| {
+            self.places[place].as_ref().is_some_and(|there| there.datagram == *datagram)
+        };
         (0..MAX_DATAGRAMS).find(|&place| self.tags[place] == tag && same(place))
     }
 
     fn complete(&mut self, place: usize, port: PortId, received: Time) -> Reassembled {
-        let Some(mut packet) = self.vacate(place).map(Incomplete::finish) else { return Reassembled::Held };
+        let Some(mut packet) = self.vacate(place).map(Incomplete::finish) else {
+            return Reassembled::Held;
+        };
         packet.set_arrival(port, received);
         Reassembled::Complete(packet)
     }
@@ -231,17 +246,27 @@ impl Datagram {
 
 impl Incomplete {
     fn new(datagram: Datagram, buffer: Packet) -> Self {
-        Self { datagram, buffer, header: None, fragments: ArrayVec::new(), present: 0, total: None, congestion: 0 }
+        Self {
+            datagram,
+            buffer,
+            header: None,
+            fragments: ArrayVec::new(),
+            present: 0,
+            total: None,
+            congestion: 0,
+        }
     }
 
-    /// Puts a fragment where it belongs, and answers whether that was the last. An error is the datagram's end.
+    /// Puts a fragment where it belongs, and answers whether that was the last. An error is the
+    /// datagram's end.
     fn add(&mut self, headers: &Headers, bytes: &[u8]) -> Result<bool, DropReason> {
         let is_v6 = self.datagram.addresses.is_v6();
         let (header_length, payload_at) = match usize::from(headers.fragment_header_offset) {
             offset if is_v6 => (offset, offset + FRAGMENT_HEADER_LENGTH),
             _ => (usize::from(headers.upper_offset), usize::from(headers.upper_offset)),
         };
-        let whole = bytes.get(..usize::from(headers.total_length)).ok_or(DropReason::IpTotalLength)?;
+        let whole =
+            bytes.get(..usize::from(headers.total_length)).ok_or(DropReason::IpTotalLength)?;
         let (header, payload) = match (whole.get(..header_length), whole.get(payload_at..)) {
             (Some(header), Some(payload)) => (header, payload),
             _ => return Err(DropReason::IpTotalLength),
@@ -254,11 +279,17 @@ impl Incomplete {
         }
 
         let (buffer, ..) = self.buffer.buffer_mut();
-        if self.fragments.contains(&(start, end)) && buffer[PAYLOAD + start..PAYLOAD + end] == *payload {
+        if self.fragments.contains(&(start, end))
+            && buffer[PAYLOAD + start..PAYLOAD + end] == *payload
+        {
             // RFC 8200 section 4.5: an exact duplicate may be ignored.
             return Ok(false);
         }
-        if self.fragments.iter().any(|&(other_start, other_end)| start < other_end && other_start < end) {
+        if self
+            .fragments
+            .iter()
+            .any(|&(other_start, other_end)| start < other_end && other_start < end)
+        {
             return Err(DropReason::ReassemblyOverlap);
         }
         let last_byte = self.fragments.iter().map(|&(_, end)| end).max().unwrap_or(0);
@@ -288,9 +319,12 @@ impl Incomplete {
         if complete && header_length + self.present > MAX_LENGTH {
             return Err(DropReason::ReassemblyTooBig);
         }
-        // RFC 3168 section 5.3: congestion that was marked on one fragment must not get lost, and cannot be told to a receiver
-        // that another says knows nothing of ECN.
-        if complete && self.congestion & (1 << CONGESTION) != 0 && self.congestion & (1 << NOT_ECN) != 0 {
+        // RFC 3168 section 5.3: congestion that was marked on one fragment must not get lost, and
+        // cannot be told to a receiver that another says knows nothing of ECN.
+        if complete
+            && self.congestion & (1 << CONGESTION) != 0
+            && self.congestion & (1 << NOT_ECN) != 0
+        {
             return Err(DropReason::IpFragment);
         }
         Ok(complete)
@@ -302,7 +336,8 @@ impl Incomplete {
         let mut start = self.header.unwrap_or(PAYLOAD);
         let length = PAYLOAD - start + self.present;
         if start < HEADROOM {
-            // A header with options or extensions: whoever handles the packet next wants the headroom.
+            // A header with options or extensions: whoever handles the packet next wants the
+            // headroom.
             buffer.copy_within(start..start + length, HEADROOM);
             start = HEADROOM;
         }
@@ -311,7 +346,8 @@ impl Incomplete {
         // At most MAX_LENGTH.
         let length_field = length as u16;
         if self.datagram.addresses.is_v6() {
-            packet[4..6].copy_from_slice(&(length_field - ipv6::HEADER_LENGTH as u16).to_be_bytes());
+            packet[4..6]
+                .copy_from_slice(&(length_field - ipv6::HEADER_LENGTH as u16).to_be_bytes());
             packet[1] |= if congested { CONGESTION << 4 } else { 0 };
         } else {
             packet[2..4].copy_from_slice(&length_field.to_be_bytes());
@@ -329,10 +365,11 @@ const FRAGMENT_HEADER_LENGTH: usize = 8;
 const NOT_ECN: u8 = 0;
 const CONGESTION: u8 = 3;
 
-/// Makes the last of the headers in front of a fragment header, which is no longer there, say what the fragment header said
-/// comes next. False where the chain does not end there.
+/// Makes the last of the headers in front of a fragment header, which is no longer there, say what
+/// the fragment header said comes next. False where the chain does not end there.
 fn close_fragment_gap(headers: &mut [u8], next: u8) -> bool {
-    // The IPv6 header's next-header field, then those of the extension headers, each first in its header.
+    // The IPv6 header's next-header field, then those of the extension headers, each first in its
+    // header.
     let (mut field, mut at) = (6, ipv6::HEADER_LENGTH);
     while at < headers.len() {
         let Some(&units) = headers.get(at + 1) else { return false };

@@ -30,7 +30,8 @@ Exit codes:
 
 /// A software security gateway: IPsec, VRF routing and a decision made once per flow.
 ///
-/// One binary is the daemon (`run`), its client (`show`, `xfrm`, `route`, ...) and the tools around them.
+/// One binary is the daemon (`run`), its client (`show`, `xfrm`, `route`, ...) and the tools around
+/// them.
 #[derive(Debug, Parser)]
 #[command(name = "hitpath", version, after_help = EXAMPLES, disable_help_subcommand = true, max_term_width = 120)]
 pub(crate) struct Cli {
@@ -47,8 +48,15 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, help_heading = "Options of every verb")]
     pub(crate) json: bool,
 
-    /// The daemon's control socket [default: /run/hitpath/control.sock, for `run` what the configuration says]
-    #[arg(long, global = true, value_name = "PATH", env = "HITPATH_SOCKET", help_heading = "Options of every verb")]
+    /// The daemon's control socket [default: /run/hitpath/control.sock, for `run` what the
+    /// configuration says]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "HITPATH_SOCKET",
+        help_heading = "Options of every verb"
+    )]
     socket: Option<PathBuf>,
 
     /// Log more to standard error: -v also says what is done, -vv how
@@ -118,14 +126,16 @@ impl Command {
 }
 
 impl Cli {
-    /// What the process was called with. Ends it where that cannot be understood, or help was asked for.
+    /// What the process was called with. Ends it where that cannot be understood, or help was asked
+    /// for.
     pub(crate) fn from_command_line() -> Self {
         let words = words(std::env::args_os());
         Self::try_parse_from(&words).unwrap_or_else(|error| {
             if error.use_stderr() && words.iter().skip(1).any(|word| is_batch_option(word)) {
                 let error = Self::command().error(
                     ErrorKind::UnknownArgument,
-                    "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch --force FILE` for `-force`",
+                    "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch \
+                    --force FILE` for `-force`",
                 );
                 error.exit();
             }
@@ -133,7 +143,8 @@ impl Cli {
         })
     }
 
-    /// Sends logs to standard error. The daemon tells of its life even when nobody asked; the other verbs only of trouble.
+    /// Sends logs to standard error. The daemon tells of its life even when nobody asked; the other
+    /// verbs only of trouble.
     pub(crate) fn start_logging(&self) {
         use tracing::level_filters::LevelFilter;
         let daemon = u8::from(matches!(self.command, Command::Run(_)));
@@ -188,9 +199,12 @@ mod tests {
 
     #[test]
     fn options_of_every_verb_may_stand_anywhere() {
-        for line in
-            ["hitpath -j show ports", "hitpath show -j ports", "hitpath show ports -j", "hitpath xfrm state -j list"]
-        {
+        for line in [
+            "hitpath -j show ports",
+            "hitpath show -j ports",
+            "hitpath show ports -j",
+            "hitpath xfrm state -j list",
+        ] {
             let cli = Cli::try_parse_from(line.split(' ')).expect(line);
             assert!(cli.global.json, "{line}");
         }

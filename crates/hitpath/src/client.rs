@@ -1,7 +1,7 @@
 //! The client's side of the control socket: one blocking HTTP/1.1 exchange over a Unix socket.
 //!
-//! The daemon answers each request whole and closes the connection, so a dozen lines of HTTP serve better here than an
-//! asynchronous client.
+//! The daemon answers each request whole and closes the connection, so a dozen lines of HTTP serve
+//! better here than an asynchronous client.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -42,7 +42,8 @@ pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Reply> {
     ask_in_parts(socket, api::PATH, &[&body])
 }
 
-/// Asks the daemon that listens on `socket` at `path`. `parts` are the request, one behind the other.
+/// Asks the daemon that listens on `socket` at `path`. `parts` are the request, one behind the
+/// other.
 ///
 /// # Errors
 /// As [`ask`].
@@ -55,7 +56,9 @@ pub(crate) fn ask_in_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow
     }
     match serde_json::from_slice::<Refusal>(&answer.body) {
         Ok(refusal) => Err(refusal.into()),
-        Err(_) => bail!("the daemon answered with HTTP status {}: {}", answer.status, text().trim_end()),
+        Err(_) => {
+            bail!("the daemon answered with HTTP status {}: {}", answer.status, text().trim_end())
+        }
     }
 }
 
@@ -73,17 +76,21 @@ pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: \
+        application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         parts.iter().map(|part| part.len()).sum::<usize>()
     );
-    // A daemon that refuses early (wrong user, body too long) has answered and closed before all was sent. Its answer says why.
+    // A daemon that refuses early (wrong user, body too long) has answered and closed before all
+    // was sent. Its answer says why.
     let mut all = std::iter::once(head.as_bytes()).chain(parts.iter().copied());
     let sent = all.try_for_each(|part| stream.write_all(part));
     match read_answer(&mut BufReader::new(&stream)) {
         Ok(answer) => Ok(answer),
         Err(error) => {
             sent.context("sending the request to the daemon")?;
-            Err(error).with_context(|| format!("reading the answer of the daemon at {}", socket.display()))
+            Err(error).with_context(|| {
+                format!("reading the answer of the daemon at {}", socket.display())
+            })
         }
     }
 }
@@ -91,7 +98,8 @@ pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::
 fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            "is the daemon running? Start it by `hitpath run --config FILE`, or name its socket by --socket or HITPATH_SOCKET"
+            "is the daemon running? Start it by `hitpath run --config FILE`, or name its socket by \
+            --socket or HITPATH_SOCKET"
         }
         io::ErrorKind::PermissionDenied => "only root and the daemon's own user may connect",
         _ => "name the daemon's socket by --socket or HITPATH_SOCKET",
@@ -120,11 +128,18 @@ fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
         if field.is_empty() {
             break;
         }
-        let Some((name, value)) = field.split_once(':') else { bail!("`{field}` is no HTTP field") };
+        let Some((name, value)) = field.split_once(':') else {
+            bail!("`{field}` is no HTTP field")
+        };
         if name.eq_ignore_ascii_case("content-length") {
-            length = Some(value.trim().parse::<u64>().with_context(|| format!("`{field}` is no length"))?);
+            length = Some(
+                value.trim().parse::<u64>().with_context(|| format!("`{field}` is no length"))?,
+            );
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            bail!("the answer comes in a transfer encoding ({}), which the daemon does not use", value.trim());
+            bail!(
+                "the answer comes in a transfer encoding ({}), which the daemon does not use",
+                value.trim()
+            );
         }
     }
     let limit = length.unwrap_or(MAX_ANSWER);
@@ -150,9 +165,11 @@ mod tests {
 
     #[test]
     fn an_answer_has_a_status_and_a_body() {
-        let answer =
-            read("HTTP/1.1 422 Unprocessable\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}")
-                .unwrap();
+        let answer = read(
+            "HTTP/1.1 422 Unprocessable\r\nContent-Type: application/json\r\ncontent-length: \
+                2\r\n\r\n{}",
+        )
+        .unwrap();
         assert_eq!(answer, Answer { status: 422, body: b"{}".to_vec() });
         assert_eq!(read("HTTP/1.1 200 OK\r\n\r\nall of it").unwrap().body, b"all of it");
     }

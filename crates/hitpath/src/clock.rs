@@ -21,7 +21,8 @@ impl Clock {
     }
 }
 
-/// The time-stamp counter, or what the machine has of the kind: steady, and cheap to read. For telling one cost from another.
+/// The time-stamp counter, or what the machine has of the kind: steady, and cheap to read. For
+/// telling one cost from another.
 pub(crate) fn ticks() -> u64 {
     CLOCK.raw()
 }

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
-/// The exit codes, which scripts may rely on. clap itself answers 2 where the command line cannot be understood.
+/// The exit codes, which scripts may rely on. clap itself answers 2 where the command line cannot
+/// be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It was done, or the answer is yes.

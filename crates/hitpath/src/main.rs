@@ -1,4 +1,5 @@
-//! hitpath: a software security gateway. One binary is the daemon, its client and the tools around them.
+//! hitpath: a software security gateway. One binary is the daemon, its client and the tools around
+//! them.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -23,7 +24,8 @@ use peak_alloc::PeakAlloc;
 use crate::cli::Cli;
 use crate::exit::Exit;
 
-/// Counts what is allocated, for `hitpath bench lookup` to tell what policies take. A packet's way allocates nothing.
+/// Counts what is allocated, for `hitpath bench lookup` to tell what policies take. A packet's way
+/// allocates nothing.
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 

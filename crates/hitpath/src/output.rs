@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Prints `text` to standard output. A reader that has gone away (`hitpath ... | head`) is no error.
+/// Prints `text` to standard output. A reader that has gone away (`hitpath ... | head`) is no
+/// error.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -39,7 +40,8 @@ pub(crate) fn report(error: &anyhow::Error, as_json: bool) {
     }
 }
 
-/// An error and its causes in one line. Some errors tell their cause themselves; it is not said again.
+/// An error and its causes in one line. Some errors tell their cause themselves; it is not said
+/// again.
 fn causes(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -28,7 +28,13 @@ fn the_daemon_shows_what_is_configured() {
     assert_eq!(daemon.json("show neighbours").as_array().unwrap().len(), 0);
     assert_eq!(daemon.json("show vrfs")[0]["name"], "main");
     let drops = daemon.json("show drops");
-    assert!(drops.as_array().unwrap().iter().any(|drop| drop["reason"] == "esp_bad_icv" && drop["packets"] == 0));
+    assert!(
+        drops
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|drop| drop["reason"] == "esp_bad_icv" && drop["packets"] == 0)
+    );
     for what in ["ports", "workers", "drops", "drops --all", "policies", "sas", "routes", "vrfs"] {
         assert!(!daemon.line(&format!("show {what}")).with(0).out.is_empty(), "{what}");
     }
@@ -48,7 +54,8 @@ fn commands_in_iproute2s_words_change_the_tables() {
     assert!(refused.err.contains("10.9.0.0/16"), "{}", refused.err);
     daemon.line("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev wan").with(0);
     assert_eq!(daemon.json("n show")[0]["mac"], "02:00:00:00:00:09");
-    let explained = daemon.run(&["explain", "udp 203.0.113.1:1 > 203.0.113.2:2 in host"]).with(0).out;
+    let explained =
+        daemon.run(&["explain", "udp 203.0.113.1:1 > 203.0.113.2:2 in host"]).with(0).out;
     assert!(explained.contains("outcome"), "{explained}");
     daemon.line("route del 10.9.0.0/16").with(0);
     assert_eq!(routes(&daemon), before);
@@ -61,7 +68,8 @@ fn a_reload_is_whole_or_nothing() {
     let folder = Folder::new();
     let (config, daemon) = gateway(&folder);
     let more = format!(
-        "{GATEWAY}\n[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.3.0.1/24\"]\n\n[[route]]\nto = \"10.4.0.0/16\"\nvia = \"10.3.0.2\"\n"
+        "{GATEWAY}\n[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = \
+        [\"10.3.0.1/24\"]\n\n[[route]]\nto = \"10.4.0.0/16\"\nvia = \"10.3.0.2\"\n"
     );
     fs::write(&config, &more).unwrap();
     let dry = daemon.line("reload --dry-run").with(0).out;
@@ -73,7 +81,8 @@ fn a_reload_is_whole_or_nothing() {
 
     // A port that cannot be opened refuses everything, what could be done included.
     let wrong = format!(
-        "{GATEWAY}\n[[port]]\nname = \"no\"\nkind = \"af-packet\"\ninterface = \"nowhere0\"\n\n[[route]]\nto = \"10.5.0.0/16\"\nvia = \"192.0.2.5\"\n"
+        "{GATEWAY}\n[[port]]\nname = \"no\"\nkind = \"af-packet\"\ninterface = \
+        \"nowhere0\"\n\n[[route]]\nto = \"10.5.0.0/16\"\nvia = \"192.0.2.5\"\n"
     );
     fs::write(&config, wrong).unwrap();
     let refused = daemon.line("reload").with(1);
@@ -105,7 +114,11 @@ fn a_second_daemon_leaves_the_first_alone_and_a_killed_ones_socket_is_replaced()
     let (config, mut daemon) = gateway(&folder);
     let (config, socket) = (config.to_str().unwrap(), daemon.socket.to_str().unwrap().to_owned());
     let second = hitpath(&["run", "--config", config, "--socket", &socket]).with(1);
-    assert!(second.err.contains("already listens") && second.err.contains(&socket), "{}", second.err);
+    assert!(
+        second.err.contains("already listens") && second.err.contains(&socket),
+        "{}",
+        second.err
+    );
     daemon.line("show ports").with(0);
 
     daemon.signal(Signal::SIGKILL);
@@ -123,13 +136,21 @@ fn a_daemon_that_cannot_run_says_why() {
         ("", "no port"),
         ("[[port]]\nname = 'a'\nkind = 'af-packet'\ninterface = 'nowhere0'\n", "nowhere0"),
         ("[[port]]\nname = 'a'\nkind = 'pcap'\ninput = 'x.pcap'\n", "hitpath replay"),
-        ("[gateway]\nprocessors = [4095]\n[[port]]\nname = 'a'\nkind = 'memory'\n", "processor 4095"),
+        (
+            "[gateway]\nprocessors = [4095]\n[[port]]\nname = 'a'\nkind = 'memory'\n",
+            "processor 4095",
+        ),
         ("nonsense", "gw.toml:1:"),
     ] {
         let file = folder.write("gw.toml", config);
-        let ended =
-            hitpath(&["run".as_ref(), "--config".as_ref(), file.as_os_str(), "--socket".as_ref(), socket.as_os_str()])
-                .with(1);
+        let ended = hitpath(&[
+            "run".as_ref(),
+            "--config".as_ref(),
+            file.as_os_str(),
+            "--socket".as_ref(),
+            socket.as_os_str(),
+        ])
+        .with(1);
         assert!(ended.err.contains(why), "{why}: {}", ended.err);
         assert!(!socket.exists(), "{why}");
     }
@@ -139,8 +160,10 @@ fn a_daemon_that_cannot_run_says_why() {
 fn workers_share_the_ports_and_sleep_or_poll() {
     for idle in ["sleep", "poll"] {
         let folder = Folder::new();
-        let config =
-            folder.write("gw.toml", format!("[gateway]\nworkers = 3\nbuffers = 1024\nidle = \"{idle}\"\n{GATEWAY}"));
+        let config = folder.write(
+            "gw.toml",
+            format!("[gateway]\nworkers = 3\nbuffers = 1024\nidle = \"{idle}\"\n{GATEWAY}"),
+        );
         let daemon = Daemon::start(&folder, &config);
         let rounds = |daemon: &Daemon| daemon.json("show workers")[2]["rounds"].as_u64().unwrap();
         let before = rounds(&daemon);

@@ -49,10 +49,12 @@ fn capture(folder: &Folder, name: &str, link: LinkKind, packets: &[Vec<u8>]) -> 
 
 /// Replays with `-j` and answers the report and what was sent by wan.
 fn replay(folder: &Folder, lan: &str, options: &[&str], code: i32) -> (Value, Vec<(u64, Vec<u8>)>) {
-    let neighbour = "[[neighbour]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:99\"\n";
+    let neighbour =
+        "[[neighbour]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:99\"\n";
     let config = folder.write("gw.toml", format!("{GATEWAY}\n{neighbour}"));
     let out = folder.path("wan.pcap");
-    let (lan, wan) = (format!("lan={}", folder.path(lan).display()), format!("wan={}", out.display()));
+    let (lan, wan) =
+        (format!("lan={}", folder.path(lan).display()), format!("wan={}", out.display()));
     let words = ["replay", "-j", "--config", config.to_str().unwrap(), "--in", &lan, "--out", &wan];
     let report = hitpath(&[&words, options].concat()).with(code).json();
     (report, read(&out))
@@ -70,7 +72,9 @@ fn read(path: &std::path::Path) -> Vec<(u64, Vec<u8>)> {
 fn dropped(report: &Value) -> Vec<(String, u64)> {
     let drops = report["drops"].as_array().unwrap().iter();
     drops
-        .map(|drop| (drop["reason"].as_str().unwrap().to_owned(), drop["packets"].as_u64().unwrap()))
+        .map(|drop| {
+            (drop["reason"].as_str().unwrap().to_owned(), drop["packets"].as_u64().unwrap())
+        })
         .filter(|(_, packets)| *packets > 0)
         .collect()
 }
@@ -92,7 +96,10 @@ fn every_packet_is_encrypted_in_its_captures_time() {
     let sa = report["sas"].as_array().unwrap().iter().find(|sa| sa["spi"] == 0x1001).unwrap();
     assert_eq!(sa["packets"], 20);
     let policies = report["policies"].as_array().unwrap();
-    let out = policies.iter().find(|policy| policy["direction"] == "out" && policy["action"] == "protect").unwrap();
+    let out = policies
+        .iter()
+        .find(|policy| policy["direction"] == "out" && policy["action"] == "protect")
+        .unwrap();
     assert_eq!(out["packets"], 20);
     assert_eq!(report["ports"][0]["statistics"]["rx_packets"], 20);
     assert_eq!((&report["begin_ns"], &report["held"]), (&BEGIN.into(), &0.into()));
@@ -101,10 +108,12 @@ fn every_packet_is_encrypted_in_its_captures_time() {
 #[test]
 fn one_seed_gives_one_output_and_another_seed_another() {
     let folder = Folder::new();
-    let packets: Vec<_> = (0..300).map(|number| framed(&datagram([10, 2, 0, number as u8], number))).collect();
+    let packets: Vec<_> =
+        (0..300).map(|number| framed(&datagram([10, 2, 0, number as u8], number))).collect();
     capture(&folder, "lan.pcap", LinkKind::Ethernet, &packets);
     let run = |seed: &str| {
-        let (report, sent) = replay(&folder, "lan.pcap", &["--assume-neighbours", "--seed", seed], 0);
+        let (report, sent) =
+            replay(&folder, "lan.pcap", &["--assume-neighbours", "--seed", seed], 0);
         assert_eq!(sent.len(), 300);
         (report, fs::read(folder.path("wan.pcap")).unwrap())
     };
@@ -128,16 +137,23 @@ fn without_an_answer_packets_wait_and_are_then_dropped() {
     let folder = Folder::new();
     capture(&folder, "lan.pcap", LinkKind::Ethernet, &[framed(&datagram([203, 0, 113, 7], 1))]);
     let (report, sent) = replay(&folder, "lan.pcap", &[], 0);
-    assert!(!sent.is_empty() && sent.iter().all(|(_, frame)| frame[12..14] == [8, 6]), "only ARP is sent");
+    assert!(
+        !sent.is_empty() && sent.iter().all(|(_, frame)| frame[12..14] == [8, 6]),
+        "only ARP is sent"
+    );
     // The second is the ICMP error to the host, for which the configuration has no policy.
-    assert_eq!(dropped(&report), [("policy_no_match".to_owned(), 1), ("neighbour_unresolved".to_owned(), 1)]);
+    assert_eq!(
+        dropped(&report),
+        [("policy_no_match".to_owned(), 1), ("neighbour_unresolved".to_owned(), 1)]
+    );
     assert!(report["afterwards_ns"].as_u64().unwrap() >= 1000 * MILLISECOND);
 }
 
 #[test]
 fn a_damaged_capture_is_replayed_up_to_the_damage() {
     let folder = Folder::new();
-    let packets: Vec<_> = (0..5).map(|number| framed(&datagram([203, 0, 113, 7], number))).collect();
+    let packets: Vec<_> =
+        (0..5).map(|number| framed(&datagram([203, 0, 113, 7], number))).collect();
     let path = capture(&folder, "lan.pcap", LinkKind::Ethernet, &packets);
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
@@ -153,7 +169,12 @@ fn years_of_silence_take_no_years() {
     let path = folder.path("lan.pcap");
     let mut writer = PcapWriter::create(&path, LinkKind::Ethernet).unwrap();
     for year in 0..50 {
-        writer.write(Time(year * 365 * 86_400_000 * MILLISECOND), &framed(&datagram([203, 0, 113, 7], 1))).unwrap();
+        writer
+            .write(
+                Time(year * 365 * 86_400_000 * MILLISECOND),
+                &framed(&datagram([203, 0, 113, 7], 1)),
+            )
+            .unwrap();
     }
     writer.finish().unwrap();
     let (_, sent) = replay(&folder, "lan.pcap", &["--assume-neighbours"], 0);
@@ -165,7 +186,8 @@ fn names_and_files_that_cannot_be_are_refused_before_anything_is_written() {
     let folder = Folder::new();
     let config = folder.write("gw.toml", GATEWAY);
     let config = config.to_str().unwrap();
-    let capture = capture(&folder, "lan.pcap", LinkKind::Ethernet, &[framed(&datagram([203, 0, 113, 7], 1))]);
+    let capture =
+        capture(&folder, "lan.pcap", LinkKind::Ethernet, &[framed(&datagram([203, 0, 113, 7], 1))]);
     let capture = capture.to_str().unwrap();
     let garbage = folder.write("garbage.pcap", "this is no capture");
     let out = folder.path("out.pcap");
@@ -194,10 +216,17 @@ fn the_report_for_people_ends_with_tables() {
     let mut stranger = framed(&datagram([203, 0, 113, 7], 1));
     stranger[5] = 0x99;
     let path = capture(&folder, "lan.pcap", LinkKind::Ethernet, &[stranger]);
-    let out = hitpath(&["replay", "--config", config.to_str().unwrap(), "--in", &format!("lan={}", path.display())])
-        .with(0)
-        .out;
-    for part in ["PORT", "link_not_for_us", "0x00001001", "10.2.0.0/16", "give the port the `mac`"] {
+    let out = hitpath(&[
+        "replay",
+        "--config",
+        config.to_str().unwrap(),
+        "--in",
+        &format!("lan={}", path.display()),
+    ])
+    .with(0)
+    .out;
+    for part in ["PORT", "link_not_for_us", "0x00001001", "10.2.0.0/16", "give the port the `mac`"]
+    {
         assert!(out.contains(part), "{part}: {out}");
     }
 }

@@ -1,4 +1,5 @@
-//! The verbs that need no daemon: help, check, explain from a file, graph, manual pages, completions.
+//! The verbs that need no daemon: help, check, explain from a file, graph, manual pages,
+//! completions.
 
 mod harness;
 
@@ -9,17 +10,30 @@ use serde_json::json;
 fn help_lists_every_verb_and_the_exit_codes() {
     let help = line("--help").with(0).out;
     for word in [
-        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "batch", "explain",
-        "replay", "graph", "bench", "demo",
+        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "batch",
+        "explain", "replay", "graph", "bench", "demo",
     ] {
-        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))), "{word}: {help}");
+        assert!(
+            help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))),
+            "{word}: {help}"
+        );
     }
     assert!(help.contains("3  no daemon could be reached"), "{help}");
 }
 
 #[test]
 fn unknown_words_are_a_usage_error() {
-    for words in ["", "frobnicate", "show", "show nothing", "check", "replay", "explain", "run", "graph --purple"] {
+    for words in [
+        "",
+        "frobnicate",
+        "show",
+        "show nothing",
+        "check",
+        "replay",
+        "explain",
+        "run",
+        "graph --purple",
+    ] {
         assert!(!line(words).with(2).err.is_empty(), "{words}");
     }
     let error = line("xfrm frobnicate").with(2).err;
@@ -30,9 +44,17 @@ fn unknown_words_are_a_usage_error() {
 fn without_a_daemon_clients_say_so() {
     let folder = Folder::new();
     let socket = folder.path("nobody.sock");
-    let ended = hitpath(&["--socket".as_ref(), socket.as_os_str(), "show".as_ref(), "ports".as_ref()]).with(3);
-    assert!(ended.err.contains("nobody.sock") && ended.err.contains("hitpath run"), "{}", ended.err);
-    let ended = hitpath(&["-j".as_ref(), "--socket".as_ref(), socket.as_os_str(), "reload".as_ref()]).with(3);
+    let ended =
+        hitpath(&["--socket".as_ref(), socket.as_os_str(), "show".as_ref(), "ports".as_ref()])
+            .with(3);
+    assert!(
+        ended.err.contains("nobody.sock") && ended.err.contains("hitpath run"),
+        "{}",
+        ended.err
+    );
+    let ended =
+        hitpath(&["-j".as_ref(), "--socket".as_ref(), socket.as_os_str(), "reload".as_ref()])
+            .with(3);
     let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
     assert!(error["error"].as_str().unwrap().contains("nobody.sock"));
 }
@@ -66,7 +88,10 @@ fn a_check_says_what_is_rounded() {
     let file = file.to_str().unwrap();
     let note = "ipv4-inbound-spd-flow-cache-hash-buckets = 1000 is rounded up to 1024";
     let out = hitpath(&["check", file]).with(0).out;
-    assert!(out.contains(&format!("gw.toml:2:44: {note}\n")) && out.contains("right, 2 ports"), "{out}");
+    assert!(
+        out.contains(&format!("gw.toml:2:44: {note}\n")) && out.contains("right, 2 ports"),
+        "{out}"
+    );
     let told = hitpath(&["-j", "check", file]).with(0).json();
     assert_eq!((&told["wrong"], &told["notes"][0]["message"]), (&json!(0), &json!(note)));
 }
@@ -74,20 +99,29 @@ fn a_check_says_what_is_rounded() {
 #[test]
 fn all_errors_of_all_files_are_told_with_their_places() {
     let folder = Folder::new();
-    let first =
-        folder.write("first.toml", "[[port]]\nname = \"a\"\nkind = \"telepathy\"\naddresses = [\"10.0.0.1/33\"]\n");
+    let first = folder.write(
+        "first.toml",
+        "[[port]]\nname = \"a\"\nkind = \"telepathy\"\naddresses = [\"10.0.0.1/33\"]\n",
+    );
     let second = folder.write("second.toml", "[gateway]\nworkerz = 1\n");
     let missing = folder.path("missing.toml");
     let files = [first.to_str().unwrap(), second.to_str().unwrap(), missing.to_str().unwrap()];
     let out = hitpath(&[&["check"], &files[..]].concat()).with(1).out;
-    for part in
-        ["first.toml:3:", "telepathy", "first.toml:4:", "10.0.0.1/33", "second.toml:2:1", "workerz", "missing.toml"]
-    {
+    for part in [
+        "first.toml:3:",
+        "telepathy",
+        "first.toml:4:",
+        "10.0.0.1/33",
+        "second.toml:2:1",
+        "workerz",
+        "missing.toml",
+    ] {
         assert!(out.contains(part), "{part}: {out}");
     }
     let told = hitpath(&[&["-j", "check"], &files[..]].concat()).with(1).json();
     assert_eq!(told["wrong"], 3);
-    let lines: Vec<_> = told["diagnostics"].as_array().unwrap().iter().map(|told| told["line"].clone()).collect();
+    let lines: Vec<_> =
+        told["diagnostics"].as_array().unwrap().iter().map(|told| told["line"].clone()).collect();
     assert_eq!(lines, [json!(3), json!(4), json!(2), json!(null)]);
 }
 
@@ -99,7 +133,10 @@ fn a_file_that_is_no_text_or_never_ends_is_refused() {
     assert!(out.contains("gw.toml:2:4: this is not text"), "{out}");
     let out = hitpath(&["-j", "check", "/dev/zero"]).with(1).json();
     assert_eq!(out["diagnostics"][0]["file"], "/dev/zero");
-    assert!(out["diagnostics"][0]["message"].as_str().unwrap().starts_with("more than the "), "{out}");
+    assert!(
+        out["diagnostics"][0]["message"].as_str().unwrap().starts_with("more than the "),
+        "{out}"
+    );
 }
 
 #[test]
@@ -116,7 +153,8 @@ fn help_is_a_word_where_iproute2_has_it() {
 fn explain_follows_a_packet_into_the_tunnel() {
     let folder = Folder::new();
     let file = folder.write("gw.toml", GATEWAY);
-    let explain = |packet: &str| hitpath(&["-j", "explain", "--config", file.to_str().unwrap(), packet]);
+    let explain =
+        |packet: &str| hitpath(&["-j", "explain", "--config", file.to_str().unwrap(), packet]);
     let step = |steps: &serde_json::Value, name: &str| {
         let texts: Vec<_> = steps
             .as_array()
@@ -145,7 +183,10 @@ fn explain_follows_a_packet_into_the_tunnel() {
     assert!(step(&steps, "verdict").contains("policy_clear"), "{steps}");
     assert_eq!(step(&steps, "outcome"), "dropped");
 
-    assert_eq!(step(&explain("icmp 10.1.0.5 > 203.0.113.9 in lan").with(0).json(), "outcome"), "sent-once-resolved");
+    assert_eq!(
+        step(&explain("icmp 10.1.0.5 > 203.0.113.9 in lan").with(0).json(), "outcome"),
+        "sent-once-resolved"
+    );
     assert!(explain("udp 10.1.0.5 > 10.2.0.7 in attic").with(1).err.contains("lan, wan"));
     assert!(explain("udp 10.1.0.5 > 10.2.0.7 in sa 99").with(1).err.contains("reqid 99"));
     assert!(explain("udp 10.1.0.5").with(2).err.contains("PROTO SRC[:PORT]"));
@@ -155,10 +196,14 @@ fn explain_follows_a_packet_into_the_tunnel() {
 fn explain_knows_addresses_that_never_pass() {
     let folder = Folder::new();
     let file = folder.write("gw.toml", GATEWAY);
-    let explain = |packet: &str, code| hitpath(&["explain", "--config", file.to_str().unwrap(), packet]).with(code).out;
-    for packet in
-        ["udp 127.0.0.1:1 > 10.2.0.1:2 in lan", "udp 10.1.0.5:1 > 127.0.0.1:2 in lan", "tcp :: > fd01::1 in lan"]
-    {
+    let explain = |packet: &str, code| {
+        hitpath(&["explain", "--config", file.to_str().unwrap(), packet]).with(code).out
+    };
+    for packet in [
+        "udp 127.0.0.1:1 > 10.2.0.1:2 in lan",
+        "udp 10.1.0.5:1 > 127.0.0.1:2 in lan",
+        "tcp :: > fd01::1 in lan",
+    ] {
         let out = explain(packet, 1);
         assert!(out.contains("drop, ip_") && out.contains("dropped"), "{packet}: {out}");
     }
@@ -169,7 +214,8 @@ fn explain_knows_addresses_that_never_pass() {
 #[test]
 fn the_graph_is_a_graph() {
     let stages = line("graph -j").with(0).json();
-    let names: Vec<_> = stages.as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        stages.as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     let text = line("graph").with(0).out;
     assert!(names.contains(&"decide") && names.iter().all(|name| text.contains(name)));
     assert!(line("graph --dot").with(0).out.starts_with("digraph hitpath {"));
@@ -180,9 +226,14 @@ fn every_verb_has_a_manual_page() {
     let folder = Folder::new();
     let pages = folder.path("man");
     hitpath(&["man", pages.to_str().unwrap()]).with(0);
-    for name in ["hitpath.1", "hitpath-run.1", "hitpath-xfrm.1", "hitpath-replay.1", "hitpath-explain.1"] {
+    for name in
+        ["hitpath.1", "hitpath-run.1", "hitpath-xfrm.1", "hitpath-replay.1", "hitpath-explain.1"]
+    {
         let page = std::fs::read_to_string(pages.join(name)).unwrap();
-        assert!(page.contains(".SH NAME") && (page.contains("Start with") || page.contains("Examples")), "{name}");
+        assert!(
+            page.contains(".SH NAME") && (page.contains("Start with") || page.contains("Examples")),
+            "{name}"
+        );
     }
     assert!(line("man").with(0).out.contains(".TH hitpath 1"));
 }
@@ -202,7 +253,10 @@ fn the_demonstration_shows_a_tunnel() {
     let words = ["demo", "--memory", "--packets", "300", "--pcap", capture.to_str().unwrap()];
     let out = hitpath(&words).with(0).out;
     assert!(out.contains("301 echo requests were sent and 301 answered"), "{out}");
-    assert!(out.contains("602 ESP packets") && out.contains("nothing passed in the clear"), "{out}");
+    assert!(
+        out.contains("602 ESP packets") && out.contains("nothing passed in the clear"),
+        "{out}"
+    );
     assert!(capture.metadata().unwrap().len() > 602 * 100);
     assert_eq!(line("demo -j --packets 10").with(0).json()["between"]["clear"], 0);
 }

@@ -1,34 +1,39 @@
 //! An interface that exists, over packet sockets.
 //!
 //! # Receiving
-//! Frames come by a ring shared with the kernel, TPACKET_V2: its slots are handed over one by one, so a frame is seen at
-//! once, where TPACKET_V3 hands over blocks and holds a lone ping back for a millisecond or more. A slot is as large as a frame
-//! of the interface's MTU needs. The frames of up to 64 KiB that a host on the same machine sends (see
-//! [`crate::offload`]) do not fit; the kernel queues the whole of such a frame on the socket besides
-//! (`PACKET_COPY_THRESH`) and it is read from there with one `recv`, which cutting it into some forty packets pays for
-//! many times over. Slots that hold any frame would need 68 KiB each. Measured on a veth pair with TCP and a flood of
-//! small datagrams through a forwarder: TCP as fast either way (4.3 Gbit/s), but 2048 small slots (4 MiB) missed a
-//! third of the frames that 256 large ones (32 MiB) did, at the same round-trip time of 0.08 ms.
+//! Frames come by a ring shared with the kernel, TPACKET_V2: its slots are handed over one by one,
+//! so a frame is seen at once, where TPACKET_V3 hands over blocks and holds a lone ping back for a
+//! millisecond or more. A slot is as large as a frame of the interface's MTU needs. The frames of
+//! up to 64 KiB that a host on the same machine sends (see [`crate::offload`]) do not fit; the
+//! kernel queues the whole of such a frame on the socket besides (`PACKET_COPY_THRESH`) and it is
+//! read from there with one `recv`, which cutting it into some forty packets pays for many times
+//! over. Slots that hold any frame would need 68 KiB each. Measured on a veth pair with TCP and a
+//! flood of small datagrams through a forwarder: TCP as fast either way (4.3 Gbit/s), but 2048
+//! small slots (4 MiB) missed a third of the frames that 256 large ones (32 MiB) did, at the same
+//! round-trip time of 0.08 ms.
 //!
-//! The port's address is the interface's own unless another is configured, in which case the interface is made
-//! promiscuous. All multicast is received, as neighbour discovery needs. What the port itself sends is not received.
+//! The port's address is the interface's own unless another is configured, in which case the
+//! interface is made promiscuous. All multicast is received, as neighbour discovery needs. What the
+//! port itself sends is not received.
 //!
-//! The kernel's own stack sees the same frames. An interface that is given to the gateway should have no addresses in
-//! the kernel, or both will answer.
+//! The kernel's own stack sees the same frames. An interface that is given to the gateway should
+//! have no addresses in the kernel, or both will answer.
 //!
 //! # Sending
-//! One `sendmmsg` for each batch, which costs about 0.5 us per frame on a veth, nearly all of it the kernel's way to the other
-//! end. A TX ring would save the copy into the kernel, but the receiving stack gives its slots back (`skb_orphan` in
-//! `ip_rcv`) while it still reads them, so on a veth frames would be overwritten in flight. `PACKET_QDISC_BYPASS` gained
-//! nothing measurable and hides what is sent from tcpdump on the interface, so it is not used.
+//! One `sendmmsg` for each batch, which costs about 0.5 us per frame on a veth, nearly all of it
+//! the kernel's way to the other end. A TX ring would save the copy into the kernel, but the
+//! receiving stack gives its slots back (`skb_orphan` in `ip_rcv`) while it still reads them, so on
+//! a veth frames would be overwritten in flight. `PACKET_QDISC_BYPASS` gained nothing measurable
+//! and hides what is sent from tcpdump on the interface, so it is not used.
 //!
 //! # Down, up, gone
-//! While the interface is down nothing is received and what is sent counts as `tx_errors`; when it comes up the port goes on. When
-//! it is deleted or moved to another network namespace the port is lost. Address and MTU are those it had when it was
-//! opened.
+//! While the interface is down nothing is received and what is sent counts as `tx_errors`; when it
+//! comes up the port goes on. When it is deleted or moved to another network namespace the port is
+//! lost. Address and MTU are those it had when it was opened.
 //!
 //! # Counters
-//! `rx_missed` has the kernel's own drops: the ring was full, or the kernel could not describe a frame's offload.
+//! `rx_missed` has the kernel's own drops: the ring was full, or the kernel could not describe a
+//! frame's offload.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -40,7 +45,9 @@ use wire::{Mac, PortId};
 
 use crate::error::{OpenError, check_options};
 use crate::interface::{ETHERNET_HEADER, Interface, MAX_MTU};
-use crate::offload::{Cutter, LONGEST, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan};
+use crate::offload::{
+    Cutter, LONGEST, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan,
+};
 use crate::sys::interface::Query;
 use crate::sys::ring::{Frame, Ring, SLOT_OVERHEAD};
 use crate::sys::socket::{PACKET_IGNORE_OUTGOING, PacketSocket};
@@ -79,8 +86,8 @@ impl AfPacketOptions {
 /// Opens an interface. Answers one port for each queue.
 ///
 /// # Errors
-/// Where there is no such interface, it is not Ethernet, its MTU is more than [`MAX_MTU`], or the process has no
-/// `CAP_NET_RAW`. The error says what would be right.
+/// Where there is no such interface, it is not Ethernet, its MTU is more than [`MAX_MTU`], or the
+/// process has no `CAP_NET_RAW`. The error says what would be right.
 pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
     let name = options.interface.as_str();
     let failed = |what| move |source| OpenError::system(name, what, "CAP_NET_RAW", source);
@@ -96,7 +103,10 @@ pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
         return Err(OpenError::refused(
             name,
             "the interface's MTU is too large",
-            format!("it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`", interface.mtu),
+            format!(
+                "it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`",
+                interface.mtu
+            ),
         ));
     }
     check_options(name, options.queues, options.mac)?;
@@ -105,7 +115,8 @@ pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
     for _ in 0..options.queues {
         let port = AfPacketPort::open(options, &interface)?;
         if options.queues > 1 {
-            let joined = join_fanout(&port.receiver, group).map_err(failed("cannot spread flows over several queues"));
+            let joined = join_fanout(&port.receiver, group)
+                .map_err(failed("cannot spread flows over several queues"));
             group = Some(joined?);
         }
         ports.push(port);
@@ -150,7 +161,10 @@ impl AfPacketPort {
 
         let receiver = PacketSocket::new().map_err(failed("cannot make a packet socket"))?;
         let receive_ring = |slots, slot_size| -> io::Result<Ring> {
-            receiver.set_packet_option(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
+            receiver.set_packet_option(
+                libc::PACKET_VERSION,
+                libc::tpacket_versions::TPACKET_V2 as libc::c_int,
+            )?;
             receiver.set_packet_option(libc::PACKET_VNET_HDR, 1)?;
             receiver.set_packet_option(PACKET_IGNORE_OUTGOING, 1)?;
             receiver.set_packet_option(libc::PACKET_COPY_THRESH, LONGEST as libc::c_int)?;
@@ -169,9 +183,12 @@ impl AfPacketPort {
                 .add_membership(interface.index, libc::PACKET_MR_PROMISC)
                 .map_err(failed("cannot make the interface promiscuous"))?;
         }
-        receiver.bind(interface.index, libc::ETH_P_ALL as u16).map_err(failed("cannot bind to the interface"))?;
+        receiver
+            .bind(interface.index, libc::ETH_P_ALL as u16)
+            .map_err(failed("cannot bind to the interface"))?;
 
-        // A socket of its own, so that frames need no virtio-net header; with protocol 0 it receives nothing.
+        // A socket of its own, so that frames need no virtio-net header; with protocol 0 it
+        // receives nothing.
         let sender = PacketSocket::new().map_err(failed("cannot make a packet socket"))?;
         sender.set_send_buffer(SEND_BUFFER).map_err(failed("cannot size the send buffer"))?;
         sender.bind(interface.index, 0).map_err(failed("cannot bind to the interface"))?;
@@ -195,7 +212,13 @@ impl AfPacketPort {
 
     /// Takes the ring's oldest frame. Answers false where there is none or no buffer for it.
     #[inline]
-    fn take_frame(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch, bytes: &mut u64) -> bool {
+    fn take_frame(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        bytes: &mut u64,
+    ) -> bool {
         let Some(frame) = self.ring.frame() else { return false };
         let header = VnetHeader::parse(frame.vnet);
         let is_short = !frame.queued && frame.bytes.len() >= frame.length && !header.is_segmented();
@@ -232,7 +255,8 @@ impl AfPacketPort {
         true
     }
 
-    /// Reads the kernel's drop counter and takes note of the interface going away. Not for every batch: each is a system call.
+    /// Reads the kernel's drop counter and takes note of the interface going away. Not for every
+    /// batch: each is a system call.
     #[cold]
     fn look_after(&mut self) -> Result<(), PortError> {
         if let Ok((_, drops)) = self.receiver.statistics() {
@@ -243,7 +267,8 @@ impl AfPacketPort {
         if self.is_down { self.check_existence() } else { Ok(()) }
     }
 
-    /// An interface that is down may come up again. One that is gone does not, even if another takes its name.
+    /// An interface that is down may come up again. One that is gone does not, even if another
+    /// takes its name.
     fn check_existence(&mut self) -> Result<(), PortError> {
         match self.query.is_up(self.index) {
             Ok(Some(is_up)) => {
@@ -280,13 +305,19 @@ impl Port for AfPacketPort {
         self.mtu
     }
 
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError> {
         if now.since(self.looked_after) >= LOOK_AFTER {
             self.looked_after = now;
             self.look_after()?;
         }
         let (before, mut bytes) = (batch.len(), 0);
-        // Frames that come to nothing count too, so that a flood of them cannot hold the worker here.
+        // Frames that come to nothing count too, so that a flood of them cannot hold the worker
+        // here.
         for _ in 0..packet::BATCH {
             if self.cutter.is_busy() {
                 match self.cutter.cut(self.id, now, pool, batch) {
@@ -309,7 +340,12 @@ impl Port for AfPacketPort {
         Ok(received)
     }
 
-    fn transmit(&mut self, _now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
+    fn transmit(
+        &mut self,
+        _now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<(), PortError> {
         let mut is_down = false;
         let mut rest = batch.as_slice();
         while !rest.is_empty() {
@@ -317,7 +353,9 @@ impl Port for AfPacketPort {
                 Ok(sent) => {
                     let (done, waiting) = rest.split_at(sent.min(rest.len()));
                     self.statistics.tx_packets.add(done.len() as u64);
-                    self.statistics.tx_bytes.add(done.iter().map(|packet| packet.len() as u64).sum());
+                    self.statistics
+                        .tx_bytes
+                        .add(done.iter().map(|packet| packet.len() as u64).sum());
                     rest = waiting;
                 }
                 Err(error) => {
@@ -388,8 +426,14 @@ fn load(
     cutter.start(frame.length, header, frame.vlan)
 }
 
-/// Reads the whole of `frame` from the socket's queue, where it is the first unless an earlier one could not be read.
-fn read_queued(buffer: &mut [u8], socket: &PacketSocket, frame: &Frame<'_>, is_down: &mut bool) -> Result<(), Refused> {
+/// Reads the whole of `frame` from the socket's queue, where it is the first unless an earlier one
+/// could not be read.
+fn read_queued(
+    buffer: &mut [u8],
+    socket: &PacketSocket,
+    frame: &Frame<'_>,
+    is_down: &mut bool,
+) -> Result<(), Refused> {
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         match socket.receive(buffer) {
@@ -410,7 +454,8 @@ fn read_queued(buffer: &mut [u8], socket: &PacketSocket, frame: &Frame<'_>, is_d
 /// Puts a bound socket into the fanout `group`, or into a new one. Answers the group.
 fn join_fanout(socket: &PacketSocket, group: Option<u32>) -> io::Result<u32> {
     const FLAG_UNIQUE_ID: u32 = 0x2000;
-    // A group hears for its members, and does not know what each asked for (PACKET_IGNORE_OUTGOING).
+    // A group hears for its members, and does not know what each asked for
+    // (PACKET_IGNORE_OUTGOING).
     const FLAG_IGNORE_OUTGOING: u32 = 0x4000;
     let (group, flags) = match group {
         Some(group) => (group, FLAG_IGNORE_OUTGOING),

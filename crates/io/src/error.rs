@@ -6,7 +6,8 @@ use std::io;
 use thiserror::Error;
 use wire::Mac;
 
-/// A port could not be opened: which, what was being done, what the system said, and what would help.
+/// A port could not be opened: which, what was being done, what the system said, and what would
+/// help.
 #[derive(Debug, Error)]
 pub struct OpenError {
     /// The port's or interface's name.
@@ -34,18 +35,30 @@ impl fmt::Display for OpenError {
 }
 
 impl OpenError {
-    /// The system refused `what`. The advice follows from the error number; `capability` is what the call needs.
-    pub(crate) fn system(port: &str, what: &'static str, capability: &str, source: io::Error) -> Self {
+    /// The system refused `what`. The advice follows from the error number; `capability` is what
+    /// the call needs.
+    pub(crate) fn system(
+        port: &str,
+        what: &'static str,
+        capability: &str,
+        source: io::Error,
+    ) -> Self {
         let advice = match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                format!("needs {capability}: run as root, or `setcap {}+ep` the binary", capability.to_lowercase())
+                format!(
+                    "needs {capability}: run as root, or `setcap {}+ep` the binary",
+                    capability.to_lowercase()
+                )
             }
             Some(libc::ENODEV | libc::ENXIO) => {
                 format!(
-                    "there is no interface `{port}` in this network namespace: `ip link show` lists those there are"
+                    "there is no interface `{port}` in this network namespace: `ip link show` \
+                    lists those there are"
                 )
             }
-            Some(libc::ENOMEM | libc::ENOBUFS) => "not enough memory for the ring: configure a smaller one".to_owned(),
+            Some(libc::ENOMEM | libc::ENOBUFS) => {
+                "not enough memory for the ring: configure a smaller one".to_owned()
+            }
             _ => String::new(),
         };
         Self { port: port.to_owned(), what, advice, source: Some(source) }
@@ -63,9 +76,11 @@ pub(crate) fn check_options(port: &str, queues: u16, mac: Option<Mac>) -> Result
         return Err(OpenError::refused(port, "no queues", "a port has at least one"));
     }
     match mac {
-        Some(mac) if mac.is_group() || mac == Mac::default() => {
-            Err(OpenError::refused(port, "the address is not a station's", format!("{mac} is a group address or zero")))
-        }
+        Some(mac) if mac.is_group() || mac == Mac::default() => Err(OpenError::refused(
+            port,
+            "the address is not a station's",
+            format!("{mac} is a group address or zero"),
+        )),
         _ => Ok(()),
     }
 }
@@ -78,11 +93,13 @@ mod tests {
     fn an_error_says_what_would_be_right() {
         let refused = |number| {
             let error = io::Error::from_raw_os_error(number);
-            OpenError::system("eth0", "cannot make a packet socket", "CAP_NET_RAW", error).to_string()
+            OpenError::system("eth0", "cannot make a packet socket", "CAP_NET_RAW", error)
+                .to_string()
         };
         assert_eq!(
             refused(libc::EPERM),
-            "port eth0: cannot make a packet socket: Operation not permitted (os error 1); needs CAP_NET_RAW: run as root, \
+            "port eth0: cannot make a packet socket: Operation not permitted (os error 1); needs \
+            CAP_NET_RAW: run as root, \
              or `setcap cap_net_raw+ep` the binary"
         );
         assert!(refused(libc::ENODEV).ends_with("`ip link show` lists those there are"));

@@ -10,7 +10,8 @@ use crate::sys::interface::Query;
 /// Length of an Ethernet header in bytes.
 pub(crate) const ETHERNET_HEADER: usize = 14;
 
-/// The largest MTU in bytes that a port may have: a frame of [`MAX_FRAME`] less its Ethernet header.
+/// The largest MTU in bytes that a port may have: a frame of [`MAX_FRAME`] less its Ethernet
+/// header.
 pub const MAX_MTU: u16 = (MAX_FRAME - ETHERNET_HEADER) as u16;
 
 /// An interface, as it was when asked.
@@ -36,7 +37,8 @@ impl Interface {
     /// Asks the kernel.
     ///
     /// # Errors
-    /// `ENODEV` where there is no interface called `name`; [`io::ErrorKind::InvalidInput`] where that cannot be a name.
+    /// `ENODEV` where there is no interface called `name`; [`io::ErrorKind::InvalidInput`] where
+    /// that cannot be a name.
     pub fn named(name: &str) -> io::Result<Self> {
         let query = Query::new()?;
         let index = query.index(name)?;
@@ -65,7 +67,8 @@ pub fn set_up(name: &str, up: bool) -> io::Result<()> {
 /// Sets an interface's MTU. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` where the device cannot have that MTU.
+/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` where the device cannot
+/// have that MTU.
 pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     Query::new()?.set_mtu(name, mtu)
 }

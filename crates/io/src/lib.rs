@@ -7,11 +7,13 @@
 //! | [`tap`] | a TAP device: the kernel's end of the cable is an interface | `CAP_NET_ADMIN` |
 //! | [`af_packet`] | an interface that exists, over packet sockets | `CAP_NET_RAW` |
 //!
-//! Every port speaks [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its ports has something.
-//! [`interface`] reads what the kernel knows of an interface, and [`offload`] undoes the checksum and segmentation
-//! offloads that hosts on the same machine leave to a network card that is not there.
+//! Every port speaks [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
+//! ports has something. [`interface`] reads what the kernel knows of an interface, and [`offload`]
+//! undoes the checksum and segmentation offloads that hosts on the same machine leave to a network
+//! card that is not there.
 //!
-//! `unsafe` is confined to the private module `sys`, which puts safe functions over the system calls.
+//! `unsafe` is confined to the private module `sys`, which puts safe functions over the system
+//! calls.
 
 pub mod af_packet;
 mod error;

@@ -1,27 +1,33 @@
 //! A cable inside the process.
 //!
-//! A cable has two ends. An end is either a [`MemoryPort`], which a worker owns, or a [`MemoryHandle`], by which a test
-//! or a bench puts frames in and takes them out. [`port`] makes a cable with one of each, [`pair`] one with two ports:
-//! two gateways of one process, wired together without root. The ends may be on different threads.
+//! A cable has two ends. An end is either a [`MemoryPort`], which a worker owns, or a
+//! [`MemoryHandle`], by which a test or a bench puts frames in and takes them out. [`port`] makes a
+//! cable with one of each, [`pair`] one with two ports: two gateways of one process, wired together
+//! without root. The ends may be on different threads.
 //!
 //! # Whose buffers
-//! Every worker has its own [`Pool`], and a buffer that wandered from one pool into another would, in the end, empty
-//! the one and overfill the other. Copying each frame would prevent that and cost more than forwarding it. So the ends
-//! *exchange*: each direction of a cable owns `depth` buffers of its own, all empty at first. To send, the worker puts
-//! its full buffer in and gets an empty one out for its pool; to receive, it takes the full buffer and leaves an empty
-//! one from its pool. Buffers are all alike, every pool has as many after each call as before, nothing is copied and
-//! nothing allocated. When the other end does not read, the empty buffers run out and frames are dropped and counted,
-//! like on a full transmit queue.
+//! Every worker has its own [`Pool`], and a buffer that wandered from one pool into another would,
+//! in the end, empty the one and overfill the other. Copying each frame would prevent that and cost
+//! more than forwarding it. So the ends *exchange*: each direction of a cable owns `depth` buffers
+//! of its own, all empty at first. To send, the worker puts its full buffer in and gets an empty
+//! one out for its pool; to receive, it takes the full buffer and leaves an empty one from its
+//! pool. Buffers are all alike, every pool has as many after each call as before, nothing is copied
+//! and nothing allocated. When the other end does not read, the empty buffers run out and frames
+//! are dropped and counted, like on a full transmit queue.
 
 use std::sync::Arc;
 
-use packet::{BATCH, Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
+use packet::{
+    BATCH, Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics,
+    Time,
+};
 use rtrb::{Consumer, Producer, RingBuffer};
 use wire::{Mac, PortId};
 
 use crate::interface::frame_limit;
 
-/// A depth of a cable that holds some full batches. One less deep than a batch would drop from every full one.
+/// A depth of a cable that holds some full batches. One less deep than a batch would drop from
+/// every full one.
 pub const DEFAULT_DEPTH: usize = 4 * BATCH;
 
 /// What a [`MemoryPort`] says of itself.
@@ -35,30 +41,45 @@ pub struct MemoryOptions {
     pub link: LinkKind,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// The largest IP packet in bytes that it sends. Longer ones are refused and counted, as an interface would.
+    /// The largest IP packet in bytes that it sends. Longer ones are refused and counted, as an
+    /// interface would.
     pub mtu: u16,
 }
 
 impl MemoryOptions {
-    /// An Ethernet port called `name` with a locally administered address made from `id`, and an MTU of 1500.
+    /// An Ethernet port called `name` with a locally administered address made from `id`, and an
+    /// MTU of 1500.
     pub fn ethernet(name: &str, id: PortId) -> Self {
         let [high, low] = id.0.to_be_bytes();
-        Self { name: name.to_owned(), id, link: LinkKind::Ethernet, mac: Mac([2, 0, 0, 0, high, low]), mtu: 1500 }
+        Self {
+            name: name.to_owned(),
+            id,
+            link: LinkKind::Ethernet,
+            mac: Mac([2, 0, 0, 0, high, low]),
+            mtu: 1500,
+        }
     }
 }
 
-/// A port and the handle that is the other end of its cable. Each direction holds up to `depth` frames.
+/// A port and the handle that is the other end of its cable. Each direction holds up to `depth`
+/// frames.
 pub fn port(options: MemoryOptions, depth: usize) -> (MemoryPort, MemoryHandle) {
     let (sender, far_receiver) = direction(depth);
     let (far_sender, receiver) = direction(depth);
-    (MemoryPort::new(options, sender, receiver), MemoryHandle { sender: far_sender, receiver: far_receiver })
+    (
+        MemoryPort::new(options, sender, receiver),
+        MemoryHandle { sender: far_sender, receiver: far_receiver },
+    )
 }
 
 /// Two ports, back to back. Each direction holds up to `depth` frames.
 pub fn pair(first: MemoryOptions, second: MemoryOptions, depth: usize) -> (MemoryPort, MemoryPort) {
     let (first_sender, second_receiver) = direction(depth);
     let (second_sender, first_receiver) = direction(depth);
-    (MemoryPort::new(first, first_sender, first_receiver), MemoryPort::new(second, second_sender, second_receiver))
+    (
+        MemoryPort::new(first, first_sender, first_receiver),
+        MemoryPort::new(second, second_sender, second_receiver),
+    )
 }
 
 /// One end of a cable, as a port.
@@ -93,11 +114,19 @@ impl Port for MemoryPort {
         self.options.mtu
     }
 
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError> {
         let (before, mut bytes, mut errors) = (batch.len(), 0, 0);
-        let count = self.receiver.filled.slots().min(batch.remaining_capacity()).min(pool.available());
+        let count =
+            self.receiver.filled.slots().min(batch.remaining_capacity()).min(pool.available());
         for _ in 0..count {
-            let (Some(empty), Ok(mut packet)) = (pool.take(), self.receiver.filled.pop()) else { break };
+            let (Some(empty), Ok(mut packet)) = (pool.take(), self.receiver.filled.pop()) else {
+                break;
+            };
             if !align(&mut packet) {
                 errors += 1;
                 self.receiver.give_back(packet);
@@ -118,7 +147,12 @@ impl Port for MemoryPort {
         Ok(received)
     }
 
-    fn transmit(&mut self, _now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
+    fn transmit(
+        &mut self,
+        _now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<(), PortError> {
         let limit = frame_limit(self.options.link, self.options.mtu);
         let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
         for packet in batch.drain(..) {
@@ -195,12 +229,21 @@ impl MemoryHandle {
         self.sender.empty.slots()
     }
 
-    /// Moves up to `count` of the frames that wait at `from` to the input of `to`, each after `change`: a bench that
-    /// sends the same buffers round and round without copying them. Answers how many were moved.
-    pub fn transfer(from: &mut Self, to: &mut Self, count: usize, mut change: impl FnMut(&mut Packet)) -> usize {
+    /// Moves up to `count` of the frames that wait at `from` to the input of `to`, each after
+    /// `change`: a bench that sends the same buffers round and round without copying them. Answers
+    /// how many were moved.
+    pub fn transfer(
+        from: &mut Self,
+        to: &mut Self,
+        count: usize,
+        mut change: impl FnMut(&mut Packet),
+    ) -> usize {
         let count = count.min(from.waiting()).min(to.room());
         for _ in 0..count {
-            let (Ok(mut packet), Ok(empty)) = (from.receiver.filled.pop(), to.sender.empty.pop()) else { break };
+            let (Ok(mut packet), Ok(empty)) = (from.receiver.filled.pop(), to.sender.empty.pop())
+            else {
+                break;
+            };
             change(&mut packet);
             to.sender.put(packet);
             from.receiver.give_back(empty);
@@ -217,7 +260,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Puts a full buffer in and answers an empty one for it; the full one itself where there is no room.
+    /// Puts a full buffer in and answers an empty one for it; the full one itself where there is no
+    /// room.
     #[inline]
     fn exchange(&mut self, packet: Packet) -> Result<Packet, Packet> {
         match self.empty.pop() {
@@ -231,8 +275,8 @@ impl Sender {
 
     #[inline]
     fn put(&mut self, packet: Packet) {
-        // There are as many buffers in a direction as its rings have slots, and this one's place was just taken from
-        // the other ring, so there is always room.
+        // There are as many buffers in a direction as its rings have slots, and this one's place
+        // was just taken from the other ring, so there is always room.
         let put = self.filled.push(packet);
         debug_assert!(put.is_ok());
     }
@@ -261,11 +305,14 @@ fn direction(depth: usize) -> (Sender, Receiver) {
         let put = empty_in.push(packet);
         debug_assert!(put.is_ok());
     }
-    (Sender { filled: filled_in, empty: empty_out }, Receiver { filled: filled_out, empty: empty_in })
+    (
+        Sender { filled: filled_in, empty: empty_out },
+        Receiver { filled: filled_out, empty: empty_in },
+    )
 }
 
-/// Puts the bytes where a received frame's bytes are: the sender may have used up headroom. False where they are
-/// longer than a received frame may be.
+/// Puts the bytes where a received frame's bytes are: the sender may have used up headroom. False
+/// where they are longer than a received frame may be.
 #[inline]
 fn align(packet: &mut Packet) -> bool {
     if packet.len() > MAX_FRAME {
@@ -316,7 +363,10 @@ mod tests {
             batch.push(packet);
         }
         port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_dropped.read()), (2, 1));
+        assert_eq!(
+            (port.statistics().tx_packets.read(), port.statistics().tx_dropped.read()),
+            (2, 1)
+        );
         assert_eq!((pool.available(), handle.waiting()), (8, 2));
         assert!(handle.push(b"a") && handle.push(b"b") && !handle.push(b"c"));
         assert!(!handle.push(&[0; MAX_FRAME + 1]));
@@ -344,14 +394,20 @@ mod tests {
             batch.push(packet);
         }
         port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_errors.read()), (1, 1));
+        assert_eq!(
+            (port.statistics().tx_packets.read(), port.statistics().tx_errors.read()),
+            (1, 1)
+        );
         assert_eq!((handle.pop().unwrap().len(), pool.available()), (1514, 2));
     }
 
     #[test]
     fn received_frames_have_their_full_headroom_again() {
-        let (mut one, mut two) =
-            pair(MemoryOptions::ethernet("a", PortId(0)), MemoryOptions::ethernet("b", PortId(1)), 8);
+        let (mut one, mut two) = pair(
+            MemoryOptions::ethernet("a", PortId(0)),
+            MemoryOptions::ethernet("b", PortId(1)),
+            8,
+        );
         let (mut pool, mut batch) = (Pool::new(2), Batch::new());
         let mut packet = pool.take().unwrap();
         assert!(packet.fill(b"inner"));
@@ -365,8 +421,11 @@ mod tests {
     #[test]
     fn two_workers_on_two_threads_keep_their_pools() {
         const FRAMES: u32 = 200_000;
-        let (mut one, mut two) =
-            pair(MemoryOptions::ethernet("a", PortId(0)), MemoryOptions::ethernet("b", PortId(1)), 256);
+        let (mut one, mut two) = pair(
+            MemoryOptions::ethernet("a", PortId(0)),
+            MemoryOptions::ethernet("b", PortId(1)),
+            256,
+        );
         let receiving = std::thread::spawn(move || {
             let (mut pool, mut batch, mut expected) = (Pool::new(64), Batch::new(), 0_u32);
             while expected < FRAMES {
@@ -408,7 +467,8 @@ mod tests {
         assert!(handle.push(b"1") && handle.push(b"2"));
         port.receive(NOW, &mut pool, &mut batch).unwrap();
         port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        let moved = MemoryHandle::transfer(&mut handle, &mut other, 9, |packet| packet.bytes_mut()[0] += 1);
+        let moved =
+            MemoryHandle::transfer(&mut handle, &mut other, 9, |packet| packet.bytes_mut()[0] += 1);
         assert_eq!((moved, handle.waiting(), other.room()), (2, 0, 6));
     }
 }

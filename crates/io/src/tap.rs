@@ -1,21 +1,25 @@
 //! A TAP device: a cable whose other end is an interface of the kernel.
 //!
-//! What the kernel sends by the interface is received here, and the other way round. The interface is made where there
-//! is none of its name, and goes when the port is closed; one that exists (`ip tuntap add mode tap`) is attached to and
-//! stays.
+//! What the kernel sends by the interface is received here, and the other way round. The interface
+//! is made where there is none of its name, and goes when the port is closed; one that exists (`ip
+//! tuntap add mode tap`) is attached to and stays.
 //!
-//! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0), so the kernel hands
-//! over whole frames with all checksums and cuts what its own sockets left uncut. Should it hand over anything else,
-//! the header says so and [`crate::offload`] sees to it, as it does for packet sockets.
+//! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0),
+//! so the kernel hands over whole frames with all checksums and cuts what its own sockets left
+//! uncut. Should it hand over anything else, the header says so and [`crate::offload`] sees to it,
+//! as it does for packet sockets.
 //!
-//! Two stations share the cable, so the port's address is not the interface's. Unless one is configured it is the
-//! interface's with one bit changed, which stays the same as long as the interface has the same address.
+//! Two stations share the cable, so the port's address is not the interface's. Unless one is
+//! configured it is the interface's with one bit changed, which stays the same as long as the
+//! interface has the same address.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use packet::{Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
+use packet::{
+    Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time,
+};
 use wire::{Mac, PortId};
 
 use crate::error::{OpenError, check_options};
@@ -57,18 +61,20 @@ impl TapOptions {
     }
 }
 
-/// Opens a TAP device, which is made where there is none of the name. Answers one port for each queue.
+/// Opens a TAP device, which is made where there is none of the name. Answers one port for each
+/// queue.
 ///
 /// # Errors
-/// Where the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or its MTU is more than
-/// [`MAX_MTU`]. The error says what would be right.
+/// Where the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or
+/// its MTU is more than [`MAX_MTU`]. The error says what would be right.
 pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
     let wanted = options.interface.as_str();
     check_options(wanted, options.queues, options.mac)?;
     let mut name = wanted.to_owned();
     let mut queues = Vec::new();
     for _ in 0..options.queues {
-        let (queue, given) = TapQueue::open(&name, options.queues > 1).map_err(|error| not_opened(wanted, error))?;
+        let (queue, given) =
+            TapQueue::open(&name, options.queues > 1).map_err(|error| not_opened(wanted, error))?;
         name = given;
         queues.push(queue);
     }
@@ -87,7 +93,10 @@ pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
         return Err(OpenError::refused(
             &name,
             "the interface's MTU is too large",
-            format!("it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`", interface.mtu),
+            format!(
+                "it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`",
+                interface.mtu
+            ),
         ));
     };
     let mac = options.mac.unwrap_or_else(|| other_end(interface.mac));
@@ -160,8 +169,14 @@ impl TapPort {
         Ok(true)
     }
 
-    /// Does what the kernel left undone. Answers whether `packet` is the whole frame; otherwise it waits in the cutter.
-    fn finish(&mut self, packet: &mut Packet, length: usize, header: &VnetHeader) -> Result<bool, Refused> {
+    /// Does what the kernel left undone. Answers whether `packet` is the whole frame; otherwise it
+    /// waits in the cutter.
+    fn finish(
+        &mut self,
+        packet: &mut Packet,
+        length: usize,
+        header: &VnetHeader,
+    ) -> Result<bool, Refused> {
         if header.is_segmented() {
             self.cutter.load(packet.bytes())?;
             self.cutter.start(length, header, None)?;
@@ -200,7 +215,12 @@ impl Port for TapPort {
         self.mtu
     }
 
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError> {
         let (before, mut bytes) = (batch.len(), 0);
         let mut result = Ok(());
         for _ in 0..packet::BATCH {
@@ -231,12 +251,18 @@ impl Port for TapPort {
         result.map(|()| received)
     }
 
-    fn transmit(&mut self, _now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
+    fn transmit(
+        &mut self,
+        _now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<(), PortError> {
         let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
         let mut result = Ok(());
         let limit = interface::frame_limit(LinkKind::Ethernet, self.mtu);
         for packet in batch.iter() {
-            // The device takes any length, and would hand the kernel what no wire of this MTU could carry.
+            // The device takes any length, and would hand the kernel what no wire of this MTU could
+            // carry.
             if packet.len() > limit {
                 errors += 1;
                 continue;
@@ -284,10 +310,13 @@ fn other_end(Mac(mut octets): Mac) -> Mac {
 fn not_opened(name: &str, error: io::Error) -> OpenError {
     let what = "cannot open the TAP device";
     let advice = match error.raw_os_error() {
-        Some(libc::ENOENT) => "there is no /dev/net/tun: `modprobe tun`, or `mknod /dev/net/tun c 10 200`".to_owned(),
+        Some(libc::ENOENT) => {
+            "there is no /dev/net/tun: `modprobe tun`, or `mknod /dev/net/tun c 10 200`".to_owned()
+        }
         Some(libc::EBUSY) => format!("another program has `{name}` open"),
         Some(libc::EINVAL) => format!(
-            "`{name}` exists and is not a TAP device of this many queues: delete it, or make it with `ip tuntap add {name} \
+            "`{name}` exists and is not a TAP device of this many queues: delete it, or make it \
+            with `ip tuntap add {name} \
              mode tap` (and `multi_queue` for several queues)"
         ),
         Some(libc::E2BIG) => "the device has no more queues".to_owned(),

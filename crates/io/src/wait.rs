@@ -11,8 +11,9 @@ use crate::sys;
 /// Descriptors watched without allocating.
 const MANY: usize = 64;
 
-/// Sleeps until one of `descriptors` (see [`packet::Port::descriptor`]) has something to read or an error to report, or
-/// `timeout` has passed. Answers how many have. A signal ends the sleep early, with 0.
+/// Sleeps until one of `descriptors` (see [`packet::Port::descriptor`]) has something to read or an
+/// error to report, or `timeout` has passed. Answers how many have. A signal ends the sleep early,
+/// with 0.
 ///
 /// # Errors
 /// What ppoll(2) says; `ENOMEM` is the only one to expect.

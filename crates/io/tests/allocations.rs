@@ -46,7 +46,11 @@ fn memory_ports_do_not_allocate_per_packet() {
         right.receive(Time(round), &mut two, &mut batch).unwrap();
         last.transmit(Time(round), &mut two, &mut batch).unwrap();
         assert_eq!((one.available(), two.available()), (BATCH, BATCH));
-        assert_eq!(MemoryHandle::transfer(&mut far, &mut handle, BATCH, |packet| packet.bytes_mut()[0] = 1), BATCH);
+        assert_eq!(
+            MemoryHandle::transfer(&mut far, &mut handle, BATCH, |packet| packet.bytes_mut()[0] =
+                1),
+            BATCH
+        );
     }
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
 }

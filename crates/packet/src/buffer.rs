@@ -5,10 +5,12 @@ use core::fmt;
 use crate::time::Time;
 use wire::PortId;
 
-/// Bytes free in front of a received frame: room for an outer IPv6 header, an ESP header with its IV, and a new link header.
+/// Bytes free in front of a received frame: room for an outer IPv6 header, an ESP header with its
+/// IV, and a new link header.
 pub const HEADROOM: usize = 192;
 
-/// The longest frame a buffer takes in, link header included, with the headroom in front still free.
+/// The longest frame a buffer takes in, link header included, with the headroom in front still
+/// free.
 pub const MAX_FRAME: usize = 2048;
 
 /// All of a buffer's bytes: headroom, frame, and room behind for an ESP trailer and ICV.
@@ -42,7 +44,8 @@ impl Packet {
         }))
     }
 
-    /// Empties the packet and puts the full headroom back in front. Bytes of earlier use stay in the buffer's unused parts.
+    /// Empties the packet and puts the full headroom back in front. Bytes of earlier use stay in
+    /// the buffer's unused parts.
     pub fn clear(&mut self) {
         self.0.start = HEADROOM as u16;
         self.0.end = HEADROOM as u16;
@@ -79,8 +82,8 @@ impl Packet {
         &mut self.0.bytes[usize::from(self.0.start)..usize::from(self.0.end)]
     }
 
-    /// The whole buffer, used and unused, with the used part's start and length. Whoever moves the used part tells
-    /// [`Packet::set_used`].
+    /// The whole buffer, used and unused, with the used part's start and length. Whoever moves the
+    /// used part tells [`Packet::set_used`].
     #[inline]
     pub fn buffer_mut(&mut self) -> (&mut [u8], usize, usize) {
         let (start, end) = (usize::from(self.0.start), usize::from(self.0.end));

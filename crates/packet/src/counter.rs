@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Written by one thread only, read by any. Adding is a plain load and store: no lock prefix, no contention.
+/// Written by one thread only, read by any. Adding is a plain load and store: no lock prefix, no
+/// contention.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

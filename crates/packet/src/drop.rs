@@ -8,7 +8,8 @@ use crate::counter::Counter;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped. Each reason has a name that users see, a sentence, and a counter.
+        /// Why a packet was dropped. Each reason has a name that users see, a sentence, and a
+        /// counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -78,7 +79,8 @@ reasons! {
     IpFragment = "ip_fragment",
     /// The packet ends inside its upper-layer header.
     UpperTruncated = "upper_truncated",
-    /// A later fragment that came before its datagram's first, so that no policy with ports can be applied to it.
+    /// A later fragment that came before its datagram's first, so that no policy with ports can be
+    /// applied to it.
     FragmentUnknown = "fragment_unknown",
     // Reassembly, for packets to the gateway itself
     /// The fragment overlaps another of its datagram (RFC 5722).
@@ -120,7 +122,8 @@ reasons! {
     /// A decrypted packet outside the selectors of its SA's policy (RFC 4301 section 5.2).
     PolicyWrongSelector = "policy_wrong_selector",
     // ESP, inbound
-    /// The ESP packet is too short for its header, IV, trailer and ICV, or not a whole number of blocks.
+    /// The ESP packet is too short for its header, IV, trailer and ICV, or not a whole number of
+    /// blocks.
     EspTruncated = "esp_truncated",
     /// No SA has the packet's SPI and destination.
     EspNoSa = "esp_no_sa",
@@ -136,7 +139,8 @@ reasons! {
     EspNextHeader = "esp_next_header",
     /// A dummy packet of traffic flow confidentiality (RFC 4303 section 2.6).
     EspDummy = "esp_dummy",
-    /// Congestion was marked on the way and the decrypted packet cannot tell its receiver (RFC 6040 section 4.2).
+    /// Congestion was marked on the way and the decrypted packet cannot tell its receiver (RFC 6040
+    /// section 4.2).
     EspCongestion = "esp_congestion",
     /// An ESP packet within an ESP packet within ... deeper than the gateway follows.
     EspNested = "esp_nested",

@@ -1,5 +1,5 @@
-//! What a packet is while it is inside: its buffer, the batch it travels in, the reasons it may be dropped for, and the
-//! port it comes from and leaves by.
+//! What a packet is while it is inside: its buffer, the batch it travels in, the reasons it may be
+//! dropped for, and the port it comes from and leaves by.
 #![deny(unsafe_code)]
 
 mod batch;

@@ -73,15 +73,22 @@ pub trait Port: Send {
     /// The largest IP packet in bytes that may be sent.
     fn mtu(&self) -> u16;
 
-    /// Receives packets into `batch` until it is full or none wait, taking buffers from `pool`, and stamps them
-    /// with `now` (a capture port stamps them with the capture's time). Answers how many came.
+    /// Receives packets into `batch` until it is full or none wait, taking buffers from `pool`, and
+    /// stamps them with `now` (a capture port stamps them with the capture's time). Answers how
+    /// many came.
     ///
     /// # Errors
-    /// Only where the port is lost for good. What is wrong with one frame is counted in the statistics.
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError>;
+    /// Only where the port is lost for good. What is wrong with one frame is counted in the
+    /// statistics.
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError>;
 
-    /// Sends all of `batch` and gives the buffers back to `pool`. What cannot be sent is counted, not kept. On return
-    /// `batch` is empty.
+    /// Sends all of `batch` and gives the buffers back to `pool`. What cannot be sent is counted,
+    /// not kept. On return `batch` is empty.
     ///
     /// # Errors
     /// Only where the port is lost for good.

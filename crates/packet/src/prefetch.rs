@@ -1,18 +1,20 @@
 //! Asking the processor for memory before it is needed.
 //!
-//! JUSTIFICATION: looking one flow up in a large table costs a wait for memory; asking for the whole batch's memory first and looking
-//! then lets those waits overlap. The standard library has no safe function for it. A plain read would do the same, but it holds its place in the
+//! JUSTIFICATION: looking one flow up in a large table costs a wait for memory; asking for the
+//! whole batch's memory first and looking then lets those waits overlap. The standard library has
+//! no safe function for it. A plain read would do the same, but it holds its place in the
 //! processor's queue until the memory has come.
 #![allow(unsafe_code)]
 
-/// Has the cache line where `value` begins brought near, if the processor knows how. It changes nothing and is never wrong, only useless.
+/// Has the cache line where `value` begins brought near, if the processor knows how. It changes
+/// nothing and is never wrong, only useless.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint that reads and writes nothing as far as the program can tell, whatever the address; SSE, which
-        // has it, is part of x86-64.
+        // SAFETY: a prefetch is a hint that reads and writes nothing as far as the program can
+        // tell, whatever the address; SSE, which has it, is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

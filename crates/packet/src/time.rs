@@ -3,8 +3,9 @@
 use core::ops::Add;
 use core::time::Duration;
 
-/// Nanoseconds since an epoch of the caller's choosing. Live, that is a monotonic clock; in replay, the capture's clock.
-/// Nothing below the binary reads a clock, so the same packets at the same times give the same result.
+/// Nanoseconds since an epoch of the caller's choosing. Live, that is a monotonic clock; in replay,
+/// the capture's clock. Nothing below the binary reads a clock, so the same packets at the same
+/// times give the same result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

@@ -1,8 +1,9 @@
-//! Instructions per packet on the ways that matter, to be counted by callgrind: `tests/instructions` runs this, and holds the counts
-//! against those that were written down.
+//! Instructions per packet on the ways that matter, to be counted by callgrind:
+//! `tests/instructions` runs this, and holds the counts against those that were written down.
 //!
-//! Called with the name of a way, it warms a worker up and then lets it handle batches. Only what happens in [`measured`] counts.
-//! Nothing here is left to chance: no clock, no thread, no randomness but from seeds.
+//! Called with the name of a way, it warms a worker up and then lets it handle batches. Only what
+//! happens in [`measured`] counts. Nothing here is left to chance: no clock, no thread, no
+//! randomness but from seeds.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -12,7 +13,9 @@ use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
-use tables::{Action, Direction, PolicySpec, PortSpec, Publisher, RouteKind, Selector, Tables, UpperSelector};
+use tables::{
+    Action, Direction, PolicySpec, PortSpec, Publisher, RouteKind, Selector, Tables, UpperSelector,
+};
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
 
@@ -56,7 +59,10 @@ fn main() {
         WAYS.iter().for_each(|way| println!("{} {}", way.name, ROUNDS * BATCH as u64));
         return;
     };
-    let way = WAYS.iter().find(|way| way.name == wanted).expect("one of the names that are listed without arguments");
+    let way = WAYS
+        .iter()
+        .find(|way| way.name == wanted)
+        .expect("one of the names that are listed without arguments");
     let mut rig = Rig::new(way);
     for _ in 0..ROUNDS {
         rig.fill();
@@ -95,11 +101,17 @@ impl Rig {
         let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
         let (events, _) = rtrb::RingBuffer::new(16);
         let (_, probes) = rtrb::RingBuffer::new(16);
-        let cache = CacheSettings { mode: way.cache, buckets: 1 << 16, associativity: Associativity::Four };
-        let settings =
-            WorkerSettings { index: 0, buffers: 4 * BATCH, seed: [1; 32], caches: [cache; 4], ticks: steady_ticks };
-        let mut worker =
-            Worker::new(&settings, publisher.shared().reader(), events, probes).expect("there is memory for it");
+        let cache =
+            CacheSettings { mode: way.cache, buckets: 1 << 16, associativity: Associativity::Four };
+        let settings = WorkerSettings {
+            index: 0,
+            buffers: 4 * BATCH,
+            seed: [1; 32],
+            caches: [cache; 4],
+            ticks: steady_ticks,
+        };
+        let mut worker = Worker::new(&settings, publisher.shared().reader(), events, probes)
+            .expect("there is memory for it");
         worker.attach(IN, Box::new(receiver));
         worker.attach(OUT, Box::new(sender));
         Self { worker, input, out, v6: way.v6, flood: way.flood, next: 0, sent: 0 }
@@ -119,10 +131,16 @@ impl Rig {
         }
     }
 
-    /// A way on which packets are lost, or that is another than it says, would be counted for nothing.
+    /// A way on which packets are lost, or that is another than it says, would be counted for
+    /// nothing.
     fn check(&self, way: &Way) {
         let statistics = self.worker.statistics();
-        assert_eq!((self.sent, statistics.drops.total()), (2 * ROUNDS * BATCH as u64, 0), "{}", way.name);
+        assert_eq!(
+            (self.sent, statistics.drops.total()),
+            (2 * ROUNDS * BATCH as u64, 0),
+            "{}",
+            way.name
+        );
         let hits: u64 = statistics.caches.iter().map(|cache| cache.hits.read()).sum();
         let expected = way.cache == CacheMode::On && !way.flood;
         assert_eq!(hits * 2 > self.sent, expected, "{}: {hits} hits", way.name);
@@ -141,7 +159,9 @@ fn steady_ticks() -> u64 {
 fn tables(way: &Way) -> Tables {
     let prefix = |text: &str| text.parse::<IpPrefix>().expect("a prefix");
     let mut tables = Tables::new(1, 1);
-    for (id, name, v4, v6) in [(IN, "in", "10.0.0.1/24", "fd00::1/64"), (OUT, "out", "10.0.1.1/24", "fd01::1/64")] {
+    for (id, name, v4, v6) in
+        [(IN, "in", "10.0.0.1/24", "fd00::1/64"), (OUT, "out", "10.0.1.1/24", "fd01::1/64")]
+    {
         let spec = PortSpec {
             name: name.into(),
             vrf: VrfId::MAIN,
@@ -156,7 +176,9 @@ fn tables(way: &Way) -> Tables {
     for (next_hop, to) in [("10.0.1.2", "198.18.0.0/15"), ("fd01::2", "2001:db8::/32")] {
         let next_hop = next_hop.parse().expect("an address");
         tables.set_neighbour(OUT, next_hop, STATION).expect("a neighbour");
-        tables.set_route(VrfId::MAIN, prefix(to), RouteKind::Via { port: OUT, next_hop }).expect("a route");
+        tables
+            .set_route(VrfId::MAIN, prefix(to), RouteKind::Via { port: OUT, next_hop })
+            .expect("a route");
     }
     let mut add = |source: IpPrefix, destination: IpPrefix, priority| {
         let selector = Selector {
@@ -172,7 +194,10 @@ fn tables(way: &Way) -> Tables {
     for number in 1..way.policies {
         let network = |first: u32| match way.v6 {
             true => IpPrefix::new(
-                Ipv6Addr::from_bits(u128::from(first << 8 | 0xfd) << 112 | u128::from(number) << 64).into(),
+                Ipv6Addr::from_bits(
+                    u128::from(first << 8 | 0xfd) << 112 | u128::from(number) << 64,
+                )
+                .into(),
                 64,
             ),
             false => IpPrefix::new(Ipv4Addr::from_bits(first << 24 | number << 6).into(), 26),
@@ -192,14 +217,33 @@ fn frame(v6: bool, flow: u32) -> Vec<u8> {
     let [a, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
     let ether_type = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
     let to = MemoryOptions::ethernet("in", IN).mac;
-    let mut frame = ethernet::Header { destination: to, source: STATION, ether_type }.to_bytes().to_vec();
+    let mut frame =
+        ethernet::Header { destination: to, source: STATION, ether_type }.to_bytes().to_vec();
     let upper = if v6 { 10_u16 } else { 30 };
     if v6 {
         let header = ipv6::Header {
             payload_length: upper,
             next_header: Protocol::UDP,
-            source: Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
-            destination: Ipv6Addr::new(0x2001, 0xdb8, a.into(), 0, 0, 0, b.into(), u16::from_be_bytes([c, d])),
+            source: Ipv6Addr::new(
+                0xfd00,
+                0,
+                0,
+                1,
+                0,
+                0,
+                u16::from_be_bytes([a, b]),
+                u16::from_be_bytes([c, d]),
+            ),
+            destination: Ipv6Addr::new(
+                0x2001,
+                0xdb8,
+                a.into(),
+                0,
+                0,
+                0,
+                b.into(),
+                u16::from_be_bytes([c, d]),
+            ),
             ..ipv6::Header::default()
         };
         frame.extend(header.to_bytes());

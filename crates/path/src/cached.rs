@@ -41,7 +41,9 @@ pub(crate) fn key_v6(headers: &Headers, arrival: Arrival) -> [u64; 6] {
 fn rest(headers: &Headers, arrival: Arrival) -> [u64; 2] {
     let (kind, upper) = match headers.upper {
         Upper::None => (0, 0),
-        Upper::Ports { source, destination } => (1, u32::from(source) << 16 | u32::from(destination)),
+        Upper::Ports { source, destination } => {
+            (1, u32::from(source) << 16 | u32::from(destination))
+        }
         Upper::Icmp { kind, code, identifier } => {
             (2, u32::from(kind) << 24 | u32::from(code) << 16 | u32::from(identifier))
         }
@@ -59,7 +61,10 @@ fn rest(headers: &Headers, arrival: Arrival) -> [u64; 2] {
         Origin::HostProtected => (3, 0),
     };
     let class = kind | fragment << 2 | from << 4;
-    let class = u64::from(upper) << 32 | u64::from(arrival.vrf.0) << 16 | u64::from(headers.protocol.0) << 8 | class;
+    let class = u64::from(upper) << 32
+        | u64::from(arrival.vrf.0) << 16
+        | u64::from(headers.protocol.0) << 8
+        | class;
     [class, u64::from(origin)]
 }
 
@@ -68,7 +73,8 @@ fn halves(address: Ipv6Addr) -> [u64; 2] {
     [(bits >> 64) as u64, bits as u64]
 }
 
-// The last word of a value, from the lowest bit: verdict 3, link 1, refusal 2, reason 8 (and 2 that are zero), port 16, SA slot 32.
+// The last word of a value, from the lowest bit: verdict 3, link 1, refusal 2, reason 8 (and 2 that
+// are zero), port 16, SA slot 32.
 const DROP: u64 = 1;
 const REFUSE: u64 = 2;
 const FORWARD: u64 = 3;
@@ -79,7 +85,8 @@ const DELIVER: u64 = 7;
 const VERDICT: u64 = 7;
 const ETHERNET: u64 = 1 << 3;
 
-/// A decision as words; `None` for one that is not worth keeping, as it waits for a neighbour and changes when that answers.
+/// A decision as words; `None` for one that is not worth keeping, as it waits for a neighbour and
+/// changes when that answers.
 #[inline]
 pub(crate) fn pack(decision: &Decision) -> Option<Value> {
     let policies = slot_word(decision.inbound) << 32 | slot_word(decision.outbound);
@@ -128,7 +135,8 @@ pub(crate) fn unpack(value: &Value, upper: Upper) -> Decision {
         },
     };
     let slot = SaSlot((last >> 32) as u32);
-    let reason = || DropReason::ALL.get((last >> 6 & 0xff) as usize).copied().unwrap_or(DropReason::NoRoute);
+    let reason =
+        || DropReason::ALL.get((last >> 6 & 0xff) as usize).copied().unwrap_or(DropReason::NoRoute);
     let verdict = match last & VERDICT {
         FORWARD => Verdict::Forward(exit()),
         PROTECT => Verdict::Protect(slot, exit()),
@@ -149,7 +157,11 @@ pub(crate) fn unpack(value: &Value, upper: Upper) -> Decision {
         }
         _ => Verdict::Drop(reason()),
     };
-    Decision { verdict, inbound: slot_of((policies >> 32) as u32), outbound: slot_of(policies as u32) }
+    Decision {
+        verdict,
+        inbound: slot_of((policies >> 32) as u32),
+        outbound: slot_of(policies as u32),
+    }
 }
 
 /// Slots are far fewer than 2^32 - 1: one more than the number, so that zero is none.
@@ -171,15 +183,24 @@ mod tests {
     fn exit() -> impl Strategy<Value = Exit> {
         let link = prop_oneof![
             Just(LinkHeader::None),
-            (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<bool>())
-                .prop_map(|(to, from, v6)| LinkHeader::Ethernet(EthernetHeader::new(Mac(to), Mac(from), v6)))
+            (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<bool>()).prop_map(|(to, from, v6)| {
+                LinkHeader::Ethernet(EthernetHeader::new(Mac(to), Mac(from), v6))
+            })
         ];
-        (any::<u16>(), any::<u16>(), link).prop_map(|(port, limit, link)| Exit { port: PortId(port), limit, link })
+        (any::<u16>(), any::<u16>(), link).prop_map(|(port, limit, link)| Exit {
+            port: PortId(port),
+            limit,
+            link,
+        })
     }
 
     fn verdict() -> impl Strategy<Value = Verdict> {
         let reason = || (0..DropReason::ALL.len()).prop_map(|at| DropReason::ALL[at]);
-        let refusal = prop_oneof![Just(Refusal::NoRoute), Just(Refusal::HostUnreachable), Just(Refusal::Prohibited)];
+        let refusal = prop_oneof![
+            Just(Refusal::NoRoute),
+            Just(Refusal::HostUnreachable),
+            Just(Refusal::Prohibited)
+        ];
         prop_oneof![
             reason().prop_map(Verdict::Drop),
             (reason(), refusal).prop_map(|(reason, refusal)| Verdict::Refuse(reason, refusal)),
@@ -191,7 +212,9 @@ mod tests {
         ]
     }
 
-    fn few<T: Clone + core::fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
+    fn few<T: Clone + core::fmt::Debug + 'static>(
+        values: &[T],
+    ) -> impl Strategy<Value = T> + use<T> {
         proptest::sample::select(values.to_vec())
     }
 
@@ -220,7 +243,8 @@ mod tests {
         let fragment = few(&[FragmentClass::Whole, FragmentClass::First, FragmentClass::Later]);
         (addresses, upper, origin, fragment, 0u16..2, 0u8..2).prop_map(
             |(addresses, upper, origin, class, vrf, protocol)| {
-                let mut headers = Headers { addresses, upper, protocol: Protocol(protocol), ..Headers::NONE };
+                let mut headers =
+                    Headers { addresses, upper, protocol: Protocol(protocol), ..Headers::NONE };
                 headers.fragment.class = class;
                 (headers, Arrival { vrf: VrfId(vrf), origin })
             },
@@ -262,7 +286,14 @@ mod tests {
 
     #[test]
     fn what_waits_is_not_kept() {
-        let exit = Exit { port: PortId(1), limit: 1500, link: LinkHeader::Unresolved([192, 0, 2, 1].into()) };
-        assert_eq!(pack(&Decision { verdict: Verdict::Forward(exit), inbound: None, outbound: None }), None);
+        let exit = Exit {
+            port: PortId(1),
+            limit: 1500,
+            link: LinkHeader::Unresolved([192, 0, 2, 1].into()),
+        };
+        assert_eq!(
+            pack(&Decision { verdict: Verdict::Forward(exit), inbound: None, outbound: None }),
+            None
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! A worker's decision cache: a table for each family and direction.
 
 use arrayvec::ArrayVec;
-use flow::{CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidates, Controller, Plan, Table};
+use flow::{
+    CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidates, Controller,
+    Plan, Table,
+};
 use packet::BATCH;
 use rand::Rng;
 use wire::FlowKey;
@@ -37,7 +40,10 @@ pub(crate) struct Looking<const KEY: usize> {
 }
 
 impl Caches {
-    pub(crate) fn new(settings: &[CacheSettings; 4], secrets: &mut impl Rng) -> Result<Self, CacheTooLarge> {
+    pub(crate) fn new(
+        settings: &[CacheSettings; 4],
+        secrets: &mut impl Rng,
+    ) -> Result<Self, CacheTooLarge> {
         use CacheTable::{V4Inbound, V4Outbound, V6Inbound, V6Outbound};
         let [a, b, c, d] = settings;
         Ok(Self {
@@ -52,8 +58,12 @@ impl Caches {
     /// Tells how large each table is.
     pub(crate) fn describe(&self, statistics: &[CacheStatistics; 4]) {
         let sizes = |room: Option<(u32, u64)>| room.unwrap_or_default();
-        let all =
-            [sizes(self.v4[0].size()), sizes(self.v4[1].size()), sizes(self.v6[0].size()), sizes(self.v6[1].size())];
+        let all = [
+            sizes(self.v4[0].size()),
+            sizes(self.v4[1].size()),
+            sizes(self.v6[0].size()),
+            sizes(self.v6[1].size()),
+        ];
         for ((buckets, bytes), statistics) in all.into_iter().zip(statistics) {
             statistics.buckets.set(buckets.into());
             statistics.bytes.set(bytes);
@@ -62,7 +72,11 @@ impl Caches {
 }
 
 impl<const KEY: usize> Room<KEY> {
-    fn new(which: CacheTable, settings: &CacheSettings, secrets: &mut impl Rng) -> Result<Self, CacheTooLarge> {
+    fn new(
+        which: CacheTable,
+        settings: &CacheSettings,
+        secrets: &mut impl Rng,
+    ) -> Result<Self, CacheTooLarge> {
         let secret = secrets.next_u64();
         let table = match settings.mode {
             CacheMode::Off => None,

@@ -4,28 +4,33 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use packet::{DropReason, LinkKind};
-use tables::{Action, DefaultAction, Direction, Policy, PolicySlot, Route, RouteKind, Slot, Tables, Vrf};
+use tables::{
+    Action, DefaultAction, Direction, Policy, PolicySlot, Route, RouteKind, Slot, Tables, Vrf,
+};
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
 use crate::encapsulation;
 use crate::trace::{Step, Trace};
 
-/// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes nothing.
+/// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
+/// nothing.
 ///
 /// The order is: destination, route, inbound policy, outbound policy, SA, neighbour.
 ///
-/// - A packet that came in clear must be let in by an `in` or `fwd` policy or let out by an `out` policy, and be forbidden by
-///   none (RFC 4301 section 5: a packet crosses the boundary in one direction, and that direction's policies
-///   decide). A clear packet that an inbound protect policy covers is dropped.
-/// - A decrypted packet must match an inbound protect policy whose template admits the SA that decrypted it (RFC 4301
-///   section 5.2, step 4).
+/// - A packet that came in clear must be let in by an `in` or `fwd` policy or let out by an `out`
+///   policy, and be forbidden by none (RFC 4301 section 5: a packet crosses the boundary in one
+///   direction, and that direction's policies decide). A clear packet that an inbound protect
+///   policy covers is dropped.
+/// - A decrypted packet must match an inbound protect policy whose template admits the SA that
+///   decrypted it (RFC 4301 section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
     decide_by(key, tables, &Looked::default(), trace)
 }
 
-/// The policies of a packet, as far as they were looked up before, together with those of other packets.
+/// The policies of a packet, as far as they were looked up before, together with those of other
+/// packets.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Looked<'t> {
     /// Of the packet's way in: `in` or `fwd`, and what was found.
@@ -51,8 +56,8 @@ pub(crate) fn decide_by<'t>(
     decision
 }
 
-/// Its functions are inlined into one: an address handed over by reference is written in parts and read as a whole, and the processor waits
-/// for that, five times a packet.
+/// Its functions are inlined into one: an address handed over by reference is written in parts and
+/// read as a whole, and the processor waits for that, five times a packet.
 struct Deciding<'k, 'a, T> {
     key: &'k FlowKey,
     tables: &'a Tables,
@@ -85,9 +90,8 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             Some(RouteKind::Local) => self.deliver(),
             Some(RouteKind::Broadcast) => Decision::drop(DropReason::NotUnicast),
             Some(RouteKind::Blackhole) => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
-            Some(RouteKind::Unreachable) => {
-                self.turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable))
-            }
+            Some(RouteKind::Unreachable) => self
+                .turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)),
             Some(RouteKind::Prohibit) => {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
@@ -97,10 +101,13 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         }
     }
 
-    /// For an address or a group that means something on one link only: ours where the port that the packet came by listens to it.
+    /// For an address or a group that means something on one link only: ours where the port that
+    /// the packet came by listens to it.
     fn on_link(self, destination: IpAddr) -> Decision {
         match self.key.origin {
-            Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => self.deliver(),
+            Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => {
+                self.deliver()
+            }
             _ if destination.is_multicast() => Decision::drop(DropReason::NotUnicast),
             _ => Decision::drop(DropReason::LinkLocal),
         }
@@ -116,17 +123,20 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             (IpAddr::V6(from), _) => from.is_unicast_link_local() || from.is_unspecified(),
             (IpAddr::V4(_), IpAddr::V6(_)) => false,
         };
-        // What was decrypted came by no link. Only the link-local addresses of IPv4 number the ends of tunnels.
+        // What was decrypted came by no link. Only the link-local addresses of IPv4 number the ends
+        // of tunnels.
         let may_be_for_us = match self.key.origin {
             Origin::Port(_) => true,
             Origin::Sa(_) => source.is_ipv4(),
             Origin::Host | Origin::HostProtected => return None,
         };
-        let for_us = || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
+        let for_us =
+            || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
         (link_local && !(may_be_for_us && for_us())).then_some(DropReason::LinkLocal)
     }
 
-    /// For one of our own addresses. ESP is what protects, and is not itself subject to policy; fragments are first made whole.
+    /// For one of our own addresses. ESP is what protects, and is not itself subject to policy;
+    /// fragments are first made whole.
     fn deliver(mut self) -> Decision {
         if self.key.fragment != FragmentClass::Whole {
             return Decision { verdict: Verdict::Reassemble, inbound: None, outbound: None };
@@ -144,7 +154,11 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     }
 
     fn local(&self, inbound: Option<PolicySlot>) -> Decision {
-        let verdict = if self.key.fragment == FragmentClass::Whole { Verdict::Deliver } else { Verdict::Reassemble };
+        let verdict = if self.key.fragment == FragmentClass::Whole {
+            Verdict::Deliver
+        } else {
+            Verdict::Reassemble
+        };
         Decision { verdict, inbound, outbound: None }
     }
 
@@ -152,7 +166,9 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         let sa = self.tables.sad().inbound(self.key.vrf, self.key.addresses.destination(), spi);
         self.trace.step(|| Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
         match sa {
-            Some(sa) => Decision { verdict: Verdict::Decrypt(sa.slot, spi), inbound: None, outbound: None },
+            Some(sa) => {
+                Decision { verdict: Verdict::Decrypt(sa.slot, spi), inbound: None, outbound: None }
+            }
             None => Decision::drop(DropReason::EspNoSa),
         }
     }
@@ -247,9 +263,11 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
                 (Action::Bypass, Some(_)) => Err(refused(DropReason::PolicyWrongSelector, policy)),
                 (Action::Protect(_), None) => Err(refused(DropReason::PolicyClear, policy)),
                 (Action::Protect(template), Some(slot)) => {
-                    // The key names the slot and not the SA: a template with an SPI is served while its SA is in the slot.
+                    // The key names the slot and not the SA: a template with an SPI is served while
+                    // its SA is in the slot.
                     let has = |slot: &Slot, spi| slot.sas.iter().any(|sa| sa.spec.spi == spi);
-                    let slot = self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
+                    let slot =
+                        self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
                     match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
                         true => Ok(Admission::Admitted(Some(policy.handle.place()))),
                         false => Err(refused(DropReason::PolicyWrongSelector, policy)),
@@ -269,8 +287,14 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         };
         let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
-        let place = || spd.lookup_linear(direction, self.key).map(|(position, policy)| (position, &**policy));
-        self.trace.step(|| Step::Policy { direction, found: place(), default: spd.default_action(direction) });
+        let place = || {
+            spd.lookup_linear(direction, self.key).map(|(position, policy)| (position, &**policy))
+        };
+        self.trace.step(|| Step::Policy {
+            direction,
+            found: place(),
+            default: spd.default_action(direction),
+        });
         found
     }
 
@@ -281,7 +305,11 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             RouteKind::Connected { port } | RouteKind::Via { port, .. } => self.tables.port(port),
             _ => None,
         };
-        self.trace.step(|| Step::Route { destination, route, port: port().map(|port| &*port.spec.name) });
+        self.trace.step(|| Step::Route {
+            destination,
+            route,
+            port: port().map(|port| &*port.spec.name),
+        });
         route
     }
 
@@ -315,7 +343,9 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             Some(RouteKind::Connected { port }) => (port, identity.destination),
             Some(RouteKind::Via { port, next_hop }) => (port, next_hop),
             Some(RouteKind::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
-            Some(RouteKind::Prohibit) => return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+            Some(RouteKind::Prohibit) => {
+                return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited);
+            }
             Some(RouteKind::Unreachable) => {
                 return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
             }
@@ -324,7 +354,10 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             }
         };
         match self.exit(port, next_hop) {
-            Ok(exit) => Verdict::Protect(slot, Exit { limit: encapsulation::inner_limit(sa, exit.limit), ..exit }),
+            Ok(exit) => Verdict::Protect(
+                slot,
+                Exit { limit: encapsulation::inner_limit(sa, exit.limit), ..exit },
+            ),
             Err(reason) => Verdict::Drop(reason),
         }
     }
@@ -335,14 +368,19 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
 
     #[inline(always)]
     fn exit(&mut self, port: PortId, next_hop: IpAddr) -> Result<Exit, DropReason> {
-        let port = self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
+        let port =
+            self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
         let link = match port.spec.link {
             LinkKind::Ip => LinkHeader::None,
             LinkKind::Ethernet => {
                 let mac = port.neighbours.lookup(next_hop);
                 self.trace.step(|| Step::Neighbour { port: &port.spec.name, next_hop, mac });
                 match mac {
-                    Some(mac) => LinkHeader::Ethernet(EthernetHeader::new(mac, port.spec.mac, next_hop.is_ipv6())),
+                    Some(mac) => LinkHeader::Ethernet(EthernetHeader::new(
+                        mac,
+                        port.spec.mac,
+                        next_hop.is_ipv6(),
+                    )),
                     None => LinkHeader::Unresolved(next_hop),
                 }
             }
@@ -350,7 +388,12 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         Ok(Exit { port: port.id, limit: port.spec.mtu, link })
     }
 
-    fn dropped(&self, reason: DropReason, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {
+    fn dropped(
+        &self,
+        reason: DropReason,
+        admission: &Admission,
+        outbound: Option<PolicySlot>,
+    ) -> Decision {
         Decision { verdict: Verdict::Drop(reason), inbound: admission.policy(), outbound }
     }
 }
@@ -370,7 +413,9 @@ fn is_link_local_v6(address: IpAddr) -> bool {
 
 fn exit_port<'t>(decision: &Decision, tables: &'t Tables) -> Option<&'t str> {
     match decision.verdict {
-        Verdict::Forward(exit) | Verdict::Protect(_, exit) => tables.port(exit.port).map(|port| &*port.spec.name),
+        Verdict::Forward(exit) | Verdict::Protect(_, exit) => {
+            tables.port(exit.port).map(|port| &*port.spec.name)
+        }
         _ => None,
     }
 }

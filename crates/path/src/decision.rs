@@ -7,7 +7,8 @@ use packet::DropReason;
 use tables::PolicySlot;
 use wire::{Mac, PortId, SaSlot, Spi};
 
-/// What happens to every packet of a flow. Plain data: it names policies and SAs, and holds none of them.
+/// What happens to every packet of a flow. Plain data: it names policies and SAs, and holds none of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What happens.
@@ -53,7 +54,8 @@ pub enum Refusal {
 pub struct Exit {
     /// The port.
     pub port: PortId,
-    /// The largest packet in bytes that may go this way before it is encrypted: the port's MTU, less what the tunnel adds.
+    /// The largest packet in bytes that may go this way before it is encrypted: the port's MTU,
+    /// less what the tunnel adds.
     pub limit: u16,
     /// What goes in front of it.
     pub link: LinkHeader,
@@ -66,12 +68,13 @@ pub enum LinkHeader {
     None,
     /// This Ethernet header.
     Ethernet(EthernetHeader),
-    /// An Ethernet header whose destination is not known yet: the packet waits until the next hop has answered.
+    /// An Ethernet header whose destination is not known yet: the packet waits until the next hop
+    /// has answered.
     Unresolved(IpAddr),
 }
 
-/// An Ethernet header in two words, the second of 48 bits. It is made and copied without a detour by memory: fourteen bytes written in
-/// parts and read as a whole would have to be waited for.
+/// An Ethernet header in two words, the second of 48 bits. It is made and copied without a detour
+/// by memory: fourteen bytes written in parts and read as a whole would have to be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EthernetHeader {
     pub(crate) first: u64,

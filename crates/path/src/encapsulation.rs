@@ -37,11 +37,12 @@ pub(crate) enum Outer {
 }
 
 impl Outer {
-    /// The header for an ESP packet of `length` bytes. DSCP and ECN are copied (RFC 4301 section 5.1.2.1, RFC 6040 section 4.1 normal mode), the DF
-    /// bit too unless the SA says otherwise.
+    /// The header for an ESP packet of `length` bytes. DSCP and ECN are copied (RFC 4301 section
+    /// 5.1.2.1, RFC 6040 section 4.1 normal mode), the DF bit too unless the SA says otherwise.
     #[inline]
     pub(crate) fn new(sa: &Sa, inner: Inner, length: usize, identification: u16) -> Self {
-        let traffic_class = if sa.spec.no_ecn { inner.traffic_class & !ECN } else { inner.traffic_class };
+        let traffic_class =
+            if sa.spec.no_ecn { inner.traffic_class & !ECN } else { inner.traffic_class };
         match (sa.spec.identity.source, sa.spec.identity.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Self::V4(
                 ipv4::Header {
@@ -81,8 +82,9 @@ impl Outer {
     }
 }
 
-/// Carries congestion seen on the outer way into the decrypted packet (RFC 6040 section 4.2). Answers false where the packet must be
-/// dropped: congestion experienced, and the inner packet's ends do not know of ECN.
+/// Carries congestion seen on the outer way into the decrypted packet (RFC 6040 section 4.2).
+/// Returns false if the packet must be dropped: congestion experienced, and the inner packet's
+/// ends do not know of ECN.
 #[must_use]
 pub(crate) fn propagate_congestion(inner: &mut [u8], outer_traffic_class: u8) -> bool {
     let outer = outer_traffic_class & ECN;

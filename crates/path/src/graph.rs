@@ -26,7 +26,8 @@ pub const fn graph() -> &'static [Stage] {
         },
         Stage {
             name: "decide",
-            does: "finds in its cache what happens to the flow, or decides and keeps that; changes no packet",
+            does: "finds in its cache what happens to the flow, or decides and keeps that; changes \
+                no packet",
             next: &["apply"],
         },
         Stage {

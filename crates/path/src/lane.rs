@@ -34,8 +34,8 @@ impl Lane {
     }
 }
 
-/// What is known of a well-formed packet: where things are, its flow, and what is to happen to it. Each stage fills in its part, in
-/// place.
+/// What is known of a well-formed packet: where things are, its flow, and what is to happen to it.
+/// Each stage fills in its part, in place.
 #[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub headers: Headers,
@@ -62,7 +62,10 @@ impl Default for Flights {
         let headers = Headers::NONE;
         let arrival = Arrival { vrf: VrfId::MAIN, origin: Origin::Host };
         let decision = Decision::drop(DropReason::NoRoute);
-        Self { packets: Batch::new(), flights: Box::new([Flight { headers, arrival, decision }; BATCH]) }
+        Self {
+            packets: Batch::new(),
+            flights: Box::new([Flight { headers, arrival, decision }; BATCH]),
+        }
     }
 }
 

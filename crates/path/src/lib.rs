@@ -1,7 +1,8 @@
-//! A packet's way through the gateway: the stages, [`decide()`], apply, and the [`Worker`] that runs them.
+//! A packet's way through the gateway: the stages, [`decide()`], apply, and the [`Worker`] that
+//! runs them.
 //!
-//! Two functions handle every packet. [`decide()`] consults policy and changes nothing; apply changes the packet and consults
-//! nothing. What one tells the other is a [`Decision`].
+//! Two functions handle every packet. [`decide()`] consults policy and changes nothing; apply
+//! changes the packet and consults nothing. What one tells the other is a [`Decision`].
 #![forbid(unsafe_code)]
 
 mod cached;

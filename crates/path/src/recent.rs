@@ -1,7 +1,8 @@
 //! The latest changes, in a form in which most packets see quickly that they are none of theirs.
 //!
-//! While policies change a thousand times a second, nearly every packet that is found in the cache was last looked at before some change. What
-//! changes most is policies, and a policy concerns few: comparing addresses with its selector's ranges settles nearly all. Whatever is not settled is
+//! While policies change a thousand times a second, nearly every packet that is found in the cache
+//! was last looked at before some change. What changes most is policies, and a policy concerns few:
+//! comparing addresses with its selector's ranges settles nearly all. Whatever is not settled is
 //! left to [`crate::validity`].
 
 use std::net::IpAddr;
@@ -59,7 +60,8 @@ impl Recent {
         recent
     }
 
-    /// Whether no change after `generation` concerns packets with this key, as far as can be seen quickly. No means that it is not known.
+    /// Whether no change after `generation` concerns packets with this key, as far as can be seen
+    /// quickly. No means that it is not known.
     #[inline(always)]
     pub(crate) fn spares<const KEY: usize>(&self, key: &[u64; KEY], generation: u64) -> bool {
         generation >= self.since
@@ -92,11 +94,18 @@ impl Concerned {
         let in_vrf = |vrf: u16| (key[KEY - 2] >> 16) as u16 == vrf;
         match *self {
             Self::V4 { vrf, ref source, ref destination } => {
-                KEY == 3 && source.contains((key[0] >> 32) as u32) && destination.contains(key[0] as u32) && in_vrf(vrf)
+                KEY == 3
+                    && source.contains((key[0] >> 32) as u32)
+                    && destination.contains(key[0] as u32)
+                    && in_vrf(vrf)
             }
             Self::V6 { vrf, ref source, ref destination } => {
-                let address = |at: usize| u128::from(key[at % KEY]) << 64 | u128::from(key[(at + 1) % KEY]);
-                KEY == 6 && source.contains(address(0)) && destination.contains(address(2)) && in_vrf(vrf)
+                let address =
+                    |at: usize| u128::from(key[at % KEY]) << 64 | u128::from(key[(at + 1) % KEY]);
+                KEY == 6
+                    && source.contains(address(0))
+                    && destination.contains(address(2))
+                    && in_vrf(vrf)
             }
             Self::Anyone => true,
         }
@@ -105,14 +114,18 @@ impl Concerned {
 
 fn v4(range: &IpRange) -> Option<Range<u32>> {
     match (range.first(), range.last()) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => Some(Range { first: first.to_bits(), last: last.to_bits() }),
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            Some(Range { first: first.to_bits(), last: last.to_bits() })
+        }
         _ => None,
     }
 }
 
 fn v6(range: &IpRange) -> Option<Range<u128>> {
     match (range.first(), range.last()) {
-        (IpAddr::V6(first), IpAddr::V6(last)) => Some(Range { first: first.to_bits(), last: last.to_bits() }),
+        (IpAddr::V6(first), IpAddr::V6(last)) => {
+            Some(Range { first: first.to_bits(), last: last.to_bits() })
+        }
         _ => None,
     }
 }

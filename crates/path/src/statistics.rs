@@ -5,8 +5,8 @@ use packet::{Counter, DropCounters};
 
 /// Written by one worker, read by anyone.
 ///
-/// Every packet that a worker receives or makes ends in exactly one of: sent by a port, dropped for a reason, consumed, or
-/// still held (fragments, packets that wait for a neighbour).
+/// Every packet that a worker receives or makes ends in exactly one of: sent by a port, dropped for
+/// a reason, consumed, or still held (fragments, packets that wait for a neighbour).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WorkerStatistics {
@@ -28,7 +28,8 @@ pub struct WorkerStatistics {
     pub encrypted: Counter,
     /// Packets decrypted.
     pub decrypted: Counter,
-    /// Packets that ended here as they should: ARP and ND messages acted on, fragments joined into a whole.
+    /// Packets that ended here as they should: ARP and ND messages acted on, fragments joined into
+    /// a whole.
     pub consumed: Counter,
     /// Echo requests to the gateway that were turned into replies.
     pub echo_replies: Counter,

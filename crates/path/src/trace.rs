@@ -11,7 +11,8 @@ use crate::decision::{Decision, LinkHeader, Verdict};
 
 /// Hears of every step of one [`crate::decide()`]. `()` hears nothing and costs nothing.
 pub trait Trace {
-    /// A step was taken. Who does not listen does not call `step`, and what it would have looked up to tell is not looked up.
+    /// A step was taken. Who does not listen does not call `step`, and what it would have looked up
+    /// to tell is not looked up.
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>);
 }
 
@@ -91,10 +92,18 @@ impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Key(key) => {
-                write!(f, "{} {} > {}", key.protocol, key.addresses.source(), key.addresses.destination())?;
+                write!(
+                    f,
+                    "{} {} > {}",
+                    key.protocol,
+                    key.addresses.source(),
+                    key.addresses.destination()
+                )?;
                 match key.upper {
                     wire::Upper::None => write!(f, ", upper-layer fields not visible"),
-                    wire::Upper::Ports { source, destination } => write!(f, ", ports {source} > {destination}"),
+                    wire::Upper::Ports { source, destination } => {
+                        write!(f, ", ports {source} > {destination}")
+                    }
                     wire::Upper::Icmp { kind, code, identifier } => {
                         write!(f, ", type {kind} code {code} id {identifier}")
                     }
@@ -108,8 +117,12 @@ impl fmt::Display for Step<'_> {
                 match route.kind {
                     RouteKind::Local => f.write_str(", one of our own addresses"),
                     RouteKind::Broadcast => f.write_str(", a broadcast address"),
-                    RouteKind::Connected { .. } => write!(f, ", on the link of {}", port.unwrap_or("?")),
-                    RouteKind::Via { next_hop, .. } => write!(f, " via {next_hop} on {}", port.unwrap_or("?")),
+                    RouteKind::Connected { .. } => {
+                        write!(f, ", on the link of {}", port.unwrap_or("?"))
+                    }
+                    RouteKind::Via { next_hop, .. } => {
+                        write!(f, " via {next_hop} on {}", port.unwrap_or("?"))
+                    }
                     RouteKind::Blackhole => f.write_str(", blackhole"),
                     RouteKind::Unreachable => f.write_str(", unreachable"),
                     RouteKind::Prohibit => f.write_str(", prohibit"),
@@ -147,8 +160,12 @@ impl fmt::Display for Step<'_> {
                     sa.spec.spi, identity.source, identity.destination, identity.reqid
                 )
             }
-            Self::Neighbour { port, next_hop, mac: Some(mac) } => write!(f, "{next_hop} is at {mac} on {port}"),
-            Self::Neighbour { port, next_hop, mac: None } => write!(f, "{next_hop} on {port} is not resolved yet"),
+            Self::Neighbour { port, next_hop, mac: Some(mac) } => {
+                write!(f, "{next_hop} is at {mac} on {port}")
+            }
+            Self::Neighbour { port, next_hop, mac: None } => {
+                write!(f, "{next_hop} on {port} is not resolved yet")
+            }
             Self::Verdict { decision, port } => verdict(f, decision, port.unwrap_or("?")),
         }
     }

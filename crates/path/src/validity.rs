@@ -1,4 +1,5 @@
-//! Whether a decision made from an older snapshot is what [`crate::decide()`] would answer from this one.
+//! Whether a decision made from an older snapshot is what [`crate::decide()`] would answer from
+//! this one.
 
 use std::net::IpAddr;
 
@@ -8,11 +9,12 @@ use wire::{FlowKey, Origin, Protocol, SaSlot, Spi, Upper, VrfId};
 use crate::decision::{Decision, Exit, Verdict};
 use crate::encapsulation::inner_limit;
 
-/// More changes than this are not gone through, so that the work is bounded; the flow is decided anew.
+/// More changes than this are not gone through, so that the work is bounded; the flow is decided
+/// anew.
 pub(crate) const MOST_CHANGES: usize = 64;
 
-/// Whether nothing that changed after `generation` concerns the flow. May say no where the answer would be the same; never yes where it
-/// would not.
+/// Whether nothing that changed after `generation` concerns the flow. May say no where the answer
+/// would be the same; never yes where it would not.
 pub(crate) fn holds(key: &FlowKey, decision: &Decision, generation: u64, tables: &Tables) -> bool {
     let Some(changes) = tables.changes_since(generation) else { return false };
     let mut left = MOST_CHANGES;
@@ -30,15 +32,19 @@ fn concerns(change: &Change, key: &FlowKey, decision: &Decision, tables: &Tables
         Change::Policy { vrf, ref selector } => vrf == key.vrf && selector.matches(key),
         Change::Route { vrf, ref prefix } => {
             (vrf == key.vrf && prefix.contains(key.addresses.destination()))
-                || tunnel(decision, tables).is_none_or(|end| end.is_some_and(|end| prefix.contains(end)))
+                || tunnel(decision, tables)
+                    .is_none_or(|end| end.is_some_and(|end| prefix.contains(end)))
         }
-        Change::Neighbour { port, address } => {
-            decision.exit().is_some_and(|exit| exit.port == port && next_hop(key, decision, tables) == Some(address))
-        }
+        Change::Neighbour { port, address } => decision.exit().is_some_and(|exit| {
+            exit.port == port && next_hop(key, decision, tables) == Some(address)
+        }),
         Change::Sa { ref identity, spi, slot, is_slot } => {
             sa_concerns(identity, spi, slot, is_slot, key, decision, tables)
         }
-        Change::Port(port) => key.origin == Origin::Port(port) || decision.exit().is_some_and(|exit| exit.port == port),
+        Change::Port(port) => {
+            key.origin == Origin::Port(port)
+                || decision.exit().is_some_and(|exit| exit.port == port)
+        }
         Change::Vrf(vrf) => vrf == key.vrf,
     }
 }
@@ -75,7 +81,8 @@ fn sa_concerns(
     {
         return true;
     }
-    // What this tunnel's SAs protect: it must still lead to the same slot, and as large packets fit.
+    // What this tunnel's SAs protect: it must still lead to the same slot, and as large packets
+    // fit.
     let Some(outbound) = decision.outbound else { return false };
     let Some(policy) = tables.policy_in(outbound) else { return true };
     match &policy.spec.action {
@@ -95,15 +102,25 @@ fn inbound_names(decision: &Decision, tables: &Tables, spi: Spi) -> bool {
     }
 }
 
-fn is_resolved_as_before(policy: &Policy, vrf: VrfId, decision: &Decision, tables: &Tables) -> bool {
-    let (Action::Protect(template), Verdict::Protect(slot, exit)) = (&policy.spec.action, &decision.verdict) else {
+fn is_resolved_as_before(
+    policy: &Policy,
+    vrf: VrfId,
+    decision: &Decision,
+    tables: &Tables,
+) -> bool {
+    let (Action::Protect(template), Verdict::Protect(slot, exit)) =
+        (&policy.spec.action, &decision.verdict)
+    else {
         return false;
     };
-    let (Some(sa), Some(port)) = (tables.sad().outbound(*slot), tables.port(exit.port)) else { return false };
+    let (Some(sa), Some(port)) = (tables.sad().outbound(*slot), tables.port(exit.port)) else {
+        return false;
+    };
     tables.resolve(vrf, template) == Some(*slot) && inner_limit(sa, port.spec.mtu) == exit.limit
 }
 
-/// The next hop that a decision leads to. Where its route has changed since, another change says so.
+/// The next hop that a decision leads to. Where its route has changed since, another change says
+/// so.
 fn next_hop(key: &FlowKey, decision: &Decision, tables: &Tables) -> Option<IpAddr> {
     let (vrf, destination) = match decision.verdict {
         Verdict::Protect(slot, _) => {

@@ -16,7 +16,8 @@ use crate::lane::{Lane, Lanes};
 use crate::recent::Recent;
 use crate::statistics::WorkerStatistics;
 
-/// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+/// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section
+/// 4.3.2.8, RFC 4443 section 2.4 (f)).
 const ERROR_RATE: u64 = 1000;
 const ERROR_BURST: u64 = 100;
 
@@ -27,11 +28,13 @@ pub struct WorkerSettings {
     pub index: usize,
     /// How many packets it may hold at once.
     pub buffers: usize,
-    /// Seeds its randomness: IVs, and the secrets of its tables. From the system's generator, or for a replay from the user.
+    /// Seeds its randomness: IVs, and the secrets of its tables. From the system's generator, or
+    /// for a replay from the user.
     pub seed: [u8; 32],
     /// The tables of its decision cache, by [`flow::CacheTable`].
     pub caches: [CacheSettings; 4],
-    /// Reads a clock that ticks fast and steadily, such as the time-stamp counter: by it the worker finds out whether the cache pays.
+    /// Reads a clock that ticks fast and steadily, such as the time-stamp counter: by it the worker
+    /// finds out whether the cache pays.
     pub ticks: fn() -> u64,
 }
 
@@ -143,10 +146,12 @@ impl Worker {
         Some(&mut *self.ports.get_mut(usize::from(id.0))?.as_mut()?.port)
     }
 
-    /// One round: receive from every port, handle, transmit, and whatever is due by now. Answers how many packets came in.
+    /// One round: receive from every port, handle, transmit, and whatever is due by now. Answers
+    /// how many packets came in.
     ///
     /// # Errors
-    /// A port that is lost for good, with its number. Everything else went on; detach the port and call again.
+    /// A port that is lost for good, with its number. Everything else went on; detach the port and
+    /// call again.
     pub fn poll(&mut self, now: Time) -> Result<usize, (PortId, PortError)> {
         let tables = Arc::clone(self.reader.load());
         let mut lanes = self.lanes.take().unwrap_or_default();
@@ -171,10 +176,13 @@ impl Worker {
 
     /// When [`Worker::poll`] wants to be called though no packet comes.
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.neighbours.as_ref().and_then(NeighbourQueue::next_deadline), self.reassembly.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.neighbours.as_ref().and_then(NeighbourQueue::next_deadline),
+            self.reassembly.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// What it has done.
@@ -182,7 +190,8 @@ impl Worker {
         &self.statistics
     }
 
-    /// Packets that came in and that it holds now: fragments of incomplete datagrams, and what waits for a neighbour.
+    /// Packets that came in and that it holds now: fragments of incomplete datagrams, and what
+    /// waits for a neighbour.
     pub fn held(&self) -> usize {
         let (datagrams, fragments) = self.reassembly.waiting();
         (self.pool.size() - self.pool.available()) - datagrams + fragments
@@ -238,7 +247,8 @@ impl Round<'_> {
         }
     }
 
-    /// A change of a policy sets the counts of live entries to zero, though no packet may come to show it.
+    /// A change of a policy sets the counts of live entries to zero, though no packet may come to
+    /// show it.
     fn recount_live_entries(&mut self) {
         fn live<const KEY: usize>(room: &mut Room<KEY>, generation: u64) -> u64 {
             let Some(table) = &mut room.table else { return 0 };
@@ -249,7 +259,9 @@ impl Round<'_> {
         let generation = self.tables.policy_generation();
         let [v4_out, v4_in] = caches.v4.each_mut().map(|room| live(room, generation));
         let [v6_out, v6_in] = caches.v6.each_mut().map(|room| live(room, generation));
-        for (statistics, live) in self.worker.statistics.caches.iter().zip([v4_out, v4_in, v6_out, v6_in]) {
+        for (statistics, live) in
+            self.worker.statistics.caches.iter().zip([v4_out, v4_in, v6_out, v6_in])
+        {
             statistics.live.set(live);
         }
     }

@@ -52,9 +52,12 @@ fn nothing_is_allocated_per_packet() {
             ],
         )
     };
-    for (name, (tables, packets)) in
-        [("forward", forwarded), ("icmp error", refused), ("gcm", sealed(false)), ("cbc", sealed(true))]
-    {
+    for (name, (tables, packets)) in [
+        ("forward", forwarded),
+        ("icmp error", refused),
+        ("gcm", sealed(false)),
+        ("cbc", sealed(true)),
+    ] {
         let mut gateway = Gateway::new(tables);
         let mac = gateway.publisher.current().port(LAN).unwrap().spec.mac;
         let frames: Vec<_> = packets.iter().map(|packet| frame(mac, HOST_MAC, packet)).collect();
@@ -65,7 +68,8 @@ fn nothing_is_allocated_per_packet() {
                 }
             }
             let received = gateway.poll();
-            while gateway.wan.pop_with(|_| ()).is_some() || gateway.lan.pop_with(|_| ()).is_some() {}
+            while gateway.wan.pop_with(|_| ()).is_some() || gateway.lan.pop_with(|_| ()).is_some() {
+            }
             received
         };
         round(&mut gateway);
@@ -83,8 +87,9 @@ fn decryption_allocates_nothing() {
     let peer = peer_outbound(0x1002, false);
     let mac = gateway.publisher.current().port(WAN).unwrap().spec.mac;
     let inner = udp("192.168.12.7", "192.168.13.5", (2, 1), 500);
-    let frames: Vec<_> =
-        (0..1000).map(|_| frame(mac, PEER_MAC, &seal(&peer, "192.168.11.1", "192.168.11.2", &inner))).collect();
+    let frames: Vec<_> = (0..1000)
+        .map(|_| frame(mac, PEER_MAC, &seal(&peer, "192.168.11.1", "192.168.11.2", &inner)))
+        .collect();
     let mut before = 0;
     for (i, chunk) in frames.chunks(100).enumerate() {
         if i == 1 {

@@ -1,8 +1,9 @@
 //! Two workers, and somebody who changes the tables all the time.
 //!
-//! The only things that they share are the snapshot's pointer, an SA's sequence numbers and counters with one writer each; `tables` and
-//! `esp` test those on their own. This is about the whole: whatever is in the cache, what leaves in a round was decided by tables that
-//! were current at some time in that round, and all of it by the same.
+//! The only things that they share are the snapshot's pointer, an SA's sequence numbers and
+//! counters with one writer each; `tables` and `esp` test those on their own. This is about the
+//! whole: whatever is in the cache, what leaves in a round was decided by tables that were current
+//! at some time in that round, and all of it by the same.
 
 mod fixture;
 
@@ -26,8 +27,8 @@ const GENERATIONS: u64 = 150;
 const BETWEEN: u64 = 5;
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
 
-/// What packets show of the snapshot that decided them: who gets those in clear, whether those of the second flow pass, and the SPI of
-/// those that are protected.
+/// What packets show of the snapshot that decided them: who gets those in clear, whether those of
+/// the second flow pass, and the SPI of those that are protected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shown {
     mac: Mac,
@@ -45,7 +46,9 @@ fn first() -> (Tables, Shown) {
     let template_tables = tunnel_tables(OUTER, false);
     for port in template_tables.ports() {
         tables.add_port(port.id, port.spec.clone()).unwrap();
-        port.neighbours.iter().for_each(|(address, mac)| tables.set_neighbour(port.id, address, mac).unwrap());
+        port.neighbours
+            .iter()
+            .for_each(|(address, mac)| tables.set_neighbour(port.id, address, mac).unwrap());
     }
     let via = RouteKind::Via { port: WAN, next_hop: ip("192.168.11.1") };
     tables.set_route(VrfId::MAIN, prefix("0.0.0.0/0"), via).unwrap();
@@ -55,7 +58,9 @@ fn first() -> (Tables, Shown) {
         (5, "8.8.8.8/32", Action::Bypass),
         (5, "9.9.9.9/32", Action::Bypass),
     ] {
-        tables.add_policy(PolicySpec { priority, ..policy(Direction::Out, "0.0.0.0/0", net, action) }).unwrap();
+        tables
+            .add_policy(PolicySpec { priority, ..policy(Direction::Out, "0.0.0.0/0", net, action) })
+            .unwrap();
     }
     (tables, Shown { mac: PEER_MAC, passes: true, spi: 0x1000 })
 }
@@ -92,7 +97,13 @@ struct Running {
 fn running(index: usize, shared: &Shared, caches: CacheSettings) -> Running {
     let (events_in, events) = rtrb::RingBuffer::new(16);
     let (_, probes_out) = rtrb::RingBuffer::new(1);
-    let settings = WorkerSettings { index, buffers: 1024, seed: [index as u8; 32], caches: [caches; 4], ticks: || 0 };
+    let settings = WorkerSettings {
+        index,
+        buffers: 1024,
+        seed: [index as u8; 32],
+        caches: [caches; 4],
+        ticks: || 0,
+    };
     let mut worker = Worker::new(&settings, shared.reader(), events_in, probes_out).unwrap();
     let (lan_port, lan) = memory::port(MemoryOptions::ethernet("lan", LAN), 512);
     let (wan_port, wan) = memory::port(MemoryOptions::ethernet("wan", WAN), 512);
@@ -103,11 +114,17 @@ fn running(index: usize, shared: &Shared, caches: CacheSettings) -> Running {
 
 /// What one round's packets show; `None` where they do not agree.
 fn shown(frames: &[Vec<u8>]) -> Option<Shown> {
-    let clear = |to: [u8; 4]| frames.iter().filter(move |frame| frame[14 + 9] == 17 && frame[14 + 16..14 + 20] == to);
+    let clear = |to: [u8; 4]| {
+        frames.iter().filter(move |frame| frame[14 + 9] == 17 && frame[14 + 16..14 + 20] == to)
+    };
     let sealed: Vec<_> = frames.iter().filter(|frame| frame[14 + 9] == 50).collect();
     let mac = |frame: &Vec<u8>| Mac(frame[..6].try_into().unwrap());
     let spi = |frame: &&Vec<u8>| u32::from_be_bytes(frame[14 + 20..14 + 24].try_into().unwrap());
-    let first = Shown { mac: mac(frames.first()?), passes: clear([9; 4]).count() > 0, spi: spi(sealed.first()?) };
+    let first = Shown {
+        mac: mac(frames.first()?),
+        passes: clear([9; 4]).count() > 0,
+        spi: spi(sealed.first()?),
+    };
     let agree = frames.iter().all(|frame| mac(frame) == first.mac)
         && sealed.iter().all(|frame| spi(frame) == first.spi)
         && clear([8; 4]).count() == FLOWS
@@ -137,7 +154,10 @@ fn runs_right(caches: CacheSettings) {
                     let own = MemoryOptions::ethernet("", LAN).mac;
                     let flows: Vec<_> = ["8.8.8.8", "9.9.9.9", "192.168.12.7"]
                         .iter()
-                        .flat_map(|to| (0..FLOWS as u16).map(|port| udp("192.168.13.5", to, (port, index as u16), 9)))
+                        .flat_map(|to| {
+                            (0..FLOWS as u16)
+                                .map(|port| udp("192.168.13.5", to, (port, index as u16), 9))
+                        })
                         .map(|packet| frame(own, HOST_MAC, &packet))
                         .collect();
                     while reader.load().generation() < GENERATIONS {
@@ -150,7 +170,10 @@ fn runs_right(caches: CacheSettings) {
                         let seen = shown(&frames).expect("packets of one round that agree");
                         let history = history.lock().unwrap();
                         let candidates = &history[before as usize..=after as usize];
-                        assert!(candidates.contains(&seen), "worker {index}: {seen:?} in {before}..={after}");
+                        assert!(
+                            candidates.contains(&seen),
+                            "worker {index}: {seen:?} in {before}..={after}"
+                        );
                     }
                     let caches = &running.worker.statistics().caches;
                     caches.iter().map(|cache| cache.hits.read()).sum::<u64>()
@@ -167,7 +190,9 @@ fn runs_right(caches: CacheSettings) {
                 history.lock().unwrap().push(shown);
                 publisher.publish(tables);
                 let last = rounds.load(Ordering::Relaxed);
-                while rounds.load(Ordering::Relaxed) < last + BETWEEN && !done.load(Ordering::Relaxed) {
+                while rounds.load(Ordering::Relaxed) < last + BETWEEN
+                    && !done.load(Ordering::Relaxed)
+                {
                     thread::sleep(Duration::from_micros(20));
                 }
             }
@@ -184,8 +209,13 @@ fn runs_right(caches: CacheSettings) {
         // Counters of policies that stayed: every packet of every round, whoever counted it.
         let sent = rounds.load(Ordering::Relaxed) * FLOWS as u64;
         let tables = publisher.current();
-        let counts: Vec<_> =
-            tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|p| p.counters.read().0).collect();
+        let counts: Vec<_> = tables
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|p| p.counters.read().0)
+            .collect();
         assert_eq!(counts[0], sent, "the tunnel's policy");
         assert!(counts.contains(&sent), "the first flow's");
     });

@@ -38,9 +38,15 @@ fn frames() -> impl Strategy<Value = (PortId, Vec<u8>)> {
     (any::<bool>(), addresses, any::<bool>(), 0..1600usize, (sealed, piece), damage, cut).prop_map(
         |(wan, (from, to), ping, payload, (sealed, piece), damage, cut)| {
             let port = if wan { WAN } else { LAN };
-            let mut packet = if ping { echo(from, to, payload) } else { udp(from, to, (1000, 2000), payload) };
+            let mut packet =
+                if ping { echo(from, to, payload) } else { udp(from, to, (1000, 2000), payload) };
             for sequence in sealed {
-                let peer = esp::OutboundSa::new(Spi(0x1002), &keys(false), sequence, &mut StdRng::from_seed([5; 32]));
+                let peer = esp::OutboundSa::new(
+                    Spi(0x1002),
+                    &keys(false),
+                    sequence,
+                    &mut StdRng::from_seed([5; 32]),
+                );
                 packet = seal(&peer, "192.168.11.1", "192.168.11.2", &packet);
             }
             if let Some((mtu, index)) = piece {
@@ -68,8 +74,11 @@ fn fragment(packet: &[u8], mtu: u16, index: prop::sample::Index) -> Vec<u8> {
     let pieces: Vec<_> = plan.unwrap().collect();
     let piece = &pieces[index.index(pieces.len())];
     let mut out = vec![0; piece.total_length()];
-    let written =
-        if v6 { fragment::write_v6(packet, piece, 3, &mut out) } else { fragment::write(packet, piece, &mut out) };
+    let written = if v6 {
+        fragment::write_v6(packet, piece, 3, &mut out)
+    } else {
+        fragment::write(packet, piece, &mut out)
+    };
     assert_eq!(written, Some(out.len()));
     out
 }

@@ -155,16 +155,24 @@ fn errors_are_rate_limited() {
 #[test]
 fn echo_requests_are_answered_on_every_own_address() {
     let mut gateway = Gateway::new(plain_tables());
-    for (from, to) in [("192.168.13.5", "192.168.13.1"), ("192.168.13.5", "192.168.11.2"), ("fd13::5", "fd13::1")] {
+    for (from, to) in
+        [("192.168.13.5", "192.168.13.1"), ("192.168.13.5", "192.168.11.2"), ("fd13::5", "fd13::1")]
+    {
         gateway.receive(LAN, &echo(from, to, 56));
         let (mac, reply) = gateway.sent_one(LAN);
         let parsed = headers::parse(&reply).unwrap();
         assert_eq!((mac, parsed.addresses), (HOST_MAC, addresses(ip(to), ip(from))));
         let kind = if from.contains(':') { 129 } else { 0 };
-        assert!(matches!(parsed.upper, Upper::Icmp { kind: k, identifier: 0x1234, .. } if k == kind));
+        assert!(
+            matches!(parsed.upper, Upper::Icmp { kind: k, identifier: 0x1234, .. } if k == kind)
+        );
         let checked = match kind {
             0 => wire::checksum::sum(parsed.upper_bytes(&reply)) == 0xffff,
-            _ => wire::checksum::upper_is_right(&parsed.addresses, Protocol::ICMPV6, parsed.upper_bytes(&reply)),
+            _ => wire::checksum::upper_is_right(
+                &parsed.addresses,
+                Protocol::ICMPV6,
+                parsed.upper_bytes(&reply),
+            ),
         };
         assert!(checked);
     }
@@ -199,8 +207,11 @@ fn arp_requests_for_us_are_answered_and_others_not() {
     let ask = |gateway: &mut Gateway, target: &str| {
         let stranger = Mac([2, 0xcc, 0, 0, 0, 9]);
         let request = arp::Packet::request(stranger, v4("192.168.13.77"), v4(target));
-        let header =
-            wire::ethernet::Header { destination: Mac::BROADCAST, source: stranger, ether_type: EtherType::ARP };
+        let header = wire::ethernet::Header {
+            destination: Mac::BROADCAST,
+            source: stranger,
+            ether_type: EtherType::ARP,
+        };
         let mut bytes = header.to_bytes().to_vec();
         bytes.extend(request.to_bytes());
         assert!(gateway.lan.push(&bytes));
@@ -213,10 +224,15 @@ fn arp_requests_for_us_are_answered_and_others_not() {
     assert_eq!((reply.operation, reply.sender_ip), (arp::Operation::Reply, v4("192.168.13.1")));
     // A stranger is not news; a known station that moved is.
     assert!(gateway.events.pop().is_err());
-    gateway.change(|tables| tables.set_neighbour(LAN, ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 8])).unwrap());
+    gateway.change(|tables| {
+        tables.set_neighbour(LAN, ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 8])).unwrap()
+    });
     ask(&mut gateway, "192.168.13.1");
     let (address, mac) = (ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 9]));
-    assert_eq!(gateway.events.pop(), Ok(Event::NeighbourSeen { port: LAN, address, mac, solicited: false }));
+    assert_eq!(
+        gateway.events.pop(),
+        Ok(Event::NeighbourSeen { port: LAN, address, mac, solicited: false })
+    );
     gateway.change(|tables| tables.set_neighbour(LAN, address, mac).unwrap());
     gateway.sent(LAN);
     ask(&mut gateway, "192.168.13.200");
@@ -230,7 +246,8 @@ fn arp_requests_for_us_are_answered_and_others_not() {
 fn solicitations_for_us_are_answered() {
     let mut gateway = Gateway::new(plain_tables());
     let mut request = [0; wire::ndp::MAX_PACKET];
-    let message = Message::NeighbourSolicitation { target: v6("fd13::1"), source_link: Some(HOST_MAC) };
+    let message =
+        Message::NeighbourSolicitation { target: v6("fd13::1"), source_link: Some(HOST_MAC) };
     let group = wire::ndp::solicited_node(v6("fd13::1"));
     let length = message.write_packet(v6("fd13::5"), group, &mut request).unwrap();
     let bytes = frame(wire::ethernet::multicast_mac_v6(group), HOST_MAC, &request[..length]);
@@ -240,7 +257,8 @@ fn solicitations_for_us_are_answered() {
     let parsed = headers::parse(&reply).unwrap();
     let message = wire::ndp::parse(&parsed, parsed.upper_bytes(&reply)).unwrap();
     assert_eq!(mac, HOST_MAC);
-    let Message::NeighbourAdvertisement { target, router, solicited, target_link, .. } = message else {
+    let Message::NeighbourAdvertisement { target, router, solicited, target_link, .. } = message
+    else {
         panic!("{message:?}")
     };
     assert_eq!((target, router, solicited), (v6("fd13::1"), true, true));
@@ -262,7 +280,9 @@ fn packets_wait_for_their_next_hop_and_leave_in_order() {
                 assert_eq!(mac, Mac::BROADCAST);
                 assert_eq!(arp::Packet::parse(&question).unwrap().target_ip, v4("192.168.13.66"));
             }
-            true => assert!(headers::parse(&question).unwrap().addresses.destination().is_multicast()),
+            true => {
+                assert!(headers::parse(&question).unwrap().addresses.destination().is_multicast())
+            }
         }
         let answerer = Mac([2, 0xdd, 0, 0, 0, 1]);
         gateway.change(|tables| tables.set_neighbour(LAN, ip(destination), answerer).unwrap());
@@ -287,14 +307,20 @@ fn a_silent_next_hop_is_given_up_and_the_sender_told() {
         for (_, sent) in gateway.sent(LAN) {
             match arp::Packet::parse(&sent) {
                 Ok(_) => questions += 1,
-                Err(_) => assert!(matches!(headers::parse(&sent).unwrap().upper, Upper::Icmp { kind: 3, code: 1, .. })),
+                Err(_) => assert!(matches!(
+                    headers::parse(&sent).unwrap().upper,
+                    Upper::Icmp { kind: 3, code: 1, .. }
+                )),
             }
         }
     }
     assert_eq!(questions, 3);
     assert_eq!(gateway.dropped(DropReason::NeighbourUnresolved), 1);
     assert_eq!(gateway.worker.statistics().icmp_errors.read(), 1);
-    assert_eq!(gateway.events.pop(), Ok(Event::NeighbourSilent { port: LAN, address: ip("192.168.13.66") }));
+    assert_eq!(
+        gateway.events.pop(),
+        Ok(Event::NeighbourSilent { port: LAN, address: ip("192.168.13.66") })
+    );
     gateway.assert_nothing_lost();
 }
 
@@ -313,7 +339,12 @@ fn what_may_not_be_forwarded_is_not() {
     ] {
         let before = gateway.dropped(reason);
         gateway.receive(LAN, &udp(source, destination, (1, 2), 10));
-        assert_eq!(gateway.dropped(reason), before + 1, "{source} > {destination}: {:?}", gateway.drops());
+        assert_eq!(
+            gateway.dropped(reason),
+            before + 1,
+            "{source} > {destination}: {:?}",
+            gateway.drops()
+        );
         assert!(gateway.sent(WAN).is_empty());
     }
     gateway.assert_nothing_lost();

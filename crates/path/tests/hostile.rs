@@ -35,7 +35,8 @@ fn packets_to_nobody_leave_buffers_for_everybody_else() {
     gateway.assert_nothing_lost();
 }
 
-/// The gateway of [`tunnel_tables`], with one tunnel for all of IPv6 and a peer that sends through it.
+/// The gateway of [`tunnel_tables`], with one tunnel for all of IPv6 and a peer that sends through
+/// it.
 fn all_v6_through_the_tunnel() -> (Gateway, esp::OutboundSa) {
     let mut tables = tunnel_tables(OUTER, false);
     let mine = Action::Protect(template(OUTER.0, OUTER.1));
@@ -69,7 +70,10 @@ fn an_error_about_a_protected_packet_comes_from_an_address_that_is_known_there()
     inner[7] = 1;
     gateway.receive(WAN, &seal(&peer, OUTER.1, OUTER.0, &inner));
     let error = open(&peer_inbound(0x1001, false), &gateway.sent_one(WAN).1);
-    assert_eq!(headers::parse(&error).unwrap().addresses, addresses(ip("fd13::1"), ip("2001:db8::7")));
+    assert_eq!(
+        headers::parse(&error).unwrap().addresses,
+        addresses(ip("fd13::1"), ip("2001:db8::7"))
+    );
     gateway.assert_nothing_lost();
 }
 
@@ -87,9 +91,13 @@ fn link_local_addresses_and_groups_are_no_way_around_policies() {
     assert_eq!(gateway.worker.statistics().echo_replies.read(), 2);
     gateway.change(|tables| {
         tables.add_policy(policy(Direction::In, "::/0", "::/0", Action::Discard)).unwrap();
-        tables.add_policy(policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Discard)).unwrap();
+        tables
+            .add_policy(policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Discard))
+            .unwrap();
     });
-    for (from, to) in [("fe80::5", own.as_str()), ("fe80::5", "ff02::1"), ("192.168.13.5", "224.0.0.1")] {
+    for (from, to) in
+        [("fe80::5", own.as_str()), ("fe80::5", "ff02::1"), ("192.168.13.5", "224.0.0.1")]
+    {
         gateway.receive(LAN, &echo(from, to, 8));
         assert_eq!(gateway.sent(LAN), [], "{to}");
     }
@@ -151,7 +159,9 @@ fn congestion_is_carried_in_unless_the_sa_says_otherwise() {
             gateway.change(|tables| {
                 let old = tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap();
                 let spec = tables::SaSpec { no_ecn, ..old.spec };
-                tables.add_sa(spec, peer_outbound(0x1002, false), peer_inbound(0x1002, false)).unwrap();
+                tables
+                    .add_sa(spec, peer_outbound(0x1002, false), peer_inbound(0x1002, false))
+                    .unwrap();
             });
             let peer = peer_outbound(0x1002, false);
             for (outside, inside, expected) in normal {
@@ -163,9 +173,16 @@ fn congestion_is_carried_in_unless_the_sa_says_otherwise() {
                 let mut outer = seal(&peer, OUTER.1, OUTER.0, &inner);
                 wire::ipv4::set_traffic_class(&mut outer, outside);
                 gateway.receive(WAN, &outer);
-                let came = gateway.sent(LAN).first().map(|(_, packet)| headers::parse(packet).unwrap().traffic_class);
+                let came = gateway
+                    .sent(LAN)
+                    .first()
+                    .map(|(_, packet)| headers::parse(packet).unwrap().traffic_class);
                 let expected = if no_ecn { Some(inside) } else { expected };
-                assert_eq!(came, expected.map(|ecn| 0xb8 | ecn), "{outside:02b} {inside:02b} {no_ecn}");
+                assert_eq!(
+                    came,
+                    expected.map(|ecn| 0xb8 | ecn),
+                    "{outside:02b} {inside:02b} {no_ecn}"
+                );
             }
             gateway.assert_nothing_lost();
         }
@@ -178,8 +195,13 @@ fn an_advertisement_that_does_not_override_moves_no_neighbour() {
     let elsewhere = Mac([2, 0xee, 0, 0, 0, 1]);
     let mut hear = |target_link: Option<Mac>, override_cached: bool, target: &str| {
         let target = v6(target);
-        let message =
-            Message::NeighbourAdvertisement { target, router: false, solicited: true, override_cached, target_link };
+        let message = Message::NeighbourAdvertisement {
+            target,
+            router: false,
+            solicited: true,
+            override_cached,
+            target_link,
+        };
         let mut bytes = [0; wire::ndp::MAX_PACKET];
         let length = message.write_packet(target, v6("fd13::1"), &mut bytes).unwrap();
         gateway.receive(LAN, &bytes[..length]);
@@ -206,7 +228,9 @@ fn a_full_batch_of_everything_at_once_overfills_nothing() {
     tables.remove_port(WAN).unwrap();
     tables.add_port(WAN, spec).unwrap();
     tables.set_neighbour(WAN, ip("192.168.11.1"), PEER_MAC).unwrap();
-    tables.add_policy(policy(Direction::In, "192.168.13.0/24", "192.168.13.0/24", Action::Bypass)).unwrap();
+    tables
+        .add_policy(policy(Direction::In, "192.168.13.0/24", "192.168.13.0/24", Action::Bypass))
+        .unwrap();
     let mut gateway = Gateway::new(tables);
     let own = gateway.publisher.current().port(LAN).unwrap().spec.mac;
     for round in 0..8 {
@@ -231,7 +255,12 @@ fn a_full_batch_of_everything_at_once_overfills_nothing() {
 fn esp_in_esp_ends() {
     let mut tables = tunnel_tables(OUTER, false);
     tables
-        .add_policy(policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Protect(template(OUTER.1, OUTER.0))))
+        .add_policy(policy(
+            Direction::In,
+            "0.0.0.0/0",
+            "0.0.0.0/0",
+            Action::Protect(template(OUTER.1, OUTER.0)),
+        ))
         .unwrap();
     let mut gateway = Gateway::new(tables);
     let peer = peer_outbound(0x1002, false);
@@ -239,7 +268,12 @@ fn esp_in_esp_ends() {
         let inner = udp("192.168.12.7", "192.168.13.5", (53, 5000), 10);
         let packet = (0..depth).fold(inner, |packet, _| seal(&peer, OUTER.1, OUTER.0, &packet));
         gateway.receive(WAN, &packet);
-        assert_eq!(gateway.sent(LAN).len(), usize::from(depth <= 4), "{depth}: {:?}", gateway.drops());
+        assert_eq!(
+            gateway.sent(LAN).len(),
+            usize::from(depth <= 4),
+            "{depth}: {:?}",
+            gateway.drops()
+        );
         gateway.assert_nothing_lost();
     }
     assert_eq!(gateway.dropped(DropReason::EspNested), 5);
@@ -262,7 +296,10 @@ fn one_sender_does_not_use_up_what_others_are_told() {
     too_big[6] = 0x40;
     wire::ipv4::fill_checksum(&mut too_big);
     gateway.receive(LAN, &too_big);
-    assert!(matches!(headers::parse(&gateway.sent_one(LAN).1).unwrap().upper, Upper::Icmp { kind: 3, code: 4, .. }));
+    assert!(matches!(
+        headers::parse(&gateway.sent_one(LAN).1).unwrap().upper,
+        Upper::Icmp { kind: 3, code: 4, .. }
+    ));
     gateway.assert_nothing_lost();
 }
 
@@ -272,9 +309,13 @@ fn an_inbound_policy_with_an_spi_wants_that_sa() {
     let peer = peer_outbound(0x1002, false);
     for (spi, passes) in [(0x1002, 1), (0x5555, 0)] {
         gateway.change(|tables| {
-            let found = tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::In).next().unwrap();
+            let found =
+                tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::In).next().unwrap();
             let (index, mut spec) = (found.index, found.spec);
-            spec.action = Action::Protect(tables::Template { spi: Some(Spi(spi)), ..template(OUTER.1, OUTER.0) });
+            spec.action = Action::Protect(tables::Template {
+                spi: Some(Spi(spi)),
+                ..template(OUTER.1, OUTER.0)
+            });
             tables.update_policy(index, spec).unwrap();
         });
         let inner = udp("192.168.12.7", "192.168.13.5", (53, 5000), 10);
@@ -300,7 +341,8 @@ fn join(fragments: &[(Mac, Vec<u8>)], header: usize) -> Vec<u8> {
 fn long_echo_requests_of_ipv6_get_their_whole_reply() {
     let mut gateway = Gateway::new(plain_tables());
     gateway.change(|tables| tables.set_neighbour(LAN, ip("fe80::5"), HOST_MAC).unwrap());
-    let link_local = gateway.publisher.current().port(LAN).unwrap().link_local().unwrap().to_string();
+    let link_local =
+        gateway.publisher.current().port(LAN).unwrap().link_local().unwrap().to_string();
     for (from, to) in [("fd13::5", "fd13::1"), ("fe80::5", link_local.as_str())] {
         let request = echo(from, to, 1900);
         let pieces = wire::fragment::plan_v6(&request, 1500).unwrap();

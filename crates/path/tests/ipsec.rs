@@ -40,7 +40,12 @@ fn outbound_packets_are_sealed() {
             assert_eq!(opened[header..], original[header..]);
         }
         let policy = gateway.publisher.current();
-        let out = policy.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|policy| policy.counters.read().0);
+        let out = policy
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|policy| policy.counters.read().0);
         assert_eq!(out.sum::<u64>(), 4);
         gateway.assert_nothing_lost();
     });
@@ -82,8 +87,13 @@ fn everything_wrong_with_an_esp_packet_has_its_counter() {
     gateway.receive(WAN, &seal(&stranger, OUTER_V4.1, OUTER_V4.0, &inner));
     assert_eq!(gateway.dropped(DropReason::EspNoSa), 1);
 
-    let stub =
-        fixture::packet(ip(OUTER_V4.1), ip(OUTER_V4.0), Protocol::ESP, 64, &[0, 0, 0x10, 0x02, 0, 0, 1, 0, 1, 2]);
+    let stub = fixture::packet(
+        ip(OUTER_V4.1),
+        ip(OUTER_V4.0),
+        Protocol::ESP,
+        64,
+        &[0, 0, 0x10, 0x02, 0, 0, 1, 0, 1, 2],
+    );
     gateway.receive(WAN, &stub);
     assert_eq!(gateway.dropped(DropReason::EspTruncated), 1);
 
@@ -123,7 +133,9 @@ fn a_vrf_with_policies_discards_what_none_matches_unless_told() {
     gateway.sent_one(WAN);
     gateway.change(|tables| {
         tables.set_default_action(VrfId::MAIN, Direction::Out, DefaultAction::Block).unwrap();
-        tables.add_policy(policy(Direction::Out, "0.0.0.0/0", "8.0.0.0/8", Action::Bypass)).unwrap();
+        tables
+            .add_policy(policy(Direction::Out, "0.0.0.0/0", "8.0.0.0/8", Action::Bypass))
+            .unwrap();
     });
     gateway.receive(LAN, &stray);
     assert_eq!(headers::parse(&gateway.sent_one(WAN).1).unwrap().protocol, Protocol::UDP);
@@ -147,8 +159,13 @@ fn the_smaller_priority_wins_and_ties_go_to_the_first() {
             .unwrap()
             .index;
         tables.remove_policy(index).unwrap();
-        for policy in
-            tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|p| (p.index, p.spec)).collect::<Vec<_>>()
+        for policy in tables
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|p| (p.index, p.spec))
+            .collect::<Vec<_>>()
         {
             let (index, mut spec) = policy;
             spec.priority = 10;
@@ -178,7 +195,9 @@ fn a_rekey_is_used_at_once_and_the_old_sa_still_opens() {
         gateway.receive(WAN, &seal(&peer_outbound(spi, false), OUTER_V4.1, OUTER_V4.0, &inner));
         gateway.sent_one(LAN);
     }
-    gateway.change(|tables| _ = tables.remove_sa(VrfId::MAIN, ip(OUTER_V4.1), wire::Spi(0x2001)).unwrap());
+    gateway.change(|tables| {
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER_V4.1), wire::Spi(0x2001)).unwrap()
+    });
     gateway.receive(LAN, &udp(INNER_V4.0, INNER_V4.1, (1, 2), 10));
     let (_, sent) = gateway.sent_one(WAN);
     assert_eq!(headers::parse(&sent).unwrap().upper, Upper::Spi(wire::Spi(0x1001)));
@@ -239,12 +258,20 @@ fn a_packet_too_large_for_its_tunnel_is_cut_before_it_is_sealed() {
 fn later_fragments_follow_the_policy_of_their_first() {
     let mut gateway = Gateway::new(tunnel_tables(OUTER_V4, false));
     gateway.change(|tables| {
-        let mut discard = policy(Direction::Out, "192.168.13.0/24", "192.168.12.0/24", Action::Discard);
+        let mut discard =
+            policy(Direction::Out, "192.168.13.0/24", "192.168.12.0/24", Action::Discard);
         discard.selector.protocol = Some(Protocol::UDP);
-        discard.selector.upper =
-            UpperSelector::Ports { source: PortRange::ALL, destination: PortRange::new(53, 53).unwrap() };
-        for p in
-            tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|p| (p.index, p.spec)).collect::<Vec<_>>()
+        discard.selector.upper = UpperSelector::Ports {
+            source: PortRange::ALL,
+            destination: PortRange::new(53, 53).unwrap(),
+        };
+        for p in tables
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|p| (p.index, p.spec))
+            .collect::<Vec<_>>()
         {
             let (index, mut spec) = p;
             spec.priority = 10;
@@ -262,7 +289,8 @@ fn later_fragments_follow_the_policy_of_their_first() {
             })
             .collect()
     };
-    // Payload bytes of the later fragments would read as port 53 and others if they were taken for ports.
+    // Payload bytes of the later fragments would read as port 53 and others if they were taken for
+    // ports.
     for fragment in cut(&udp(INNER_V4.0, INNER_V4.1, (5000, 53), 1400)) {
         gateway.receive(LAN, &fragment);
     }
@@ -310,7 +338,10 @@ fn congestion_seen_on_the_way_is_told_or_the_packet_dropped() {
         wire::ipv4::set_traffic_class(&mut outer, 0b11);
         gateway.receive(WAN, &outer);
         let sent = gateway.sent(LAN);
-        assert_eq!(sent.first().map(|(_, packet)| headers::parse(packet).unwrap().traffic_class & 3), expected);
+        assert_eq!(
+            sent.first().map(|(_, packet)| headers::parse(packet).unwrap().traffic_class & 3),
+            expected
+        );
     }
     assert_eq!(gateway.dropped(DropReason::EspCongestion), 1);
     gateway.assert_nothing_lost();

@@ -5,14 +5,16 @@ mod fixture;
 use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings};
 use packet::Counter;
-use tables::{Action, Direction, PolicySpec, RouteKind, SaIdentity, SaSpec, Tables, Template, UpperSelector};
+use tables::{
+    Action, Direction, PolicySpec, RouteKind, SaIdentity, SaSpec, Tables, Template, UpperSelector,
+};
 use wire::{Mac, PortRange, Protocol, Spi, VrfId};
 
 const LARGE: CacheSettings =
     CacheSettings { mode: CacheMode::On, buckets: 1 << 14, associativity: Associativity::Four };
 
-/// How packets were decided: found as they were, found and held against what changed, and decided because something may have
-/// touched them, or because they were new.
+/// How packets were decided: found as they were, found and held against what changed, and decided
+/// because something may have touched them, or because they were new.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Looked {
     hits: u64,
@@ -23,7 +25,9 @@ struct Looked {
 
 fn looked(gateway: &Gateway) -> Looked {
     let caches = &gateway.worker.statistics().caches;
-    let sum = |count: fn(&flow::CacheStatistics) -> &Counter| caches.iter().map(|cache| count(cache).read()).sum();
+    let sum = |count: fn(&flow::CacheStatistics) -> &Counter| {
+        caches.iter().map(|cache| count(cache).read()).sum()
+    };
     Looked {
         hits: sum(|cache| &cache.hits),
         restamped: sum(|cache| &cache.restamped),
@@ -60,17 +64,28 @@ fn knowing(tables: Tables, flows: &[Vec<u8>]) -> Gateway {
 
 /// Changes something and sends the flows twice: `missing` of them are decided anew, once.
 #[track_caller]
-fn assert_missing(gateway: &mut Gateway, flows: &[Vec<u8>], missing: u64, change: impl FnOnce(&mut Tables)) {
+fn assert_missing(
+    gateway: &mut Gateway,
+    flows: &[Vec<u8>],
+    missing: u64,
+    change: impl FnOnce(&mut Tables),
+) {
     gateway.change(change);
     let others = flows.len() as u64 - missing;
-    assert_eq!(send(gateway, flows), Looked { hits: others, restamped: others, stale: missing, new: 0 });
+    assert_eq!(
+        send(gateway, flows),
+        Looked { hits: others, restamped: others, stale: missing, new: 0 }
+    );
     assert_eq!(send(gateway, flows), Looked { hits: flows.len() as u64, ..Looked::default() });
     gateway.assert_nothing_lost();
 }
 
 fn bypass(number: usize) -> PolicySpec {
     let net = format!("10.{}.{}.0/24", number / 256, number % 256);
-    PolicySpec { priority: number as u32, ..policy(Direction::Out, "0.0.0.0/0", &net, Action::Bypass) }
+    PolicySpec {
+        priority: number as u32,
+        ..policy(Direction::Out, "0.0.0.0/0", &net, Action::Bypass)
+    }
 }
 
 fn to(number: usize, port: u16) -> Vec<u8> {
@@ -80,15 +95,23 @@ fn to(number: usize, port: u16) -> Vec<u8> {
 #[test]
 fn one_policy_of_a_thousand() {
     let mut tables = plain_tables();
-    let indexes: Vec<_> = (0..1000).map(|number| tables.add_policy(bypass(number)).unwrap()).collect();
+    let indexes: Vec<_> =
+        (0..1000).map(|number| tables.add_policy(bypass(number)).unwrap()).collect();
     // Two flows for each of every third policy.
-    let flows: Vec<_> = (0..1000).step_by(3).flat_map(|number| [to(number, 1), to(number, 2)]).collect();
+    let flows: Vec<_> =
+        (0..1000).step_by(3).flat_map(|number| [to(number, 1), to(number, 2)]).collect();
     let mut gateway = knowing(tables, &flows);
     let discard = PolicySpec { action: Action::Discard, ..bypass(300) };
-    assert_missing(&mut gateway, &flows, 2, |tables| tables.update_policy(indexes[300], discard).unwrap());
+    assert_missing(&mut gateway, &flows, 2, |tables| {
+        tables.update_policy(indexes[300], discard).unwrap()
+    });
     // Nobody's.
-    assert_missing(&mut gateway, &flows, 0, |tables| tables.update_policy(indexes[301], bypass(2000)).unwrap());
-    assert_missing(&mut gateway, &flows, 2, |tables| _ = tables.remove_policy(indexes[303]).unwrap());
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        tables.update_policy(indexes[301], bypass(2000)).unwrap()
+    });
+    assert_missing(&mut gateway, &flows, 2, |tables| {
+        _ = tables.remove_policy(indexes[303]).unwrap()
+    });
     // One flow of the two.
     assert_missing(&mut gateway, &flows, 1, |tables| {
         let mut narrow = bypass(306);
@@ -113,19 +136,25 @@ fn one_policy_of_a_thousand() {
 #[test]
 fn very_many_changes_at_once_cost_everybody_a_miss() {
     let mut tables = plain_tables();
-    let indexes: Vec<_> = (0..1000).map(|number| tables.add_policy(bypass(number)).unwrap()).collect();
+    let indexes: Vec<_> =
+        (0..1000).map(|number| tables.add_policy(bypass(number)).unwrap()).collect();
     let flows: Vec<_> = (0..50).map(|number| to(number, 1)).collect();
     let mut gateway = knowing(tables, &flows);
     let remove = |from: usize, count: usize| {
         let indexes = indexes[from..from + count].to_vec();
-        move |tables: &mut Tables| indexes.iter().for_each(|&index| _ = tables.remove_policy(index).unwrap())
+        move |tables: &mut Tables| {
+            indexes.iter().for_each(|&index| _ = tables.remove_policy(index).unwrap())
+        }
     };
     assert_missing(&mut gateway, &flows, 0, remove(100, 64));
     assert_missing(&mut gateway, &flows, 50, remove(200, 65));
     // One after the other, as long as the flow's packets come in between.
     for number in 300..400 {
         gateway.change(remove(number, 1));
-        assert_eq!(send(&mut gateway, &flows[..1]), Looked { hits: 1, restamped: 1, ..Looked::default() });
+        assert_eq!(
+            send(&mut gateway, &flows[..1]),
+            Looked { hits: 1, restamped: 1, ..Looked::default() }
+        );
     }
 }
 
@@ -149,7 +178,9 @@ fn another_vrf_is_another_world() {
     });
     // What changes the rules for a whole VRF concerns all of it.
     assert_missing(&mut gateway, &flows, 20, |tables| {
-        tables.add_policy(policy(Direction::Fwd, "1.2.3.4/32", "0.0.0.0/0", Action::Discard)).unwrap();
+        tables
+            .add_policy(policy(Direction::Fwd, "1.2.3.4/32", "0.0.0.0/0", Action::Discard))
+            .unwrap();
     });
 }
 
@@ -159,10 +190,14 @@ const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
 fn tunnelled() -> (Tables, Vec<Vec<u8>>) {
     let mut tables = tunnel_tables(OUTER, false);
     tables
-        .add_policy(PolicySpec { priority: 9, ..policy(Direction::Out, "0.0.0.0/0", "10.0.0.0/8", Action::Bypass) })
+        .add_policy(PolicySpec {
+            priority: 9,
+            ..policy(Direction::Out, "0.0.0.0/0", "10.0.0.0/8", Action::Bypass)
+        })
         .unwrap();
-    let inside =
-        |port: u16| [udp("192.168.13.5", "192.168.12.7", (port, 1), 9), udp("fd13::5", "fd12::7", (port, 1), 9)];
+    let inside = |port: u16| {
+        [udp("192.168.13.5", "192.168.12.7", (port, 1), 9), udp("fd13::5", "fd12::7", (port, 1), 9)]
+    };
     let beside = |port: u16| [to(1, port), to(2, port)];
     (tables, (1..11).flat_map(|port| [inside(port), beside(port)].concat()).collect())
 }
@@ -171,7 +206,9 @@ fn tunnelled() -> (Tables, Vec<Vec<u8>>) {
 fn a_rekey_costs_nobody_anything() {
     let (tables, flows) = tunnelled();
     let mut gateway = knowing(tables, &flows);
-    assert_missing(&mut gateway, &flows, 0, |tables| add_sa(tables, OUTER.0, OUTER.1, 0x2001, false));
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        add_sa(tables, OUTER.0, OUTER.1, 0x2001, false)
+    });
     assert_missing(&mut gateway, &flows, 0, |tables| {
         _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap();
     });
@@ -185,8 +222,11 @@ fn a_rekey_costs_nobody_anything() {
         add_sa(tables, OUTER.1, OUTER.0, 0x3002, false);
         tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap();
     });
-    // An SA that leaves less room for what is inside is another matter, for those that it protects: half of all.
-    assert_missing(&mut gateway, &flows, 20, |tables| add_sa(tables, OUTER.0, OUTER.1, 0x4001, true));
+    // An SA that leaves less room for what is inside is another matter, for those that it protects:
+    // half of all.
+    assert_missing(&mut gateway, &flows, 20, |tables| {
+        add_sa(tables, OUTER.0, OUTER.1, 0x4001, true)
+    });
     // And so is none.
     assert_missing(&mut gateway, &flows, 20, |tables| {
         for spi in [0x3001, 0x4001] {
@@ -247,7 +287,11 @@ fn a_neighbour_concerns_the_flows_that_leave_by_it() {
     let (mut tables, flows) = tunnelled();
     tables.set_neighbour(WAN, ip("192.168.11.40"), PEER_MAC).unwrap();
     tables
-        .set_route(VrfId::MAIN, prefix("10.0.2.0/24"), RouteKind::Via { port: WAN, next_hop: ip("192.168.11.40") })
+        .set_route(
+            VrfId::MAIN,
+            prefix("10.0.2.0/24"),
+            RouteKind::Via { port: WAN, next_hop: ip("192.168.11.40") },
+        )
         .unwrap();
     // Now the tunnel and half of the others go by the peer.
     let mut gateway = knowing(tables, &flows);
@@ -264,7 +308,9 @@ fn a_neighbour_concerns_the_flows_that_leave_by_it() {
         tables.set_neighbour(LAN, ip("192.168.13.5"), elsewhere).unwrap();
         tables.set_neighbour(WAN, ip("192.168.11.41"), elsewhere).unwrap();
     });
-    assert_missing(&mut gateway, &flows, 0, |tables| _ = tables.remove_neighbour(WAN, ip("192.168.11.41")).unwrap());
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        _ = tables.remove_neighbour(WAN, ip("192.168.11.41")).unwrap()
+    });
 }
 
 #[test]
@@ -273,12 +319,22 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     // The tunnel's far end is behind a router.
     let far = "172.16.9.9";
     let tables = {
-        for index in
-            tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out).map(|policy| policy.index).collect::<Vec<_>>()
+        for index in tables
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|policy| policy.index)
+            .collect::<Vec<_>>()
         {
             let mut spec = tables.policy_of_index(index).unwrap().spec;
             if let Action::Protect(_) = spec.action {
-                spec.action = Action::Protect(Template { source: None, destination: ip(far), reqid: 1, spi: None });
+                spec.action = Action::Protect(Template {
+                    source: None,
+                    destination: ip(far),
+                    reqid: 1,
+                    spi: None,
+                });
                 tables.update_policy(index, spec).unwrap();
             }
         }
@@ -289,11 +345,15 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     let main = VrfId::MAIN;
     let via = RouteKind::Via { port: WAN, next_hop: ip("192.168.11.1") };
     // To one of the two nets beside the tunnel.
-    assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap());
+    assert_missing(&mut gateway, &flows, 10, |tables| {
+        tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap()
+    });
     assert_missing(&mut gateway, &flows, 10, |tables| {
         tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap();
     });
-    assert_missing(&mut gateway, &flows, 10, |tables| _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap());
+    assert_missing(&mut gateway, &flows, 10, |tables| {
+        _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap()
+    });
     // To nobody, of either family.
     assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.set_route(main, prefix("10.0.3.0/24"), via).unwrap();
@@ -301,14 +361,20 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
         tables.set_route(main, prefix("172.16.8.0/24"), RouteKind::Blackhole).unwrap();
     });
     // To the tunnel's far end: all that it protects.
-    assert_missing(&mut gateway, &flows, 20, |tables| tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap());
+    assert_missing(&mut gateway, &flows, 20, |tables| {
+        tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap()
+    });
     assert_missing(&mut gateway, &flows, 20, |tables| {
         tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap();
     });
     // To what is behind it: whoever sends there, protected or not.
-    assert_missing(&mut gateway, &flows, 10, |tables| tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap());
+    assert_missing(&mut gateway, &flows, 10, |tables| {
+        tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap()
+    });
     assert_missing(&mut gateway, &flows, 40, |tables| {
         tables.set_route(main, prefix("0.0.0.0/0"), via).unwrap();
-        tables.set_route(main, prefix("::/0"), RouteKind::Via { port: WAN, next_hop: ip("fd11::1") }).unwrap();
+        tables
+            .set_route(main, prefix("::/0"), RouteKind::Via { port: WAN, next_hop: ip("fd11::1") })
+            .unwrap();
     });
 }

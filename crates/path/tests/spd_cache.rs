@@ -1,11 +1,14 @@
-//! What users of the published SPD flow caches rely on, of both directions and families, with exact counts; and what those left open.
+//! What users of the published SPD flow caches rely on, of both directions and families, with exact
+//! counts; and what those left open.
 
 mod fixture;
 
 use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use packet::DropReason;
-use tables::{Action, Direction, PolicySpec, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector};
+use tables::{
+    Action, Direction, PolicySpec, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+};
 use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId, fragment, headers, ipv6};
 
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
@@ -32,7 +35,8 @@ struct Side {
 }
 
 impl Side {
-    /// Clear packets of a VRF that has `out` policies are the outbound SPD's, and of one with `in` policies alone the inbound one's.
+    /// Clear packets of a VRF that has `out` policies are the outbound SPD's, and of one with `in`
+    /// policies alone the inbound one's.
     const ALL: [Self; 4] = [
         Self::new(CacheTable::V4Outbound, Direction::Out, LAN, "192.168.13.5", "192.168.12.7"),
         Self::new(CacheTable::V4Inbound, Direction::In, WAN, "192.168.12.7", "192.168.13.5"),
@@ -84,7 +88,8 @@ impl Side {
     /// What discards everything of the family that no policy before it takes.
     fn rest(&self) -> PolicySpec {
         let all = if self.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
-        let selector = Selector { source: all, destination: all, protocol: None, upper: UpperSelector::Any };
+        let selector =
+            Selector { source: all, destination: all, protocol: None, upper: UpperSelector::Any };
         PolicySpec { priority: 100, ..self.policy(selector, Action::Discard) }
     }
 
@@ -166,11 +171,13 @@ fn added_removed_and_added_again() {
                 for selector in side.selectors() {
                     let mut gateway = side.gateway(shape);
                     let rest = side.rest();
-                    // Another selector than the one that takes everything, which there is only once.
+                    // Another selector than the one that takes everything, which there is only
+                    // once.
                     let rest = match selector == rest.selector {
-                        true => {
-                            PolicySpec { selector: Selector { protocol: Some(Protocol::UDP), ..rest.selector }, ..rest }
-                        }
+                        true => PolicySpec {
+                            selector: Selector { protocol: Some(Protocol::UDP), ..rest.selector },
+                            ..rest
+                        },
                         false => rest,
                     };
                     let (rest, spec) = (add(&mut gateway, rest), side.policy(selector, action));
@@ -231,8 +238,8 @@ fn ports_of_one_vrf_share_its_policies() {
     }
 }
 
-/// As published, a change of a policy makes every entry old; unlike there, those that it does not concern are live again with their
-/// next packet, without being decided.
+/// As published, a change of a policy makes every entry old; unlike there, those that it does not
+/// concern are live again with their next packet, without being decided.
 #[test]
 fn a_stale_entry_is_overwritten() {
     for side in Side::ALL {
@@ -250,7 +257,10 @@ fn a_stale_entry_is_overwritten() {
             }
             let cache = gateway.cache(side.table);
             assert_eq!((cache.missed_new.read(), cache.missed_stale.read()), (3, 1));
-            assert_eq!((cache.restamped.read(), cache.hits.read(), cache.occupied.read()), (2, 8, 3));
+            assert_eq!(
+                (cache.restamped.read(), cache.hits.read(), cache.occupied.read()),
+                (2, 8, 3)
+            );
             assert_eq!((cache.inserted.read(), cache.evicted.read()), (4, 0));
             assert_eq!((counted(&gateway, index).0, counted(&gateway, rest).0), (2, 10));
         }
@@ -274,16 +284,24 @@ fn two_flows_in_one_bucket() {
         let cache = gateway.cache(side.table);
         let missed = cache.missed_new.read() + cache.missed_evicted.read();
         assert_eq!((cache.hits.read(), missed, cache.missed_stale.read()), (0, 8, 0), "{side:?}");
-        assert_eq!((cache.inserted.read(), cache.evicted.read(), cache.occupied.read()), (8, 7, 1), "{side:?}");
+        assert_eq!(
+            (cache.inserted.read(), cache.evicted.read(), cache.occupied.read()),
+            (8, 7, 1),
+            "{side:?}"
+        );
         side.send(&mut gateway, (1001, 2000), 3);
         assert_eq!(gateway.cache(side.table).hits.read(), 3, "{side:?}");
-        assert_eq!((counted(&gateway, one), counted(&gateway, other)), ((4, 4 * side.bytes()), (7, 7 * side.bytes())));
+        assert_eq!(
+            (counted(&gateway, one), counted(&gateway, other)),
+            ((4, 4 * side.bytes()), (7, 7 * side.bytes()))
+        );
         assert_eq!(gateway.worker.statistics().forwarded.read(), 4);
         assert_eq!(gateway.dropped(DropReason::PolicyDiscard), 7);
     }
 }
 
-/// Each of the four is switched on by itself; without it, everything is decided each time, and counted alike.
+/// Each of the four is switched on by itself; without it, everything is decided each time, and
+/// counted alike.
 #[test]
 fn each_cache_is_switched_on_by_itself() {
     for switched in CacheTable::ALL {
@@ -295,7 +313,8 @@ fn each_cache_is_switched_on_by_itself() {
             side.send(&mut gateway, (1000, 2000), 6);
             assert_eq!(counted(&gateway, index), (6, 6 * side.bytes()));
             let cache = gateway.cache(side.table);
-            let (hits, entries, buckets) = if switched == side.table { (5, 1, 64) } else { (0, 0, 0) };
+            let (hits, entries, buckets) =
+                if switched == side.table { (5, 1, 64) } else { (0, 0, 0) };
             assert_eq!(
                 (cache.hits.read(), cache.live.read(), cache.buckets.read()),
                 (hits, entries, buckets),
@@ -304,7 +323,9 @@ fn each_cache_is_switched_on_by_itself() {
             assert_eq!(gateway.worker.statistics().decided.read(), 6 - hits);
             let others = CacheTable::ALL.into_iter().filter(|table| *table != side.table);
             assert!(
-                others.map(|table| gateway.cache(table)).all(|cache| cache.hits.read() + cache.inserted.read() == 0)
+                others
+                    .map(|table| gateway.cache(table))
+                    .all(|cache| cache.hits.read() + cache.inserted.read() == 0)
             );
         }
     }
@@ -320,11 +341,18 @@ fn no_match_is_remembered() {
         assert_eq!(gateway.dropped(DropReason::PolicyNoMatch), 5, "{side:?}");
         assert_eq!(counted(&gateway, index), (0, 0));
         let cache = gateway.cache(side.table);
-        assert_eq!((cache.missed_new.read(), cache.hits.read(), cache.live.read()), (1, 4, 1), "{side:?}");
+        assert_eq!(
+            (cache.missed_new.read(), cache.hits.read(), cache.live.read()),
+            (1, 4, 1),
+            "{side:?}"
+        );
         // Until there is one that does.
         let index = add(&mut gateway, side.policy(side.exactly((1000, 2000)), Action::Bypass));
         side.send(&mut gateway, (1000, 2000), 2);
-        assert_eq!((gateway.dropped(DropReason::PolicyNoMatch), counted(&gateway, index).0), (5, 2));
+        assert_eq!(
+            (gateway.dropped(DropReason::PolicyNoMatch), counted(&gateway, index).0),
+            (5, 2)
+        );
     }
 }
 
@@ -335,7 +363,8 @@ fn ports_are_of_protocols_that_have_them() {
         let (source, destination) = (ip(side.source), ip(side.destination));
         for protocol in [6, 17, 132, 33, 136, 47, 253].map(Protocol) {
             let mut gateway = side.gateway(on(1024, Associativity::Direct));
-            let spec = PolicySpec { priority: 0, ..side.policy(side.selectors()[2], Action::Bypass) };
+            let spec =
+                PolicySpec { priority: 0, ..side.policy(side.selectors()[2], Action::Bypass) };
             let index = add(&mut gateway, spec);
             for number in 0..6u8 {
                 // Whatever the header, it begins with these four bytes.
@@ -343,7 +372,11 @@ fn ports_are_of_protocols_that_have_them() {
                 gateway.receive(side.from, &packet(source, destination, protocol, 64, &upper));
             }
             let flows = if protocol.has_ports() { 6 } else { 1 };
-            assert_eq!((live(&gateway, &side), counted(&gateway, index).0), (flows, 6), "{side:?} {protocol}");
+            assert_eq!(
+                (live(&gateway, &side), counted(&gateway, index).0),
+                (flows, 6),
+                "{side:?} {protocol}"
+            );
         }
     }
 }
@@ -364,7 +397,8 @@ fn one_flow_in_two_vrfs_is_two_flows() {
         }
         let all = policy(Direction::Out, "0.0.0.0/0", "0.0.0.0/0", Action::Bypass);
         let pass = tables.add_policy(all).unwrap();
-        let discard = tables.add_policy(PolicySpec { vrf: red, action: Action::Discard, ..all }).unwrap();
+        let discard =
+            tables.add_policy(PolicySpec { vrf: red, action: Action::Discard, ..all }).unwrap();
         let mut gateway = Gateway::with_caches(tables, [shape; 4], 7);
         let flow = udp("192.168.13.5", "192.168.13.6", (1000, 2000), 40);
         for _ in 0..5 {
@@ -377,14 +411,21 @@ fn one_flow_in_two_vrfs_is_two_flows() {
     }
 }
 
-/// Two SAs from one peer, each for another net: what comes by the wrong one is refused, however often, and each counts its own.
+/// Two SAs from one peer, each for another net: what comes by the wrong one is refused, however
+/// often, and each counts its own.
 #[test]
 fn two_sas_between_one_pair_of_ends() {
     for shape in SHAPES {
         let mut tables = plain_tables();
         let mut policies = Vec::new();
-        for (spi, reqid, net) in [(0x1002, 1, "192.168.12.0/25"), (0x1003, 2, "192.168.12.128/25")] {
-            let identity = SaIdentity { vrf: VrfId::MAIN, source: ip(OUTER.1), destination: ip(OUTER.0), reqid };
+        for (spi, reqid, net) in [(0x1002, 1, "192.168.12.0/25"), (0x1003, 2, "192.168.12.128/25")]
+        {
+            let identity = SaIdentity {
+                vrf: VrfId::MAIN,
+                source: ip(OUTER.1),
+                destination: ip(OUTER.0),
+                reqid,
+            };
             let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
             tables.add_sa(spec, peer_outbound(spi, false), peer_inbound(spi, false)).unwrap();
             let template = Template { reqid, ..template(OUTER.1, OUTER.0) };
@@ -393,7 +434,8 @@ fn two_sas_between_one_pair_of_ends() {
         }
         let mut gateway = Gateway::with_caches(tables, [shape; 4], 7);
         let peers = [0x1002, 0x1003].map(|spi| peer_outbound(spi, false));
-        let inner = ["192.168.12.7", "192.168.12.200"].map(|from| udp(from, "192.168.13.5", (1000, 2000), 40));
+        let inner = ["192.168.12.7", "192.168.12.200"]
+            .map(|from| udp(from, "192.168.13.5", (1000, 2000), 40));
         for _ in 0..4 {
             for peer in &peers {
                 for inner in &inner {
@@ -405,7 +447,10 @@ fn two_sas_between_one_pair_of_ends() {
         assert_eq!(gateway.dropped(DropReason::PolicyWrongSelector), 8, "{shape:?}");
         assert_eq!(gateway.worker.statistics().decrypted.read(), 16);
         // Those that were refused were refused by a policy, which counts them.
-        assert_eq!(policies.iter().map(|index| counted(&gateway, *index).0).collect::<Vec<_>>(), [8, 8]);
+        assert_eq!(
+            policies.iter().map(|index| counted(&gateway, *index).0).collect::<Vec<_>>(),
+            [8, 8]
+        );
         let tables = gateway.publisher.current();
         assert!(tables.sad().iter().all(|sa| sa.counters.read().0 == 8));
         gateway.assert_nothing_lost();
@@ -420,18 +465,25 @@ fn fragments_fall_to_their_flows_policy() {
             let mut gateway = side.gateway(shape);
             let rest = add(&mut gateway, side.rest());
             let own = add(&mut gateway, side.policy(side.exactly((1000, 2000)), Action::Bypass));
-            let decoy = add(&mut gateway, side.policy(side.exactly((0x0708, 0x090a)), Action::Bypass));
+            let decoy =
+                add(&mut gateway, side.policy(side.exactly((0x0708, 0x090a)), Action::Bypass));
             let mut pieces = 0;
             for number in 0..50u16 {
                 let mut whole = udp(side.source, side.destination, (1000, 2000), 2000 - 8);
                 let start = whole.len() - 2000;
                 // Wherever it is cut, the payload begins as another flow's header would.
-                whole[start + 8..].chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&[7, 8, 9, 10][..bytes.len()]));
+                whole[start + 8..]
+                    .chunks_mut(4)
+                    .for_each(|bytes| bytes.copy_from_slice(&[7, 8, 9, 10][..bytes.len()]));
                 if !side.is_v6() {
                     whole[4..6].copy_from_slice(&number.to_be_bytes());
                     wire::ipv4::fill_checksum(&mut whole);
                 }
-                let plan = if side.is_v6() { fragment::plan_v6(&whole, 700) } else { fragment::plan(&whole, 700) };
+                let plan = if side.is_v6() {
+                    fragment::plan_v6(&whole, 700)
+                } else {
+                    fragment::plan(&whole, 700)
+                };
                 for piece in plan.unwrap() {
                     let mut out = vec![0; piece.total_length()];
                     let written = match side.is_v6() {
@@ -446,7 +498,11 @@ fn fragments_fall_to_their_flows_policy() {
             let counts = [own, decoy, rest].map(|index| counted(&gateway, index).0);
             assert_eq!(counts, [pieces, 0, 0], "{side:?} {shape:?}");
             // First and later fragments are two classes of one flow.
-            assert_eq!(live(&gateway, &side), gateway.cache(side.table).buckets.read().min(2), "{side:?}");
+            assert_eq!(
+                live(&gateway, &side),
+                gateway.cache(side.table).buckets.read().min(2),
+                "{side:?}"
+            );
         }
     }
 }
@@ -472,31 +528,44 @@ fn extension_headers_hide_nothing() {
             }
         }
         assert_eq!((counted(&gateway, own).0, counted(&gateway, rest).0), (4, 4), "{side:?}");
-        assert_eq!((live(&gateway, &side), gateway.cache(side.table).hits.read()), (2, 6), "{side:?}");
+        assert_eq!(
+            (live(&gateway, &side), gateway.cache(side.table).hits.read()),
+            (2, 6),
+            "{side:?}"
+        );
     }
 }
 
-/// Inbound policies look at protocol and ports, of clear packets and of what was decrypted; and what came out of a tunnel must be what the
-/// tunnel is for (RFC 4301 section 5.2).
+/// Inbound policies look at protocol and ports, of clear packets and of what was decrypted; and
+/// what came out of a tunnel must be what the tunnel is for (RFC 4301 section 5.2).
 #[test]
 fn selectors_are_checked_after_decryption() {
     for shape in SHAPES {
         let mut tables = plain_tables();
         add_sa(&mut tables, OUTER.1, OUTER.0, 0x1002, false);
         let only = |port| PortRange::new(port, port).unwrap();
-        let mut protect =
-            policy(Direction::In, "192.168.12.0/24", "192.168.13.0/24", Action::Protect(template(OUTER.1, OUTER.0)));
+        let mut protect = policy(
+            Direction::In,
+            "192.168.12.0/24",
+            "192.168.13.0/24",
+            Action::Protect(template(OUTER.1, OUTER.0)),
+        );
         protect.selector.protocol = Some(Protocol::UDP);
-        protect.selector.upper = UpperSelector::Ports { source: PortRange::ALL, destination: only(2000) };
+        protect.selector.upper =
+            UpperSelector::Ports { source: PortRange::ALL, destination: only(2000) };
         let protect = tables.add_policy(protect).unwrap();
-        let discard = PolicySpec { priority: 100, ..policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Discard) };
+        let discard = PolicySpec {
+            priority: 100,
+            ..policy(Direction::In, "0.0.0.0/0", "0.0.0.0/0", Action::Discard)
+        };
         let discard = tables.add_policy(discard).unwrap();
         let mut gateway = Gateway::with_caches(tables, [shape; 4], 7);
         let peer = peer_outbound(0x1002, false);
         let right = udp("192.168.12.7", "192.168.13.5", (1000, 2000), 40);
         let wrong_port = udp("192.168.12.7", "192.168.13.5", (1000, 2001), 40);
         let wrong_source = udp("192.168.99.7", "192.168.13.5", (1000, 2000), 40);
-        let wrong_protocol = packet(ip("192.168.12.7"), ip("192.168.13.5"), Protocol::TCP, 64, &right[20..]);
+        let wrong_protocol =
+            packet(ip("192.168.12.7"), ip("192.168.13.5"), Protocol::TCP, 64, &right[20..]);
         let wrong_protocol = {
             let mut bytes = wrong_protocol;
             bytes[32] = 0x50;
@@ -515,23 +584,33 @@ fn selectors_are_checked_after_decryption() {
         assert_eq!(arrived.len(), 3, "{shape:?} {:?}", gateway.drops());
         assert_eq!(gateway.dropped(DropReason::PolicyDiscard), 12, "{shape:?}");
         assert_eq!(gateway.dropped(DropReason::PolicyClear), 3, "{shape:?}");
-        assert_eq!((counted(&gateway, protect).0, counted(&gateway, discard).0), (6, 12), "{shape:?}");
+        assert_eq!(
+            (counted(&gateway, protect).0, counted(&gateway, discard).0),
+            (6, 12),
+            "{shape:?}"
+        );
         gateway.assert_nothing_lost();
     }
 }
 
-/// A policy's ends at the highest and lowest priority, and ties: whichever wins is found again in the cache.
+/// A policy's ends at the highest and lowest priority, and ties: whichever wins is found again in
+/// the cache.
 #[test]
 fn ties_and_the_ends_of_priority() {
     for side in Side::ALL {
         let mut gateway = side.gateway(on(64, Associativity::Four));
         let [exact, ranges, all] = side.selectors();
-        let at = |selector, priority, action| PolicySpec { priority, ..side.policy(selector, action) };
+        let at =
+            |selector, priority, action| PolicySpec { priority, ..side.policy(selector, action) };
         let last = add(&mut gateway, at(all, u32::MAX, Action::Discard));
         side.send(&mut gateway, (1000, 2000), 2);
         let tied = add(&mut gateway, at(ranges, u32::MAX, Action::Bypass));
         side.send(&mut gateway, (1000, 2000), 2);
-        assert_eq!((counted(&gateway, last).0, counted(&gateway, tied).0), (4, 0), "{side:?}: the one added first");
+        assert_eq!(
+            (counted(&gateway, last).0, counted(&gateway, tied).0),
+            (4, 0),
+            "{side:?}: the one added first"
+        );
         let first = add(&mut gateway, at(exact, 0, Action::Bypass));
         side.send(&mut gateway, (1000, 2000), 2);
         assert_eq!(counted(&gateway, first).0, 2, "{side:?}");
@@ -550,15 +629,25 @@ fn policies_that_differ_in_one_field() {
         add(&mut gateway, side.rest());
         let own = side.exactly((1000, 2000));
         let only = |port| PortRange::new(port, port).unwrap();
-        let upper = |source, destination| UpperSelector::Ports { source: only(source), destination: only(destination) };
+        let upper = |source, destination| UpperSelector::Ports {
+            source: only(source),
+            destination: only(destination),
+        };
         let others = [
-            Selector { source: if side.is_v6() { range("fd77::1") } else { range("10.7.7.7") }, ..own },
-            Selector { destination: if side.is_v6() { range("fd77::1") } else { range("10.7.7.7") }, ..own },
+            Selector {
+                source: if side.is_v6() { range("fd77::1") } else { range("10.7.7.7") },
+                ..own
+            },
+            Selector {
+                destination: if side.is_v6() { range("fd77::1") } else { range("10.7.7.7") },
+                ..own
+            },
             Selector { protocol: Some(Protocol::TCP), ..own },
             Selector { upper: upper(1001, 2000), ..own },
             Selector { upper: upper(1000, 2001), ..own },
         ];
-        let indexes = others.map(|selector| add(&mut gateway, side.policy(selector, Action::Discard)));
+        let indexes =
+            others.map(|selector| add(&mut gateway, side.policy(selector, Action::Discard)));
         let own = add(&mut gateway, side.policy(own, Action::Bypass));
         side.send(&mut gateway, (1000, 2000), 3);
         for index in indexes {
@@ -567,7 +656,11 @@ fn policies_that_differ_in_one_field() {
             side.send(&mut gateway, (1000, 2000), 1);
         }
         assert_eq!(counted(&gateway, own).0, 8, "{side:?}");
-        assert_eq!(gateway.cache(side.table).missed_stale.read(), 0, "{side:?}: none of them concerned the flow");
+        assert_eq!(
+            gateway.cache(side.table).missed_stale.read(),
+            0,
+            "{side:?}: none of them concerned the flow"
+        );
     }
 }
 

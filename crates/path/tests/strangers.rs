@@ -38,8 +38,9 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Full batches in which packets of some flows are found, those of others not, and those of others just replaced: each flow's packets
-/// leave in the order in which they came, in clear and through the tunnel.
+/// Full batches in which packets of some flows are found, those of others not, and those of others
+/// just replaced: each flow's packets leave in the order in which they came, in clear and through
+/// the tunnel.
 #[test]
 fn packets_of_a_flow_keep_their_order() {
     let shapes = [
@@ -101,12 +102,14 @@ fn hits(gateway: &Gateway) -> u64 {
     gateway.cache(CacheTable::V4Outbound).hits.read()
 }
 
-/// Flows found, by trying, to share the bucket of one another in one worker's cache are spread over another's.
+/// Flows found, by trying, to share the bucket of one another in one worker's cache are spread over
+/// another's.
 #[test]
 fn what_is_aimed_at_one_secret_misses_another() {
     let shape = on(64, Associativity::Direct);
     let mut spied = Gateway::with_caches(tables(), shape, 7);
-    let flow = |number: u32| udp("192.168.13.5", "8.8.8.8", (number as u16, (number >> 16) as u16), 8);
+    let flow =
+        |number: u32| udp("192.168.13.5", "8.8.8.8", (number as u16, (number >> 16) as u16), 8);
     let target = flow(0);
     let mut aimed = Vec::new();
     for number in 1..4000 {
@@ -134,9 +137,11 @@ fn what_is_aimed_at_one_secret_misses_another() {
 fn a_flood_does_not_push_out_who_stays() {
     let mut gateway = Gateway::with_caches(tables(), on(1024, Associativity::Four), 7);
     let own = gateway.publisher.current().port(LAN).unwrap().spec.mac;
-    let elephants: Vec<_> =
-        (0..300).map(|port| frame(own, HOST_MAC, &udp("192.168.13.5", "8.8.8.8", (port, 1), 8))).collect();
-    // Sends the elephants once and answers what share of them was found; `between` packets come before each.
+    let elephants: Vec<_> = (0..300)
+        .map(|port| frame(own, HOST_MAC, &udp("192.168.13.5", "8.8.8.8", (port, 1), 8)))
+        .collect();
+    // Sends the elephants once and answers what share of them was found; `between` packets come
+    // before each.
     let mut state = 5;
     let round = |gateway: &mut Gateway, between: usize, state: &mut u64| {
         let mut found = 0;
@@ -176,7 +181,8 @@ fn a_flood_does_not_push_out_who_stays() {
     gateway.assert_nothing_lost();
 }
 
-/// ESP with made-up SPIs is forgotten as it came: what it leaves is a decision, of which there are as many as places.
+/// ESP with made-up SPIs is forgotten as it came: what it leaves is a decision, of which there are
+/// as many as places.
 #[test]
 fn made_up_spis_fill_no_more_than_the_table() {
     let mut gateway = Gateway::with_caches(tables(), on(64, Associativity::Four), 7);

@@ -37,6 +37,8 @@ impl FlowCounters {
 
     /// Packets and bytes of all workers.
     pub fn read(&self) -> (u64, u64) {
-        self.0.iter().fold((0, 0), |(packets, bytes), cell| (packets + cell.packets.read(), bytes + cell.bytes.read()))
+        self.0.iter().fold((0, 0), |(packets, bytes), cell| {
+            (packets + cell.packets.read(), bytes + cell.bytes.read())
+        })
     }
 }

@@ -18,7 +18,9 @@ pub enum TableError {
     #[error("there is no VRF number {}", .0.0)]
     NoVrf(VrfId),
     /// The name is empty, longer than 64 bytes, or has white space or control characters.
-    #[error("'{0}' cannot name a VRF: 1 to 64 bytes without white space and control characters can")]
+    #[error(
+        "'{0}' cannot name a VRF: 1 to 64 bytes without white space and control characters can"
+    )]
     VrfName(String),
     /// Another VRF has the name.
     #[error("a VRF '{0}' exists")]
@@ -88,7 +90,9 @@ pub enum TableError {
         why: &'static str,
     },
     /// A port of the VRF has the address, perhaps this one.
-    #[error("port '{port}' cannot have the address {address}: port '{owner}' of the same VRF has it")]
+    #[error(
+        "port '{port}' cannot have the address {address}: port '{owner}' of the same VRF has it"
+    )]
     AddressTaken {
         /// The port it was asked for.
         port: Arc<str>,
@@ -99,7 +103,8 @@ pub enum TableError {
     },
     /// The address is the broadcast address of a prefix of the VRF, or the other way round.
     #[error(
-        "port '{port}' cannot have the address {address}: {broadcast} is also the broadcast address of a connected prefix"
+        "port '{port}' cannot have the address {address}: {broadcast} is also the broadcast \
+        address of a connected prefix"
     )]
     AddressIsBroadcast {
         /// The port it was asked for.
@@ -110,7 +115,10 @@ pub enum TableError {
         broadcast: IpAddr,
     },
     /// Another port of the VRF is on the same prefix.
-    #[error("port '{port}' cannot have the address {address}: port '{other}' of the same VRF is on that prefix")]
+    #[error(
+        "port '{port}' cannot have the address {address}: port '{other}' of the same VRF is on \
+        that prefix"
+    )]
     PrefixTaken {
         /// The port it was asked for.
         port: Arc<str>,
@@ -120,7 +128,10 @@ pub enum TableError {
         other: Arc<str>,
     },
     /// A static route of the very prefix is in the way of a local or connected one.
-    #[error("port '{port}' cannot have the address {address}: there is a route to {route}; remove that first")]
+    #[error(
+        "port '{port}' cannot have the address {address}: there is a route to {route}; remove that \
+        first"
+    )]
     RouteInTheWay {
         /// The port it was asked for.
         port: Arc<str>,
@@ -140,7 +151,10 @@ pub enum TableError {
         network: IpPrefix,
     },
     /// Local and broadcast routes are made by ports' addresses.
-    #[error("the route to {0} cannot be set: local and broadcast routes come with the addresses of ports")]
+    #[error(
+        "the route to {0} cannot be set: local and broadcast routes come with the addresses of \
+        ports"
+    )]
     RouteIsLocal(IpPrefix),
     /// A port's address makes the route of this prefix.
     #[error("the route to {prefix} comes with an address of port '{port}', and goes with it")]
@@ -255,7 +269,8 @@ pub enum TableError {
     #[error("a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with {}", protocol_name(.0))]
     SelectorPorts(Option<Protocol>),
     /// ICMP ranges with another protocol than ICMP of the selector's family.
-    #[error("a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, not with {}", protocol_name(.0))]
+    #[error("a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, \
+        not with {}", protocol_name(.0))]
     SelectorIcmp(Option<Protocol>),
     /// The first of an ICMP type or code range is greater than the last.
     #[error("the first of a range of ICMP {0} must not be greater than the last")]
@@ -266,7 +281,9 @@ pub enum TableError {
 
     // SAs and templates
     /// The tunnel's ends are of two families.
-    #[error("a tunnel's ends must be of one address family: {source_address} and {destination} are not")]
+    #[error(
+        "a tunnel's ends must be of one address family: {source_address} and {destination} are not"
+    )]
     TunnelFamilies {
         /// The tunnel's source.
         source_address: IpAddr,

@@ -27,8 +27,8 @@ pub enum Event {
     },
 }
 
-/// Asked of a worker by the control thread: send one ARP request or neighbour solicitation to see whether a known
-/// neighbour is still there (RFC 4861 section 7.3).
+/// Asked of a worker by the control thread: send one ARP request or neighbour solicitation to see
+/// whether a known neighbour is still there (RFC 4861 section 7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The port to ask on.

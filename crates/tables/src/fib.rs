@@ -1,13 +1,15 @@
 //! Longest prefix match.
 //!
-//! A tree bitmap (Eatherton, Varghese, Dittia, "Tree Bitmap: Hardware/Software IP Lookups with Incremental Updates", 2004)
-//! with strides of 6 bits, shared between copies: cloning a [`Fib`] is constant work, and a change copies only the nodes
-//! between the root and the place that it touches.
+//! A tree bitmap (Eatherton, Varghese, Dittia, "Tree Bitmap: Hardware/Software IP Lookups with
+//! Incremental Updates", 2004) with strides of 6 bits, shared between copies: cloning a [`Fib`] is
+//! constant work, and a change copies only the nodes between the root and the place that it
+//! touches.
 //!
-//! The node at depth `d` holds the prefixes of `6 d + 1` to `6 d + 6` bits (the root `/0` as well) as a bitmap, and its
-//! children side by side, so a lookup of a /24 reads four nodes and then the value. Below the root, nodes that would have one child
-//! and no prefix are left out, and the node behind them knows the bits that they would have decided: a lonely /128 is
-//! one node and not twenty-two.
+//! The node at depth `d` holds the prefixes of `6 d + 1` to `6 d + 6` bits (the root `/0` as well)
+//! as a bitmap, and its children side by side, so a lookup of a /24 reads four nodes and then the
+//! value. Below the root, nodes that would have one child and no prefix are left out, and the node
+//! behind them knows the bits that they would have decided: a lonely /128 is one node and not
+//! twenty-two.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -16,7 +18,8 @@ use std::sync::Arc;
 /// Address bits that one node decides.
 const STRIDE: u8 = 6;
 
-/// What addresses are looked up by: `u32` for IPv4, `u128` for IPv6, the first bit of the address in the highest place.
+/// What addresses are looked up by: `u32` for IPv4, `u128` for IPv6, the first bit of the address
+/// in the highest place.
 pub trait Key: Copy + Eq + fmt::Debug + BitOr<Output = Self> + sealed::Sealed {
     /// Bits in an address.
     const WIDTH: u8;
@@ -92,7 +95,8 @@ pub struct Fib<K, V> {
     length: usize,
 }
 
-/// Prefixes are numbered as in a heap: 1 is the node itself, `2 n` and `2 n + 1` are `n` with a bit more, 64 to 127 have all six.
+/// Prefixes are numbered as in a heap: 1 is the node itself, `2 n` and `2 n + 1` are `n` with a bit
+/// more, 64 to 127 have all six.
 #[derive(Clone)]
 struct Node<K, V> {
     /// Which prefixes have a value.
@@ -103,7 +107,8 @@ struct Node<K, V> {
     nodes: Arc<[Self]>,
     /// The values, in the prefixes' order.
     values: Arc<[V]>,
-    /// The bits that an address must have in the strides between the parent and this node; zeros behind.
+    /// The bits that an address must have in the strides between the parent and this node; zeros
+    /// behind.
     skipped: K,
     /// How many strides those are.
     skip: u8,
@@ -183,7 +188,9 @@ impl<K: Key, V: Clone> Fib<K, V> {
             }
             node = &node.nodes[rank(node.children, chunk)];
             (rest, left) = (rest.after(1), left - STRIDE);
-            if left <= node.skip * STRIDE && node.skip > 0 || rest.shared(node.skipped) < node.skip * STRIDE {
+            if left <= node.skip * STRIDE && node.skip > 0
+                || rest.shared(node.skipped) < node.skip * STRIDE
+            {
                 return None;
             }
             (rest, left) = (rest.after(node.skip), left - node.skip * STRIDE);
@@ -192,7 +199,8 @@ impl<K: Key, V: Clone> Fib<K, V> {
         (node.prefixes & (1 << number) != 0).then(|| &node.values[node.value_rank(number)])
     }
 
-    /// Gives a prefix a value and answers the one it had. Bits of `prefix` past `length` are ignored.
+    /// Gives a prefix a value and answers the one it had. Bits of `prefix` past `length` are
+    /// ignored.
     pub fn insert(&mut self, prefix: K, length: u8, value: V) -> Option<V> {
         assert!(length <= K::WIDTH);
         let old = self.root.insert(prefix, length, value);
@@ -253,10 +261,19 @@ impl<'a, K: Key, V> Iterator for Iter<'a, K, V> {
             } else if node.children & (1 << chunk) != 0 {
                 let child = &node.nodes[rank(node.children, chunk)];
                 let base = prefix | child.skipped.behind(depth + 1);
-                self.stack.push(Frame { node: child, base, depth: depth + 1 + child.skip, number: 1 });
+                self.stack.push(Frame {
+                    node: child,
+                    base,
+                    depth: depth + 1 + child.skip,
+                    number: 1,
+                });
             }
             if node.prefixes & (1 << number) != 0 {
-                return Some((prefix, depth * STRIDE + length, &node.values[node.value_rank(number)]));
+                return Some((
+                    prefix,
+                    depth * STRIDE + length,
+                    &node.values[node.value_rank(number)],
+                ));
             }
         }
         None
@@ -265,7 +282,14 @@ impl<'a, K: Key, V> Iterator for Iter<'a, K, V> {
 
 impl<K, V> Node<K, V> {
     fn new(skipped: K, skip: u8) -> Self {
-        Self { prefixes: 0, children: 0, nodes: Arc::default(), values: Arc::default(), skipped, skip }
+        Self {
+            prefixes: 0,
+            children: 0,
+            nodes: Arc::default(),
+            values: Arc::default(),
+            skipped,
+            skip,
+        }
     }
 
     /// Where among the values that of prefix `number` stands, or would stand.
@@ -277,7 +301,8 @@ impl<K, V> Node<K, V> {
 
 impl<K: Key, V: Clone> Node<K, V> {
     fn insert(&mut self, rest: K, length: u8, value: V) -> Option<V> {
-        let shared = (rest.shared(self.skipped) / STRIDE).min(strides_before(length)).min(self.skip);
+        let shared =
+            (rest.shared(self.skipped) / STRIDE).min(strides_before(length)).min(self.skip);
         if shared < self.skip {
             self.split(shared);
         }
@@ -289,7 +314,8 @@ impl<K: Key, V: Clone> Node<K, V> {
             if self.children & (1 << chunk) == 0 {
                 self.children |= 1 << chunk;
                 let skip = strides_before(length);
-                self.nodes = with_inserted(&self.nodes, at, Self::new(rest.masked(skip * STRIDE), skip));
+                self.nodes =
+                    with_inserted(&self.nodes, at, Self::new(rest.masked(skip * STRIDE), skip));
             }
             return Arc::make_mut(&mut self.nodes)[at].insert(rest, length, value);
         }
@@ -391,7 +417,8 @@ mod tests {
 
     impl<K: Key + Ord> Naive<K> {
         fn lookup(&self, address: K) -> Option<u32> {
-            let holding = self.0.iter().filter(|((prefix, length), _)| address.masked(*length) == *prefix);
+            let holding =
+                self.0.iter().filter(|((prefix, length), _)| address.masked(*length) == *prefix);
             holding.max_by_key(|((_, length), _)| *length).map(|(_, value)| *value)
         }
     }
@@ -404,7 +431,8 @@ mod tests {
     }
 
     /// Addresses that share long beginnings, so that prefixes nest.
-    fn close_together<K: Key + Arbitrary + Not<Output = K> + BitXor<Output = K>>() -> impl Strategy<Value = K> {
+    fn close_together<K: Key + Arbitrary + Not<Output = K> + BitXor<Output = K>>()
+    -> impl Strategy<Value = K> {
         (any::<K>(), 0..=K::WIDTH, any::<bool>()).prop_map(|(noise, length, ones)| {
             let base = if ones { !K::ZERO } else { K::ZERO };
             // Keep `length` bits of the base, noise behind.
@@ -412,7 +440,9 @@ mod tests {
         })
     }
 
-    fn steps<K: Key + Arbitrary>(addresses: impl Strategy<Value = K> + Clone) -> impl Strategy<Value = Vec<Step<K>>> {
+    fn steps<K: Key + Arbitrary>(
+        addresses: impl Strategy<Value = K> + Clone,
+    ) -> impl Strategy<Value = Vec<Step<K>>> {
         let length = || prop_oneof![4 => 0..=K::WIDTH, 1 => Just(0), 1 => Just(K::WIDTH), 1 => Just(K::WIDTH - 1)];
         let step = prop_oneof![
             6 => (addresses.clone(), length(), any::<u32>()).prop_map(|(k, l, v)| Step::Insert(k, l, v)),
@@ -422,13 +452,17 @@ mod tests {
         proptest::collection::vec(step, 0..120)
     }
 
-    fn check<K: Key + Ord + Arbitrary>(steps: &[Step<K>], probes: &[K]) -> Result<(), TestCaseError> {
+    fn check<K: Key + Ord + Arbitrary>(
+        steps: &[Step<K>],
+        probes: &[K],
+    ) -> Result<(), TestCaseError> {
         let mut fib = Fib::new();
         let mut naive = Naive(BTreeMap::new());
         let mut snapshots = Vec::new();
         let same = |fib: &Fib<K, u32>, naive: &Naive<K>| {
             prop_assert_eq!(fib.len(), naive.0.len());
-            let listed: Vec<_> = fib.iter().map(|(prefix, length, value)| ((prefix, length), *value)).collect();
+            let listed: Vec<_> =
+                fib.iter().map(|(prefix, length, value)| ((prefix, length), *value)).collect();
             prop_assert_eq!(listed, naive.0.clone().into_iter().collect::<Vec<_>>());
             let own = naive.0.keys().map(|(prefix, _)| *prefix);
             for probe in probes.iter().copied().chain(own) {
@@ -447,9 +481,17 @@ mod tests {
                     naive.0.insert((prefix.masked(length), length), value)
                 ),
                 Step::Remove(prefix, length) => {
-                    prop_assert_eq!(fib.remove(prefix, length), naive.0.remove(&(prefix.masked(length), length)));
-                    if let Some((prefix, length)) = naive.0.keys().nth(count % naive.0.len().max(1)).copied() {
-                        prop_assert_eq!(fib.remove(prefix, length), naive.0.remove(&(prefix, length)));
+                    prop_assert_eq!(
+                        fib.remove(prefix, length),
+                        naive.0.remove(&(prefix.masked(length), length))
+                    );
+                    if let Some((prefix, length)) =
+                        naive.0.keys().nth(count % naive.0.len().max(1)).copied()
+                    {
+                        prop_assert_eq!(
+                            fib.remove(prefix, length),
+                            naive.0.remove(&(prefix, length))
+                        );
                     }
                 }
                 Step::Snapshot => snapshots.push((fib.clone(), naive.clone())),

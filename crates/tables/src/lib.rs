@@ -1,8 +1,9 @@
 //! Everything that a decision consults, as one immutable snapshot.
 //!
-//! [`Tables`] is cheap to clone: its parts are shared, and a change copies only the part that it touches. The control thread
-//! clones the current snapshot, changes the clone (each change is checked and either done or refused), and publishes it;
-//! dropping the clone instead undoes everything. Workers load the snapshot once per batch and never wait.
+//! [`Tables`] is cheap to clone: its parts are shared, and a change copies only the part that it
+//! touches. The control thread clones the current snapshot, changes the clone (each change is
+//! checked and either done or refused), and publishes it; dropping the clone instead undoes
+//! everything. Workers load the snapshot once per batch and never wait.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -30,7 +31,8 @@ pub use event::{Event, Probe};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use policy::{
-    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector, Template, UpperSelector,
+    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector,
+    Template, UpperSelector,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};

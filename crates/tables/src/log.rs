@@ -1,8 +1,8 @@
 //! What changed lately.
 //!
-//! Whoever remembers a decision remembers the generation that it was made from. The log tells what changed since then, so that one
-//! change costs only those a new decision whom it concerns. It is as long as is useful: of what it has forgotten, it knows only that there
-//! was something.
+//! Whoever remembers a decision remembers the generation that it was made from. The log tells what
+//! changed since then, so that one change costs only those a new decision whom it concerns. It is
+//! as long as is useful: of what it has forgotten, it knows only that there was something.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -75,7 +75,8 @@ struct Record {
 }
 
 impl ChangeLog {
-    /// Notes a change that is published as `generation`, which is not smaller than that of any earlier record.
+    /// Notes a change that is published as `generation`, which is not smaller than that of any
+    /// earlier record.
     pub(crate) fn record(&mut self, generation: u64, change: Change) {
         let record = Record { generation, change };
         match self.blocks.back_mut() {
@@ -101,7 +102,11 @@ impl ChangeLog {
 
     /// All that is known, with the generations, the latest first.
     pub(crate) fn latest(&self) -> impl Iterator<Item = (u64, &Change)> {
-        self.blocks.iter().rev().flat_map(|block| block.iter().rev()).map(|record| (record.generation, &record.change))
+        self.blocks
+            .iter()
+            .rev()
+            .flat_map(|block| block.iter().rev())
+            .map(|record| (record.generation, &record.change))
     }
 
     /// The generation after which nothing is forgotten.

@@ -1,12 +1,12 @@
 //! A hash map whose copies are constant work and whose buckets nobody outside can aim at.
 //!
-//! A compressed hash-array mapped prefix-tree (Steindorfer, Vinju, "Optimizing Hash-Array Mapped Tries for Fast and Lean
-//! Immutable JVM Collections", 2015): cloning shares everything, a change copies only the nodes between the root and the
-//! place that it touches.
+//! A compressed hash-array mapped prefix-tree (Steindorfer, Vinju, "Optimizing Hash-Array Mapped
+//! Tries for Fast and Lean Immutable JVM Collections", 2015): cloning shares everything, a change
+//! copies only the nodes between the root and the place that it touches.
 //!
-//! The hash is multilinear with secret multipliers (Lemire, Kaser, "Strongly Universal String Hashing is Fast", 2014): whatever two keys
-//! somebody chooses who does not know the secret, they collide with a probability of 2^-64, and a hash takes a few
-//! multiplications.
+//! The hash is multilinear with secret multipliers (Lemire, Kaser, "Strongly Universal String
+//! Hashing is Fast", 2014): whatever two keys somebody chooses who does not know the secret, they
+//! collide with a probability of 2^-64, and a hash takes a few multiplications.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ impl Hasher {
     fn hash(&self, key: &impl MapKey) -> u64 {
         let words = key.to_words();
         let terms = words.as_ref().iter().zip(&self.multipliers);
-        let sum = terms.fold(self.offset, |sum, (&word, &by)| sum.wrapping_add(by.wrapping_mul(word.into())));
+        let sum = terms
+            .fold(self.offset, |sum, (&word, &by)| sum.wrapping_add(by.wrapping_mul(word.into())));
         (sum >> 64) as u64
     }
 }
@@ -80,7 +81,8 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         self.length
     }
 
-    // Inlined where the key still is in registers: one that was just written in parts is slow to read as a whole.
+    // Inlined where the key still is in registers: one that was just written in parts is slow to
+    // read as a whole.
     #[inline(always)]
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let mut rest = self.hash(key);

@@ -10,7 +10,8 @@ use crate::map::{Map, MapKey};
 /// The most neighbours a port keeps.
 pub const MAX_NEIGHBOURS: usize = 65_536;
 
-/// The resolved neighbours of one port. Their ages and states are the control thread's business; what is here may be used.
+/// The resolved neighbours of one port. Their ages and states are the control thread's business;
+/// what is here may be used.
 #[derive(Clone)]
 pub struct Neighbours {
     entries: Map<IpAddr, Mac>,

@@ -89,7 +89,8 @@ impl Selector {
 
     /// Whether the packet that `key` names is selected.
     ///
-    /// A port or ICMP range other than [`UpperSelector::Any`] does not match a packet in which the field is not to be seen.
+    /// A port or ICMP range other than [`UpperSelector::Any`] does not match a packet in which the
+    /// field is not to be seen.
     #[inline]
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.source.contains(key.addresses.source())
@@ -97,9 +98,10 @@ impl Selector {
             && self.protocol.is_none_or(|protocol| protocol == key.protocol)
             && match (self.upper, key.upper) {
                 (UpperSelector::Any, _) => true,
-                (UpperSelector::Ports { source, destination }, Upper::Ports { source: from, destination: to }) => {
-                    source.contains(from) && destination.contains(to)
-                }
+                (
+                    UpperSelector::Ports { source, destination },
+                    Upper::Ports { source: from, destination: to },
+                ) => source.contains(from) && destination.contains(to),
                 (UpperSelector::Icmp { kind, code }, Upper::Icmp { kind: k, code: c, .. }) => {
                     kind.0 <= k && k <= kind.1 && code.0 <= c && c <= code.1
                 }
@@ -117,9 +119,15 @@ impl Selector {
             UpperSelector::Any => Ok(()),
             UpperSelector::Ports { .. } if self.protocol.is_some_and(Protocol::has_ports) => Ok(()),
             UpperSelector::Ports { .. } => Err(TableError::SelectorPorts(self.protocol)),
-            UpperSelector::Icmp { .. } if self.protocol != Some(icmp) => Err(TableError::SelectorIcmp(self.protocol)),
-            UpperSelector::Icmp { kind, .. } if kind.0 > kind.1 => Err(TableError::SelectorReversed("types")),
-            UpperSelector::Icmp { code, .. } if code.0 > code.1 => Err(TableError::SelectorReversed("codes")),
+            UpperSelector::Icmp { .. } if self.protocol != Some(icmp) => {
+                Err(TableError::SelectorIcmp(self.protocol))
+            }
+            UpperSelector::Icmp { kind, .. } if kind.0 > kind.1 => {
+                Err(TableError::SelectorReversed("types"))
+            }
+            UpperSelector::Icmp { code, .. } if code.0 > code.1 => {
+                Err(TableError::SelectorReversed("codes"))
+            }
             UpperSelector::Icmp { .. } => Ok(()),
         }
     }
@@ -164,8 +172,9 @@ pub struct PolicySpec {
     pub action: Action,
 }
 
-/// Names a policy in O(1) from any snapshot, without holding it: a decision remembers this and not the policy. The slot is
-/// dense and reused; the index, which never is, tells whether the slot still holds the policy that was meant.
+/// Names a policy in O(1) from any snapshot, without holding it: a decision remembers this and not
+/// the policy. The slot is dense and reused; the index, which never is, tells whether the slot
+/// still holds the policy that was meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyHandle {
     /// Where [`crate::Tables::policy`] looks.
@@ -174,8 +183,9 @@ pub struct PolicyHandle {
     pub index: u32,
 }
 
-/// Where a policy is, in any snapshot that has it: what a decision remembers. Another policy may be there after it was removed, so that
-/// whoever keeps one across snapshots must know that the policy is still there.
+/// Where a policy is, in any snapshot that has it: what a decision remembers. Another policy may be
+/// there after it was removed, so that whoever keeps one across snapshots must know that the policy
+/// is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicySlot(pub u32);
 
@@ -188,14 +198,15 @@ impl PolicyHandle {
 
 /// A policy in the SPD.
 ///
-/// It begins a cache line, so that what snapshots count of its holders stands on another: a change copies lists of policies, and the workers, who
-/// read them, would find the lines taken.
+/// It begins a cache line, so that what snapshots count of its holders stands on another: a change
+/// copies lists of policies, and the workers, who read them, would find the lines taken.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Policy {
     /// How decisions name it.
     pub handle: PolicyHandle,
-    /// Its number, unique while the gateway runs. Shown as `index`, and never given to another policy.
+    /// Its number, unique while the gateway runs. Shown as `index`, and never given to another
+    /// policy.
     pub index: u32,
     /// As it was asked for.
     pub spec: PolicySpec,
@@ -251,17 +262,21 @@ impl MapKey for SelectorKey {
     fn to_words(&self) -> [u64; 10] {
         let Selector { source, destination, protocol, upper } = self.selector;
         let [[a, b], [c, d], [e, f], [g, h]] =
-            [source.first(), source.last(), destination.first(), destination.last()].map(|end| end.to_words());
+            [source.first(), source.last(), destination.first(), destination.last()]
+                .map(|end| end.to_words());
         let (kind, fields) = match upper {
             UpperSelector::Any => (0, [0; 4]),
             UpperSelector::Ports { source, destination } => {
                 (1, [source.first(), source.last(), destination.first(), destination.last()])
             }
-            UpperSelector::Icmp { kind, code } => (2, [kind.0, kind.1, code.0, code.1].map(u16::from)),
+            UpperSelector::Icmp { kind, code } => {
+                (2, [kind.0, kind.1, code.0, code.1].map(u16::from))
+            }
         };
         let fields = fields.into_iter().fold(0, |word, field| word << 16 | u64::from(field));
         let protocol = protocol.map_or(0, |protocol| 1 + u64::from(protocol.0));
-        let rest = u64::from(self.vrf.0) << 32 | protocol << 16 | (self.direction as u64) << 8 | kind;
+        let rest =
+            u64::from(self.vrf.0) << 32 | protocol << 16 | (self.direction as u64) << 8 | kind;
         [a, b, c, d, e, f, g, h, fields, rest]
     }
 }

@@ -23,7 +23,8 @@ pub struct PortSpec {
     pub mac: Mac,
     /// The largest IP packet in bytes.
     pub mtu: u16,
-    /// Its own addresses with their prefix lengths; each makes a connected route, unless it is IPv6 link-local.
+    /// Its own addresses with their prefix lengths; each makes a connected route, unless it is IPv6
+    /// link-local.
     pub addresses: Vec<IpPrefix>,
     /// Whether it may send and receive.
     pub up: bool,
@@ -34,8 +35,9 @@ pub struct PortSpec {
 pub struct Port {
     /// Its number.
     pub id: PortId,
-    /// As it was asked for, and the IPv6 link-local address that every Ethernet port has besides: where none was asked for, the
-    /// one that follows from its Ethernet address (RFC 2464 section 5), unless its MTU is too small for IPv6.
+    /// As it was asked for, and the IPv6 link-local address that every Ethernet port has besides:
+    /// where none was asked for, the one that follows from its Ethernet address (RFC 2464 section
+    /// 5), unless its MTU is too small for IPv6.
     pub spec: PortSpec,
     /// Who is known on its link.
     pub neighbours: Arc<Neighbours>,
@@ -47,10 +49,10 @@ impl Port {
         self.spec.addresses.iter().any(|own| own.address() == address)
     }
 
-    /// Whether the port listens to packets to `address` that come in by it: its own addresses, its subnets' broadcast addresses and
-    /// the limited one (RFC 1122 section 3.2.1.3), and the multicast groups that every node or router is in:
-    /// all hosts of IPv4 (RFC 1112 section 4); all nodes, all routers and the solicited-node groups of IPv6
-    /// (RFC 4291 section 2.8).
+    /// Whether the port listens to packets to `address` that come in by it: its own addresses, its
+    /// subnets' broadcast addresses and the limited one (RFC 1122 section 3.2.1.3), and the
+    /// multicast groups that every node or router is in: all hosts of IPv4 (RFC 1112 section 4);
+    /// all nodes, all routers and the solicited-node groups of IPv6 (RFC 4291 section 2.8).
     pub fn listens_to(&self, address: IpAddr) -> bool {
         match address {
             _ if self.owns(address) => true,
@@ -66,9 +68,11 @@ impl Port {
         }
     }
 
-    /// Whether `address` is on the port's link: on the prefix of one of its addresses, or IPv6 link-local.
+    /// Whether `address` is on the port's link: on the prefix of one of its addresses, or IPv6
+    /// link-local.
     pub fn reaches(&self, address: IpAddr) -> bool {
-        is_v6_link_local(address) || self.spec.addresses.iter().any(|own| !own.is_host() && own.contains(address))
+        is_v6_link_local(address)
+            || self.spec.addresses.iter().any(|own| !own.is_host() && own.contains(address))
     }
 
     /// The port's IPv6 link-local address.
@@ -76,10 +80,11 @@ impl Port {
         own_v6(&self.spec).find(Ipv6Addr::is_unicast_link_local)
     }
 
-    /// The port's own address from which to speak to `peer`: one whose prefix holds it, else the first of the family that
-    /// is not link-local unless `peer` is.
+    /// The port's own address from which to speak to `peer`: one whose prefix holds it, else the
+    /// first of the family that is not link-local unless `peer` is.
     pub fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
-        let own = || self.spec.addresses.iter().filter(|own| own.address().is_ipv4() == peer.is_ipv4());
+        let own =
+            || self.spec.addresses.iter().filter(|own| own.address().is_ipv4() == peer.is_ipv4());
         let local = is_link_local(peer);
         own()
             .find(|own| own.contains(peer))
@@ -90,7 +95,10 @@ impl Port {
 
     /// Whether one of the port's addresses makes the connected route to `prefix`.
     pub(crate) fn connects(&self, prefix: IpPrefix) -> bool {
-        self.spec.addresses.iter().any(|own| is_routed(own) && !own.is_host() && own.network() == prefix)
+        self.spec
+            .addresses
+            .iter()
+            .any(|own| is_routed(own) && !own.is_host() && own.network() == prefix)
     }
 }
 
@@ -100,8 +108,8 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 impl PortSpec {
-    /// The spec as it goes into the snapshot, with its link-local address. `before` is the port until now: the link-local address
-    /// that followed from its Ethernet address goes with that.
+    /// The spec as it goes into the snapshot, with its link-local address. `before` is the port
+    /// until now: the link-local address that followed from its Ethernet address goes with that.
     pub(crate) fn checked(mut self, before: Option<&Port>) -> Result<Self, TableError> {
         self.check_link()?;
         if self.addresses.len() > MAX_ADDRESSES {
@@ -135,9 +143,16 @@ impl PortSpec {
         let header = if self.link == LinkKind::Ethernet { ETHERNET_HEADER } else { 0 };
         let most = (MAX_FRAME - header) as u16;
         let has_v6 = self.addresses.iter().any(|own| own.address().is_ipv6());
-        let (least, because) = if has_v6 { (MIN_MTU_V6, ", since it has IPv6 addresses") } else { (MIN_MTU_V4, "") };
+        let (least, because) =
+            if has_v6 { (MIN_MTU_V6, ", since it has IPv6 addresses") } else { (MIN_MTU_V4, "") };
         if !(least..=most).contains(&self.mtu) {
-            return Err(TableError::PortMtu { port: Arc::clone(&self.name), mtu: self.mtu, least, most, because });
+            return Err(TableError::PortMtu {
+                port: Arc::clone(&self.name),
+                mtu: self.mtu,
+                least,
+                most,
+                because,
+            });
         }
         Ok(())
     }
@@ -152,8 +167,12 @@ pub(crate) fn not_a_station(address: IpAddr) -> Option<&'static str> {
         _ if address.is_multicast() => Some("a multicast group"),
         _ if address.is_loopback() => Some("a loopback address"),
         IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
-        IpAddr::V4(address) if address.octets()[0] == 0 => Some("of 0.0.0.0/8, which is no station's"),
-        IpAddr::V4(address) if address.octets()[0] >= 240 => Some("of 240.0.0.0/4, which is reserved"),
+        IpAddr::V4(address) if address.octets()[0] == 0 => {
+            Some("of 0.0.0.0/8, which is no station's")
+        }
+        IpAddr::V4(address) if address.octets()[0] >= 240 => {
+            Some("of 240.0.0.0/4, which is reserved")
+        }
         IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Some("IPv4-mapped"),
         _ => None,
     }
@@ -174,7 +193,9 @@ fn not_a_port_address(own: &IpPrefix) -> Option<&'static str> {
         return Some(why);
     }
     match own.address() {
-        IpAddr::V4(address) if broadcast_of(own) == Some(address) => Some("its prefix's broadcast address"),
+        IpAddr::V4(address) if broadcast_of(own) == Some(address) => {
+            Some("its prefix's broadcast address")
+        }
         // RFC 1122 section 3.2.1.3 and RFC 3021 section 2.
         IpAddr::V4(_) if own.length() < 31 && own.network().address() == own.address() => {
             Some("its prefix's own address")
@@ -195,7 +216,8 @@ pub(crate) fn broadcast_of(own: &IpPrefix) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether an address of a port is in the FIB: IPv6 link-local ones are not, every link has the same prefix.
+/// Whether an address of a port is in the FIB: IPv6 link-local ones are not, every link has the
+/// same prefix.
 pub(crate) fn is_routed(own: &IpPrefix) -> bool {
     !is_v6_link_local(own.address())
 }

@@ -33,7 +33,8 @@ impl Reader {
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<ArcSwap<Tables>>,
-    /// Snapshots that a worker may still hold. The last reference is always dropped here, so no worker ever frees one.
+    /// Snapshots that a worker may still hold. The last reference is always dropped here, so no
+    /// worker ever frees one.
     retired: Vec<Arc<Tables>>,
 }
 
@@ -56,12 +57,15 @@ impl Publisher {
         self.shared.load_full()
     }
 
-    /// Makes `tables` the current snapshot, with the next generation number. Where it does not descend from the current one directly, its log of
-    /// changes does not tell the way from there, and is emptied.
+    /// Makes `tables` the current snapshot, with the next generation number. Where it does not
+    /// descend from the current one directly, its log of changes does not tell the way from there,
+    /// and is emptied.
     pub fn publish(&mut self, mut tables: Tables) {
         let current = self.shared.load();
         let generation = current.generation + 1;
-        if tables.generation != current.generation || !Arc::ptr_eq(&tables.lineage, &current.lineage) {
+        if tables.generation != current.generation
+            || !Arc::ptr_eq(&tables.lineage, &current.lineage)
+        {
             tables.log.forget(generation);
             tables.policy_generation = generation;
             tables.lineage = Arc::clone(&current.lineage);
@@ -72,7 +76,8 @@ impl Publisher {
         self.reap();
     }
 
-    /// Frees retired snapshots that no worker holds any more. Call now and then; publishing does too.
+    /// Frees retired snapshots that no worker holds any more. Call now and then; publishing does
+    /// too.
     pub fn reap(&mut self) {
         self.retired.retain(|tables| Arc::strong_count(tables) > 1);
     }
@@ -115,9 +120,13 @@ mod tests {
         let id = tables.add_vrf("a").unwrap();
         twin.add_vrf("b").unwrap();
         publisher.publish(tables);
-        assert_eq!(publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(), [&Change::Vrf(id)]);
+        assert_eq!(
+            publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(),
+            [&Change::Vrf(id)]
+        );
         assert_eq!(publisher.current().changes_since(1).unwrap().count(), 0);
-        // This one knows nothing of the publication in between, and neither do tables of another descent.
+        // This one knows nothing of the publication in between, and neither do tables of another
+        // descent.
         for stranger in [twin, Tables::new(1, 0)] {
             let before = publisher.current().generation();
             publisher.publish(stranger);
@@ -127,7 +136,8 @@ mod tests {
         }
     }
 
-    /// What else was cloned from the same tables does not know what they had become when they were published first, nor what another publisher did.
+    /// What else was cloned from the same tables does not know what they had become when they were
+    /// published first, nor what another publisher did.
     #[test]
     fn a_publisher_begins_a_descent_of_its_own() {
         let mut tables = Tables::new(1, 0);
@@ -154,7 +164,10 @@ mod tests {
         let mut tables = Tables::clone(&publisher.current());
         let id = tables.add_vrf("b").unwrap();
         publisher.publish(tables);
-        assert_eq!(publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(), [&Change::Vrf(id)]);
+        assert_eq!(
+            publisher.current().changes_since(0).unwrap().collect::<Vec<_>>(),
+            [&Change::Vrf(id)]
+        );
         assert_eq!(publisher.current().policy_generation(), 0);
     }
 

@@ -55,7 +55,10 @@ impl Registry {
 
     #[inline]
     pub(crate) fn of_handle(&self, handle: PolicyHandle) -> Option<&Arc<Policy>> {
-        self.slots.get(handle.slot).map(|held| &held.policy).filter(|policy| policy.index == handle.index)
+        self.slots
+            .get(handle.slot)
+            .map(|held| &held.policy)
+            .filter(|policy| policy.index == handle.index)
     }
 
     #[inline(always)]
@@ -74,19 +77,27 @@ impl Registry {
     }
 
     pub(crate) fn of_index(&self, index: u32) -> Result<&Arc<Policy>, TableError> {
-        self.by_index.get(&index).and_then(|slot| self.in_slot(PolicySlot(*slot))).ok_or(TableError::NoPolicy(index))
+        self.by_index
+            .get(&index)
+            .and_then(|slot| self.in_slot(PolicySlot(*slot)))
+            .ok_or(TableError::NoPolicy(index))
     }
 
     pub(crate) fn of_selector(&self, key: &SelectorKey) -> Option<u32> {
         self.by_selector.get(key).copied()
     }
 
-    /// What the next policy of `direction` will be named. As in Linux, `index & 7` is the direction.
+    /// What the next policy of `direction` will be named. As in Linux, `index & 7` is the
+    /// direction.
     pub(crate) fn next_handle(&self, direction: Direction) -> Result<PolicyHandle, TableError> {
         if self.len() >= MAX_POLICIES {
             return Err(TableError::Limit { what: "policies", limit: MAX_POLICIES });
         }
-        let number = self.made.checked_add(1).filter(|number| number >> 29 == 0).ok_or(TableError::PolicyIndexes)?;
+        let number = self
+            .made
+            .checked_add(1)
+            .filter(|number| number >> 29 == 0)
+            .ok_or(TableError::PolicyIndexes)?;
         let last = self.free_count.checked_sub(1).and_then(|last| self.free.get(last));
         let slot = last.copied().unwrap_or(self.len() as u32);
         Ok(PolicyHandle { slot, index: number << 3 | direction as u32 })

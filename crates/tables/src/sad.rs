@@ -39,7 +39,8 @@ pub struct SaSpec {
     pub no_pmtu_discovery: bool,
 }
 
-/// An SA in the SAD. Linux's states have no direction, so it can do both; which half is used follows from which end is ours.
+/// An SA in the SAD. Linux's states have no direction, so it can do both; which half is used
+/// follows from which end is ours.
 #[derive(Debug)]
 pub struct Sa {
     /// As it was asked for.
@@ -67,14 +68,14 @@ pub struct Slot {
     pub sas: Vec<Arc<Sa>>,
 }
 
-/// How many other slots are given up before the number of one that was is given out again, to another tunnel. Until then a
-/// number names one tunnel, or none.
+/// How many other slots are given up before the number of one that was is given out again, to
+/// another tunnel. Until then a number names one tunnel, or none.
 const QUARANTINE: usize = 65_536;
 
 /// All SAs.
 ///
-/// A slot keeps its number while it has an SA. When the last SA is removed the slot is given up, and its number waits
-/// until 65,536 other slots have been given up before it names another tunnel.
+/// A slot keeps its number while it has an SA. When the last SA is removed the slot is given up,
+/// and its number waits until 65,536 other slots have been given up before it names another tunnel.
 #[derive(Clone)]
 pub struct Sad {
     slots: Slots<Arc<Slot>>,
@@ -141,10 +142,15 @@ impl Sad {
         let Template { source, destination, reqid, spi } = *template;
         if spi.is_some() {
             let sa = self.outbound_sa(vrf, template)?;
-            return self.outbound(sa.slot).is_some_and(|newest| Arc::ptr_eq(newest, sa)).then_some(sa.slot);
+            return self
+                .outbound(sa.slot)
+                .is_some_and(|newest| Arc::ptr_eq(newest, sa))
+                .then_some(sa.slot);
         }
         match source {
-            Some(source) if reqid != 0 => self.identities.get(&SaIdentity { vrf, source, destination, reqid }).copied(),
+            Some(source) if reqid != 0 => {
+                self.identities.get(&SaIdentity { vrf, source, destination, reqid }).copied()
+            }
             _ => self.wildcards.get(&Wildcard { vrf, source, destination, reqid })?.newest(),
         }
     }
@@ -154,14 +160,23 @@ impl Sad {
     pub(crate) fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
         match template.spi {
             None => self.outbound(self.resolve(vrf, template)?),
-            Some(spi) => self.inbound(vrf, template.destination, spi).filter(|sa| template.admits(&sa.spec.identity)),
+            Some(spi) => self
+                .inbound(vrf, template.destination, spi)
+                .filter(|sa| template.admits(&sa.spec.identity)),
         }
     }
 
     /// Adds an SA. Its VRF has none with its SPI and destination.
-    pub(crate) fn add(&mut self, spec: SaSpec, outbound: OutboundSa, inbound: InboundSa, workers: usize) -> Arc<Sa> {
+    pub(crate) fn add(
+        &mut self,
+        spec: SaSpec,
+        outbound: OutboundSa,
+        inbound: InboundSa,
+        workers: usize,
+    ) -> Arc<Sa> {
         let identity = spec.identity;
-        let slot = self.identities.get(&identity).copied().unwrap_or_else(|| self.open_slot(identity));
+        let slot =
+            self.identities.get(&identity).copied().unwrap_or_else(|| self.open_slot(identity));
         self.serial += 1;
         let sa = Arc::new(Sa {
             spec,
@@ -215,7 +230,8 @@ impl Sad {
     }
 
     fn open_slot(&mut self, identity: SaIdentity) -> SaSlot {
-        let recycled = if self.given_up.len() > QUARANTINE { self.given_up.pop_front() } else { None };
+        let recycled =
+            if self.given_up.len() > QUARANTINE { self.given_up.pop_front() } else { None };
         let slot = recycled.unwrap_or_else(|| {
             // At most as many as SAs and waiting numbers together.
             let slot = SaSlot(self.numbers);
@@ -240,8 +256,9 @@ impl fmt::Debug for Sad {
     }
 }
 
-/// SAs that serve one template, by age: serial numbers with slots, ascending. All SAs to one of our addresses may be in one list, so
-/// it is in chunks, of which none is empty, and a change copies one.
+/// SAs that serve one template, by age: serial numbers with slots, ascending. All SAs to one of our
+/// addresses may be in one list, so it is in chunks, of which none is empty, and a change copies
+/// one.
 #[derive(Clone, Default)]
 struct Candidates(Vec<Arc<Vec<(u64, SaSlot)>>>);
 
@@ -263,7 +280,9 @@ impl Candidates {
     }
 
     fn remove(&mut self, serial: u64) {
-        let at = self.0.partition_point(|chunk| chunk.first().is_some_and(|(first, _)| *first <= serial));
+        let at = self
+            .0
+            .partition_point(|chunk| chunk.first().is_some_and(|(first, _)| *first <= serial));
         let Some(at) = at.checked_sub(1) else { return };
         let chunk = Arc::make_mut(&mut self.0[at]);
         if let Ok(place) = chunk.binary_search_by_key(&serial, |(serial, _)| *serial) {
@@ -302,7 +321,8 @@ impl Wildcard {
     fn of(identity: &SaIdentity) -> impl Iterator<Item = Self> {
         let SaIdentity { vrf, source, destination, reqid } = *identity;
         let any_source = (reqid != 0).then_some(Self { vrf, source: None, destination, reqid });
-        let any_reqid = [Some(source), None].map(|source| Self { vrf, source, destination, reqid: 0 });
+        let any_reqid =
+            [Some(source), None].map(|source| Self { vrf, source, destination, reqid: 0 });
         any_reqid.into_iter().chain(any_source)
     }
 }

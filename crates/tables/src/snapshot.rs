@@ -25,8 +25,9 @@ use crate::vrf::Vrf;
 
 /// The snapshot.
 ///
-/// Its methods that change it each check first and either do what is asked or refuse, with nothing changed. What they touch is
-/// copied once after a clone, so many changes to one clone cost little more than one.
+/// Its methods that change it each check first and either do what is asked or refuse, with nothing
+/// changed. What they touch is copied once after a clone, so many changes to one clone cost little
+/// more than one.
 #[derive(Clone)]
 pub struct Tables {
     /// Counts publications.
@@ -49,8 +50,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The VRF `main` and nothing else; counters for `workers` workers. `secret` keys the hash tables, so that nobody outside can aim
-    /// at a bucket.
+    /// The VRF `main` and nothing else; counters for `workers` workers. `secret` keys the hash
+    /// tables, so that nobody outside can aim at a bucket.
     pub fn new(workers: usize, secret: u64) -> Self {
         Self {
             generation: 0,
@@ -60,7 +61,12 @@ impl Tables {
             secret,
             workers,
             lookup_engine: LookupEngine::default(),
-            vrfs: vec![Some(Arc::new(Vrf::new(VrfId::MAIN, "main", LookupEngine::default(), secret)))],
+            vrfs: vec![Some(Arc::new(Vrf::new(
+                VrfId::MAIN,
+                "main",
+                LookupEngine::default(),
+                secret,
+            )))],
             ports: Vec::new(),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
@@ -77,9 +83,11 @@ impl Tables {
         self.policy_generation
     }
 
-    /// What changed after `generation` up to this snapshot, the latest first; `None` where that is no longer known.
+    /// What changed after `generation` up to this snapshot, the latest first; `None` where that is
+    /// no longer known.
     ///
-    /// A decision made from a snapshot of `generation`, that none of these changes concerns, is what this snapshot would decide.
+    /// A decision made from a snapshot of `generation`, that none of these changes concerns, is
+    /// what this snapshot would decide.
     #[inline]
     pub fn changes_since(&self, generation: u64) -> Option<impl Iterator<Item = &Change>> {
         self.log.since(generation)
@@ -133,8 +141,9 @@ impl Tables {
         &self.sad
     }
 
-    /// Whether a packet of `vrf` to `address` that came in by `port` is for the gateway itself: an address or a broadcast address of
-    /// any port of the VRF, or something that `port` alone listens to, such as its link-local address and multicast groups.
+    /// Whether a packet of `vrf` to `address` that came in by `port` is for the gateway itself: an
+    /// address or a broadcast address of any port of the VRF, or something that `port` alone
+    /// listens to, such as its link-local address and multicast groups.
     #[inline]
     pub fn is_local(&self, vrf: VrfId, port: PortId, address: IpAddr) -> bool {
         self.vrf(vrf).is_some_and(|vrf| vrf.is_local(address))
@@ -171,7 +180,12 @@ impl Tables {
     }
 
     /// The policy of exactly this selector, of which a VRF and direction have at most one.
-    pub fn policy_of_selector(&self, vrf: VrfId, direction: Direction, selector: &Selector) -> Option<&Arc<Policy>> {
+    pub fn policy_of_selector(
+        &self,
+        vrf: VrfId,
+        direction: Direction,
+        selector: &Selector,
+    ) -> Option<&Arc<Policy>> {
         let key = SelectorKey { vrf, direction, selector: *selector };
         self.policy_of_index(self.policies.of_selector(&key)?)
     }
@@ -181,8 +195,8 @@ impl Tables {
         self.lookup_engine
     }
 
-    /// Changes how packets' policies are found. To [`LookupEngine::Fast`], every VRF's index is built, which takes as long as adding
-    /// its policies did.
+    /// Changes how packets' policies are found. To [`LookupEngine::Fast`], every VRF's index is
+    /// built, which takes as long as adding its policies did.
     pub fn set_lookup_engine(&mut self, engine: LookupEngine) {
         if self.lookup_engine == engine {
             return;
@@ -198,17 +212,19 @@ impl Tables {
         self.policies.len()
     }
 
-    /// The slot whose SA serves `template` for outbound packets of `vrf` now: of all slots that it admits, the one with the newest SA.
+    /// The slot whose SA serves `template` for outbound packets of `vrf` now: of all slots that it
+    /// admits, the one with the newest SA.
     ///
-    /// A template that names an SPI is served by that SA's slot, but only while that SA is the newest there, as a slot's
-    /// packets use its newest SA; [`Tables::outbound_sa`] answers that SA itself. Constant work.
+    /// A template that names an SPI is served by that SA's slot, but only while that SA is the
+    /// newest there, as a slot's packets use its newest SA; [`Tables::outbound_sa`] answers that SA
+    /// itself. Constant work.
     #[inline]
     pub fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
         self.sad.resolve(vrf, template)
     }
 
-    /// The SA that serves `template` for outbound packets of `vrf` now: the one whose SPI it names, or else the newest of
-    /// all that it admits. Constant work.
+    /// The SA that serves `template` for outbound packets of `vrf` now: the one whose SPI it names,
+    /// or else the newest of all that it admits. Constant work.
     #[inline]
     pub fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
         self.sad.outbound_sa(vrf, template)

@@ -27,13 +27,20 @@ pub struct Vrf {
 
 impl Vrf {
     pub(crate) fn new(id: VrfId, name: &str, lookup: LookupEngine, secret: u64) -> Self {
-        Self { id, name: name.into(), spd: Arc::new(Spd::new(lookup, secret)), v4: Fib::new(), v6: Fib::new() }
+        Self {
+            id,
+            name: name.into(),
+            spd: Arc::new(Spd::new(lookup, secret)),
+            v4: Fib::new(),
+            v6: Fib::new(),
+        }
     }
 
     /// The route to `destination`: the longest prefix, own addresses included.
     ///
-    /// IPv6 link-local destinations have none but, where there is one, the default route's or another shorter prefix's: they are
-    /// on every link, so the port that a packet came by or leaves by tells what they mean ([`crate::Port::listens_to`]).
+    /// IPv6 link-local destinations have none but, where there is one, the default route's or
+    /// another shorter prefix's: they are on every link, so the port that a packet came by or
+    /// leaves by tells what they mean ([`crate::Port::listens_to`]).
     #[inline(always)]
     pub fn route(&self, destination: IpAddr) -> Option<&Route> {
         match destination {
@@ -50,11 +57,15 @@ impl Vrf {
         }
     }
 
-    /// Whether `address` is an address or a subnet's broadcast address of a port of the VRF. IPv6 link-local addresses and
-    /// multicast groups belong to one port: [`crate::Tables::is_local`] knows them.
+    /// Whether `address` is an address or a subnet's broadcast address of a port of the VRF. IPv6
+    /// link-local addresses and multicast groups belong to one port: [`crate::Tables::is_local`]
+    /// knows them.
     #[inline]
     pub fn is_local(&self, address: IpAddr) -> bool {
-        matches!(self.route(address), Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, .. }))
+        matches!(
+            self.route(address),
+            Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, .. })
+        )
     }
 
     /// Every route, IPv4 first, in order of address, shorter prefixes first.
@@ -105,7 +116,8 @@ impl fmt::Debug for Vrf {
 pub(crate) fn not_routable(prefix: IpPrefix) -> Option<&'static str> {
     const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
     let inside = |address: IpAddr, length| {
-        prefix.length() >= length && IpPrefix::new(address, length).is_ok_and(|whole| whole.contains(prefix.address()))
+        prefix.length() >= length
+            && IpPrefix::new(address, length).is_ok_and(|whole| whole.contains(prefix.address()))
     };
     if inside(LINK_LOCAL.into(), 10) {
         Some("link-local, which is on every link")

@@ -7,8 +7,8 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, MAX_NEIGHBOURS, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, TableError,
-    Tables, Template, UpperSelector, limit,
+    Action, Direction, MAX_NEIGHBOURS, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec,
+    Selector, TableError, Tables, Template, UpperSelector, limit,
 };
 use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -57,13 +57,19 @@ fn an_ethernet_port_gets_the_link_local_address_of_its_mac() {
     let mut changed = port.spec.clone();
     changed.mac = Mac([0x02, 0, 0, 0, 0, 0x09]);
     tables.update_port(P0, changed).unwrap();
-    assert_eq!(tables.port(P0).unwrap().link_local().map(IpAddr::from), Some(ip("fe80::ff:fe00:9")));
+    assert_eq!(
+        tables.port(P0).unwrap().link_local().map(IpAddr::from),
+        Some(ip("fe80::ff:fe00:9"))
+    );
     assert!(!tables.port(P0).unwrap().owns(derived));
 
     // Configured: that one and no other. Too small for IPv6, or no Ethernet: none.
     tables.update_port(P0, spec("wan", &["fe80::1/64"])).unwrap();
     assert_eq!(tables.port(P0).unwrap().spec.addresses, ["fe80::1/64".parse().unwrap()]);
-    for without in [PortSpec { mtu: 1279, ..spec("wan", &[]) }, PortSpec { link: LinkKind::Ip, ..spec("wan", &[]) }] {
+    for without in [
+        PortSpec { mtu: 1279, ..spec("wan", &[]) },
+        PortSpec { link: LinkKind::Ip, ..spec("wan", &[]) },
+    ] {
         tables.update_port(P0, without).unwrap();
         assert_eq!(tables.port(P0).unwrap().link_local(), None);
     }
@@ -87,12 +93,26 @@ fn a_port_listens_to_its_groups_and_broadcasts() {
         assert!(tables.port(P0).unwrap().listens_to(ip(address)), "{address}");
         assert!(tables.is_local(MAIN, P0, ip(address)), "{address}");
     }
-    for address in ["192.0.2.0", "192.0.2.2", "224.0.0.2", "2001:db8::1", "ff02::3", "ff02::1:ff12:3457", "fe80::1"] {
+    for address in [
+        "192.0.2.0",
+        "192.0.2.2",
+        "224.0.0.2",
+        "2001:db8::1",
+        "ff02::3",
+        "ff02::1:ff12:3457",
+        "fe80::1",
+    ] {
         assert!(!tables.is_local(MAIN, P0, ip(address)), "{address}");
     }
     // Addresses of other ports are the gateway's as well; their groups are not.
-    assert!(tables.is_local(MAIN, P1, ip("192.0.2.1")) && !tables.is_local(MAIN, P1, ip("ff02::1:ff12:3456")));
-    assert!(!tables.is_local(VrfId(1), P0, ip("192.0.2.1")) && !tables.is_local(MAIN, PortId(9), ip("ff02::1")));
+    assert!(
+        tables.is_local(MAIN, P1, ip("192.0.2.1"))
+            && !tables.is_local(MAIN, P1, ip("ff02::1:ff12:3456"))
+    );
+    assert!(
+        !tables.is_local(VrfId(1), P0, ip("192.0.2.1"))
+            && !tables.is_local(MAIN, PortId(9), ip("ff02::1"))
+    );
     // RFC 3021: no broadcast on a /31.
     assert!(!tables.is_local(MAIN, P1, ip("198.51.100.0")));
 }
@@ -102,10 +122,19 @@ fn refusals_say_what_is_wrong() {
     let mut tables = with_port(&["192.0.2.1/24", "2001:db8::1/64"]);
     let via = |next_hop| RouteKind::Via { port: P0, next_hop: ip(next_hop) };
     let mut route = |prefix: &str, kind| tables.set_route(MAIN, prefix.parse().unwrap(), kind);
-    says(route("10.0.0.0/8", via("198.51.100.1")), "next hop 198.51.100.1 is not on any prefix of port 'wan'");
-    says(route("10.0.0.0/8", via("192.0.2.1")), "next hop 192.0.2.1 is one of the gateway's own addresses");
+    says(
+        route("10.0.0.0/8", via("198.51.100.1")),
+        "next hop 198.51.100.1 is not on any prefix of port 'wan'",
+    );
+    says(
+        route("10.0.0.0/8", via("192.0.2.1")),
+        "next hop 192.0.2.1 is one of the gateway's own addresses",
+    );
     says(route("10.0.0.0/8", via("192.0.2.255")), "next hop 192.0.2.255 is a broadcast address");
-    says(route("10.0.0.0/8", via("2001:db8::2")), "next hop 2001:db8::2 is not of the family of 10.0.0.0/8");
+    says(
+        route("10.0.0.0/8", via("2001:db8::2")),
+        "next hop 2001:db8::2 is not of the family of 10.0.0.0/8",
+    );
     says(
         route("10.0.0.1/8", RouteKind::Blackhole),
         "10.0.0.1/8 is no prefix: bits are set beyond its length; 10.0.0.0/8 would be one",
@@ -114,7 +143,10 @@ fn refusals_say_what_is_wrong() {
         route("192.0.2.0/24", via("192.0.2.9")),
         "the route to 192.0.2.0/24 comes with an address of port 'wan', and goes with it",
     );
-    says(route("fe80::/64", via("fe80::9")), "fe80::/64 cannot be routed: it is link-local, which is on every link");
+    says(
+        route("fe80::/64", via("fe80::9")),
+        "fe80::/64 cannot be routed: it is link-local, which is on every link",
+    );
     assert!(route("0.0.0.0/0", via("192.0.2.9")).is_ok() && route("::/0", via("fe80::9")).is_ok());
 
     says(
@@ -123,7 +155,8 @@ fn refusals_say_what_is_wrong() {
     );
     says(
         tables.add_port(P1, spec("lan", &["192.0.2.3/24"])),
-        "port 'lan' cannot have the address 192.0.2.3/24: port 'wan' of the same VRF is on that prefix",
+        "port 'lan' cannot have the address 192.0.2.3/24: port 'wan' of the same VRF is on that \
+        prefix",
     );
     says(
         tables.add_port(P1, spec("lan", &["10.0.0.255/24"])),
@@ -163,7 +196,8 @@ fn policies_are_numbered_as_linux_numbers_them() {
         tables.add_policy(policy(Direction::Out, 99)),
         &format!("a policy of direction out with the same selector exists: index {}", indexes[1]),
     );
-    // A removed policy's index never comes back, its slot does; whoever remembers the handle gets nothing.
+    // A removed policy's index never comes back, its slot does; whoever remembers the handle gets
+    // nothing.
     let handle = tables.policy_of_index(indexes[1]).unwrap().handle;
     tables.remove_policy(indexes[1]).unwrap();
     let again = tables.add_policy(policy(Direction::Out, 5)).unwrap();
@@ -174,11 +208,15 @@ fn policies_are_numbered_as_linux_numbers_them() {
     // Counters survive an update.
     let counters = |tables: &Tables| tables.policy_of_index(again).unwrap().counters.read();
     tables.policy_of_index(again).unwrap().counters.add(0, 3, 300);
-    tables.update_policy(again, PolicySpec { action: Action::Bypass, ..policy(Direction::Out, 1) }).unwrap();
+    tables
+        .update_policy(again, PolicySpec { action: Action::Bypass, ..policy(Direction::Out, 1) })
+        .unwrap();
     assert_eq!(counters(&tables), (3, 300));
     says(
         tables.update_policy(again, policy(Direction::In, 1)),
-        &format!("policy {again} cannot be moved to another VRF or direction: remove it and add another"),
+        &format!(
+            "policy {again} cannot be moved to another VRF or direction: remove it and add another"
+        ),
     );
 
     let ports = UpperSelector::Ports { source: PortRange::ALL, destination: PortRange::ALL };
@@ -186,7 +224,8 @@ fn policies_are_numbered_as_linux_numbers_them() {
     odd.selector.upper = ports;
     says(
         tables.add_policy(odd),
-        "a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with any protocol",
+        "a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with any \
+        protocol",
     );
     odd.selector = Selector {
         protocol: Some(Protocol::ICMPV6),
@@ -195,12 +234,14 @@ fn policies_are_numbered_as_linux_numbers_them() {
     };
     says(
         tables.add_policy(odd),
-        "a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, not with ipv6-icmp",
+        "a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, not \
+        with ipv6-icmp",
     );
 }
 
 fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
-    let identity = SaIdentity { vrf: MAIN, source: ip(source), destination: ip(destination), reqid };
+    let identity =
+        SaIdentity { vrf: MAIN, source: ip(source), destination: ip(destination), reqid };
     SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false }
 }
 
@@ -216,7 +257,9 @@ fn a_rekey_keeps_the_slot() {
     let mut tables = Tables::new(1, 0);
     let slot = add_sa(&mut tables, sa("192.0.2.1", "192.0.2.2", 1, 100)).unwrap();
     let template = Template { source: None, destination: ip("192.0.2.2"), reqid: 0, spi: None };
-    let current = |tables: &Tables| tables.sad().outbound(tables.resolve(MAIN, &template).unwrap()).unwrap().spec.spi;
+    let current = |tables: &Tables| {
+        tables.sad().outbound(tables.resolve(MAIN, &template).unwrap()).unwrap().spec.spi
+    };
     assert_eq!(current(&tables), Spi(100));
     assert_eq!(add_sa(&mut tables, sa("192.0.2.1", "192.0.2.2", 1, 101)).unwrap(), slot);
     assert_eq!(current(&tables), Spi(101));
@@ -277,7 +320,8 @@ fn limits() {
     let more = tables.add_port(PortId(5000), spec("more", &[]));
     says(more, "there are 1024 ports already, and there may not be more");
 
-    let many: Vec<String> = (0..=limit::MAX_ADDRESSES).map(|n| format!("10.{}.{}.1/32", n / 256, n % 256)).collect();
+    let many: Vec<String> =
+        (0..=limit::MAX_ADDRESSES).map(|n| format!("10.{}.{}.1/32", n / 256, n % 256)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     tables.update_port(P0, spec("port0", &many[1..])).unwrap();
     says(

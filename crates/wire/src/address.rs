@@ -73,8 +73,8 @@ impl FromStr for Mac {
     }
 }
 
-/// An address and a prefix length. The address is kept as given, so `192.0.2.1/24` can name an interface's own address;
-/// [`IpPrefix::network`] clears the host bits.
+/// An address and a prefix length. The address is kept as given, so `192.0.2.1/24` can name an
+/// interface's own address; [`IpPrefix::network`] clears the host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpPrefix {
     address: IpAddr,
@@ -189,10 +189,13 @@ pub struct IpRange {
 
 impl IpRange {
     /// Every IPv4 address.
-    pub const ALL_V4: Self = Self { first: IpAddr::V4(Ipv4Addr::UNSPECIFIED), last: IpAddr::V4(Ipv4Addr::BROADCAST) };
+    pub const ALL_V4: Self =
+        Self { first: IpAddr::V4(Ipv4Addr::UNSPECIFIED), last: IpAddr::V4(Ipv4Addr::BROADCAST) };
     /// Every IPv6 address.
-    pub const ALL_V6: Self =
-        Self { first: IpAddr::V6(Ipv6Addr::UNSPECIFIED), last: IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)) };
+    pub const ALL_V6: Self = Self {
+        first: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        last: IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)),
+    };
 
     /// From `first` to `last`, both inside.
     ///
@@ -226,8 +229,12 @@ impl IpRange {
     /// Whether `address` is of the same family and inside.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address, self.last) {
-            (IpAddr::V4(first), IpAddr::V4(address), IpAddr::V4(last)) => first <= address && address <= last,
-            (IpAddr::V6(first), IpAddr::V6(address), IpAddr::V6(last)) => first <= address && address <= last,
+            (IpAddr::V4(first), IpAddr::V4(address), IpAddr::V4(last)) => {
+                first <= address && address <= last
+            }
+            (IpAddr::V6(first), IpAddr::V6(address), IpAddr::V6(last)) => {
+                first <= address && address <= last
+            }
             _ => false,
         }
     }
@@ -235,8 +242,12 @@ impl IpRange {
     /// The one prefix that is exactly this range, if there is one.
     pub fn as_prefix(&self) -> Option<IpPrefix> {
         let length = match (self.first, self.last) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => (first.to_bits() ^ last.to_bits()).leading_zeros(),
-            (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits() ^ last.to_bits()).leading_zeros(),
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                (first.to_bits() ^ last.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                (first.to_bits() ^ last.to_bits()).leading_zeros()
+            }
             _ => return None,
         };
         let prefix = IpPrefix { address: self.first, length: u8::try_from(length).ok()? };
@@ -260,7 +271,8 @@ impl fmt::Display for IpRange {
     }
 }
 
-/// `ADDRESS`, `ADDRESS/LENGTH` or `FIRST-LAST`. Host bits of a prefix are ignored, as in iproute2's selectors.
+/// `ADDRESS`, `ADDRESS/LENGTH` or `FIRST-LAST`. Host bits of a prefix are ignored, as in iproute2's
+/// selectors.
 impl FromStr for IpRange {
     type Err = AddressError;
 
@@ -318,7 +330,11 @@ impl PortRange {
 /// `PORT`, or `FIRST-LAST`.
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
     }
 }
 
@@ -354,7 +370,14 @@ mod tests {
     #[test]
     fn macs_are_six_octets() {
         assert_eq!("2:0:0:0:0:F".parse(), Ok(Mac([2, 0, 0, 0, 0, 15])));
-        for wrong in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:0g", "02:00:00:00:00:+1", "02-00"] {
+        for wrong in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:02",
+            "02:00:00:00:00:0g",
+            "02:00:00:00:00:+1",
+            "02-00",
+        ] {
             assert_eq!(wrong.parse::<Mac>(), Err(AddressError::Mac), "{wrong}");
         }
         assert!(Mac::BROADCAST.is_group() && !Mac([2, 0, 0, 0, 0, 1]).is_group());
@@ -367,7 +390,10 @@ mod tests {
         assert_eq!(own.network().to_string(), "192.0.2.0/24");
         assert_eq!(own.without_host_bits(), Err(AddressError::HostBits));
         assert_eq!(own.network().without_host_bits(), Ok(own.network()));
-        assert!(own.contains("192.0.2.255".parse().unwrap()) && !own.contains("192.0.3.0".parse().unwrap()));
+        assert!(
+            own.contains("192.0.2.255".parse().unwrap())
+                && !own.contains("192.0.3.0".parse().unwrap())
+        );
         assert!(!own.contains("::1".parse().unwrap()));
         assert_eq!(prefix("192.0.2.1"), prefix("192.0.2.1/32"));
         assert!(prefix("2001:db8::1").unwrap().is_host());

@@ -25,8 +25,8 @@ pub enum Invalid {
     /// Neither a request nor a reply.
     #[error("the operation is neither request nor reply")]
     Operation,
-    /// The sender's MAC is a group address or zero, or its IP address is multicast, broadcast or loopback: no sender has
-    /// these, and caching them would send traffic to everyone.
+    /// The sender's MAC is a group address or zero, or its IP address is multicast, broadcast or
+    /// loopback: no sender has these, and caching them would send traffic to everyone.
     #[error("the sender claims an address that no sender can have")]
     Sender,
 }
@@ -76,7 +76,8 @@ impl Packet {
         let sender_mac = Mac(array_at(packet, 8));
         let sender_ip = Ipv4Addr::from(array_at::<4, _>(packet, 14));
         let no_mac = sender_mac.is_group() || sender_mac == Mac::default();
-        if no_mac || sender_ip.is_multicast() || sender_ip.is_broadcast() || sender_ip.is_loopback() {
+        if no_mac || sender_ip.is_multicast() || sender_ip.is_broadcast() || sender_ip.is_loopback()
+        {
             return Err(Invalid::Sender);
         }
         Ok(Self {
@@ -106,7 +107,13 @@ impl Packet {
 
     /// The question for `target`'s MAC address.
     pub const fn request(sender_mac: Mac, sender_ip: Ipv4Addr, target: Ipv4Addr) -> Self {
-        Self { operation: Operation::Request, sender_mac, sender_ip, target_mac: Mac([0; 6]), target_ip: target }
+        Self {
+            operation: Operation::Request,
+            sender_mac,
+            sender_ip,
+            target_mac: Mac([0; 6]),
+            target_ip: target,
+        }
     }
 
     /// The answer to this request from `mac`, which has the target address.
@@ -136,11 +143,17 @@ mod tests {
     #[test]
     fn asks_and_answers() {
         let request = Packet::parse(&REQUEST).unwrap();
-        let ours = Packet::request(Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let ours = Packet::request(
+            Mac([2, 0, 0, 0, 0, 1]),
+            Ipv4Addr::new(192, 0, 2, 1),
+            Ipv4Addr::new(192, 0, 2, 2),
+        );
         assert_eq!(request, ours);
         assert_eq!(ours.to_bytes(), REQUEST);
         let reply = request.reply(Mac([2, 0, 0, 0, 0, 2]));
-        let expected = [0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 192, 0, 2, 2, 2, 0, 0, 0, 0, 1, 192, 0, 2, 1];
+        let expected = [
+            0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 192, 0, 2, 2, 2, 0, 0, 0, 0, 1, 192, 0, 2, 1,
+        ];
         assert_eq!(reply.to_bytes(), expected);
     }
 
@@ -178,7 +191,11 @@ mod tests {
 
     #[test]
     fn a_probe_has_no_sender_address() {
-        let probe = Packet::request(Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(192, 0, 2, 2));
+        let probe = Packet::request(
+            Mac([2, 0, 0, 0, 0, 1]),
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::new(192, 0, 2, 2),
+        );
         assert_eq!(Packet::parse(&probe.to_bytes()), Ok(probe));
     }
 

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), whole and incremental (RFC 1624).
 //!
-//! A *sum* is the 16-bit ones' complement sum, not yet complemented; a *checksum* is what stands in a header. Bytes that
-//! hold a right checksum sum to 0xffff.
+//! A *sum* is the 16-bit ones' complement sum, not yet complemented; a *checksum* is what stands in
+//! a header. Bytes that hold a right checksum sum to 0xffff.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,8 +12,9 @@ use crate::key::Addresses;
 /// The sum of `bytes`; an odd last byte counts as if a zero followed.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
-    // Ones' complement sums do not care for byte order (RFC 1071 section 2), so whole words are added as the machine reads
-    // them and the result is swapped once. Halves of 32 bits in 64-bit lanes leave the carries for the end: 2^32 words fit.
+    // Ones' complement sums do not care for byte order (RFC 1071 section 2), so whole words are
+    // added as the machine reads them and the result is swapped once. Halves of 32 bits in 64-bit
+    // lanes leave the carries for the end: 2^32 words fit.
     let mut lanes = [0u64; 4];
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {
@@ -45,31 +46,46 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !sum(bytes)
 }
 
-/// The sum of the pseudo header that upper-layer checksums cover (RFC 9293 section 3.1 for IPv4, RFC 8200 section 8.1 for
-/// IPv6). `length` is of the upper-layer header and payload, in bytes.
+/// The sum of the pseudo header that upper-layer checksums cover (RFC 9293 section 3.1 for IPv4,
+/// RFC 8200 section 8.1 for IPv6). `length` is of the upper-layer header and payload, in bytes.
 #[inline]
 pub fn pseudo_header(addresses: &Addresses, protocol: Protocol, length: u32) -> u16 {
     match addresses {
-        Addresses::V4 { source, destination } => pseudo_header_v4(*source, *destination, protocol, length),
-        Addresses::V6 { source, destination } => pseudo_header_v6(*source, *destination, protocol, length),
+        Addresses::V4 { source, destination } => {
+            pseudo_header_v4(*source, *destination, protocol, length)
+        }
+        Addresses::V6 { source, destination } => {
+            pseudo_header_v6(*source, *destination, protocol, length)
+        }
     }
 }
 
 /// As [`pseudo_header`], of IPv4.
 #[inline]
-pub fn pseudo_header_v4(source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol, length: u32) -> u16 {
+pub fn pseudo_header_v4(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    protocol: Protocol,
+    length: u32,
+) -> u16 {
     let addresses = u64::from(source.to_bits()) + u64::from(destination.to_bits());
     fold(addresses + u64::from(protocol.0) + u64::from(length))
 }
 
 /// As [`pseudo_header`], of IPv6.
 #[inline]
-pub fn pseudo_header_v6(source: Ipv6Addr, destination: Ipv6Addr, protocol: Protocol, length: u32) -> u16 {
+pub fn pseudo_header_v6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    protocol: Protocol,
+    length: u32,
+) -> u16 {
     let addresses = u64::from(sum(&source.octets())) + u64::from(sum(&destination.octets()));
     fold(addresses + u64::from(protocol.0) + u64::from(length))
 }
 
-/// The checksum of an upper-layer header and payload, whose checksum field is zero, under its pseudo header.
+/// The checksum of an upper-layer header and payload, whose checksum field is zero, under its
+/// pseudo header.
 ///
 /// UDP sends 0xffff where this is 0 ([`crate::udp::fill_checksum`]).
 #[inline]
@@ -83,10 +99,12 @@ pub fn upper_is_right(addresses: &Addresses, protocol: Protocol, bytes: &[u8]) -
     upper(addresses, protocol, bytes) == 0
 }
 
-/// The checksum after a 16-bit word that it covers changed from `old` to `new` (RFC 1624 equation 3).
+/// The checksum after a 16-bit word that it covers changed from `old` to `new` (RFC 1624 equation
+/// 3).
 ///
-/// Equal to the checksum computed anew, unless every covered byte is now zero, where this gives 0 and that gives 0xffff:
-/// the two are one number in ones' complement, and no header with a pseudo header or an IP version is all zero.
+/// Equal to the checksum computed anew, unless every covered byte is now zero, where this gives 0
+/// and that gives 0xffff: the two are one number in ones' complement, and no header with a pseudo
+/// header or an IP version is all zero.
 #[inline]
 #[must_use]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
@@ -125,8 +143,8 @@ pub fn decrement_ttl_v4(header: &mut [u8]) {
     }
     header[8] -= 1;
     let checksum = u16::from_be_bytes([header[10], header[11]]);
-    // As [`update_u16`], with !old + new = 0xfeff whatever the old word. RFC 1141's shortcut of adding 0x0100 gives 0xffff for
-    // 0xfeff; RFC 1624 tells why that is wrong.
+    // As [`update_u16`], with !old + new = 0xfeff whatever the old word. RFC 1141's shortcut of
+    // adding 0x0100 gives 0xffff for 0xfeff; RFC 1624 tells why that is wrong.
     let sum = u32::from(!checksum) + 0xfeff;
     let [high, low] = (!((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes();
     (header[10], header[11]) = (high, low);
@@ -139,12 +157,14 @@ pub(crate) fn of_20(header: &[u8; 20]) -> u16 {
     fold(word(0) + word(4) + word(8) + word(12) + word(16))
 }
 
-/// Whether the checksum of an IPv4 header without options is right. A sum of all ones is that in either byte order (RFC 1071 section 2 (B)).
+/// Whether the checksum of an IPv4 header without options is right. A sum of all ones is that in
+/// either byte order (RFC 1071 section 2 (B)).
 #[inline]
 pub(crate) fn is_right_of_20(header: &[u8; 20]) -> bool {
     let (words, _) = header.as_chunks();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    // A multiple of 0xffff that is not zero: at most 35 bits are added up, and folding keeps the remainder.
+    // A multiple of 0xffff that is not zero: at most 35 bits are added up, and folding keeps the
+    // remainder.
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -195,7 +215,8 @@ mod tests {
 
     #[test]
     fn ttl_that_brings_the_checksum_to_zero() {
-        // Among all identifications is the one whose checksum is 0xfeff before: the corner where RFC 1141 goes wrong.
+        // Among all identifications is the one whose checksum is 0xfeff before: the corner where
+        // RFC 1141 goes wrong.
         let mut header = ipv4::Header {
             total_length: 20,
             ttl: 64,
@@ -214,7 +235,11 @@ mod tests {
             decrement_ttl_v4(&mut header);
             let incremental = u16::from_be_bytes([header[10], header[11]]);
             header[10..12].fill(0);
-            assert_eq!(incremental, checksum(&header), "identification {identification:#x}, checksum {before:#x}");
+            assert_eq!(
+                incremental,
+                checksum(&header),
+                "identification {identification:#x}, checksum {before:#x}"
+            );
         }
     }
 

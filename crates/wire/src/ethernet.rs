@@ -93,7 +93,8 @@ pub fn multicast_mac(group: IpAddr) -> Option<Mac> {
     }
 }
 
-/// The MAC address of an IPv4 multicast group: its low 23 bits behind 01:00:5e (RFC 1112 section 6.4).
+/// The MAC address of an IPv4 multicast group: its low 23 bits behind 01:00:5e (RFC 1112 section
+/// 6.4).
 pub const fn multicast_mac_v4(group: Ipv4Addr) -> Mac {
     let [_, b, c, d] = group.octets();
     Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
@@ -124,8 +125,14 @@ mod tests {
     #[test]
     fn groups_map_to_their_macs() {
         // 224.128.0.251 differs from 224.0.0.251 in a bit that the mapping drops.
-        assert_eq!(multicast_mac("224.128.0.251".parse().unwrap()).unwrap().to_string(), "01:00:5e:00:00:fb");
-        assert_eq!(multicast_mac("ff02::1:ff00:1".parse().unwrap()).unwrap().to_string(), "33:33:ff:00:00:01");
+        assert_eq!(
+            multicast_mac("224.128.0.251".parse().unwrap()).unwrap().to_string(),
+            "01:00:5e:00:00:fb"
+        );
+        assert_eq!(
+            multicast_mac("ff02::1:ff00:1".parse().unwrap()).unwrap().to_string(),
+            "33:33:ff:00:00:01"
+        );
         assert_eq!(multicast_mac("192.0.2.1".parse().unwrap()), None);
         assert_eq!(multicast_mac("2001:db8::1".parse().unwrap()), None);
     }
@@ -137,7 +144,11 @@ mod tests {
         assert_eq!(EtherType::of_ip(&[0x50]), None);
         assert_eq!(EtherType::of_ip(&[]), None);
         assert_eq!(EtherType::IPV6.to_string(), "0x86dd");
-        assert!(EtherType::VLAN.is_vlan() && EtherType::SERVICE_VLAN.is_vlan() && !EtherType::ARP.is_vlan());
+        assert!(
+            EtherType::VLAN.is_vlan()
+                && EtherType::SERVICE_VLAN.is_vlan()
+                && !EtherType::ARP.is_vlan()
+        );
     }
 
     proptest! {

@@ -1,7 +1,8 @@
-//! Cuts packets into fragments: IPv4 (RFC 791 section 3.2), and IPv6 at its source (RFC 8200 section 4.5).
+//! Cuts packets into fragments: IPv4 (RFC 791 section 3.2), and IPv6 at its source (RFC 8200
+//! section 4.5).
 //!
-//! [`plan`] says where to cut, without looking at the don't-fragment bit, which is the caller's decision. Each
-//! [`Piece`] of the plan is then written on its own, into a buffer of the caller's.
+//! [`plan`] says where to cut, without looking at the don't-fragment bit, which is the caller's
+//! decision. Each [`Piece`] of the plan is then written on its own, into a buffer of the caller's.
 
 use core::iter::FusedIterator;
 use core::ops::Range;
@@ -28,11 +29,13 @@ pub enum CannotFragment {
 pub struct Piece {
     /// Which bytes of the packet are its payload.
     pub payload: Range<usize>,
-    /// Length of its header in bytes: in later fragments only the options with the copied flag remain.
+    /// Length of its header in bytes: in later fragments only the options with the copied flag
+    /// remain.
     pub header_length: usize,
     /// Where its payload is in the datagram, in bytes.
     pub offset: u16,
-    /// Whether more fragments of the datagram follow, in this plan or after the packet where it is a fragment itself.
+    /// Whether more fragments of the datagram follow, in this plan or after the packet where it is
+    /// a fragment itself.
     pub more: bool,
 }
 
@@ -43,7 +46,8 @@ impl Piece {
     }
 }
 
-/// Plans fragments of at most `mtu` bytes for the IPv4 packet at the start of `packet`. One that fits is one piece.
+/// Plans fragments of at most `mtu` bytes for the IPv4 packet at the start of `packet`. One that
+/// fits is one piece.
 ///
 /// # Errors
 /// [`CannotFragment`].
@@ -54,7 +58,10 @@ pub fn plan(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
     let mtu = usize::from(mtu);
     let first_offset = (word & 0x1fff) * 8;
     let reaches = usize::from(first_offset) + total_length;
-    if total_length < header_length || total_length > packet.len() || reaches > usize::from(u16::MAX) {
+    if total_length < header_length
+        || total_length > packet.len()
+        || reaches > usize::from(u16::MAX)
+    {
         return Err(CannotFragment::Malformed);
     }
     let later_header_length = ipv4::HEADER_LENGTH + copied_options(packet, &mut []);
@@ -73,15 +80,20 @@ pub fn plan(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
     })
 }
 
-/// Plans fragments of at most `mtu` bytes for the IPv6 packet at the start of `packet`, as only its source may cut it (RFC 8200 section
-/// 4.5). It has no extension headers.
+/// Plans fragments of at most `mtu` bytes for the IPv6 packet at the start of `packet`, as only its
+/// source may cut it (RFC 8200 section 4.5). It has no extension headers.
 ///
 /// # Errors
 /// [`CannotFragment`].
 pub fn plan_v6(packet: &[u8], mtu: u16) -> Result<Plan, CannotFragment> {
-    let header: &[u8; ipv6::HEADER_LENGTH] = packet.first_chunk().ok_or(CannotFragment::Malformed)?;
-    let total_length = ipv6::HEADER_LENGTH + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    if header[0] >> 4 != 6 || total_length > packet.len() || is_extension_header(Protocol(header[6])) {
+    let header: &[u8; ipv6::HEADER_LENGTH] =
+        packet.first_chunk().ok_or(CannotFragment::Malformed)?;
+    let total_length =
+        ipv6::HEADER_LENGTH + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6
+        || total_length > packet.len()
+        || is_extension_header(Protocol(header[6]))
+    {
         return Err(CannotFragment::Malformed);
     }
     let mtu = usize::from(mtu);
@@ -136,8 +148,9 @@ impl Iterator for Plan {
 
 impl FusedIterator for Plan {}
 
-/// Writes the header of `piece` to the start of `out`: `packet`'s own, with the piece's length, offset, flag and options, and
-/// the checksum. Answers its length; nothing where `out` is too short or the piece is not of this packet's plan.
+/// Writes the header of `piece` to the start of `out`: `packet`'s own, with the piece's length,
+/// offset, flag and options, and the checksum. Answers its length; nothing where `out` is too short
+/// or the piece is not of this packet's plan.
 #[must_use]
 pub fn write_header(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
     let header_length = ipv4::header_length(packet)?;
@@ -162,8 +175,8 @@ pub fn write_header(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usiz
     Some(piece.header_length)
 }
 
-/// Writes the whole fragment, header and payload, to the start of `out`. Answers its length; nothing where `out` is too short
-/// or the piece is not of this packet's plan.
+/// Writes the whole fragment, header and payload, to the start of `out`. Answers its length;
+/// nothing where `out` is too short or the piece is not of this packet's plan.
 #[must_use]
 pub fn write(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
     let payload = packet.get(piece.payload.clone())?;
@@ -173,14 +186,21 @@ pub fn write(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
     Some(piece.total_length())
 }
 
-/// Writes the whole fragment of an IPv6 packet to the start of `out`. All of a packet's fragments have one `identification`, which
-/// others to the same destination do not have (RFC 8200 section 4.5). Answers its length; nothing where `out` is too short or the
-/// piece is not of this packet's plan.
+/// Writes the whole fragment of an IPv6 packet to the start of `out`. All of a packet's fragments
+/// have one `identification`, which others to the same destination do not have (RFC 8200 section
+/// 4.5). Answers its length; nothing where `out` is too short or the piece is not of this packet's
+/// plan.
 #[must_use]
-pub fn write_v6(packet: &[u8], piece: &Piece, identification: u32, out: &mut [u8]) -> Option<usize> {
+pub fn write_v6(
+    packet: &[u8],
+    piece: &Piece,
+    identification: u32,
+    out: &mut [u8],
+) -> Option<usize> {
     let original: &[u8; ipv6::HEADER_LENGTH] = packet.first_chunk()?;
     let payload = packet.get(piece.payload.clone())?;
-    let (headers, room) = out.get_mut(..piece.total_length())?.split_first_chunk_mut::<V6_HEADERS>()?;
+    let (headers, room) =
+        out.get_mut(..piece.total_length())?.split_first_chunk_mut::<V6_HEADERS>()?;
     let (header, fragment) = headers.split_at_mut(ipv6::HEADER_LENGTH);
     header.copy_from_slice(original);
     let payload_length = u16::try_from(piece.total_length() - ipv6::HEADER_LENGTH).ok()?;
@@ -198,8 +218,8 @@ const V6_HEADERS: usize = ipv6::HEADER_LENGTH + 8;
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
-/// Writes the options that every fragment has into `out`, as far as it has room, padded with ends of list. Answers how many
-/// bytes they take: a multiple of 4.
+/// Writes the options that every fragment has into `out`, as far as it has room, padded with ends
+/// of list. Answers how many bytes they take: a multiple of 4.
 fn copied_options(packet: &[u8], out: &mut [u8]) -> usize {
     out.fill(ipv4::OPTION_END);
     let mut length = 0;
@@ -338,7 +358,12 @@ mod tests {
         let whole = packet_v6(Protocol(253), 100);
         assert_eq!(plan_v6(&whole, 55).err(), Some(CannotFragment::Mtu));
         assert!(plan_v6(&whole, 56).is_ok());
-        for malformed in [&[][..], &whole[..139], &packet(&[], 100, 0, false), &packet_v6(Protocol::HOP_BY_HOP, 100)] {
+        for malformed in [
+            &[][..],
+            &whole[..139],
+            &packet(&[], 100, 0, false),
+            &packet_v6(Protocol::HOP_BY_HOP, 100),
+        ] {
             assert_eq!(plan_v6(malformed, 1280).err(), Some(CannotFragment::Malformed));
         }
         let piece = plan_v6(&whole, 100).unwrap().next().unwrap();

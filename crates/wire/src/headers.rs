@@ -9,8 +9,9 @@ use crate::id::{Protocol, Spi, VrfId};
 use crate::key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
 use crate::{checksum, ipv4};
 
-/// How many IPv6 extension headers are walked before a packet is refused. RFC 8200 section 4.1 recommends each at most
-/// once and destination options twice, which makes eight with mobility, HIP and Shim6.
+/// How many IPv6 extension headers are walked before a packet is refused. RFC 8200 section 4.1
+/// recommends each at most once and destination options twice, which makes eight with mobility, HIP
+/// and Shim6.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// Why bytes are not a packet that may go on. Each is one drop reason and one counter.
@@ -25,8 +26,9 @@ pub enum Malformed {
     /// IPv4 header length below 5 words or past the packet (RFC 1812 section 5.2.2).
     #[error("the IPv4 header length is wrong")]
     HeaderLength,
-    /// Total or payload length smaller than the headers or larger than what arrived (RFC 1812 section 5.2.2), an IPv6
-    /// jumbogram (RFC 2675), or an IPv6 packet longer than 65,535 bytes as a whole.
+    /// Total or payload length smaller than the headers or larger than what arrived (RFC 1812
+    /// section 5.2.2), an IPv6 jumbogram (RFC 2675), or an IPv6 packet longer than 65,535 bytes as
+    /// a whole.
     #[error("the length in the IP header is wrong")]
     TotalLength,
     /// IPv4 header checksum (RFC 1812 section 5.2.2).
@@ -35,25 +37,30 @@ pub enum Malformed {
     /// An IPv4 option runs past the header, or has a length below 2.
     #[error("an IPv4 option is malformed")]
     Option,
-    /// A source address that no packet may have: multicast, broadcast, loopback, this-network, class E, IPv4-mapped, or
-    /// unspecified other than in ICMPv6 (RFC 1812 section 5.3.7, RFC 4291 sections 2.5.2, 2.5.3 and 2.7, RFC 6890).
+    /// A source address that no packet may have: multicast, broadcast, loopback, this-network,
+    /// class E, IPv4-mapped, or unspecified other than in ICMPv6 (RFC 1812 section 5.3.7, RFC 4291
+    /// sections 2.5.2, 2.5.3 and 2.7, RFC 6890).
     #[error("the source address is one that no packet may have")]
     Source,
-    /// A destination that may not be on the wire: loopback, this-network, unspecified, IPv4-mapped, or multicast of reserved
-    /// or interface-local scope (RFC 1812 section 5.3.7, RFC 4291 sections 2.5.2, 2.5.3 and 2.7, RFC 6890).
+    /// A destination that may not be on the wire: loopback, this-network, unspecified, IPv4-mapped,
+    /// or multicast of reserved or interface-local scope (RFC 1812 section 5.3.7, RFC 4291 sections
+    /// 2.5.2, 2.5.3 and 2.7, RFC 6890).
     #[error("the destination address may not appear on the wire")]
     Destination,
-    /// More than [`MAX_EXTENSION_HEADERS`], or one out of its place: hop-by-hop not first, or two fragment headers.
+    /// More than [`MAX_EXTENSION_HEADERS`], or one out of its place: hop-by-hop not first, or two
+    /// fragment headers.
     #[error("the IPv6 extension header chain is too long or out of order")]
     ExtensionChain,
     /// An extension header runs past the packet.
     #[error("an IPv6 extension header runs past the packet")]
     ExtensionTruncated,
-    /// A fragment whose offset and length overflow 65,535, or that is empty, or is not the last and not a multiple of 8 long
-    /// (RFC 8200 section 4.5); a TCP fragment that would overwrite the flags (RFC 1858 section 3.2); IPv4's reserved bit set.
+    /// A fragment whose offset and length overflow 65,535, or that is empty, or is not the last and
+    /// not a multiple of 8 long (RFC 8200 section 4.5); a TCP fragment that would overwrite the
+    /// flags (RFC 1858 section 3.2); IPv4's reserved bit set.
     #[error("the fragment fields are inconsistent")]
     Fragment,
-    /// A whole packet or a first fragment that ends inside its upper-layer header (RFC 1858 section 3.2, RFC 7112).
+    /// A whole packet or a first fragment that ends inside its upper-layer header (RFC 1858 section
+    /// 3.2, RFC 7112).
     #[error("the packet ends inside its upper-layer header")]
     UpperTruncated,
 }
@@ -61,7 +68,8 @@ pub enum Malformed {
 /// Where a fragment stands in its datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragment {
-    /// Whole, first or later. An IPv6 packet whose fragment header says offset 0 and no more is whole (RFC 6946).
+    /// Whole, first or later. An IPv6 packet whose fragment header says offset 0 and no more is
+    /// whole (RFC 6946).
     pub class: FragmentClass,
     /// The datagram's identification: 16 bits for IPv4, 32 for IPv6.
     pub identification: u32,
@@ -76,8 +84,9 @@ pub struct Fragment {
 pub struct Headers {
     /// Source and destination.
     pub addresses: Addresses,
-    /// Upper-layer protocol, after any extension headers. Of a later IPv6 fragment, what its fragment header says: the first
-    /// header of the fragmentable part, which may itself be an extension header.
+    /// Upper-layer protocol, after any extension headers. Of a later IPv6 fragment, what its
+    /// fragment header says: the first header of the fragmentable part, which may itself be an
+    /// extension header.
     pub protocol: Protocol,
     /// Ports, ICMP fields or SPI, where they are there.
     pub upper: Upper,
@@ -91,7 +100,8 @@ pub struct Headers {
     pub dont_fragment: bool,
     /// IPv4 options, or IPv6 extension headers other than the fragment header, are present.
     pub has_options: bool,
-    /// Where the upper-layer header (or a later fragment's payload) begins, in bytes from the IP header.
+    /// Where the upper-layer header (or a later fragment's payload) begins, in bytes from the IP
+    /// header.
     pub upper_offset: u16,
     /// Where the IPv6 fragment header begins, 0 where there is none.
     pub fragment_header_offset: u16,
@@ -102,10 +112,18 @@ pub struct Headers {
 impl Headers {
     /// Of no packet: what a place holds before [`parse_into`] fills it.
     pub const NONE: Self = Self {
-        addresses: Addresses::V4 { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED },
+        addresses: Addresses::V4 {
+            source: Ipv4Addr::UNSPECIFIED,
+            destination: Ipv4Addr::UNSPECIFIED,
+        },
         protocol: Protocol::NONE,
         upper: Upper::None,
-        fragment: Fragment { class: FragmentClass::Whole, identification: 0, offset: 0, more: false },
+        fragment: Fragment {
+            class: FragmentClass::Whole,
+            identification: 0,
+            offset: 0,
+            more: false,
+        },
         hop_limit: 0,
         traffic_class: 0,
         dont_fragment: false,
@@ -128,18 +146,23 @@ impl Headers {
         }
     }
 
-    /// The upper-layer header and payload (or a later fragment's payload), without what the link added behind the packet.
+    /// The upper-layer header and payload (or a later fragment's payload), without what the link
+    /// added behind the packet.
     ///
     /// `packet` is what [`parse`] was given; empty where it is something shorter.
     #[inline]
     pub fn upper_bytes<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
-        packet.get(usize::from(self.upper_offset)..usize::from(self.total_length)).unwrap_or_default()
+        packet
+            .get(usize::from(self.upper_offset)..usize::from(self.total_length))
+            .unwrap_or_default()
     }
 
     /// As [`Headers::upper_bytes`], to change.
     #[inline]
     pub fn upper_bytes_mut<'a>(&self, packet: &'a mut [u8]) -> &'a mut [u8] {
-        packet.get_mut(usize::from(self.upper_offset)..usize::from(self.total_length)).unwrap_or_default()
+        packet
+            .get_mut(usize::from(self.upper_offset)..usize::from(self.total_length))
+            .unwrap_or_default()
     }
 }
 
@@ -148,8 +171,9 @@ impl Headers {
 /// `packet` may be longer than the IP packet: links pad short frames.
 ///
 /// # Errors
-/// The first thing that is wrong: lengths, then IPv4's checksum and options, then addresses, fragment fields and extension
-/// headers, then the upper-layer header. Never panics and never reads outside `packet`, whatever the bytes.
+/// The first thing that is wrong: lengths, then IPv4's checksum and options, then addresses,
+/// fragment fields and extension headers, then the upper-layer header. Never panics and never reads
+/// outside `packet`, whatever the bytes.
 #[inline]
 pub fn parse(packet: &[u8]) -> Result<Headers, Malformed> {
     let mut headers = Headers::NONE;
@@ -157,8 +181,8 @@ pub fn parse(packet: &[u8]) -> Result<Headers, Malformed> {
     Ok(headers)
 }
 
-/// As [`parse`], into a place that is there already: one copy less, which a packet notices. On an error the place holds nothing of
-/// use.
+/// As [`parse`], into a place that is there already: one copy less, which a packet notices. On an
+/// error the place holds nothing of use.
 ///
 /// # Errors
 /// Those of [`parse`].
@@ -186,7 +210,8 @@ fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     }
     let total_length = u16_at(header, 2);
     let packet = packet.get(..usize::from(total_length)).ok_or(Malformed::TotalLength)?;
-    let (whole_header, payload) = packet.split_at_checked(header_length).ok_or(Malformed::TotalLength)?;
+    let (whole_header, payload) =
+        packet.split_at_checked(header_length).ok_or(Malformed::TotalLength)?;
     let has_options = header_length > ipv4::HEADER_LENGTH;
     if has_options {
         check_v4_options(whole_header)?;
@@ -212,7 +237,9 @@ fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     };
     let upper = match fragment.class {
         FragmentClass::Later => Upper::None,
-        FragmentClass::Whole | FragmentClass::First => upper_fields(protocol, Protocol::ICMP, payload)?,
+        FragmentClass::Whole | FragmentClass::First => {
+            upper_fields(protocol, Protocol::ICMP, payload)?
+        }
     };
     *headers = Headers {
         addresses: Addresses::V4 { source, destination },
@@ -262,7 +289,12 @@ fn v4_fragment(
     let more = word & V4_MORE_FRAGMENTS != 0;
     // The datagram that the fragments make has a header too.
     check_fragment(protocol, offset, more, payload_length, header_length)?;
-    Ok(Fragment { class: fragment_class(offset, more), identification: u32::from(u16_at(header, 4)), offset, more })
+    Ok(Fragment {
+        class: fragment_class(offset, more),
+        identification: u32::from(u16_at(header, 4)),
+        offset,
+        more,
+    })
 }
 
 fn fragment_class(offset: u16, more: bool) -> FragmentClass {
@@ -284,7 +316,8 @@ fn check_fragment(
     let empty = payload_length == 0;
     let ragged = more && !payload_length.is_multiple_of(8);
     let overflows = beside + usize::from(offset) + payload_length > usize::from(u16::MAX);
-    // RFC 1858 section 3.2 and RFC 3128: a fragment at 8 bytes would overwrite the TCP flags that a filter has judged.
+    // RFC 1858 section 3.2 and RFC 3128: a fragment at 8 bytes would overwrite the TCP flags that a
+    // filter has judged.
     let rewrites_tcp = protocol == Protocol::TCP && offset == 8;
     if empty || ragged || overflows || rewrites_tcp { Err(Malformed::Fragment) } else { Ok(()) }
 }
@@ -300,7 +333,8 @@ fn parse_v6(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     if payload_length == 0 && next == Protocol::HOP_BY_HOP {
         return Err(Malformed::TotalLength);
     }
-    let total_length = payload_length.checked_add(V6_HEADER_LENGTH as u16).ok_or(Malformed::TotalLength)?;
+    let total_length =
+        payload_length.checked_add(V6_HEADER_LENGTH as u16).ok_or(Malformed::TotalLength)?;
     let packet = packet.get(..usize::from(total_length)).ok_or(Malformed::TotalLength)?;
 
     let source = v6_address(header, 8);
@@ -313,15 +347,18 @@ fn parse_v6(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     }
 
     let chain = walk_extension_headers(packet, next)?;
-    // RFC 4291 section 2.5.2: for a node that does not have its address yet, which is neighbour discovery and MLD.
+    // RFC 4291 section 2.5.2: for a node that does not have its address yet, which is neighbour
+    // discovery and MLD.
     if source.is_unspecified() && chain.protocol != Protocol::ICMPV6 {
         return Err(Malformed::Source);
     }
     let upper = match chain.fragment.class {
         FragmentClass::Later => Upper::None,
-        FragmentClass::Whole | FragmentClass::First => {
-            upper_fields(chain.protocol, Protocol::ICMPV6, packet.get(chain.offset..).unwrap_or_default())?
-        }
+        FragmentClass::Whole | FragmentClass::First => upper_fields(
+            chain.protocol,
+            Protocol::ICMPV6,
+            packet.get(chain.offset..).unwrap_or_default(),
+        )?,
     };
     *headers = Headers {
         addresses: Addresses::V6 { source, destination },
@@ -347,7 +384,8 @@ fn v6_address(header: &[u8; V6_HEADER_LENGTH], at: usize) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// RFC 4291 section 2.5.3; and RFC 6890 table 20, since `::ffff:127.0.0.1` would fool whoever judges addresses by family.
+/// RFC 4291 section 2.5.3; and RFC 6890 table 20, since `::ffff:127.0.0.1` would fool whoever
+/// judges addresses by family.
 #[inline]
 fn v6_is_loopback_or_mapped(address: Ipv6Addr) -> bool {
     let bits = address.to_bits();
@@ -357,7 +395,8 @@ fn v6_is_loopback_or_mapped(address: Ipv6Addr) -> bool {
 #[inline]
 fn v6_destination_is_martian(destination: Ipv6Addr) -> bool {
     let octets = destination.octets();
-    // RFC 4291 section 2.7: scope 0 is reserved and to be dropped, scope 1 never leaves an interface.
+    // RFC 4291 section 2.7: scope 0 is reserved and to be dropped, scope 1 never leaves an
+    // interface.
     let multicast_for_no_link = octets[0] == 0xff && octets[1] & 0xf <= 1;
     destination.is_unspecified() || v6_is_loopback_or_mapped(destination) || multicast_for_no_link
 }
@@ -372,8 +411,9 @@ struct Chain {
 
 /// Walks to the upper-layer header, at most [`MAX_EXTENSION_HEADERS`] steps.
 ///
-/// Mobility, HIP and Shim6 headers that are followed by nothing are themselves what RFC 4301 section 4.4.1.1 calls the next
-/// layer protocol; with something behind them they are extension headers (RFC 8200 section 4).
+/// Mobility, HIP and Shim6 headers that are followed by nothing are themselves what RFC 4301
+/// section 4.4.1.1 calls the next layer protocol; with something behind them they are extension
+/// headers (RFC 8200 section 4).
 #[inline(always)]
 fn walk_extension_headers(packet: &[u8], first: Protocol) -> Result<Chain, Malformed> {
     let mut chain = Chain {
@@ -385,16 +425,21 @@ fn walk_extension_headers(packet: &[u8], first: Protocol) -> Result<Chain, Malfo
     };
     let mut walked = 0;
     while is_extension_header(chain.protocol) {
-        let header: &[u8; 8] =
-            packet.get(chain.offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::ExtensionTruncated)?;
+        let header: &[u8; 8] = packet
+            .get(chain.offset..)
+            .and_then(<[u8]>::first_chunk)
+            .ok_or(Malformed::ExtensionTruncated)?;
         let next = Protocol(header[0]);
-        let last_resort = matches!(chain.protocol, Protocol::MOBILITY | Protocol::HIP | Protocol::SHIM6);
+        let last_resort =
+            matches!(chain.protocol, Protocol::MOBILITY | Protocol::HIP | Protocol::SHIM6);
         if last_resort && next == Protocol::NONE {
             break;
         }
-        // RFC 8200 section 4.1: hop-by-hop options come right behind the IPv6 header, or not at all.
+        // RFC 8200 section 4.1: hop-by-hop options come right behind the IPv6 header, or not at
+        // all.
         let misplaced = next == Protocol::HOP_BY_HOP;
-        let fragmented_twice = chain.protocol == Protocol::FRAGMENT && chain.fragment_header_offset != 0;
+        let fragmented_twice =
+            chain.protocol == Protocol::FRAGMENT && chain.fragment_header_offset != 0;
         if walked == MAX_EXTENSION_HEADERS || misplaced || fragmented_twice {
             return Err(Malformed::ExtensionChain);
         }
@@ -433,12 +478,17 @@ pub(crate) fn is_extension_header(protocol: Protocol) -> bool {
     )
 }
 
-fn v6_fragment(header: &[u8; 8], payload_offset: usize, packet_length: usize) -> Result<Fragment, Malformed> {
+fn v6_fragment(
+    header: &[u8; 8],
+    payload_offset: usize,
+    packet_length: usize,
+) -> Result<Fragment, Malformed> {
     let word = u16_at(header, 2);
     let (offset, more) = (word & 0xfff8, word & 1 != 0);
     let class = fragment_class(offset, more);
     if class != FragmentClass::Whole {
-        // RFC 8200 section 4.5: what is in front of the fragment header counts, the fragment header does not.
+        // RFC 8200 section 4.5: what is in front of the fragment header counts, the fragment header
+        // does not.
         let beside = payload_offset - header.len() - V6_HEADER_LENGTH;
         check_fragment(Protocol(header[0]), offset, more, packet_length - payload_offset, beside)?;
     }
@@ -465,7 +515,8 @@ fn upper_fields(protocol: Protocol, icmp: Protocol, payload: &[u8]) -> Result<Up
         Upper::Spi(Spi(u32_at(header, 0)))
     } else {
         let kind = header[0];
-        let echo = if icmp == Protocol::ICMP { matches!(kind, 0 | 8) } else { matches!(kind, 128 | 129) };
+        let echo =
+            if icmp == Protocol::ICMP { matches!(kind, 0 | 8) } else { matches!(kind, 128 | 129) };
         Upper::Icmp { kind, code: header[1], identifier: if echo { u16_at(header, 4) } else { 0 } }
     })
 }

@@ -1,4 +1,5 @@
-//! ICMP for IPv4 (RFC 792): echo answers, and the errors that a router sends (RFC 1812 section 4.3).
+//! ICMP for IPv4 (RFC 792): echo answers, and the errors that a router sends (RFC 1812 section
+//! 4.3).
 
 use core::net::Ipv4Addr;
 
@@ -29,8 +30,9 @@ pub const TIME_EXCEEDED: u8 = 11;
 /// Parameter problem.
 pub const PARAMETER_PROBLEM: u8 = 12;
 
-/// Why a destination cannot be reached: the codes of type 3 (RFC 792, RFC 1122 section 3.2.2.1, RFC 1812 section 5.2.7.1),
-/// without fragmentation needed, which is [`ErrorMessage::FragmentationNeeded`].
+/// Why a destination cannot be reached: the codes of type 3 (RFC 792, RFC 1122 section 3.2.2.1, RFC
+/// 1812 section 5.2.7.1), without fragmentation needed, which is
+/// [`ErrorMessage::FragmentationNeeded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unreachable {
@@ -57,7 +59,8 @@ pub enum Unreachable {
 pub enum ErrorMessage {
     /// The packet cannot be delivered.
     Unreachable(Unreachable),
-    /// The packet is larger than the next link's MTU in bytes and may not be fragmented (RFC 1191 section 4).
+    /// The packet is larger than the next link's MTU in bytes and may not be fragmented (RFC 1191
+    /// section 4).
     FragmentationNeeded {
         /// MTU in bytes of the next hop.
         mtu: u16,
@@ -102,7 +105,8 @@ pub fn is_right(message: &[u8]) -> bool {
     message.len() >= HEADER_LENGTH && checksum::sum(message) == 0xffff
 }
 
-/// Computes the checksum of a whole message and puts it into its header. Fewer bytes than a header has are left as they are.
+/// Computes the checksum of a whole message and puts it into its header. Fewer bytes than a header
+/// has are left as they are.
 pub fn fill_checksum(message: &mut [u8]) {
     if message.len() >= HEADER_LENGTH {
         message[2..4].fill(0);
@@ -111,8 +115,9 @@ pub fn fill_checksum(message: &mut [u8]) {
     }
 }
 
-/// Turns an echo request into its reply (RFC 792, RFC 1122 section 3.2.2.6), and brings the checksum along: a wrong one stays
-/// wrong. The addresses of the IP header are the caller's ([`ipv4::turn_around`]).
+/// Turns an echo request into its reply (RFC 792, RFC 1122 section 3.2.2.6), and brings the
+/// checksum along: a wrong one stays wrong. The addresses of the IP header are the caller's
+/// ([`ipv4::turn_around`]).
 ///
 /// Answers false, and changes nothing, where the message is no echo request.
 #[must_use]
@@ -127,32 +132,35 @@ pub fn echo_reply(message: &mut [u8]) -> bool {
     true
 }
 
-/// Whether `headers` may be answered with an error (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7): not an ICMP error or
-/// redirect or what may be one, not a later fragment, not to a multicast or broadcast address, not from an address that is no
-/// single host's.
+/// Whether `headers` may be answered with an error (RFC 1122 section 3.2.2, RFC 1812 section
+/// 4.3.2.7): not an ICMP error or redirect or what may be one, not a later fragment, not to a
+/// multicast or broadcast address, not from an address that is no single host's.
 ///
-/// The caller knows, and this does not: whether the frame was a link-layer broadcast, and whether the destination is a
-/// connected network's directed broadcast.
+/// The caller knows, and this does not: whether the frame was a link-layer broadcast, and whether
+/// the destination is a connected network's directed broadcast.
 pub fn may_answer_with_error(headers: &Headers) -> bool {
     let Addresses::V4 { source, destination } = headers.addresses else { return false };
-    let about_error =
-        headers.protocol == Protocol::ICMP && !matches!(headers.upper, Upper::Icmp { kind, .. } if !is_error(kind));
+    let about_error = headers.protocol == Protocol::ICMP
+        && !matches!(headers.upper, Upper::Icmp { kind, .. } if !is_error(kind));
     let to_many = destination.is_multicast() || destination.is_broadcast();
     let from_nobody = matches!(source.octets()[0], 0 | 127 | 224..);
     headers.fragment.class != FragmentClass::Later && !about_error && !to_many && !from_nobody
 }
 
-/// Whether the type is of an error message or a redirect. Types without meaning count as errors: better no answer than a
-/// storm of them.
+/// Whether the type is of an error message or a redirect. Types without meaning count as errors:
+/// better no answer than a storm of them.
 const fn is_error(kind: u8) -> bool {
-    // Echo, router discovery, timestamp, information, address mask and extended echo: the queries and their answers.
+    // Echo, router discovery, timestamp, information, address mask and extended echo: the queries
+    // and their answers.
     !matches!(kind, ECHO_REPLY | ECHO_REQUEST | 9 | 10 | 13..=18 | 42 | 43)
 }
 
-/// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum, and as much of the packet
-/// as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the message's length.
+/// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum,
+/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the
+/// message's length.
 ///
-/// Nothing where `out` is too short or `offending` is no IPv4 packet. What the link added behind the packet is not quoted.
+/// Nothing where `out` is too short or `offending` is no IPv4 packet. What the link added behind
+/// the packet is not quoted.
 #[must_use]
 pub fn write_error(message: ErrorMessage, offending: &[u8], out: &mut [u8]) -> Option<usize> {
     let quote = quoted(offending)?;
@@ -166,13 +174,18 @@ pub fn write_error(message: ErrorMessage, offending: &[u8], out: &mut [u8]) -> O
     Some(length)
 }
 
-/// As [`write_error`], with the IPv4 header in front: a whole packet from `from` to the sender of `offending`. Answers its
-/// length, at most [`MAX_ERROR_PACKET`].
+/// As [`write_error`], with the IPv4 header in front: a whole packet from `from` to the sender of
+/// `offending`. Answers its length, at most [`MAX_ERROR_PACKET`].
 ///
-/// The precedence is internetwork control and the rest of the type of service is the offending packet's (RFC 1812 section
-/// 4.3.2.5). The packet is atomic (RFC 6864 section 4).
+/// The precedence is internetwork control and the rest of the type of service is the offending
+/// packet's (RFC 1812 section 4.3.2.5). The packet is atomic (RFC 6864 section 4).
 #[must_use]
-pub fn write_error_packet(message: ErrorMessage, from: Ipv4Addr, offending: &[u8], out: &mut [u8]) -> Option<usize> {
+pub fn write_error_packet(
+    message: ErrorMessage,
+    from: Ipv4Addr,
+    offending: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
     let (header, body) = out.split_first_chunk_mut::<{ ipv4::HEADER_LENGTH }>()?;
     let length = write_error(message, offending, body)? + ipv4::HEADER_LENGTH;
     let offending: &[u8; ipv4::HEADER_LENGTH] = offending.first_chunk()?;
@@ -193,7 +206,8 @@ pub fn write_error_packet(message: ErrorMessage, from: Ipv4Addr, offending: &[u8
 fn quoted(offending: &[u8]) -> Option<&[u8]> {
     const ROOM: usize = MAX_ERROR_PACKET - ipv4::HEADER_LENGTH - HEADER_LENGTH;
     let header_length = ipv4::header_length(offending)?;
-    let total_length = usize::from(u16::from_be_bytes([offending[2], offending[3]])).max(header_length);
+    let total_length =
+        usize::from(u16::from_be_bytes([offending[2], offending[3]])).max(header_length);
     offending.get(..offending.len().min(total_length).min(ROOM))
 }
 
@@ -223,7 +237,10 @@ mod tests {
         let offending = packet(udp(), &[0, 7, 0, 9, 0, 8, 0, 0]);
         let cases = [
             (ErrorMessage::Unreachable(Unreachable::Network), [3, 0, 0, 0, 0, 0]),
-            (ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited), [3, 13, 0, 0, 0, 0]),
+            (
+                ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited),
+                [3, 13, 0, 0, 0, 0],
+            ),
             (ErrorMessage::FragmentationNeeded { mtu: 1400 }, [3, 4, 0, 0, 0x05, 0x78]),
             (ErrorMessage::TimeExceeded, [11, 0, 0, 0, 0, 0]),
             (ErrorMessage::ReassemblyTimeExceeded, [11, 1, 0, 0, 0, 0]),
@@ -246,12 +263,16 @@ mod tests {
         let offending = packet(ipv4::Header { traffic_class: 0x2e, ..udp() }, &[0x55; 1400]);
         let mut out = [0; 1500];
         let from = Ipv4Addr::new(192, 0, 2, 254);
-        let length = write_error_packet(ErrorMessage::TimeExceeded, from, &offending, &mut out).unwrap();
+        let length =
+            write_error_packet(ErrorMessage::TimeExceeded, from, &offending, &mut out).unwrap();
         assert_eq!(length, 576);
         let error = headers::parse(&out).unwrap();
         assert_eq!(error.total_length, 576);
         assert_eq!(error.traffic_class, 0xce);
-        assert_eq!(error.addresses, Addresses::V4 { source: from, destination: Ipv4Addr::new(192, 0, 2, 1) });
+        assert_eq!(
+            error.addresses,
+            Addresses::V4 { source: from, destination: Ipv4Addr::new(192, 0, 2, 1) }
+        );
         assert_eq!(error.upper, Upper::Icmp { kind: 11, code: 0, identifier: 0 });
         assert!(is_right(error.upper_bytes(&out)));
         assert_eq!(error.upper_bytes(&out)[8..], offending[..548]);
@@ -268,7 +289,15 @@ mod tests {
         // A total length of nonsense: the header is quoted all the same.
         offending[2..4].fill(0);
         assert_eq!(write_error(ErrorMessage::TimeExceeded, &offending, &mut out), Some(28));
-        assert_eq!(write_error_packet(ErrorMessage::TimeExceeded, Ipv4Addr::LOCALHOST, &offending, &mut out), None);
+        assert_eq!(
+            write_error_packet(
+                ErrorMessage::TimeExceeded,
+                Ipv4Addr::LOCALHOST,
+                &offending,
+                &mut out
+            ),
+            None
+        );
     }
 
     #[test]
@@ -290,7 +319,12 @@ mod tests {
         }
         // What parse refuses may still arrive here from elsewhere.
         let mut nobody = headers::parse(&packet(udp(), &[0; 8])).unwrap();
-        for source in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1)] {
+        for source in [
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::LOCALHOST,
+            Ipv4Addr::BROADCAST,
+            Ipv4Addr::new(224, 0, 0, 1),
+        ] {
             nobody.addresses = Addresses::V4 { source, destination: Ipv4Addr::new(192, 0, 2, 1) };
             assert!(!may_answer_with_error(&nobody));
         }

@@ -12,7 +12,8 @@ use crate::key::{Addresses, Upper};
 /// Length of a message's header in bytes, the second word included.
 pub const HEADER_LENGTH: usize = 8;
 
-/// An error message is part of an IP packet of at most this many bytes: the least MTU (RFC 4443 section 2.4 (c)).
+/// An error message is part of an IP packet of at most this many bytes: the least MTU (RFC 4443
+/// section 2.4 (c)).
 pub const MAX_ERROR_PACKET: usize = ipv6::MIN_MTU as usize;
 
 /// Destination unreachable.
@@ -109,29 +110,38 @@ impl ErrorMessage {
 
     /// Whether a packet to a multicast group may be answered so (RFC 4443 section 2.4 (e.3)).
     const fn is_told_to_multicasters(self) -> bool {
-        matches!(self, Self::PacketTooBig { .. } | Self::ParameterProblem { code: ParameterProblem::Option, .. })
+        matches!(
+            self,
+            Self::PacketTooBig { .. }
+                | Self::ParameterProblem { code: ParameterProblem::Option, .. }
+        )
     }
 }
 
 /// Whether the message's checksum is right under its pseudo header.
 pub fn is_right(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
     let addresses = Addresses::V6 { source, destination };
-    message.len() >= HEADER_LENGTH && checksum::upper_is_right(&addresses, Protocol::ICMPV6, message)
+    message.len() >= HEADER_LENGTH
+        && checksum::upper_is_right(&addresses, Protocol::ICMPV6, message)
 }
 
-/// Computes the checksum of a whole message and puts it into its header. Fewer bytes than a header has are left as they are.
+/// Computes the checksum of a whole message and puts it into its header. Fewer bytes than a header
+/// has are left as they are.
 pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]) {
     if message.len() >= HEADER_LENGTH {
         message[2..4].fill(0);
-        let checksum = checksum::upper(&Addresses::V6 { source, destination }, Protocol::ICMPV6, message);
+        let checksum =
+            checksum::upper(&Addresses::V6 { source, destination }, Protocol::ICMPV6, message);
         message[2..4].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
-/// Turns an echo request into its reply (RFC 4443 section 4.2), and brings the checksum along: a wrong one stays wrong.
+/// Turns an echo request into its reply (RFC 4443 section 4.2), and brings the checksum along: a
+/// wrong one stays wrong.
 ///
-/// It is right for a reply whose addresses are the request's, swapped ([`ipv6::turn_around`]). Where the request went to a
-/// group, the reply has another source address: [`checksum::update_v6`].
+/// It is right for a reply whose addresses are the request's, swapped ([`ipv6::turn_around`]).
+/// Where the request went to a group, the reply has another source address:
+/// [`checksum::update_v6`].
 ///
 /// Answers false, and changes nothing, where the message is no echo request.
 #[must_use]
@@ -146,15 +156,16 @@ pub fn echo_reply(message: &mut [u8]) -> bool {
     true
 }
 
-/// Whether `headers` may be answered with `message` (RFC 4443 section 2.4 (e)): not an ICMPv6 error or redirect or what may be
-/// one, not from an address that is no single node's, and, but for packet too big and unrecognized options, not to a group.
+/// Whether `headers` may be answered with `message` (RFC 4443 section 2.4 (e)): not an ICMPv6 error
+/// or redirect or what may be one, not from an address that is no single node's, and, but for
+/// packet too big and unrecognized options, not to a group.
 ///
-/// The caller knows, and this does not: whether the frame was a link-layer multicast or broadcast, to which the same two
-/// exceptions apply.
+/// The caller knows, and this does not: whether the frame was a link-layer multicast or broadcast,
+/// to which the same two exceptions apply.
 pub fn may_answer_with_error(message: ErrorMessage, headers: &Headers) -> bool {
     let Addresses::V6 { source, destination } = headers.addresses else { return false };
-    let about_error =
-        headers.protocol == Protocol::ICMPV6 && !matches!(headers.upper, Upper::Icmp { kind, .. } if !is_error(kind));
+    let about_error = headers.protocol == Protocol::ICMPV6
+        && !matches!(headers.upper, Upper::Icmp { kind, .. } if !is_error(kind));
     let to_many = destination.is_multicast() && !message.is_told_to_multicasters();
     let from_nobody = source.is_unspecified() || source.is_multicast() || source.is_loopback();
     !about_error && !to_many && !from_nobody
@@ -164,11 +175,13 @@ const fn is_error(kind: u8) -> bool {
     kind < ECHO_REQUEST || kind == REDIRECT
 }
 
-/// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum, and as much of the packet
-/// as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the message's length.
+/// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum,
+/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the
+/// message's length.
 ///
-/// The message goes from `source` to `destination`, which its checksum covers. Nothing where `out` is too short or `offending`
-/// is no IPv6 packet. What the link added behind the packet is not quoted.
+/// The message goes from `source` to `destination`, which its checksum covers. Nothing where `out`
+/// is too short or `offending` is no IPv6 packet. What the link added behind the packet is not
+/// quoted.
 #[must_use]
 pub fn write_error(
     message: ErrorMessage,
@@ -188,10 +201,15 @@ pub fn write_error(
     Some(length)
 }
 
-/// As [`write_error`], with the IPv6 header in front: a whole packet from `from` to the sender of `offending`. Answers its
-/// length, at most [`MAX_ERROR_PACKET`].
+/// As [`write_error`], with the IPv6 header in front: a whole packet from `from` to the sender of
+/// `offending`. Answers its length, at most [`MAX_ERROR_PACKET`].
 #[must_use]
-pub fn write_error_packet(message: ErrorMessage, from: Ipv6Addr, offending: &[u8], out: &mut [u8]) -> Option<usize> {
+pub fn write_error_packet(
+    message: ErrorMessage,
+    from: Ipv6Addr,
+    offending: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
     let offending_header: &[u8; ipv6::HEADER_LENGTH] = offending.first_chunk()?;
     let to = Ipv6Addr::from(array_at::<16, _>(offending_header, 8));
     let (header, body) = out.split_first_chunk_mut::<{ ipv6::HEADER_LENGTH }>()?;
@@ -233,7 +251,12 @@ mod tests {
     }
 
     fn udp() -> ipv6::Header {
-        ipv6::Header { next_header: Protocol::UDP, source: HOST, destination: FAR, ..Default::default() }
+        ipv6::Header {
+            next_header: Protocol::UDP,
+            source: HOST,
+            destination: FAR,
+            ..Default::default()
+        }
     }
 
     #[test]
@@ -278,7 +301,10 @@ mod tests {
     fn padding_is_not_quoted() {
         let mut offending = packet(udp(), &[0; 8]);
         offending.resize(60, 0xff);
-        assert_eq!(write_error(ErrorMessage::TimeExceeded, ROUTER, HOST, &offending, &mut [0; 100]), Some(56));
+        assert_eq!(
+            write_error(ErrorMessage::TimeExceeded, ROUTER, HOST, &offending, &mut [0; 100]),
+            Some(56)
+        );
     }
 
     #[test]
@@ -292,7 +318,8 @@ mod tests {
         };
         assert!(may(time, udp(), &[0; 8]));
         let group = ipv6::Header { destination: "ff0e::1".parse().unwrap(), ..udp() };
-        for (message, answered) in [(time, false), (field, false), (too_big, true), (option, true)] {
+        for (message, answered) in [(time, false), (field, false), (too_big, true), (option, true)]
+        {
             assert_eq!(may(message, group, &[0; 8]), answered, "{message:?}");
         }
         let icmp = ipv6::Header { next_header: Protocol::ICMPV6, ..udp() };

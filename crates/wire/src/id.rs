@@ -17,13 +17,13 @@ pub struct PortId(pub u16);
 
 /// The place in the SAD that successive SAs of one tunnel share.
 ///
-/// A slot is named by VRF, tunnel endpoints, protocol, mode and reqid; a rekey puts a new SA into the slot and
-/// whatever names the slot stays valid.
+/// A slot is named by VRF, tunnel endpoints, protocol, mode and reqid; a rekey puts a new SA into
+/// the slot and whatever names the slot stays valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaSlot(pub u32);
 
-/// Security parameters index (RFC 4301 section 4.1). 0 never appears on the wire and 1..=255 are reserved by IANA, though
-/// Linux accepts those for manually keyed SAs and so do we.
+/// Security parameters index (RFC 4301 section 4.1). 0 never appears on the wire and 1..=255 are
+/// reserved by IANA, though Linux accepts those for manually keyed SAs and so do we.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spi(pub u32);
 
@@ -34,7 +34,8 @@ impl fmt::Display for Spi {
     }
 }
 
-/// IP protocol number, which is also the IPv6 next-header number (IANA "Assigned Internet Protocol Numbers").
+/// IP protocol number, which is also the IPv6 next-header number (IANA "Assigned Internet Protocol
+/// Numbers").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Protocol(pub u8);
 

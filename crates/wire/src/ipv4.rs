@@ -1,4 +1,5 @@
-//! The IPv4 header (RFC 791 section 3.1): its bytes and its options. [`crate::headers::parse`] is its judge.
+//! The IPv4 header (RFC 791 section 3.1): its bytes and its options. [`crate::headers::parse`] is
+//! its judge.
 
 use core::net::Ipv4Addr;
 
@@ -80,7 +81,8 @@ impl Header {
     }
 }
 
-/// Length of the header at the start of `packet` in bytes, options included, where the packet is IPv4 and has that many.
+/// Length of the header at the start of `packet` in bytes, options included, where the packet is
+/// IPv4 and has that many.
 #[inline]
 pub fn header_length(packet: &[u8]) -> Option<usize> {
     let first = *packet.first()?;
@@ -88,7 +90,8 @@ pub fn header_length(packet: &[u8]) -> Option<usize> {
     (first >> 4 == 4 && length >= HEADER_LENGTH && length <= packet.len()).then_some(length)
 }
 
-/// Sets DSCP and ECN, and brings the header's checksum along. Fewer bytes than a header has are left as they are.
+/// Sets DSCP and ECN, and brings the header's checksum along. Fewer bytes than a header has are
+/// left as they are.
 #[inline]
 pub fn set_traffic_class(packet: &mut [u8], traffic_class: u8) {
     let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() else { return };
@@ -97,7 +100,8 @@ pub fn set_traffic_class(packet: &mut [u8], traffic_class: u8) {
     update_checksum(header, old, u16::from_be_bytes([header[0], traffic_class]));
 }
 
-/// Sets the total length, and brings the header's checksum along. Fewer bytes than a header has are left as they are.
+/// Sets the total length, and brings the header's checksum along. Fewer bytes than a header has are
+/// left as they are.
 #[inline]
 pub fn set_total_length(packet: &mut [u8], total_length: u16) {
     let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() else { return };
@@ -106,8 +110,8 @@ pub fn set_total_length(packet: &mut [u8], total_length: u16) {
     update_checksum(header, old, total_length);
 }
 
-/// Makes the packet go back to where it came from: swaps its addresses and sets its TTL, and brings the header's checksum
-/// along. Fewer bytes than a header has are left as they are.
+/// Makes the packet go back to where it came from: swaps its addresses and sets its TTL, and brings
+/// the header's checksum along. Fewer bytes than a header has are left as they are.
 #[inline]
 pub fn turn_around(packet: &mut [u8], ttl: u8) {
     let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() else { return };
@@ -119,7 +123,8 @@ pub fn turn_around(packet: &mut [u8], ttl: u8) {
     update_checksum(header, old, u16::from_be_bytes([ttl, header[9]]));
 }
 
-/// Computes the checksum of the header at the start of `packet` anew. Bytes that are no header are left as they are.
+/// Computes the checksum of the header at the start of `packet` anew. Bytes that are no header are
+/// left as they are.
 pub fn fill_checksum(packet: &mut [u8]) {
     let Some(length) = header_length(packet) else { return };
     if let Some(header) = packet.get_mut(..length) {
@@ -129,15 +134,19 @@ pub fn fill_checksum(packet: &mut [u8]) {
     }
 }
 
-/// Whether the packet is IPv4 and asks to be routed by its sender's list: loose or strict source route (RFC 7126
-/// sections 4.3 and 4.4).
+/// Whether the packet is IPv4 and asks to be routed by its sender's list: loose or strict source
+/// route (RFC 7126 sections 4.3 and 4.4).
 pub fn source_routed(packet: &[u8]) -> bool {
-    options(packet).map_while(Result::ok).any(|option| matches!(option.kind, OPTION_LSRR | OPTION_SSRR))
+    options(packet)
+        .map_while(Result::ok)
+        .any(|option| matches!(option.kind, OPTION_LSRR | OPTION_SSRR))
 }
 
-/// The options in the header at the start of `packet`, without padding. None where it is no IPv4 header.
+/// The options in the header at the start of `packet`, without padding. None where it is no IPv4
+/// header.
 ///
-/// Yields [`Malformed::Option`] and ends where an option runs past the header or says a length below 2.
+/// Yields [`Malformed::Option`] and ends where an option runs past the header or says a length
+/// below 2.
 pub fn options(packet: &[u8]) -> Options<'_> {
     let rest = header_length(packet).and_then(|length| packet.get(HEADER_LENGTH..length));
     Options { rest: rest.unwrap_or_default() }
@@ -222,8 +231,8 @@ mod tests {
             ..Header::default()
         };
         let expected = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8,
-            0x00, 0xc7,
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(header.to_bytes(), expected);
     }
@@ -256,7 +265,11 @@ mod tests {
     #[test]
     fn malformed_options_end_the_list() {
         for bad in [[131, 0, 0, 0], [131, 1, 0, 0], [131, 5, 0, 0], [1, 1, 1, 131]] {
-            assert_eq!(options(&with_options(&bad)).collect::<Vec<_>>(), [Err(Malformed::Option)], "{bad:?}");
+            assert_eq!(
+                options(&with_options(&bad)).collect::<Vec<_>>(),
+                [Err(Malformed::Option)],
+                "{bad:?}"
+            );
         }
     }
 

@@ -69,7 +69,8 @@ pub fn flow_label(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*first) & 0xf_ffff)
 }
 
-/// Takes one from the hop limit. A hop limit of 0, or fewer bytes than a header has, is left as it is.
+/// Takes one from the hop limit. A hop limit of 0, or fewer bytes than a header has, is left as it
+/// is.
 #[inline]
 pub fn decrement_hop_limit(packet: &mut [u8]) {
     if let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() {
@@ -77,8 +78,8 @@ pub fn decrement_hop_limit(packet: &mut [u8]) {
     }
 }
 
-/// Makes the packet go back to where it came from: swaps its addresses and sets its hop limit. Fewer bytes than a header has
-/// are left as they are.
+/// Makes the packet go back to where it came from: swaps its addresses and sets its hop limit.
+/// Fewer bytes than a header has are left as they are.
 #[inline]
 pub fn turn_around(packet: &mut [u8], hop_limit: u8) {
     if let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() {
@@ -105,11 +106,11 @@ pub fn set_payload_length(packet: &mut [u8], payload_length: u16) {
     }
 }
 
-/// Whether the packet is IPv6 and asks to be routed by its sender's list: a routing header of the deprecated type 0 with
-/// segments left (RFC 5095).
+/// Whether the packet is IPv6 and asks to be routed by its sender's list: a routing header of the
+/// deprecated type 0 with segments left (RFC 5095).
 ///
-/// Looks through hop-by-hop and destination options only, at most [`MAX_EXTENSION_HEADERS`] of them, since a routing header
-/// may stand behind no others (RFC 8200 section 4.1).
+/// Looks through hop-by-hop and destination options only, at most [`MAX_EXTENSION_HEADERS`] of
+/// them, since a routing header may stand behind no others (RFC 8200 section 4.1).
 pub fn source_routed(packet: &[u8]) -> bool {
     let Some((header, mut rest)) = packet.split_at_checked(HEADER_LENGTH) else { return false };
     let mut next = Protocol(header[6]);
@@ -153,7 +154,11 @@ mod tests {
     #[test]
     fn routing_header_zero_is_found_behind_options() {
         let chain = |first: Protocol, headers: &[u8]| {
-            let header = Header { next_header: first, payload_length: headers.len() as u16, ..Header::default() };
+            let header = Header {
+                next_header: first,
+                payload_length: headers.len() as u16,
+                ..Header::default()
+            };
             [header.to_bytes().as_slice(), headers].concat()
         };
         let routing = |kind: u8, left: u8| [59, 0, kind, left, 0, 0, 0, 0];

@@ -13,8 +13,8 @@ pub enum Origin {
     Sa(SaSlot),
     /// Built by the gateway itself, about nothing that was protected: ICMP errors and answers.
     Host,
-    /// Built by the gateway itself about a packet that was protected, or may have been, and so not to leave in clear unless a
-    /// policy says so.
+    /// Built by the gateway itself about a packet that was protected, or may have been, and so not
+    /// to leave in clear unless a policy says so.
     HostProtected,
 }
 
@@ -72,7 +72,8 @@ pub enum FragmentClass {
     Later,
 }
 
-/// The upper-layer fields that selectors may name (RFC 4301 section 4.4.1.1), only where they are really there.
+/// The upper-layer fields that selectors may name (RFC 4301 section 4.4.1.1), only where they are
+/// really there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Upper {
     /// None: another protocol, or a later fragment (RFC 4301 calls the fields OPAQUE).

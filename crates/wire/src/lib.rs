@@ -1,8 +1,8 @@
 //! What bytes on the wire mean: header views, checksums, address types and the flow key.
 //!
-//! Nothing here does I/O, allocates, or keeps state. A *view* ([`ethernet`], [`ipv4`], ...) gives names to
-//! byte positions; [`headers::parse`] is the one place where an IP packet is judged well formed and its
-//! [`headers::Headers`] are found; [`key`] names the flow that it belongs to.
+//! Nothing here does I/O, allocates, or keeps state. A *view* ([`ethernet`], [`ipv4`], ...) gives
+//! names to byte positions; [`headers::parse`] is the one place where an IP packet is judged well
+//! formed and its [`headers::Headers`] are found; [`key`] names the flow that it belongs to.
 #![forbid(unsafe_code)]
 
 pub mod address;

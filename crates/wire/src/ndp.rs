@@ -73,7 +73,8 @@ pub enum Invalid {
 /// A neighbour discovery message that is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Who has the target address? From the unspecified address: does anyone, for I want it (RFC 4862 section 5.4)?
+    /// Who has the target address? From the unspecified address: does anyone, for I want it (RFC
+    /// 4862 section 5.4)?
     NeighbourSolicitation {
         /// The address asked for.
         target: Ipv6Addr,
@@ -106,14 +107,19 @@ pub enum Message {
 /// # Errors
 /// The first of [`Invalid`] that is wrong.
 pub fn parse(headers: &Headers, message: &[u8]) -> Result<Message, Invalid> {
-    let Addresses::V6 { source, destination } = headers.addresses else { return Err(Invalid::Kind) };
+    let Addresses::V6 { source, destination } = headers.addresses else {
+        return Err(Invalid::Kind);
+    };
     let (kind, code) = match headers.upper {
         Upper::Icmp { kind, code, .. } if headers.protocol == Protocol::ICMPV6 => (kind, code),
         _ => return Err(Invalid::Kind),
     };
     // RFC 6980 section 5: not even in one piece with a fragment header.
-    let fragmented = headers.fragment.class != FragmentClass::Whole || headers.fragment_header_offset != 0;
-    if !matches!(kind, ROUTER_SOLICITATION | NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT) || fragmented {
+    let fragmented =
+        headers.fragment.class != FragmentClass::Whole || headers.fragment_header_offset != 0;
+    if !matches!(kind, ROUTER_SOLICITATION | NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT)
+        || fragmented
+    {
         return Err(Invalid::Kind);
     }
     if headers.hop_limit != HOP_LIMIT {
@@ -150,7 +156,13 @@ pub fn parse(headers: &Headers, message: &[u8]) -> Result<Message, Invalid> {
             }
             let target_link = link_address(options, TARGET_LINK)?;
             let (router, override_cached) = (flags & 0x80 != 0, flags & 0x20 != 0);
-            Ok(Message::NeighbourAdvertisement { target, router, solicited, override_cached, target_link })
+            Ok(Message::NeighbourAdvertisement {
+                target,
+                router,
+                solicited,
+                override_cached,
+                target_link,
+            })
         }
     }
 }
@@ -162,17 +174,35 @@ pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 }
 
 impl Message {
-    /// Writes the message as a whole IPv6 packet to the start of `out`. Answers its length, at most [`MAX_PACKET`]; nothing
-    /// where `out` is too short.
+    /// Writes the message as a whole IPv6 packet to the start of `out`. Answers its length, at most
+    /// [`MAX_PACKET`]; nothing where `out` is too short.
     #[must_use]
-    pub fn write_packet(&self, source: Ipv6Addr, destination: Ipv6Addr, out: &mut [u8]) -> Option<usize> {
+    pub fn write_packet(
+        &self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        out: &mut [u8],
+    ) -> Option<usize> {
         let (kind, flags, target, option) = match *self {
             Self::NeighbourSolicitation { target, source_link } => {
                 (NEIGHBOUR_SOLICITATION, 0, Some(target), source_link.map(|mac| (SOURCE_LINK, mac)))
             }
-            Self::NeighbourAdvertisement { target, router, solicited, override_cached, target_link } => {
-                let flags = u8::from(router) << 7 | u8::from(solicited) << 6 | u8::from(override_cached) << 5;
-                (NEIGHBOUR_ADVERTISEMENT, flags, Some(target), target_link.map(|mac| (TARGET_LINK, mac)))
+            Self::NeighbourAdvertisement {
+                target,
+                router,
+                solicited,
+                override_cached,
+                target_link,
+            } => {
+                let flags = u8::from(router) << 7
+                    | u8::from(solicited) << 6
+                    | u8::from(override_cached) << 5;
+                (
+                    NEIGHBOUR_ADVERTISEMENT,
+                    flags,
+                    Some(target),
+                    target_link.map(|mac| (TARGET_LINK, mac)),
+                )
             }
             Self::RouterSolicitation { source_link } => {
                 (ROUTER_SOLICITATION, 0, None, source_link.map(|mac| (SOURCE_LINK, mac)))
@@ -180,7 +210,8 @@ impl Message {
         };
         let fields = if target.is_some() { TARGET_END } else { ROUTER_SOLICITATION_LENGTH };
         let length = fields + option.map_or(0, |_| OPTION_LENGTH);
-        let (header, message) = out.get_mut(..ipv6::HEADER_LENGTH + length)?.split_first_chunk_mut()?;
+        let (header, message) =
+            out.get_mut(..ipv6::HEADER_LENGTH + length)?.split_first_chunk_mut()?;
         *header = ipv6::Header {
             payload_length: length as u16,
             next_header: Protocol::ICMPV6,
@@ -220,13 +251,15 @@ fn is_solicited_node(address: Ipv6Addr) -> bool {
     solicited_node(address) == address
 }
 
-/// The link-layer address in the first option of type `wanted`. Every option is checked, whatever its type.
+/// The link-layer address in the first option of type `wanted`. Every option is checked, whatever
+/// its type.
 fn link_address(options: &[u8], wanted: u8) -> Result<Option<Mac>, Invalid> {
     let mut found = None;
     let mut rest = options;
     for _ in 0..MAX_OPTIONS {
         let [kind, words, ..] = *rest else { break };
-        let (option, behind) = rest.split_at_checked(usize::from(words) * 8).ok_or(Invalid::Option)?;
+        let (option, behind) =
+            rest.split_at_checked(usize::from(words) * 8).ok_or(Invalid::Option)?;
         let header: &[u8; OPTION_LENGTH] = option.first_chunk().ok_or(Invalid::Option)?;
         if kind == wanted && found.is_none() {
             // RFC 2464 section 6: an Ethernet address takes 8 octets with type and length.
@@ -311,7 +344,10 @@ mod tests {
         assert_eq!(packet[44], 0xc0);
         assert_eq!(packet[64..66], [2, 1]);
         assert_eq!(read(&packet), Ok(message));
-        assert_eq!(read(&written(message, TARGET, "ff02::1".parse().unwrap())), Err(Invalid::Destination));
+        assert_eq!(
+            read(&written(message, TARGET, "ff02::1".parse().unwrap())),
+            Err(Invalid::Destination)
+        );
     }
 
     #[test]

@@ -75,7 +75,11 @@ impl Not for Flags {
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-        let mut set = names.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 != 0).map(|(_, name)| name);
+        let mut set = names
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.0 >> bit & 1 != 0)
+            .map(|(_, name)| name);
         f.write_str(set.next().unwrap_or(&"none"))?;
         set.try_for_each(|name| write!(f, "|{name}"))
     }
@@ -105,15 +109,16 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the start of `segment`; nothing where the header's length is below 20 bytes or there are fewer
-    /// bytes than it says.
+    /// Reads the header at the start of `segment`; nothing where the header's length is below 20
+    /// bytes or there are fewer bytes than it says.
     ///
     /// The four reserved bits are not kept.
     #[inline]
     pub fn parse(segment: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_LENGTH] = segment.first_chunk()?;
         let header_length = header[12] >> 4 << 2;
-        if usize::from(header_length) < HEADER_LENGTH || usize::from(header_length) > segment.len() {
+        if usize::from(header_length) < HEADER_LENGTH || usize::from(header_length) > segment.len()
+        {
             return None;
         }
         Some(Self {
@@ -151,7 +156,8 @@ pub fn is_right(addresses: &Addresses, segment: &[u8]) -> bool {
     segment.len() >= HEADER_LENGTH && checksum::upper_is_right(addresses, Protocol::TCP, segment)
 }
 
-/// Computes the checksum of a whole segment and puts it into its header. Fewer bytes than a header has are left as they are.
+/// Computes the checksum of a whole segment and puts it into its header. Fewer bytes than a header
+/// has are left as they are.
 pub fn fill_checksum(addresses: &Addresses, segment: &mut [u8]) {
     if segment.len() < HEADER_LENGTH {
         return;

@@ -45,7 +45,10 @@ mod tests {
 
     #[test]
     fn values_are_strings_both_ways() {
-        fn check<T: Serialize + for<'de> Deserialize<'de> + PartialEq + fmt::Debug>(value: &T, text: &str) {
+        fn check<T: Serialize + for<'de> Deserialize<'de> + PartialEq + fmt::Debug>(
+            value: &T,
+            text: &str,
+        ) {
             let json = format!("\"{text}\"");
             assert_eq!(serde_json::to_string(value).unwrap(), json);
             assert_eq!(&serde_json::from_str::<T>(&json).unwrap(), value);

@@ -46,7 +46,8 @@ impl Header {
     }
 }
 
-/// Whether the datagram's length and checksum are right. A checksum of 0 is right for IPv4 and wrong for IPv6.
+/// Whether the datagram's length and checksum are right. A checksum of 0 is right for IPv4 and
+/// wrong for IPv6.
 pub fn is_right(addresses: &Addresses, datagram: &[u8]) -> bool {
     let Some(header) = Header::parse(datagram) else { return false };
     let length = usize::from(header.length);
@@ -59,7 +60,8 @@ pub fn is_right(addresses: &Addresses, datagram: &[u8]) -> bool {
     }
 }
 
-/// Computes the checksum of a whole datagram and puts it into its header. Fewer bytes than a header has are left as they are.
+/// Computes the checksum of a whole datagram and puts it into its header. Fewer bytes than a header
+/// has are left as they are.
 pub fn fill_checksum(addresses: &Addresses, datagram: &mut [u8]) {
     if datagram.len() < HEADER_LENGTH {
         return;

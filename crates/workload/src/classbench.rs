@@ -1,16 +1,17 @@
-//! The rule and trace formats of ClassBench, which most published rule sets are in; and the same with IPv6 addresses.
+//! The rule and trace formats of ClassBench, which most published rule sets are in; and the same
+//! with IPv6 addresses.
 //!
-//! A rule is a line, the first decides, and columns are parted by blanks or tabs. The last column, TCP flags, may be missing and
-//! is ignored: selectors know no flags.
+//! A rule is a line, the first decides, and columns are parted by blanks or tabs. The last column,
+//! TCP flags, may be missing and is ignored: selectors know no flags.
 //!
 //! ```text
 //! @192.0.2.0/24   198.51.100.7/32   0 : 65535   1024 : 65535   0x06/0xFF   0x0000/0x0000
 //! @2001:db8::/32  ::/0              0 : 65535   53 : 53        0x11/0xFF
 //! ```
 //!
-//! A header of a trace is a line too: source, destination, source port, destination port and protocol, IPv4 addresses as decimal
-//! numbers (or in dotted form) and IPv6 addresses in their text form. What ClassBench's generator adds, flags and the
-//! number of a rule, is ignored.
+//! A header of a trace is a line too: source, destination, source port, destination port and
+//! protocol, IPv4 addresses as decimal numbers (or in dotted form) and IPv6 addresses in their text
+//! form. What ClassBench's generator adds, flags and the number of a rule, is ignored.
 //!
 //! ```text
 //! 3221225985      3325256711        40000       443            6           0   0
@@ -33,7 +34,8 @@ use cursor::Cursor;
 
 /// The most bytes of a line.
 pub const MAX_LINE: usize = 512;
-/// The most rules of a file, and the most selectors that they may become: as many as the tables hold.
+/// The most rules of a file, and the most selectors that they may become: as many as the tables
+/// hold.
 pub const MAX_RULES: usize = tables::limit::MAX_POLICIES;
 /// The most headers of a trace.
 pub const MAX_HEADERS: usize = 1 << 24;
@@ -45,13 +47,15 @@ pub struct Rules {
     pub selectors: Vec<Selector>,
     /// Rules in the file.
     pub rules: usize,
-    /// Rules that name ports and no protocol. A selector has ports only with a protocol that has them, so that such a rule became
-    /// one selector for each of TCP, UDP, DCCP, SCTP and UDP-Lite, all in the rule's place. Packets of other protocols have no ports
-    /// and do not match, whatever numbers a trace has for them.
+    /// Rules that name ports and no protocol. A selector has ports only with a protocol that has
+    /// them, so that such a rule became one selector for each of TCP, UDP, DCCP, SCTP and UDP-Lite,
+    /// all in the rule's place. Packets of other protocols have no ports and do not match, whatever
+    /// numbers a trace has for them.
     pub expanded: usize,
     /// Rules left out because no packet can match: they name ports with a protocol that has none.
     pub impossible: usize,
-    /// Selectors left out because an earlier one is equal and decides instead. Rules that differ by their flags alone are among them.
+    /// Selectors left out because an earlier one is equal and decides instead. Rules that differ by
+    /// their flags alone are among them.
     pub duplicates: usize,
 }
 
@@ -80,7 +84,9 @@ pub fn read_rules(text: &str) -> Result<Rules, ParseError> {
             if !seen.insert(selector) {
                 rules.duplicates += 1;
             } else if rules.selectors.len() == MAX_RULES {
-                return Err(line.error_at_start(Problem::TooMany { what: "selectors", limit: MAX_RULES }));
+                return Err(
+                    line.error_at_start(Problem::TooMany { what: "selectors", limit: MAX_RULES })
+                );
             } else {
                 rules.selectors.push(selector);
             }
@@ -89,8 +95,9 @@ pub fn read_rules(text: &str) -> Result<Rules, ParseError> {
     Ok(rules)
 }
 
-/// Reads a trace. Headers are whole packets of the VRF `main` and of the gateway itself ([`wire::Origin::Host`]). Ports are kept for
-/// protocols that have them; for ICMP they are read as type and code where they can be, and have no meaning for other protocols.
+/// Reads a trace. Headers are whole packets of the VRF `main` and of the gateway itself
+/// ([`wire::Origin::Host`]). Ports are kept for protocols that have them; for ICMP they are read as
+/// type and code where they can be, and have no meaning for other protocols.
 ///
 /// # Errors
 /// [`ParseError`]: the first line that is not in the format, and where; or that there are too many.
@@ -99,7 +106,9 @@ pub fn read_trace(text: &str) -> Result<Vec<FlowKey>, ParseError> {
     for mut line in lines(text) {
         let header = read_header(&mut line)?;
         if headers.len() == MAX_HEADERS {
-            return Err(line.error_at_start(Problem::TooMany { what: "headers", limit: MAX_HEADERS }));
+            return Err(
+                line.error_at_start(Problem::TooMany { what: "headers", limit: MAX_HEADERS })
+            );
         }
         headers.push(header);
     }
@@ -110,7 +119,9 @@ pub fn read_trace(text: &str) -> Result<Vec<FlowKey>, ParseError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unwritable {
     /// An address range that is no prefix.
-    #[error("rule {rule}: the range {range} is no prefix, and ClassBench's format holds prefixes only")]
+    #[error(
+        "rule {rule}: the range {range} is no prefix, and ClassBench's format holds prefixes only"
+    )]
     Range {
         /// The rule's number, from 1.
         rule: usize,
@@ -139,7 +150,8 @@ pub fn write_rules(selectors: &[Selector]) -> Result<String, Unwritable> {
             UpperSelector::Ports { source, destination } => [source, destination],
             UpperSelector::Icmp { .. } => return Err(Unwritable::Icmp { rule }),
         };
-        let [source_ports, destination_ports] = ports.map(|ports| format!("{} : {}", ports.first(), ports.last()));
+        let [source_ports, destination_ports] =
+            ports.map(|ports| format!("{} : {}", ports.first(), ports.last()));
         let (protocol, mask) = selector.protocol.map_or((0, 0), |protocol| (protocol.0, 0xff));
         writeln!(
             text,
@@ -150,8 +162,8 @@ pub fn write_rules(selectors: &[Selector]) -> Result<String, Unwritable> {
     Ok(text)
 }
 
-/// Writes a trace of five columns. ICMP types and codes stand in the columns of ports, other protocols without ports have zeros there,
-/// and whatever else the keys say is left out.
+/// Writes a trace of five columns. ICMP types and codes stand in the columns of ports, other
+/// protocols without ports have zeros there, and whatever else the keys say is left out.
 pub fn write_trace(headers: &[FlowKey]) -> String {
     let mut text = String::new();
     for header in headers {
@@ -174,7 +186,10 @@ pub fn write_trace(headers: &[FlowKey]) -> String {
 
 /// The lines that are not blank.
 fn lines(text: &str) -> impl Iterator<Item = Cursor<'_>> {
-    (1..).zip(text.lines()).map(|(number, line)| Cursor::new(number, line)).filter(|line| !line.is_blank())
+    (1..)
+        .zip(text.lines())
+        .map(|(number, line)| Cursor::new(number, line))
+        .filter(|line| !line.is_blank())
 }
 
 fn read_rule(line: &mut Cursor<'_>) -> Result<Selector, ParseError> {
@@ -185,9 +200,12 @@ fn read_rule(line: &mut Cursor<'_>) -> Result<Selector, ParseError> {
     if source.is_v6() != destination.is_v6() {
         return Err(line.error(Problem::Families));
     }
-    let source_ports = line.ports("the lowest source port, 0 to 65535", "the highest source port, 0 to 65535")?;
-    let destination_ports =
-        line.ports("the lowest destination port, 0 to 65535", "the highest destination port, 0 to 65535")?;
+    let source_ports =
+        line.ports("the lowest source port, 0 to 65535", "the highest source port, 0 to 65535")?;
+    let destination_ports = line.ports(
+        "the lowest destination port, 0 to 65535",
+        "the highest destination port, 0 to 65535",
+    )?;
     let protocol = line.protocol()?;
     line.flags()?;
     let upper = match source_ports.is_all() && destination_ports.is_all() {
@@ -205,8 +223,13 @@ fn as_selectors(rule: Selector) -> impl Iterator<Item = Selector> {
 }
 
 /// Every protocol that [`Protocol::has_ports`].
-const WITH_PORTS: [Option<Protocol>; 5] =
-    [Some(Protocol::TCP), Some(Protocol::UDP), Some(Protocol::DCCP), Some(Protocol::SCTP), Some(Protocol::UDP_LITE)];
+const WITH_PORTS: [Option<Protocol>; 5] = [
+    Some(Protocol::TCP),
+    Some(Protocol::UDP),
+    Some(Protocol::DCCP),
+    Some(Protocol::SCTP),
+    Some(Protocol::UDP_LITE),
+];
 
 fn read_header(line: &mut Cursor<'_>) -> Result<FlowKey, ParseError> {
     line.check_length()?;
@@ -221,7 +244,9 @@ fn read_header(line: &mut Cursor<'_>) -> Result<FlowKey, ParseError> {
     line.ignored_numbers()?;
     let icmp = if source.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMP };
     let upper = match (u8::try_from(source_port), u8::try_from(destination_port)) {
-        _ if protocol.has_ports() => Upper::Ports { source: source_port, destination: destination_port },
+        _ if protocol.has_ports() => {
+            Upper::Ports { source: source_port, destination: destination_port }
+        }
         (Ok(kind), Ok(code)) if protocol == icmp => Upper::Icmp { kind, code, identifier: 0 },
         _ => Upper::None,
     };
@@ -244,7 +269,9 @@ mod tests {
 
     #[test]
     fn rules_are_read_as_they_are_published() {
-        let plain = rule("@192.0.2.0/24\t198.51.100.7/32\t0 : 65535\t1024 : 65535\t0x06/0xFF\t0x0000/0x0200\t\n");
+        let plain = rule(
+            "@192.0.2.0/24\t198.51.100.7/32\t0 : 65535\t1024 : 65535\t0x06/0xFF\t0x0000/0x0200\t\n",
+        );
         assert_eq!(plain.source.to_string(), "192.0.2.0/24");
         assert_eq!(plain.destination.to_string(), "198.51.100.7/32");
         assert_eq!(plain.protocol, Some(Protocol::TCP));
@@ -252,8 +279,14 @@ mod tests {
         assert_eq!(plain.upper, UpperSelector::Ports { source: PortRange::ALL, destination });
         assert_eq!(rule("  @192.0.2.9/24  198.51.100.7/32 0:65535 1024 :65535  6/255\r\n"), plain);
         let wide = rule("@2001:db8::/32 ::/0 0 : 65535 0 : 65535 0x00/0x00");
-        assert_eq!((wide.destination, wide.protocol, wide.upper), (IpRange::ALL_V6, None, UpperSelector::Any));
-        assert_eq!(rule("@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x01/0xFF").protocol, Some(Protocol::ICMP));
+        assert_eq!(
+            (wide.destination, wide.protocol, wide.upper),
+            (IpRange::ALL_V6, None, UpperSelector::Any)
+        );
+        assert_eq!(
+            rule("@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x01/0xFF").protocol,
+            Some(Protocol::ICMP)
+        );
     }
 
     #[test]
@@ -266,8 +299,11 @@ mod tests {
         let rules = read_rules(&text).unwrap();
         // UDP's part of the second equals the first, and the last equals the one before.
         assert_eq!((rules.rules, rules.expanded, rules.impossible, rules.duplicates), (5, 1, 1, 2));
-        let protocols: Vec<_> =
-            rules.selectors.iter().map(|selector| selector.protocol.map(|protocol| protocol.0)).collect();
+        let protocols: Vec<_> = rules
+            .selectors
+            .iter()
+            .map(|selector| selector.protocol.map(|protocol| protocol.0))
+            .collect();
         assert_eq!(protocols, [Some(17), Some(6), Some(33), Some(132), Some(136), None]);
         assert!(
             (0..=255)
@@ -283,19 +319,31 @@ mod tests {
         for (text, message) in [
             (
                 "10.0.0.0/8",
-                "line 2, column 1: found '10.0.0.0/8' instead of '@' and the source prefix, as in @192.0.2.0/24",
+                "line 2, column 1: found '10.0.0.0/8' instead of '@' and the source prefix, as in \
+                @192.0.2.0/24",
             ),
-            ("@10.0.0/8", "line 2, column 2: the source prefix '10.0.0/8': not an IPv4 or IPv6 address"),
+            (
+                "@10.0.0/8",
+                "line 2, column 2: the source prefix '10.0.0/8': not an IPv4 or IPv6 address",
+            ),
             (
                 "@10.0.0.0",
-                "line 2, column 2: the source prefix '10.0.0.0' has no length; write 10.0.0.0/32 for one address",
+                "line 2, column 2: the source prefix '10.0.0.0' has no length; write 10.0.0.0/32 \
+                for one address",
             ),
             (
                 "@10.0.0.0/8  10.0.0.0/33",
-                "line 2, column 14: the destination prefix '10.0.0.0/33': the prefix length must be 0 to 32 for IPv4, 0 to 128 for IPv6",
+                "line 2, column 14: the destination prefix '10.0.0.0/33': the prefix length must \
+                be 0 to 32 for IPv4, 0 to 128 for IPv6",
             ),
-            ("@10.0.0.0/8", "line 2, column 12: the line ends where the destination prefix should be"),
-            ("@10.0.0.0/8 ::/0 ", "line 2, column 13: source and destination must be of one address family"),
+            (
+                "@10.0.0.0/8",
+                "line 2, column 12: the line ends where the destination prefix should be",
+            ),
+            (
+                "@10.0.0.0/8 ::/0 ",
+                "line 2, column 13: source and destination must be of one address family",
+            ),
             (
                 "@10.0.0.0/8 10.0.0.0/8 0 65535",
                 "line 2, column 26: found '65535' instead of ':' between the ends of a port range",
@@ -310,15 +358,18 @@ mod tests {
             ),
             (
                 "@10.0.0.0/8 10.0.0.0/8 0 : 1 4 : 5 tcp",
-                "line 2, column 36: found 'tcp' instead of the protocol and its mask, as in 0x06/0xFF",
+                "line 2, column 36: found 'tcp' instead of the protocol and its mask, as in \
+                0x06/0xFF",
             ),
             (
                 "@10.0.0.0/8 10.0.0.0/8 0 : 1 4 : 5 0x06/0x0F",
-                "line 2, column 36: the protocol's mask is 0x0f; it must be 0xFF for this protocol or 0x00 for any",
+                "line 2, column 36: the protocol's mask is 0x0f; it must be 0xFF for this protocol \
+                or 0x00 for any",
             ),
             (
                 "@10.0.0.0/8 10.0.0.0/8 0 : 1 4 : 5 0x06/0xFF accept",
-                "line 2, column 46: found 'accept' instead of TCP flags and their mask, as in 0x0000/0x0000, or the line's end",
+                "line 2, column 46: found 'accept' instead of TCP flags and their mask, as in \
+                0x0000/0x0000, or the line's end",
             ),
             (
                 "@10.0.0.0/8 10.0.0.0/8 0 : 1 4 : 5 0x06/0xFF 0/0 1",
@@ -328,13 +379,17 @@ mod tests {
             assert_eq!(read_rules(&format!("{good}{text}")).unwrap_err().to_string(), message);
         }
         let long = format!("@10.0.0.0/8{}", " ".repeat(MAX_LINE));
-        assert_eq!(read_rules(&long).unwrap_err().to_string(), "line 1, column 513: the line is longer than 512 bytes");
+        assert_eq!(
+            read_rules(&long).unwrap_err().to_string(),
+            "line 1, column 513: the line is longer than 512 bytes"
+        );
     }
 
     #[test]
     fn headers_are_read_as_they_are_published() {
         let trace = read_trace(
-            "3221225985\t3325256711\t40000\t443\t6\t0\t17\n192.0.2.1 198.51.100.7 40000 443 6\n2001:db8::1 ::2 128 0 58\n1 2 3 4 47 0x0000\n",
+            "3221225985\t3325256711\t40000\t443\t6\t0\t17\n192.0.2.1 198.51.100.7 40000 443 \
+            6\n2001:db8::1 ::2 128 0 58\n1 2 3 4 47 0x0000\n",
         )
         .unwrap();
         assert_eq!(trace[0], trace[1]);
@@ -349,10 +404,17 @@ mod tests {
         for (text, message) in [
             (
                 "4294967296",
-                "line 1, column 1: the source address '4294967296': not an IPv4 or IPv6 address, nor a number of 32 bits",
+                "line 1, column 1: the source address '4294967296': not an IPv4 or IPv6 address, \
+                nor a number of 32 bits",
             ),
-            ("1 ::1 1 1 6", "line 1, column 3: source and destination must be of one address family"),
-            ("1 2 70000 1 6", "line 1, column 5: found '70000' instead of the source port, 0 to 65535"),
+            (
+                "1 ::1 1 1 6",
+                "line 1, column 3: source and destination must be of one address family",
+            ),
+            (
+                "1 2 70000 1 6",
+                "line 1, column 5: found '70000' instead of the source port, 0 to 65535",
+            ),
             ("1 2 3 4 256", "line 1, column 9: found '256' instead of the protocol, 0 to 255"),
             ("1 2 3 4", "line 1, column 8: the line ends where the protocol, 0 to 255 should be"),
             ("1 2 3 4 6 é", "line 1, column 11: found 'é' instead of a number, or the line's end"),
@@ -367,7 +429,8 @@ mod tests {
         selector.upper = UpperSelector::Icmp { kind: (8, 8), code: (0, 0) };
         assert_eq!(write_rules(&[selector]), Err(Unwritable::Icmp { rule: 1 }));
         selector.source = "10.0.0.1-10.0.0.9".parse().unwrap();
-        let message = "rule 1: the range 10.0.0.1-10.0.0.9 is no prefix, and ClassBench's format holds prefixes only";
+        let message = "rule 1: the range 10.0.0.1-10.0.0.9 is no prefix, and ClassBench's format \
+            holds prefixes only";
         assert_eq!(write_rules(&[selector]).unwrap_err().to_string(), message);
     }
 
@@ -378,8 +441,12 @@ mod tests {
                 let selectors = rules::generate(&rules::Options { kind, v6, count: 1000, seed: 5 });
                 let read = read_rules(&write_rules(&selectors).unwrap()).unwrap();
                 assert_eq!(read, Rules { selectors, rules: 1000, ..Rules::default() });
-                let options =
-                    trace::Options { headers: 1000, seed: 1, locality: trace::Locality::None, unmatched: 0.1 };
+                let options = trace::Options {
+                    headers: 1000,
+                    seed: 1,
+                    locality: trace::Locality::None,
+                    unmatched: 0.1,
+                };
                 let mut headers = trace::headers(&read.selectors, &options);
                 for header in &mut headers {
                     match &mut header.upper {

@@ -20,15 +20,16 @@ pub enum Popularity {
     RoundRobin,
     /// Each flow as likely as every other.
     Uniform,
-    /// The n-th flow with a probability in proportion to `n` to the minus this power, which is greater than 0. About 1 for
-    /// the popularity of destinations in the Internet.
+    /// The n-th flow with a probability in proportion to `n` to the minus this power, which is
+    /// greater than 0. About 1 for the popularity of destinations in the Internet.
     Zipf(f64),
     /// Every packet is the first of a new flow; the number of flows is of no matter.
     Flood,
 }
 
-/// The flow numbers of an endless sequence of packets, from 0. A number costs constant time, whatever the number of flows, and
-/// no memory. Popular flows of [`Popularity::Zipf`] have low numbers.
+/// The flow numbers of an endless sequence of packets, from 0. A number costs constant time,
+/// whatever the number of flows, and no memory. Popular flows of [`Popularity::Zipf`] have low
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     source: Source,
@@ -86,8 +87,9 @@ impl Iterator for Traffic {
     }
 }
 
-/// Addresses, source port and destination port of a flow, in the networks that are set aside for benchmarks: 198.18.0.0/16 and
-/// 198.19.0.0/16 (RFC 2544), or 2001:2:0:1::/64 and 2001:2:0:2::/64 (RFC 5180). No two flows below 2^32 have the same.
+/// Addresses, source port and destination port of a flow, in the networks that are set aside for
+/// benchmarks: 198.18.0.0/16 and 198.19.0.0/16 (RFC 2544), or 2001:2:0:1::/64 and 2001:2:0:2::/64
+/// (RFC 5180). No two flows below 2^32 have the same.
 pub fn tuple(flow: u64, v6: bool) -> (Addresses, u16, u16) {
     let space = if v6 { Space::BENCHMARK_V6 } else { Space::BENCHMARK_V4 };
     space.tuple(flow)
@@ -133,14 +135,18 @@ impl Space {
 
     /// How many flows differ; greater numbers begin anew.
     pub fn capacity(&self) -> u128 {
-        u128::from(hosts(&self.source)) * u128::from(hosts(&self.destination)) * u128::from(PORTS) * u128::from(PORTS)
+        u128::from(hosts(&self.source))
+            * u128::from(hosts(&self.destination))
+            * u128::from(PORTS)
+            * u128::from(PORTS)
     }
 
-    /// Addresses, source port and destination port of a flow. Ports are 1024 and above; a network's lowest and highest address are
-    /// left out where it has others.
+    /// Addresses, source port and destination port of a flow. Ports are 1024 and above; a network's
+    /// lowest and highest address are left out where it has others.
     ///
-    /// The number is taken apart into four digits, and each digit is then turned by a hash of the ones before it. Digits can be
-    /// recovered in the same order, so that no two flows are equal, and yet neighbouring flows share no field in a regular way.
+    /// The number is taken apart into four digits, and each digit is then turned by a hash of the
+    /// ones before it. Digits can be recovered in the same order, so that no two flows are equal,
+    /// and yet neighbouring flows share no field in a regular way.
     pub fn tuple(&self, flow: u64) -> (Addresses, u16, u16) {
         let mut rest = flow;
         let mut before = 0u64;
@@ -180,7 +186,8 @@ fn hosts(network: &IpPrefix) -> u64 {
     }
 }
 
-/// The number of a network's first address that flows have: not the network's own, where it has more than two.
+/// The number of a network's first address that flows have: not the network's own, where it has
+/// more than two.
 fn first_host(network: &IpPrefix) -> u64 {
     let width = if network.address().is_ipv4() { 32 } else { 128 };
     u64::from(network.length() + 2 <= width)
@@ -189,7 +196,8 @@ fn first_host(network: &IpPrefix) -> u64 {
 fn host(network: &IpPrefix, number: u64) -> IpAddr {
     let number = number + first_host(network);
     match network.address() {
-        // A network of `hosts` addresses ends that many after its first, so that no carry leaves it.
+        // A network of `hosts` addresses ends that many after its first, so that no carry leaves
+        // it.
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() + number as u32).into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() + u128::from(number)).into(),
     }
@@ -222,7 +230,11 @@ mod tests {
     #[test]
     fn uniform_is_level() {
         // 10,000 expected of each, so that a standard deviation is 100.
-        assert!(counted(Popularity::Uniform, 50, 500_000).iter().all(|&count| (count - 10_000.0).abs() < 600.0));
+        assert!(
+            counted(Popularity::Uniform, 50, 500_000)
+                .iter()
+                .all(|&count| (count - 10_000.0).abs() < 600.0)
+        );
     }
 
     #[test]
@@ -258,7 +270,8 @@ mod tests {
         assert!(Traffic::new(Popularity::Zipf(1.1), 1, 1).take(100).all(|flow| flow == 0));
     }
 
-    /// What a number costs is what it draws: a word of 64 bits is two of the generator's, and few are rejected.
+    /// What a number costs is what it draws: a word of 64 bits is two of the generator's, and few
+    /// are rejected.
     #[test]
     fn zipf_takes_constant_time() {
         for power in [0.5, 0.9, 1.0, 1.1, 3.0] {
@@ -282,21 +295,24 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_traffic() {
-        let take = |seed| Traffic::new(Popularity::Zipf(0.9), 1000, seed).take(100).collect::<Vec<_>>();
+        let take =
+            |seed| Traffic::new(Popularity::Zipf(0.9), 1000, seed).take(100).collect::<Vec<_>>();
         assert_eq!(take(1), take(1));
         assert_ne!(take(1), take(2));
     }
 
     #[test]
     fn a_small_space_is_used_up_exactly() {
-        let space = Space::new("192.0.2.0/30".parse().unwrap(), "192.0.2.9/32".parse().unwrap()).unwrap();
+        let space =
+            Space::new("192.0.2.0/30".parse().unwrap(), "192.0.2.9/32".parse().unwrap()).unwrap();
         assert_eq!(space.capacity(), 2 * 64_512 * 64_512);
         let seen: HashSet<_> = (0..300_000).map(|flow| space.tuple(flow)).collect();
         assert_eq!(seen.len(), 300_000);
         let sources: HashSet<_> = seen.iter().map(|(addresses, ..)| addresses.source()).collect();
         assert_eq!(sources, HashSet::from([[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]));
         assert!(seen.iter().all(|&(_, source, destination)| source >= 1024 && destination >= 1024));
-        let mixed = Space::new("192.0.2.0/30".parse().unwrap(), "2001:db8::/32".parse().unwrap()).unwrap_err();
+        let mixed = Space::new("192.0.2.0/30".parse().unwrap(), "2001:db8::/32".parse().unwrap())
+            .unwrap_err();
         assert_eq!(
             mixed.to_string(),
             "flows from 192.0.2.0/30 to 2001:db8::/32: both networks must be of one address family"
@@ -304,11 +320,18 @@ mod tests {
     }
 
     /// Finds the number of a flow from its tuple, which shows that no two numbers have the same.
-    fn number(space: &Space, (addresses, source_port, destination_port): (Addresses, u16, u16)) -> u128 {
+    fn number(
+        space: &Space,
+        (addresses, source_port, destination_port): (Addresses, u16, u16),
+    ) -> u128 {
         let offset = |network: &IpPrefix, address: IpAddr| {
             let difference = match (network.address(), address) {
-                (IpAddr::V4(first), IpAddr::V4(address)) => u64::from(address.to_bits() - first.to_bits()),
-                (IpAddr::V6(first), IpAddr::V6(address)) => u64::try_from(address.to_bits() - first.to_bits()).unwrap(),
+                (IpAddr::V4(first), IpAddr::V4(address)) => {
+                    u64::from(address.to_bits() - first.to_bits())
+                }
+                (IpAddr::V6(first), IpAddr::V6(address)) => {
+                    u64::try_from(address.to_bits() - first.to_bits()).unwrap()
+                }
                 _ => unreachable!("of the network's family"),
             };
             (difference - first_host(network), hosts(network))

@@ -14,8 +14,9 @@ pub enum Locality {
     /// Each header is drawn anew.
     #[default]
     None,
-    /// Each header comes `n` times in a row, where `n` is Pareto distributed with a = 1 and b = 0.1, rounded up: ClassBench's usual
-    /// model. Nine of ten headers then come once; runs of more than `k` have a probability of `0.1 / k`.
+    /// Each header comes `n` times in a row, where `n` is Pareto distributed with a = 1 and b =
+    /// 0.1, rounded up: ClassBench's usual model. Nine of ten headers then come once; runs of more
+    /// than `k` have a probability of `0.1 / k`.
     Pareto,
 }
 
@@ -28,15 +29,18 @@ pub struct Options {
     pub seed: u64,
     /// Whether headers come again.
     pub locality: Locality,
-    /// Share of headers that match no rule, from 0 to 1. A rule set may leave no such header; then they are drawn from anywhere.
+    /// Share of headers that match no rule, from 0 to 1. A rule set may leave no such header; then
+    /// they are drawn from anywhere.
     pub unmatched: f64,
 }
 
-/// Headers for a rule set, shuffled: each is a uniform point of a rule that was drawn uniformly, or matches nothing. Fields that
-/// the rule leaves open are drawn from what traffic has: TCP, UDP and ICMP, all ports.
+/// Headers for a rule set, shuffled: each is a uniform point of a rule that was drawn uniformly, or
+/// matches nothing. Fields that the rule leaves open are drawn from what traffic has: TCP, UDP and
+/// ICMP, all ports.
 ///
-/// A point of a rule may lie in an earlier rule too, which then decides. All are whole packets of the VRF `main` and of the gateway
-/// itself ([`Origin::Host`]), so that only what selectors name differs.
+/// A point of a rule may lie in an earlier rule too, which then decides. All are whole packets of
+/// the VRF `main` and of the gateway itself ([`Origin::Host`]), so that only what selectors name
+/// differs.
 pub fn headers(rules: &[Selector], options: &Options) -> Vec<FlowKey> {
     let mut random = ChaCha8Rng::seed_from_u64(options.seed);
     let outside = Outside::of(rules);
@@ -57,20 +61,22 @@ pub fn headers(rules: &[Selector], options: &Options) -> Vec<FlowKey> {
     headers
 }
 
-/// Headers that one of the last `last` rules decides, because no earlier rule matches: a linear search's longest way. At most
-/// `count`, and fewer where such headers are rare: as many points are drawn as eight times `count`, and each is compared with all
-/// rules.
+/// Headers that one of the last `last` rules decides, because no earlier rule matches: a linear
+/// search's longest way. At most `count`, and fewer where such headers are rare: as many points are
+/// drawn as eight times `count`, and each is compared with all rules.
 pub fn headers_of_last(rules: &[Selector], last: usize, count: usize, seed: u64) -> Vec<FlowKey> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (before, candidates) = rules.split_at(rules.len().saturating_sub(last));
     if candidates.is_empty() {
         return Vec::new();
     }
-    core::iter::repeat_with(|| point(&candidates[random.random_range(0..candidates.len())], &mut random))
-        .take(count.saturating_mul(8))
-        .filter(|header| !before.iter().any(|rule| rule.matches(header)))
-        .take(count)
-        .collect()
+    core::iter::repeat_with(|| {
+        point(&candidates[random.random_range(0..candidates.len())], &mut random)
+    })
+    .take(count.saturating_mul(8))
+    .filter(|header| !before.iter().any(|rule| rule.matches(header)))
+    .take(count)
+    .collect()
 }
 
 /// A uniform point of a rule.
@@ -108,7 +114,9 @@ fn any_upper(protocol: Protocol, v6: bool, random: &mut ChaCha8Rng) -> Upper {
         Protocol::ICMP if !v6 => Upper::Icmp { kind: 8, code: 0, identifier: random.random() },
         Protocol::ICMPV6 if v6 => Upper::Icmp { kind: 128, code: 0, identifier: random.random() },
         Protocol::ESP => Upper::Spi(Spi(random.random_range(256..=u32::MAX))),
-        protocol if protocol.has_ports() => Upper::Ports { source: random.random(), destination: random.random() },
+        protocol if protocol.has_ports() => {
+            Upper::Ports { source: random.random(), destination: random.random() }
+        }
         _ => Upper::None,
     }
 }
@@ -125,16 +133,30 @@ fn address(range: &IpRange, random: &mut ChaCha8Rng) -> IpAddr {
     }
 }
 
-pub(crate) fn key(source: IpAddr, destination: IpAddr, protocol: Protocol, upper: Upper) -> FlowKey {
+pub(crate) fn key(
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: Protocol,
+    upper: Upper,
+) -> FlowKey {
     let addresses = addresses(source, destination);
-    FlowKey { vrf: VrfId::MAIN, origin: Origin::Host, addresses, protocol, fragment: FragmentClass::Whole, upper }
+    FlowKey {
+        vrf: VrfId::MAIN,
+        origin: Origin::Host,
+        addresses,
+        protocol,
+        fragment: FragmentClass::Whole,
+        upper,
+    }
 }
 
 /// Both addresses, which are of one family; otherwise the IPv4 one becomes IPv4-mapped.
 pub(crate) fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-        (source, destination) => Addresses::V6 { source: as_v6(source), destination: as_v6(destination) },
+        (source, destination) => {
+            Addresses::V6 { source: as_v6(source), destination: as_v6(destination) }
+        }
     }
 }
 
@@ -145,8 +167,8 @@ fn as_v6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Headers that no rule matches: from a source that no rule names, to a destination that no rule for any source names, of a
-/// protocol that no rule for any addresses names.
+/// Headers that no rule matches: from a source that no rule names, to a destination that no rule
+/// for any source names, of a protocol that no rule for any addresses names.
 struct Outside {
     v6: bool,
     sources: Vec<IpRange>,
@@ -159,11 +181,13 @@ impl Outside {
         let v6 = rules.first().is_some_and(|rule| rule.source.is_v6());
         let all = if v6 { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
         let family = || rules.iter().filter(|rule| rule.source.is_v6() == v6);
-        let (from_any, specific): (Vec<&Selector>, Vec<&Selector>) = family().partition(|rule| rule.source == all);
+        let (from_any, specific): (Vec<&Selector>, Vec<&Selector>) =
+            family().partition(|rule| rule.source == all);
         let (anywhere, to_specific): (Vec<&Selector>, Vec<&Selector>) =
             from_any.into_iter().partition(|rule| rule.destination == all);
-        let named =
-            |protocol: Protocol| anywhere.iter().any(|rule| rule.protocol.is_none_or(|named| named == protocol));
+        let named = |protocol: Protocol| {
+            anywhere.iter().any(|rule| rule.protocol.is_none_or(|named| named == protocol))
+        };
         // 253 is for experiments (RFC 3692), and no rule set of ours names it.
         let mut protocols = vec![Protocol::TCP, Protocol::UDP, Protocol(253)];
         protocols.retain(|&protocol| !named(protocol));
@@ -243,9 +267,13 @@ mod tests {
 
     #[test]
     fn headers_match_rules_or_nothing() {
-        for (kind, v6) in
-            [(Kind::Acl, false), (Kind::Fw, true), (Kind::Fw4, false), (Kind::Spd, true), (Kind::Ipc, false)]
-        {
+        for (kind, v6) in [
+            (Kind::Acl, false),
+            (Kind::Fw, true),
+            (Kind::Fw4, false),
+            (Kind::Spd, true),
+            (Kind::Ipc, false),
+        ] {
             let rules = set(kind, v6);
             let matched = |header: &FlowKey| rules.iter().any(|rule| rule.matches(header));
             assert!(headers(&rules, &options()).iter().all(matched), "{kind:?}");
@@ -263,15 +291,21 @@ mod tests {
         let headers = headers_of_last(&rules, 20, 100, 5);
         assert!(!headers.is_empty());
         for header in headers {
-            assert!(rules.iter().position(|rule| rule.matches(&header)).is_some_and(|at| at >= 480));
+            assert!(
+                rules.iter().position(|rule| rule.matches(&header)).is_some_and(|at| at >= 480)
+            );
         }
-        assert!(headers_of_last(&rules, 0, 10, 5).is_empty() && headers_of_last(&[], 9, 10, 5).is_empty());
+        assert!(
+            headers_of_last(&rules, 0, 10, 5).is_empty()
+                && headers_of_last(&[], 9, 10, 5).is_empty()
+        );
     }
 
     #[test]
     fn runs_follow_pareto() {
         let rules = set(Kind::Acl, false);
-        let headers = headers(&rules, &Options { headers: 20_000, locality: Locality::Pareto, ..options() });
+        let headers =
+            headers(&rules, &Options { headers: 20_000, locality: Locality::Pareto, ..options() });
         assert_eq!(headers.len(), 20_000);
         let runs: Vec<_> = headers.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
         let single = runs.iter().filter(|&&length| length == 1).count() as f64 / runs.len() as f64;
@@ -305,7 +339,12 @@ mod tests {
         let range = |text: &str| text.parse::<IpRange>().unwrap();
         let found = gaps(
             IpRange::ALL_V4,
-            vec![range("10.0.0.0/8"), range("10.1.0.0/16"), range("0.0.0.0/8"), range("128.0.0.0/1")],
+            vec![
+                range("10.0.0.0/8"),
+                range("10.1.0.0/16"),
+                range("0.0.0.0/8"),
+                range("128.0.0.0/1"),
+            ],
         );
         assert_eq!(found, [range("1.0.0.0-9.255.255.255"), range("11.0.0.0-127.255.255.255")]);
         assert_eq!(gaps(IpRange::ALL_V6, vec![IpRange::ALL_V6]), [IpRange::ALL_V6]);

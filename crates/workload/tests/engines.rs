@@ -1,10 +1,13 @@
-//! The fast lookup engine against the linear one: rule sets like published ones, sets made to defeat an index, changes in between.
+//! The fast lookup engine against the linear one: rule sets like published ones, sets made to
+//! defeat an index, changes in between.
 
 use std::net::IpAddr;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tables::{Action, Direction, LookupBound, LookupEngine, PolicySpec, Selector, Spd, Tables, UpperSelector};
+use tables::{
+    Action, Direction, LookupBound, LookupEngine, PolicySpec, Selector, Spd, Tables, UpperSelector,
+};
 use wire::{FlowKey, IpRange, PortRange, Protocol, VrfId};
 use workload::rules::{self, Kind};
 use workload::trace::{self, Locality};
@@ -12,7 +15,13 @@ use workload::trace::{self, Locality};
 const DIRECTION: Direction = Direction::Out;
 
 fn spec(priority: u32, selector: Selector) -> PolicySpec {
-    PolicySpec { vrf: VrfId::MAIN, direction: DIRECTION, priority, selector, action: Action::Bypass }
+    PolicySpec {
+        vrf: VrfId::MAIN,
+        direction: DIRECTION,
+        priority,
+        selector,
+        action: Action::Bypass,
+    }
 }
 
 fn spd(tables: &Tables) -> &Spd {
@@ -37,7 +46,11 @@ fn agree(tables: &Tables, keys: &[FlowKey]) -> usize {
         for (key, together) in keys.iter().zip(together) {
             let expected = spd.lookup_linear(DIRECTION, key).map(|(_, policy)| policy.index);
             assert_eq!(together.map(|policy| policy.index), expected, "together: {key:?}");
-            assert_eq!(spd.lookup(DIRECTION, key).map(|policy| policy.index), expected, "alone: {key:?}");
+            assert_eq!(
+                spd.lookup(DIRECTION, key).map(|policy| policy.index),
+                expected,
+                "alone: {key:?}"
+            );
             matched += usize::from(expected.is_some());
         }
     }
@@ -49,7 +62,8 @@ fn headers(selectors: &[Selector], count: usize, seed: u64) -> Vec<FlowKey> {
     trace::headers(selectors, &options)
 }
 
-/// The bound follows from the policies alone: neither from how they came to be, nor from the secret.
+/// The bound follows from the policies alone: neither from how they came to be, nor from the
+/// secret.
 fn assert_bound_is_as_if_new(tables: &Tables) {
     let mut anew = Tables::new(1, 99);
     for policy in spd(tables).policies(DIRECTION) {
@@ -65,12 +79,19 @@ fn agree_under_changes(selectors: &[Selector], keys: &[FlowKey], seed: u64) {
     let mut absent: Vec<Selector> = Vec::new();
     let mut snapshots = Vec::new();
     for _ in 0..4 {
-        assert!(agree(&tables, keys) > keys.len() / 4, "most keys find nothing, which proves little");
+        assert!(
+            agree(&tables, keys) > keys.len() / 4,
+            "most keys find nothing, which proves little"
+        );
         assert_bound_is_as_if_new(&tables);
         snapshots.push((tables.clone(), spd(&tables).bound(DIRECTION)));
         for _ in 0..selectors.len() / 3 {
             let indexes = spd(&tables).policies(DIRECTION).len();
-            let some = spd(&tables).policies(DIRECTION).nth(random.random_range(0..indexes)).unwrap().index;
+            let some = spd(&tables)
+                .policies(DIRECTION)
+                .nth(random.random_range(0..indexes))
+                .unwrap()
+                .index;
             let priority = random.random_range(0..selectors.len() as u32);
             match (random.random_range(0..3), absent.pop()) {
                 (0, Some(selector)) => drop(tables.add_policy(spec(priority, selector)).unwrap()),
@@ -103,7 +124,8 @@ fn agree_under_changes(selectors: &[Selector], keys: &[FlowKey], seed: u64) {
 #[test]
 fn rule_sets_like_published_ones_v4() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors = rules::generate(&rules::Options { kind, v6: false, count: 1500, seed: seed as u64 });
+        let selectors =
+            rules::generate(&rules::Options { kind, v6: false, count: 1500, seed: seed as u64 });
         agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
@@ -111,7 +133,8 @@ fn rule_sets_like_published_ones_v4() {
 #[test]
 fn rule_sets_like_published_ones_v6() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors = rules::generate(&rules::Options { kind, v6: true, count: 1500, seed: seed as u64 });
+        let selectors =
+            rules::generate(&rules::Options { kind, v6: true, count: 1500, seed: seed as u64 });
         agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
@@ -119,14 +142,22 @@ fn rule_sets_like_published_ones_v6() {
 /// So many that batches are looked up in steps.
 #[test]
 fn many_policies() {
-    for (seed, (kind, v6)) in [(Kind::Spd, false), (Kind::Fw4, false), (Kind::Spd, true)].into_iter().enumerate() {
-        let selectors = rules::generate(&rules::Options { kind, v6, count: 12_000, seed: seed as u64 });
+    for (seed, (kind, v6)) in
+        [(Kind::Spd, false), (Kind::Fw4, false), (Kind::Spd, true)].into_iter().enumerate()
+    {
+        let selectors =
+            rules::generate(&rules::Options { kind, v6, count: 12_000, seed: seed as u64 });
         let mut tables = loaded(&selectors, 5);
         let keys = headers(&selectors, 15_000, 2);
         agree(&tables, &keys);
-        assert!(!spd(&tables).bound(DIRECTION).is_over_limit(), "{:?}", spd(&tables).bound(DIRECTION));
+        assert!(
+            !spd(&tables).bound(DIRECTION).is_over_limit(),
+            "{:?}",
+            spd(&tables).bound(DIRECTION)
+        );
         let snapshot = tables.clone();
-        let indexes: Vec<_> = spd(&tables).policies(DIRECTION).map(|policy| policy.index).step_by(5).collect();
+        let indexes: Vec<_> =
+            spd(&tables).policies(DIRECTION).map(|policy| policy.index).step_by(5).collect();
         for index in indexes {
             let policy = tables.remove_policy(index).unwrap();
             if index % 3 == 0 {
@@ -158,7 +189,8 @@ fn selector(source: IpRange, destination: IpRange) -> Selector {
     Selector { source, destination, protocol: None, upper: UpperSelector::Any }
 }
 
-/// Ranges that begin and end anywhere, all within one prefix, so that no cutting to prefixes tells them apart well.
+/// Ranges that begin and end anywhere, all within one prefix, so that no cutting to prefixes tells
+/// them apart well.
 #[test]
 fn misaligned_ranges_under_one_prefix() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
@@ -166,12 +198,14 @@ fn misaligned_ranges_under_one_prefix() {
         let first = 0x0a00_0000 + random.random_range(0..0xffff);
         v4(first, first + random.random_range(1..most))
     };
-    let selectors: Vec<_> = (0..3000).map(|number| selector(range(2 + number), range(90_000 - 30 * number))).collect();
+    let selectors: Vec<_> =
+        (0..3000).map(|number| selector(range(2 + number), range(90_000 - 30 * number))).collect();
     let keys = headers(&selectors, 20_000, 1);
     agree_under_changes(&selectors, &keys, 1);
 }
 
-/// Policies that an index over addresses and single ports cannot tell apart: all are compared, the answer is right, and it is said.
+/// Policies that an index over addresses and single ports cannot tell apart: all are compared, the
+/// answer is right, and it is said.
 #[test]
 fn a_set_that_defeats_the_index_is_reported() {
     let upper = |number: u16| UpperSelector::Ports {
@@ -218,15 +252,22 @@ fn single_ports_are_told_apart() {
 
 #[test]
 fn the_engine_can_be_changed() {
-    let selectors = rules::generate(&rules::Options { kind: Kind::Acl, v6: false, count: 500, seed: 1 });
+    let selectors =
+        rules::generate(&rules::Options { kind: Kind::Acl, v6: false, count: 500, seed: 1 });
     let keys = headers(&selectors, 2000, 1);
     let mut tables = loaded(&selectors, 1);
     assert_eq!(tables.lookup_engine(), LookupEngine::Fast);
     let fast = spd(&tables).bound(DIRECTION);
     assert!(fast.policies < 500 && fast.probes > 1);
     tables.set_lookup_engine(LookupEngine::Linear);
-    assert_eq!((tables.lookup_engine(), spd(&tables).engine()), (LookupEngine::Linear, LookupEngine::Linear));
-    assert_eq!(spd(&tables).bound(DIRECTION), LookupBound { probes: 0, policies: selectors.len() as u32 });
+    assert_eq!(
+        (tables.lookup_engine(), spd(&tables).engine()),
+        (LookupEngine::Linear, LookupEngine::Linear)
+    );
+    assert_eq!(
+        spd(&tables).bound(DIRECTION),
+        LookupBound { probes: 0, policies: selectors.len() as u32 }
+    );
     agree(&tables, &keys);
     let red = tables.add_vrf("red").unwrap();
     assert_eq!(tables.vrf(red).unwrap().spd.engine(), LookupEngine::Linear);
@@ -236,10 +277,12 @@ fn the_engine_can_be_changed() {
     agree(&tables, &keys);
 }
 
-/// Few policies are tried one after the other, and answers do not change where the index takes over.
+/// Few policies are tried one after the other, and answers do not change where the index takes
+/// over.
 #[test]
 fn few_policies_and_one_more() {
-    let selectors = rules::generate(&rules::Options { kind: Kind::Fw, v6: false, count: 80, seed: 1 });
+    let selectors =
+        rules::generate(&rules::Options { kind: Kind::Fw, v6: false, count: 80, seed: 1 });
     let keys = headers(&selectors, 500, 1);
     let mut tables = Tables::new(1, 1);
     let mut with_index = 0;

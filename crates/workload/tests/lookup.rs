@@ -1,4 +1,5 @@
-//! The SPD's lookups against the plainest reading of what a policy is, with rule sets like real ones that change all the time.
+//! The SPD's lookups against the plainest reading of what a policy is, with rule sets like real
+//! ones that change all the time.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,10 @@ struct Twins {
 impl Twins {
     fn add(&mut self, priority: u32, selector: Selector) {
         let (vrf, direction, action) = (VrfId::MAIN, Direction::Out, Action::Bypass);
-        let index = self.tables.add_policy(PolicySpec { vrf, direction, priority, selector, action }).unwrap();
+        let index = self
+            .tables
+            .add_policy(PolicySpec { vrf, direction, priority, selector, action })
+            .unwrap();
         self.model.insert((priority, index), selector);
     }
 
@@ -35,12 +39,19 @@ impl Twins {
         let mut batch = vec![None; headers.len()];
         spd.lookup_batch(Direction::Out, headers, &mut batch);
         for (header, batched) in headers.iter().zip(batch) {
-            let expected = self.model.iter().enumerate().find(|(_, (_, selector))| selector.matches(header));
+            let expected =
+                self.model.iter().enumerate().find(|(_, (_, selector))| selector.matches(header));
             let expected = expected.map(|(at, ((_, index), _))| (at + 1, *index));
-            let linear = spd.lookup_linear(Direction::Out, header).map(|(position, policy)| (position, policy.index));
+            let linear = spd
+                .lookup_linear(Direction::Out, header)
+                .map(|(position, policy)| (position, policy.index));
             assert_eq!(linear, expected, "{what}: linear, {header:?}");
             let index = expected.map(|(_, index)| index);
-            assert_eq!(spd.lookup(Direction::Out, header).map(|policy| policy.index), index, "{what}: {header:?}");
+            assert_eq!(
+                spd.lookup(Direction::Out, header).map(|policy| policy.index),
+                index,
+                "{what}: {header:?}"
+            );
             assert_eq!(batched.map(|policy| policy.index), index, "{what}: in a batch, {header:?}");
         }
     }
@@ -52,7 +63,12 @@ fn every_way_to_look_up_finds_the_first_that_matches() {
         for v6 in [false, true] {
             for (count, changes) in [(7, 20), (100, 100), (1500, 1000)] {
                 let selectors = rules::generate(&rules::Options { kind, v6, count, seed: 21 });
-                let options = trace::Options { headers: 1200, seed: 22, locality: Locality::None, unmatched: 0.1 };
+                let options = trace::Options {
+                    headers: 1200,
+                    seed: 22,
+                    locality: Locality::None,
+                    unmatched: 0.1,
+                };
                 let headers = trace::headers(&selectors, &options);
                 let mut random = ChaCha8Rng::seed_from_u64(23);
                 let mut twins = Twins { tables: Tables::new(1, 24), model: BTreeMap::new() };
@@ -62,7 +78,8 @@ fn every_way_to_look_up_finds_the_first_that_matches() {
                 }
                 twins.compare(&headers, &format!("{kind:?} {count} v6 {v6}"));
 
-                // Half of what was removed comes back elsewhere in the order, and then all that is left is removed.
+                // Half of what was removed comes back elsewhere in the order, and then all that is
+                // left is removed.
                 let mut removed = Vec::new();
                 for change in 0..changes {
                     if change % 3 != 0 && !twins.model.is_empty() {
@@ -73,10 +90,16 @@ fn every_way_to_look_up_finds_the_first_that_matches() {
                     }
                     if change % 100 == 0 {
                         let some = &headers[random.random_range(0..headers.len() - 60)..][..60];
-                        twins.compare(some, &format!("{kind:?} {count} v6 {v6} after {change} changes"));
+                        twins.compare(
+                            some,
+                            &format!("{kind:?} {count} v6 {v6} after {change} changes"),
+                        );
                     }
                 }
-                twins.compare(&headers[..300], &format!("{kind:?} {count} v6 {v6} after all changes"));
+                twins.compare(
+                    &headers[..300],
+                    &format!("{kind:?} {count} v6 {v6} after all changes"),
+                );
                 while !twins.model.is_empty() {
                     twins.remove(twins.model.len() / 2);
                 }

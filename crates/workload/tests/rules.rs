@@ -8,8 +8,8 @@ fn set(kind: Kind, v6: bool, count: usize, seed: u64) -> Vec<Selector> {
     generate(&Options { kind, v6, count, seed })
 }
 
-/// Kind, rules, distinct length pairs, pairs holding 90 %, any source, any destination, true port ranges, any protocol, most rules
-/// of one address pair: as published.
+/// Kind, rules, distinct length pairs, pairs holding 90 %, any source, any destination, true port
+/// ranges, any protocol, most rules of one address pair: as published.
 type Published = (Kind, usize, usize, usize, f64, f64, f64, f64, usize);
 
 const PUBLISHED: [Published; 15] = [
@@ -30,14 +30,20 @@ const PUBLISHED: [Published; 15] = [
     (Kind::Ipc, 59_869, 334, 103, 0.03, 0.02, 0.10, 0.34, 24),
 ];
 
-/// Holds a set's statistics against published ones. Numbers of length pairs may differ by 5 % and one, those of 90 % of the rules by
-/// 10 % and one, shares by two hundredths.
+/// Holds a set's statistics against published ones. Numbers of length pairs may differ by 5 % and
+/// one, those of 90 % of the rules by 10 % and one, shares by two hundredths.
 fn assert_like(found: &Statistics, published: &Published, what: &str) {
-    let &(_, rules, pairs, head, any_source, any_destination, ranges, any_protocol, most) = published;
+    let &(_, rules, pairs, head, any_source, any_destination, ranges, any_protocol, most) =
+        published;
     assert_eq!(found.rules, rules, "{what}");
-    let near = |found: usize, wanted: usize, part: f64| found.abs_diff(wanted) as f64 <= wanted as f64 * part + 1.0;
+    let near = |found: usize, wanted: usize, part: f64| {
+        found.abs_diff(wanted) as f64 <= wanted as f64 * part + 1.0
+    };
     assert!(near(found.length_pairs, pairs, 0.05), "{what}: {pairs} length pairs, {found:?}");
-    assert!(near(found.length_pairs_of_90_percent, head, 0.10), "{what}: {head} of 90 %, {found:?}");
+    assert!(
+        near(found.length_pairs_of_90_percent, head, 0.10),
+        "{what}: {head} of 90 %, {found:?}"
+    );
     for (share, wanted) in [
         (found.any_source, any_source),
         (found.any_destination, any_destination),
@@ -47,7 +53,10 @@ fn assert_like(found: &Statistics, published: &Published, what: &str) {
         assert!((share - wanted).abs() < 0.02, "{what}: {wanted}, {found:?}");
     }
     assert_eq!(found.most_per_address_pair, most, "{what}: {found:?}");
-    assert!(found.source_port_ranges <= 34 && found.destination_port_ranges <= 108, "{what}: {found:?}");
+    assert!(
+        found.source_port_ranges <= 34 && found.destination_port_ranges <= 108,
+        "{what}: {found:?}"
+    );
 }
 
 #[test]
@@ -61,7 +70,11 @@ fn sets_are_like_the_published_ones() {
         }
         if count < 10_000 {
             for seed in 2..5 {
-                assert_like(&statistics(&set(kind, false, count, seed)), &published, &format!("seed {seed}"));
+                assert_like(
+                    &statistics(&set(kind, false, count, seed)),
+                    &published,
+                    &format!("seed {seed}"),
+                );
             }
         }
     }
@@ -73,8 +86,9 @@ fn security_policies_have_ranges_that_are_no_prefixes() {
         let found = statistics(&set(Kind::Spd, v6, 5000, 9));
         assert!((0.15..0.22).contains(&found.misaligned), "{found:?}");
         assert!(found.length_pairs > 100, "{found:?}");
-        let types =
-            set(Kind::Spd, v6, 5000, 9).into_iter().filter(|rule| matches!(rule.upper, UpperSelector::Icmp { .. }));
+        let types = set(Kind::Spd, v6, 5000, 9)
+            .into_iter()
+            .filter(|rule| matches!(rule.upper, UpperSelector::Icmp { .. }));
         assert!(types.count() > 10);
     }
 }
@@ -91,7 +105,9 @@ fn the_tables_take_every_set() {
                 for (priority, selector) in (0..).zip(rules) {
                     assert_eq!(selector.source.is_v6(), v6);
                     let (vrf, direction, action) = (VrfId::MAIN, Direction::Out, Action::Bypass);
-                    tables.add_policy(PolicySpec { vrf, direction, priority, selector, action }).unwrap();
+                    tables
+                        .add_policy(PolicySpec { vrf, direction, priority, selector, action })
+                        .unwrap();
                 }
             }
         }
@@ -124,17 +140,22 @@ fn no_rule_hides_behind_an_earlier_one() {
 
 /// Whether every packet that `rule` selects is selected by `wider`.
 fn covers(wider: &Selector, rule: &Selector) -> bool {
-    let addresses = |wider: &IpRange, range: &IpRange| wider.contains(range.first()) && wider.contains(range.last());
-    let ports = |wider: &PortRange, range: &PortRange| wider.contains(range.first()) && wider.contains(range.last());
+    let addresses = |wider: &IpRange, range: &IpRange| {
+        wider.contains(range.first()) && wider.contains(range.last())
+    };
+    let ports = |wider: &PortRange, range: &PortRange| {
+        wider.contains(range.first()) && wider.contains(range.last())
+    };
     let bytes = |wider: (u8, u8), range: (u8, u8)| wider.0 <= range.0 && range.1 <= wider.1;
     addresses(&wider.source, &rule.source)
         && addresses(&wider.destination, &rule.destination)
         && wider.protocol.is_none_or(|protocol| rule.protocol == Some(protocol))
         && match (wider.upper, rule.upper) {
             (UpperSelector::Any, _) => true,
-            (UpperSelector::Ports { source: a, destination: b }, UpperSelector::Ports { source, destination }) => {
-                ports(&a, &source) && ports(&b, &destination)
-            }
+            (
+                UpperSelector::Ports { source: a, destination: b },
+                UpperSelector::Ports { source, destination },
+            ) => ports(&a, &source) && ports(&b, &destination),
             (UpperSelector::Icmp { kind: a, code: b }, UpperSelector::Icmp { kind, code }) => {
                 bytes(a, kind) && bytes(b, code)
             }

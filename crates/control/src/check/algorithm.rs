@@ -5,7 +5,8 @@ use esp::{Algorithm, Cipher, Integrity, KeyMaterial};
 
 use super::{Fault, shown};
 
-/// Encryption algorithms of Linux (net/xfrm/xfrm_algo.c): the name, and the short one that it is found by too.
+/// Encryption algorithms of Linux (net/xfrm/xfrm_algo.c): the name, and the short one that it is
+/// found by too.
 const ENCRYPTION: &[(&str, &str)] = &[
     ("ecb(cipher_null)", "cipher_null"),
     ("cbc(aes)", "aes"),
@@ -35,7 +36,12 @@ const INTEGRITY: &[(&str, &str)] = &[
 ];
 
 /// AEAD algorithms of Linux.
-const AEAD: &[&str] = &["rfc4106(gcm(aes))", "rfc4309(ccm(aes))", "rfc4543(gcm(aes))", "rfc7539esp(chacha20,poly1305)"];
+const AEAD: &[&str] = &[
+    "rfc4106(gcm(aes))",
+    "rfc4309(ccm(aes))",
+    "rfc4543(gcm(aes))",
+    "rfc7539esp(chacha20,poly1305)",
+];
 
 const AEAD_HINT: &str = "rfc4106(gcm(aes))";
 const ENCRYPTION_HINT: &str = "cbc(aes) or ecb(cipher_null)";
@@ -58,19 +64,24 @@ pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
                 )
                 .hint("128 bits"));
             }
-            KeyMaterial::gcm(aead.key.bytes()).map_err(|why| Fault::invalid("aead", why.to_string()))
+            KeyMaterial::gcm(aead.key.bytes())
+                .map_err(|why| Fault::invalid("aead", why.to_string()))
         }
-        (Some(_), _, _) => {
-            Err(Fault::invalid("aead", "aead encrypts and authenticates, so neither can be given besides")
+        (Some(_), _, _) => Err(Fault::invalid(
+            "aead",
+            "aead encrypts and authenticates, so neither can be given besides",
+        )
+        .hint("either aead, or encryption with authentication")),
+        (None, Some(encryption), authentication) => separate(encryption, authentication.as_ref()),
+        (None, None, Some(_)) => Err(Fault::invalid(
+            "encryption",
+            "ESP needs an encryption algorithm, and there is authentication only",
+        )
+        .hint("ecb(cipher_null) with an empty key encrypts nothing")),
+        (None, None, None) => {
+            Err(Fault::invalid("encryption", "an SA needs its algorithms and keys")
                 .hint("either aead, or encryption with authentication"))
         }
-        (None, Some(encryption), authentication) => separate(encryption, authentication.as_ref()),
-        (None, None, Some(_)) => {
-            Err(Fault::invalid("encryption", "ESP needs an encryption algorithm, and there is authentication only")
-                .hint("ecb(cipher_null) with an empty key encrypts nothing"))
-        }
-        (None, None, None) => Err(Fault::invalid("encryption", "an SA needs its algorithms and keys")
-            .hint("either aead, or encryption with authentication")),
     }
 }
 
@@ -93,14 +104,19 @@ pub(crate) fn default_truncation(name: &str) -> Option<u32> {
     }
 }
 
-fn separate(encryption: &Encryption, authentication: Option<&Authentication>) -> Result<KeyMaterial, Fault> {
-    let cipher = encryption_name(&encryption.name).ok_or_else(|| match AEAD.contains(&encryption.name.as_str()) {
-        true => Fault::invalid(
-            "encryption",
-            format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name),
-        )
-        .hint("give it as aead, with its ICV length in bits"),
-        false => unknown("encryption", &encryption.name, ENCRYPTION_HINT),
+fn separate(
+    encryption: &Encryption,
+    authentication: Option<&Authentication>,
+) -> Result<KeyMaterial, Fault> {
+    let cipher = encryption_name(&encryption.name).ok_or_else(|| {
+        match AEAD.contains(&encryption.name.as_str()) {
+            true => Fault::invalid(
+                "encryption",
+                format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name),
+            )
+            .hint("give it as aead, with its ICV length in bits"),
+            false => unknown("encryption", &encryption.name, ENCRYPTION_HINT),
+        }
     })?;
     if !matches!(cipher, "cbc(aes)" | "ecb(cipher_null)") {
         return Err(unsupported("encryption", cipher, ENCRYPTION_HINT));
@@ -118,17 +134,26 @@ fn separate(encryption: &Encryption, authentication: Option<&Authentication>) ->
     };
     let keys = match cipher {
         "cbc(aes)" => KeyMaterial::cbc(encryption.key.bytes(), integrity, key),
-        _ => KeyMaterial::new(Algorithm::separate(Cipher::Null, integrity), encryption.key.bytes(), key),
+        _ => KeyMaterial::new(
+            Algorithm::separate(Cipher::Null, integrity),
+            encryption.key.bytes(),
+            key,
+        ),
     };
     keys.map_err(|why| {
-        let part = if matches!(why, esp::KeyError::IntegrityLength { .. }) { "authentication" } else { "encryption" };
+        let part = if matches!(why, esp::KeyError::IntegrityLength { .. }) {
+            "authentication"
+        } else {
+            "encryption"
+        };
         Fault::invalid(part, why.to_string())
     })
 }
 
 /// The hash and its key; `None` for no integrity at all.
 fn integrity(spec: &Authentication) -> Result<Option<(Integrity, &[u8])>, Fault> {
-    let name = integrity_name(&spec.name).ok_or_else(|| unknown("authentication", &spec.name, INTEGRITY_HINT))?;
+    let name = integrity_name(&spec.name)
+        .ok_or_else(|| unknown("authentication", &spec.name, INTEGRITY_HINT))?;
     let bits = spec.truncate_bits.or_else(|| default_truncation(name));
     match (name, bits) {
         ("digest_null", _) if !spec.key.bytes().is_empty() => {
@@ -141,17 +166,31 @@ fn integrity(spec: &Authentication) -> Result<Option<(Integrity, &[u8])>, Fault>
             "authentication",
             "hmac(sha256) without a length means 96 bits, as it does to Linux, which no RFC knows",
         )
-        .hint("RFC 4868 cuts it to 128 bits: auth-trunc 'hmac(sha256)' KEY 128, or truncate-bits = 128")),
+        .hint(
+            "RFC 4868 cuts it to 128 bits: auth-trunc 'hmac(sha256)' KEY 128, or truncate-bits = \
+            128",
+        )),
         ("hmac(sha1)" | "hmac(sha256)", Some(bits)) => {
-            let right = if name == "hmac(sha1)" { "96 bits (RFC 2404)" } else { "128 bits (RFC 4868)" };
-            Err(Fault::unsupported("authentication", format!("{name} cut to {bits} bits is not supported")).hint(right))
+            let right =
+                if name == "hmac(sha1)" { "96 bits (RFC 2404)" } else { "128 bits (RFC 4868)" };
+            Err(Fault::unsupported(
+                "authentication",
+                format!(
+                    "{name} cut to {bits} bits is not \
+                supported"
+                ),
+            )
+            .hint(right))
         }
         _ => Err(unsupported("authentication", name, INTEGRITY_HINT)),
     }
 }
 
 fn resolve(names: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
-    names.iter().find(|(full, short)| *full == name || !short.is_empty() && *short == name).map(|(full, _)| *full)
+    names
+        .iter()
+        .find(|(full, short)| *full == name || !short.is_empty() && *short == name)
+        .map(|(full, _)| *full)
 }
 
 fn unknown(part: &'static str, name: &str, hint: &str) -> Fault {

@@ -1,4 +1,5 @@
-//! What has to be true of one wish by itself, whether it comes from the configuration file or as a command.
+//! What has to be true of one wish by itself, whether it comes from the configuration file or as a
+//! command.
 
 mod algorithm;
 mod policy;
@@ -59,7 +60,8 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no key.
+/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no
+/// key.
 pub(crate) fn shown(word: &str) -> String {
     const SHOWN: usize = 40;
     if word.len() > 12 && (word.starts_with("0x") || word.starts_with("0X")) {
@@ -69,15 +71,21 @@ pub(crate) fn shown(word: &str) -> String {
     if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
 }
 
-/// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`, no word that means something else in commands.
+/// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`, no word that means something
+/// else in commands.
 pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
     const HINT: &str = "1 to 15 letters, digits, '-', '_' or '.', the first a letter or digit";
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(Fault::invalid(part, format!("a name of {} bytes", name.len())).hint(HINT));
     }
-    let wrong = |(at, c): &(usize, char)| !(c.is_ascii_alphanumeric() || *at > 0 && "-_.".contains(*c));
+    let wrong =
+        |(at, c): &(usize, char)| !(c.is_ascii_alphanumeric() || *at > 0 && "-_.".contains(*c));
     if let Some((_, c)) = name.char_indices().find(wrong) {
-        return Err(Fault::invalid(part, format!("'{}' is not allowed here in a name", c.escape_default())).hint(HINT));
+        return Err(Fault::invalid(
+            part,
+            format!("'{}' is not allowed here in a name", c.escape_default()),
+        )
+        .hint(HINT));
     }
     Ok(())
 }
@@ -89,13 +97,17 @@ pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
         return Err(Fault::invalid(part, format!("{prefix} cannot be the address of a port"))
             .hint("a unicast address with the prefix length of its link, as in 192.0.2.1/24"));
     }
-    // The first and last address of an IPv4 link name the link and everyone on it, unless it is a point-to-point one (RFC 3021).
+    // The first and last address of an IPv4 link name the link and everyone on it, unless it is a
+    // point-to-point one (RFC 3021).
     if address.is_ipv4() && prefix.length() < 31 {
         let range = prefix.range();
         if address == range.first() || address == range.last() {
             let what = if address == range.first() { "network" } else { "broadcast" };
-            return Err(Fault::invalid(part, format!("{address} is the {what} address of {}", prefix.network()))
-                .hint("the address of one host on the link, as in 192.0.2.1/24"));
+            return Err(Fault::invalid(
+                part,
+                format!("{address} is the {what} address of {}", prefix.network()),
+            )
+            .hint("the address of one host on the link, as in 192.0.2.1/24"));
         }
     }
     Ok(())
@@ -104,9 +116,8 @@ pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
 /// An address that a station on a link may have.
 pub(crate) fn station(part: &'static str, address: IpAddr) -> Result<(), Fault> {
     if !is_station(address) {
-        return Err(
-            Fault::invalid(part, format!("{address} is not the address of one station")).hint("a unicast address")
-        );
+        return Err(Fault::invalid(part, format!("{address} is not the address of one station"))
+            .hint("a unicast address"));
     }
     Ok(())
 }
@@ -129,27 +140,35 @@ pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
 /// An MTU that a port may have, `v6` where it has an IPv6 address.
 pub(crate) fn mtu(part: &'static str, mtu: u16, v6: bool) -> Result<(), Fault> {
     if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
-        return Err(
-            Fault::invalid(part, format!("an MTU of {mtu} bytes")).hint(format!("{MIN_MTU} to {MAX_MTU} bytes"))
-        );
+        return Err(Fault::invalid(part, format!("an MTU of {mtu} bytes"))
+            .hint(format!("{MIN_MTU} to {MAX_MTU} bytes")));
     }
     if v6 && mtu < MIN_MTU_V6 {
-        return Err(Fault::invalid(part, format!("an MTU of {mtu} bytes on a port with an IPv6 address"))
-            .hint(format!("{MIN_MTU_V6} bytes at least (RFC 8200 section 5)")));
+        return Err(Fault::invalid(
+            part,
+            format!("an MTU of {mtu} bytes on a port with an IPv6 address"),
+        )
+        .hint(format!("{MIN_MTU_V6} bytes at least (RFC 8200 section 5)")));
     }
     Ok(())
 }
 
 /// Destinations that a route may have.
 pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
-    prefix
-        .without_host_bits()
-        .map_err(|why| Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string()))?;
+    prefix.without_host_bits().map_err(|why| {
+        Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string())
+    })?;
     if prefix.length() > 0 && is_group(prefix.address()) {
-        return Err(Fault::unsupported(part, format!("{prefix}: multicast and broadcast are not routed")));
+        return Err(Fault::unsupported(
+            part,
+            format!("{prefix}: multicast and broadcast are not routed"),
+        ));
     }
     if prefix.length() >= 10 && is_link_local_v6(prefix.address()) {
-        return Err(Fault::invalid(part, format!("{prefix}: link-local addresses are on every link, and not routed")));
+        return Err(Fault::invalid(
+            part,
+            format!("{prefix}: link-local addresses are on every link, and not routed"),
+        ));
     }
     Ok(())
 }
@@ -169,29 +188,39 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {
             let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
             return match part {
-                Some(part) => Err(Fault::invalid(part, format!("a route of kind {} sends nowhere", spec.kind))
-                    .hint("leave out next hop and port, or make it unicast")),
+                Some(part) => Err(Fault::invalid(
+                    part,
+                    format!("a route of kind {} sends nowhere", spec.kind),
+                )
+                .hint("leave out next hop and port, or make it unicast")),
                 None => Ok(()),
             };
         }
     }
     let Some(via) = spec.via else {
         if spec.port.is_none() {
-            return Err(Fault::invalid("to", format!("the route to {} leads nowhere", spec.destination))
-                .hint("a next hop, a port, or both; or kind blackhole, unreachable or prohibit"));
+            return Err(Fault::invalid(
+                "to",
+                format!("the route to {} leads nowhere", spec.destination),
+            )
+            .hint("a next hop, a port, or both; or kind blackhole, unreachable or prohibit"));
         }
         return Ok(());
     };
     if via.is_ipv4() != spec.destination.address().is_ipv4() {
         return Err(Fault::unsupported(
             "via",
-            format!("next hop {via} and destination {} are of two address families", spec.destination),
+            format!(
+                "next hop {via} and destination {} are of two address families",
+                spec.destination
+            ),
         )
         .hint("a next hop of the destination's family"));
     }
     station("via", via)?;
     if spec.port.is_none() && is_link_local_v6(via) {
-        return Err(Fault::invalid("via", "a link-local next hop does not say on which link").hint("name the port too"));
+        return Err(Fault::invalid("via", "a link-local next hop does not say on which link")
+            .hint("name the port too"));
     }
     Ok(())
 }
@@ -234,7 +263,8 @@ mod tests {
 
     #[test]
     fn own_addresses() {
-        for good in ["192.0.2.1/24", "192.0.2.0/31", "192.0.2.1/32", "2001:db8::/64", "fe80::1/64"] {
+        for good in ["192.0.2.1/24", "192.0.2.0/31", "192.0.2.1/32", "2001:db8::/64", "fe80::1/64"]
+        {
             assert_eq!(own_address("addresses", good.parse().unwrap()), Ok(()), "{good}");
         }
         for bad in [

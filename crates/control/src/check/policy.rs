@@ -25,7 +25,9 @@ pub(crate) fn selector(spec: &api::Selector) -> Result<Selector, Fault> {
         (Some(source), Some(destination)) if source.is_v6() != destination.is_v6() => {
             return Err(Fault::invalid(
                 "source",
-                format!("source {source} and destination {destination} are of two address families"),
+                format!(
+                    "source {source} and destination {destination} are of two address families"
+                ),
             )
             .hint("both IPv4 or both IPv6; one policy for each"));
         }
@@ -40,8 +42,11 @@ pub(crate) fn selector(spec: &api::Selector) -> Result<Selector, Fault> {
         && protocol != icmp
     {
         let part = if spec.icmp_type.is_some() { "icmp-type" } else { "icmp-code" };
-        return Err(Fault::invalid(part, format!("types and codes of {protocol} with addresses of the other family"))
-            .hint(format!("protocol {icmp}, or addresses of the other family")));
+        return Err(Fault::invalid(
+            part,
+            format!("types and codes of {protocol} with addresses of the other family"),
+        )
+        .hint(format!("protocol {icmp}, or addresses of the other family")));
     }
     Ok(Selector { source, destination, protocol: spec.protocol, upper })
 }
@@ -51,12 +56,15 @@ pub(crate) fn action(spec: &PolicySpec) -> Result<Action, Fault> {
     match (spec.action, &spec.template) {
         (PolicyAction::Bypass, None) => Ok(Action::Bypass),
         (PolicyAction::Discard, None) => Ok(Action::Discard),
-        (action @ (PolicyAction::Bypass | PolicyAction::Discard), Some(_)) => {
-            Err(Fault::invalid("template", format!("a policy that says {action} has no use for a template"))
-                .hint("a template goes with protect only"))
+        (action @ (PolicyAction::Bypass | PolicyAction::Discard), Some(_)) => Err(Fault::invalid(
+            "template",
+            format!("a policy that says {action} has no use for a template"),
+        )
+        .hint("a template goes with protect only")),
+        (PolicyAction::Protect, None) => {
+            Err(Fault::invalid("action", "a policy that says protect needs a template")
+                .hint("a template names the tunnel's ends and a reqid"))
         }
-        (PolicyAction::Protect, None) => Err(Fault::invalid("action", "a policy that says protect needs a template")
-            .hint("a template names the tunnel's ends and a reqid")),
         (PolicyAction::Protect, Some(template)) => Ok(Action::Protect(self::template(template)?)),
     }
 }
@@ -66,9 +74,8 @@ fn template(spec: &api::Template) -> Result<Template, Fault> {
     let source = spec.source.filter(|source| !source.is_unspecified());
     source.map(|source| station("template", source)).transpose()?;
     if source.is_some_and(|source| source.is_ipv4() != spec.destination.is_ipv4()) {
-        return Err(
-            Fault::invalid("template", "the tunnel's ends are of two address families").hint("both IPv4 or both IPv6")
-        );
+        return Err(Fault::invalid("template", "the tunnel's ends are of two address families")
+            .hint("both IPv4 or both IPv6"));
     }
     let spi = spec.spi.filter(|spi| *spi != 0).map(Spi);
     Ok(Template { source, destination: spec.destination, reqid: spec.reqid, spi })
@@ -78,16 +85,20 @@ fn upper(spec: &api::Selector) -> Result<UpperSelector, Fault> {
     let given = |what: &'static str, given: bool| given.then_some(what);
     let port = given("source-ports", spec.source_ports.is_some())
         .or(given("destination-ports", spec.destination_ports.is_some()));
-    let icmp = given("icmp-type", spec.icmp_type.is_some()).or(given("icmp-code", spec.icmp_code.is_some()));
+    let icmp = given("icmp-type", spec.icmp_type.is_some())
+        .or(given("icmp-code", spec.icmp_code.is_some()));
 
     let is_icmp = matches!(spec.protocol, Some(Protocol::ICMP | Protocol::ICMPV6));
     if let Some(part) = port.filter(|_| !spec.protocol.is_some_and(Protocol::has_ports)) {
-        let of = spec.protocol.map_or_else(|| "any protocol".to_owned(), |protocol| format!("protocol {protocol}"));
+        let of = spec
+            .protocol
+            .map_or_else(|| "any protocol".to_owned(), |protocol| format!("protocol {protocol}"));
         return Err(Fault::invalid(part, format!("{of} has no ports to select by"))
             .hint("protocol tcp, udp, sctp, dccp or udplite"));
     }
     if let Some(part) = icmp.filter(|_| !is_icmp) {
-        return Err(Fault::invalid(part, "only ICMP messages have types and codes").hint("protocol icmp or ipv6-icmp"));
+        return Err(Fault::invalid(part, "only ICMP messages have types and codes")
+            .hint("protocol icmp or ipv6-icmp"));
     }
 
     if port.is_some() {
@@ -104,7 +115,10 @@ fn upper(spec: &api::Selector) -> Result<UpperSelector, Fault> {
         let code = spec.icmp_code.unwrap_or(OctetRange::ALL);
         return Ok(match kind == OctetRange::ALL && code == OctetRange::ALL {
             true => UpperSelector::Any,
-            false => UpperSelector::Icmp { kind: (kind.first(), kind.last()), code: (code.first(), code.last()) },
+            false => UpperSelector::Icmp {
+                kind: (kind.first(), kind.last()),
+                code: (code.first(), code.last()),
+            },
         });
     }
     Ok(UpperSelector::Any)
@@ -117,10 +131,15 @@ mod tests {
     #[test]
     fn what_is_unsaid_is_everything_of_the_family() {
         let all = selector(&api::Selector::default()).unwrap();
-        assert_eq!((all.source, all.destination, all.protocol), (IpRange::ALL_V4, IpRange::ALL_V4, None));
-        let six =
-            selector(&api::Selector { destination: Some("2001:db8::/32".parse().unwrap()), ..Default::default() })
-                .unwrap();
+        assert_eq!(
+            (all.source, all.destination, all.protocol),
+            (IpRange::ALL_V4, IpRange::ALL_V4, None)
+        );
+        let six = selector(&api::Selector {
+            destination: Some("2001:db8::/32".parse().unwrap()),
+            ..Default::default()
+        })
+        .unwrap();
         assert_eq!(six.source, IpRange::ALL_V6);
     }
 
@@ -128,7 +147,10 @@ mod tests {
     fn parts_that_do_not_go_together_are_refused() {
         let part = |spec: api::Selector| selector(&spec).unwrap_err().part;
         let ports = Some(PortRange::new(1, 2).unwrap());
-        assert_eq!(part(api::Selector { source_ports: ports, ..Default::default() }), "source-ports");
+        assert_eq!(
+            part(api::Selector { source_ports: ports, ..Default::default() }),
+            "source-ports"
+        );
         let esp = Some(Protocol::ESP);
         assert_eq!(
             part(api::Selector { protocol: esp, destination_ports: ports, ..Default::default() }),
@@ -136,7 +158,11 @@ mod tests {
         );
         let octets = OctetRange::new(8, 8);
         assert_eq!(
-            part(api::Selector { protocol: Some(Protocol::TCP), icmp_type: octets, ..Default::default() }),
+            part(api::Selector {
+                protocol: Some(Protocol::TCP),
+                icmp_type: octets,
+                ..Default::default()
+            }),
             "icmp-type"
         );
         assert_eq!(
@@ -151,8 +177,11 @@ mod tests {
 
     #[test]
     fn every_port_is_no_condition() {
-        let tcp =
-            api::Selector { protocol: Some(Protocol::TCP), source_ports: Some(PortRange::ALL), ..Default::default() };
+        let tcp = api::Selector {
+            protocol: Some(Protocol::TCP),
+            source_ports: Some(PortRange::ALL),
+            ..Default::default()
+        };
         assert_eq!(selector(&tcp).unwrap().upper, UpperSelector::Any);
     }
 }

@@ -16,24 +16,33 @@ pub(crate) struct CheckedState {
 pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
     for (part, address) in [("source", spec.source), ("destination", spec.destination)] {
         if address.is_unspecified() {
-            return Err(Fault::invalid(part, format!("an SA in tunnel mode needs its {part}, and {address} is none"))
-                .hint("the address of one end of the tunnel"));
+            return Err(Fault::invalid(
+                part,
+                format!("an SA in tunnel mode needs its {part}, and {address} is none"),
+            )
+            .hint("the address of one end of the tunnel"));
         }
         station(part, address)?;
     }
     if spec.source.is_ipv4() != spec.destination.is_ipv4() {
         return Err(Fault::invalid(
             "source",
-            format!("the tunnel's ends {} and {} are of two address families", spec.source, spec.destination),
+            format!(
+                "the tunnel's ends {} and {} are of two address families",
+                spec.source, spec.destination
+            ),
         )
         .hint("both IPv4 or both IPv6; what the tunnel carries may be either"));
     }
     if spec.spi == 0 {
-        return Err(
-            Fault::invalid("spi", "SPI 0 never appears on the wire (RFC 4303 section 2.1)").hint("1 to 4294967295")
-        );
+        return Err(Fault::invalid(
+            "spi",
+            "SPI 0 never appears on the wire (RFC 4303 section 2.1)",
+        )
+        .hint("1 to 4294967295"));
     }
-    let window = WindowSize::new(spec.replay_window).map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
+    let window = WindowSize::new(spec.replay_window)
+        .map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
     Ok(CheckedState { keys: algorithm::keys(spec)?, window })
 }
 
@@ -62,7 +71,11 @@ mod tests {
         }
     }
 
-    fn separate(cipher: &str, key: usize, hash: Option<(&str, usize, Option<u32>)>) -> Result<Algorithm, Fault> {
+    fn separate(
+        cipher: &str,
+        key: usize,
+        hash: Option<(&str, usize, Option<u32>)>,
+    ) -> Result<Algorithm, Fault> {
         let spec = StateSpec {
             encryption: Some(Encryption { name: cipher.to_owned(), key: Key::new(vec![1; key]) }),
             authentication: hash.map(|(name, key, truncate_bits)| Authentication {
@@ -76,8 +89,10 @@ mod tests {
     }
 
     fn aead(name: &str, key: usize, icv_bits: u32) -> Result<Algorithm, Fault> {
-        let spec =
-            StateSpec { aead: Some(Aead { name: name.to_owned(), key: Key::new(vec![1; key]), icv_bits }), ..spec() };
+        let spec = StateSpec {
+            aead: Some(Aead { name: name.to_owned(), key: Key::new(vec![1; key]), icv_bits }),
+            ..spec()
+        };
         state(&spec).map(|checked| checked.keys.algorithm())
     }
 
@@ -85,8 +100,14 @@ mod tests {
     fn names_mean_what_they_mean_to_linux() {
         use esp::{Cipher, Integrity};
         let sha1 = Some(("sha1", 16, None));
-        assert_eq!(separate("cbc(aes)", 16, sha1), Ok(Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha1_96)));
-        assert_eq!(separate("aes", 32, sha1), Ok(Algorithm::separate(Cipher::AesCbc256, Integrity::HmacSha1_96)));
+        assert_eq!(
+            separate("cbc(aes)", 16, sha1),
+            Ok(Algorithm::separate(Cipher::AesCbc128, Integrity::HmacSha1_96))
+        );
+        assert_eq!(
+            separate("aes", 32, sha1),
+            Ok(Algorithm::separate(Cipher::AesCbc256, Integrity::HmacSha1_96))
+        );
         assert_eq!(
             separate("cipher_null", 0, Some(("hmac(sha256)", 32, Some(128)))),
             Ok(Algorithm::separate(Cipher::Null, Integrity::HmacSha256_128))
@@ -109,14 +130,20 @@ mod tests {
         };
         refused(aead("rfc4106(gcm(aes))", 20, 96), "96 bits");
         refused(aead("rfc4106(gcm(aes))", 16, 128), "20 bytes");
-        refused(aead("rfc7539esp(chacha20,poly1305)", 36, 128), "rfc7539esp(chacha20,poly1305) is not supported");
+        refused(
+            aead("rfc7539esp(chacha20,poly1305)", 36, 128),
+            "rfc7539esp(chacha20,poly1305) is not supported",
+        );
         refused(aead("gcm", 36, 128), "no algorithm 'gcm'");
         refused(separate("rfc4106(gcm(aes))", 20, None), "aead");
         refused(separate("cbc(aes)", 16, None), "RFC 8221");
         refused(separate("cbc(aes)", 16, Some(("digest_null", 0, None))), "RFC 8221");
         refused(separate("cbc(aes)", 15, Some(("sha1", 20, None))), "16, 24 or 32");
         refused(separate("cbc(aes)", 16, Some(("sha1", 0, None))), "1 to 64");
-        refused(separate("cbc(aes)", 16, Some(("sha256", 32, None))), "auth-trunc 'hmac(sha256)' KEY 128");
+        refused(
+            separate("cbc(aes)", 16, Some(("sha256", 32, None))),
+            "auth-trunc 'hmac(sha256)' KEY 128",
+        );
         refused(separate("cbc(aes)", 16, Some(("hmac(sha1)", 20, Some(160)))), "160 bits");
         refused(separate("cbc(aes)", 16, Some(("md5", 16, None))), "hmac(md5) is not supported");
         refused(separate("des", 8, Some(("sha1", 20, None))), "cbc(des) is not supported");
@@ -126,14 +153,21 @@ mod tests {
     fn ends_and_spi_are_checked() {
         let fault = |spec: StateSpec| state(&spec).unwrap_err().part;
         let good = || StateSpec {
-            aead: Some(Aead { name: "rfc4106(gcm(aes))".into(), key: Key::new(vec![1; 20]), icv_bits: 128 }),
+            aead: Some(Aead {
+                name: "rfc4106(gcm(aes))".into(),
+                key: Key::new(vec![1; 20]),
+                icv_bits: 128,
+            }),
             ..spec()
         };
         assert!(state(&good()).is_ok());
         assert_eq!(fault(StateSpec { spi: 0, ..good() }), "spi");
         assert_eq!(fault(StateSpec { source: "::1".parse().unwrap(), ..good() }), "source");
         assert_eq!(fault(StateSpec { source: "0.0.0.0".parse().unwrap(), ..good() }), "source");
-        assert_eq!(fault(StateSpec { destination: "224.0.0.1".parse().unwrap(), ..good() }), "destination");
+        assert_eq!(
+            fault(StateSpec { destination: "224.0.0.1".parse().unwrap(), ..good() }),
+            "destination"
+        );
         assert_eq!(fault(StateSpec { replay_window: 4097, ..good() }), "replay-window");
     }
 }

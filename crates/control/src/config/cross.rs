@@ -20,7 +20,8 @@ pub(super) struct Unread<'t> {
     pub(super) ports: HashSet<&'t str>,
 }
 
-/// Names that exist, with where each VRF was given, and what was said of each port, as far as that could be read.
+/// Names that exist, with where each VRF was given, and what was said of each port, as far as that
+/// could be read.
 struct Names<'t> {
     vrfs: HashMap<&'t str, Option<usize>>,
     ports: HashMap<&'t str, Option<&'t Said<'t, PortSettings>>>,
@@ -44,12 +45,20 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     let mut names = Names::new(unread);
     for vrf in vrfs {
         if let Some(Some(first)) = names.vrfs.insert(&vrf.value.name, Some(vrf.table.at)) {
-            errors.add_duplicate(vrf.table.place("name"), &format!("VRF {}", vrf.value.name), first);
+            errors.add_duplicate(
+                vrf.table.place("name"),
+                &format!("VRF {}", vrf.value.name),
+                first,
+            );
         }
     }
     for port in ports {
         if let Some(Some(first)) = names.ports.insert(&port.value.name, Some(port)) {
-            errors.add_duplicate(port.table.place("name"), &format!("port {}", port.value.name), first.table.at);
+            errors.add_duplicate(
+                port.table.place("name"),
+                &format!("port {}", port.value.name),
+                first.table.at,
+            );
         }
     }
     check_ports(ports, &names, errors);
@@ -69,25 +78,40 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
         if let Some(interface) = settings.kind.interface()
             && let Some(first) = interfaces.insert(interface, port.table.at)
         {
-            let at = if port.table.has("interface") { port.table.place("interface") } else { port.table.place("name") };
+            let at = if port.table.has("interface") {
+                port.table.place("interface")
+            } else {
+                port.table.place("name")
+            };
             errors.add_duplicate(at, &format!("interface {interface}"), first);
         }
         let at = port.table.place("addresses");
         for address in &settings.addresses {
             let own = address.address();
-            // Every link has the same link-local prefix, and may have the same link-local addresses (RFC 4291 section 2.5.6).
+            // Every link has the same link-local prefix, and may have the same link-local addresses
+            // (RFC 4291 section 2.5.6).
             if check::is_link_local_v6(own) {
                 continue;
             }
-            if let Some((other, first)) = addresses.insert((&settings.vrf, own), (&settings.name, at)) {
-                errors.add_duplicate(at, &format!("address {own} of port {other} in VRF {}", settings.vrf), first);
-            } else if let Some(other) = links.insert((&settings.vrf, address.network()), &settings.name)
+            if let Some((other, first)) =
+                addresses.insert((&settings.vrf, own), (&settings.name, at))
+            {
+                errors.add_duplicate(
+                    at,
+                    &format!("address {own} of port {other} in VRF {}", settings.vrf),
+                    first,
+                );
+            } else if let Some(other) =
+                links.insert((&settings.vrf, address.network()), &settings.name)
                 && other != settings.name
             {
                 errors.add(
                     at,
                     format!("{} is on the link of port {other} already", address.network()),
-                    Some("two links of one VRF need two prefixes; or put the ports in two VRFs".to_owned()),
+                    Some(
+                        "two links of one VRF need two prefixes; or put the ports in two VRFs"
+                            .to_owned(),
+                    ),
                 );
             }
         }
@@ -103,19 +127,23 @@ fn check_routes(
     let mut connected: HashMap<&str, Vec<(IpPrefix, &str)>> = HashMap::new();
     for port in ports {
         let links = connected.entry(&port.value.vrf).or_default();
-        links.extend(port.value.addresses.iter().map(|address| (*address, port.value.name.as_str())));
+        links.extend(
+            port.value.addresses.iter().map(|address| (*address, port.value.name.as_str())),
+        );
     }
     let mut seen = HashMap::new();
     for route in routes {
         let spec = &route.value;
         let vrf = names.check_vrf(route, &spec.vrf, errors);
-        if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.metric), route.table.at) {
+        if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.metric), route.table.at)
+        {
             let what = format!("route {} with metric {}", spec.destination, spec.metric);
             errors.add_duplicate(route.table.place("to"), &what, first);
         }
         let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
         if let Some((_, port)) = links.iter().find(|(own, _)| made_by(own, spec.destination)) {
-            let message = format!("the route to {} comes with an address of port {port}", spec.destination);
+            let message =
+                format!("the route to {} comes with an address of port {port}", spec.destination);
             errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
         }
         let port = match &spec.port {
@@ -124,7 +152,8 @@ fn check_routes(
                 None => continue,
                 Some(port) if port.vrf != spec.vrf => {
                     let hint = "a port of the route's VRF".to_owned();
-                    let message = format!("port {name} is in VRF {}, the route in {}", port.vrf, spec.vrf);
+                    let message =
+                        format!("port {name} is in VRF {}, the route in {}", port.vrf, spec.vrf);
                     errors.add(route.table.place("port"), message, Some(hint));
                     continue;
                 }
@@ -137,10 +166,15 @@ fn check_routes(
     }
 }
 
-/// Whether a port's address makes the route to `prefix` itself: the address, its link, and the link's broadcast address.
+/// Whether a port's address makes the route to `prefix` itself: the address, its link, and the
+/// link's broadcast address.
 fn made_by(own: &IpPrefix, prefix: IpPrefix) -> bool {
-    let is_broadcast =
-        || prefix.is_host() && own.address().is_ipv4() && own.length() < 31 && own.range().last() == prefix.address();
+    let is_broadcast = || {
+        prefix.is_host()
+            && own.address().is_ipv4()
+            && own.length() < 31
+            && own.range().last() == prefix.address()
+    };
     !check::is_link_local_v6(own.address())
         && (own.network() == prefix || IpPrefix::host(own.address()) == prefix || is_broadcast())
 }
@@ -154,8 +188,9 @@ fn check_next_hop(
     errors: &mut Errors<'_>,
 ) {
     let at = route.table.place("via");
-    let on_link =
-        |(prefix, name): &&(IpPrefix, &str)| prefix.contains(via) && port.is_none_or(|port| port.name == *name);
+    let on_link = |(prefix, name): &&(IpPrefix, &str)| {
+        prefix.contains(via) && port.is_none_or(|port| port.name == *name)
+    };
     let link_local = check::is_link_local_v6(via) && port.is_some();
     if !link_local && links.iter().find(on_link).is_none() {
         // It may be on a link whose address could not be read.
@@ -167,8 +202,10 @@ fn check_next_hop(
             (Some(_), None) => "an address inside a prefix of the port".to_owned(),
             (None, _) => "an address inside a prefix of a port of the VRF".to_owned(),
         };
-        let of =
-            port.map_or_else(|| format!("any port of VRF {}", route.value.vrf), |port| format!("port {}", port.name));
+        let of = port.map_or_else(
+            || format!("any port of VRF {}", route.value.vrf),
+            |port| format!("port {}", port.name),
+        );
         errors.add(at, format!("next hop {via} is not on the link of {of}"), Some(hint));
     } else if links.iter().any(|(own, _)| own.address() == via) {
         errors.add(
@@ -179,18 +216,29 @@ fn check_next_hop(
     }
 }
 
-fn check_neighbours(neighbours: &[Said<'_, NeighbourSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+fn check_neighbours(
+    neighbours: &[Said<'_, NeighbourSpec>],
+    names: &Names<'_>,
+    errors: &mut Errors<'_>,
+) {
     let mut seen = HashMap::new();
     for neighbour in neighbours {
         let spec = &neighbour.value;
         let Some(port) = names.check_port(neighbour, &spec.port, errors) else { continue };
-        if matches!(port.kind, PortKind::Memory { link: LinkKind::Ip } | PortKind::Pcap { link: LinkKind::Ip, .. }) {
+        if matches!(
+            port.kind,
+            PortKind::Memory { link: LinkKind::Ip } | PortKind::Pcap { link: LinkKind::Ip, .. }
+        ) {
             let message = format!("port {} has no Ethernet, so no neighbours", spec.port);
             errors.add(neighbour.table.place("port"), message, None);
         }
         if port.addresses.iter().any(|own| own.address() == spec.address) {
             let message = format!("{} is the port's own address", spec.address);
-            errors.add(neighbour.table.place("address"), message, Some("the address of another station".to_owned()));
+            errors.add(
+                neighbour.table.place("address"),
+                message,
+                Some("the address of another station".to_owned()),
+            );
         }
         if let Some(first) = seen.insert((&spec.port, spec.address), neighbour.table.at) {
             let what = format!("neighbour {} of port {}", spec.address, spec.port);
@@ -244,19 +292,32 @@ impl<'t> Names<'t> {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("[[vrf]] with name = {}", quoted(name)),
             };
-            errors.add(said.table.place("vrf"), format!("there is no VRF {}", quoted(name)), Some(hint));
+            errors.add(
+                said.table.place("vrf"),
+                format!("there is no VRF {}", quoted(name)),
+                Some(hint),
+            );
         }
         known
     }
 
-    fn check_port<T>(&self, said: &Said<'_, T>, name: &str, errors: &mut Errors<'_>) -> Option<&'t PortSettings> {
+    fn check_port<T>(
+        &self,
+        said: &Said<'_, T>,
+        name: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<&'t PortSettings> {
         let known = self.ports.get(name);
         if known.is_none() {
             let hint = match nearest(name, self.ports.keys().copied()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("[[port]] with name = {}", quoted(name)),
             };
-            errors.add(said.table.place("port"), format!("there is no port {}", quoted(name)), Some(hint));
+            errors.add(
+                said.table.place("port"),
+                format!("there is no port {}", quoted(name)),
+                Some(hint),
+            );
         }
         known.copied().flatten().map(|said| &said.value)
     }

@@ -23,7 +23,8 @@ pub struct Diagnostic {
     pub hint: Option<String>,
 }
 
-/// All errors in a configuration file, in its order; of very many, the first thousand and a last that says how many more there are.
+/// All errors in a configuration file, in its order; of very many, the first thousand and a last
+/// that says how many more there are.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
@@ -84,7 +85,11 @@ impl<'t> Errors<'t> {
         } else {
             0
         };
-        self.add(at, format!("{what} is given twice"), Some(format!("the first is on line {line}")));
+        self.add(
+            at,
+            format!("{what} is given twice"),
+            Some(format!("the first is on line {line}")),
+        );
     }
 
     /// Forgets the errors on the lines of these places, and at the very beginning.
@@ -95,7 +100,9 @@ impl<'t> Errors<'t> {
         let line = |at: usize| self.text[..floor_boundary(self.text, at)].rfind('\n');
         let lines: BTreeSet<_> = places.map(line).collect();
         let text = self.text;
-        self.found.retain(|(at, ..)| *at > 0 && !lines.contains(&text[..floor_boundary(text, *at)].rfind('\n')));
+        self.found.retain(|(at, ..)| {
+            *at > 0 && !lines.contains(&text[..floor_boundary(text, *at)].rfind('\n'))
+        });
     }
 
     pub(super) fn count(&self) -> usize {
@@ -126,7 +133,11 @@ impl<'t> Errors<'t> {
             diagnostics.push(Diagnostic { file: file.to_owned(), line, column, message, hint });
         }
         if let (true, Some(last)) = (self.more > 0, diagnostics.last().cloned()) {
-            diagnostics.push(Diagnostic { message: format!("and {} more errors", self.more), hint: None, ..last });
+            diagnostics.push(Diagnostic {
+                message: format!("and {} more errors", self.more),
+                hint: None,
+                ..last
+            });
         }
         Diagnostics(diagnostics)
     }
@@ -138,7 +149,10 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 }
 
 /// The name among `names` that `given` was most likely meant to be.
-pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(
+    given: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
     let limit = (given.chars().count() / 3).max(1);
     names
         .into_iter()
@@ -148,7 +162,8 @@ pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>)
         .map(|(_, name)| name)
 }
 
-/// How many characters have to be put in, left out, replaced or swapped with their neighbour to make `b` of `a`.
+/// How many characters have to be put in, left out, replaced or swapped with their neighbour to
+/// make `b` of `a`.
 fn edits(a: &str, b: &str) -> usize {
     const TOO_LONG: usize = 64;
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

@@ -54,22 +54,30 @@ pub(super) fn ipsec(table: Table<'_>, errors: &mut Errors<'_>) -> IpsecSettings 
                 Some("one of them".to_owned()),
             );
         }
-        settings.caches[cache as usize] =
-            CacheSettings { mode, buckets: said.or(other).map_or(usual.buckets, |found| found.value) };
+        settings.caches[cache as usize] = CacheSettings {
+            mode,
+            buckets: said.or(other).map_or(usual.buckets, |found| found.value),
+        };
     }
-    settings.associativity = table.number("spd-flow-cache-associativity", 1..=4, errors).map_or(4, |found| {
-        if ![1, 4].contains(&found.value) {
-            errors.add(found.at, format!("spd-flow-cache-associativity = {}", found.value), Some("1 or 4".to_owned()));
-        }
-        found.value
-    });
+    settings.associativity =
+        table.number("spd-flow-cache-associativity", 1..=4, errors).map_or(4, |found| {
+            if ![1, 4].contains(&found.value) {
+                errors.add(
+                    found.at,
+                    format!("spd-flow-cache-associativity = {}", found.value),
+                    Some("1 or 4".to_owned()),
+                );
+            }
+            found.value
+        });
     let engines = [("fast", LookupEngine::Fast), ("linear", LookupEngine::Linear)];
-    settings.lookup = table.word("policy-lookup", &engines, errors).map_or(settings.lookup, |found| found.value);
+    settings.lookup =
+        table.word("policy-lookup", &engines, errors).map_or(settings.lookup, |found| found.value);
     settings
 }
 
-/// What to write instead of what stands at byte `at`, where TOML cannot be read there: `KEY on` as in VPP's startup.conf, or a word without
-/// quotes.
+/// What to write instead of what stands at byte `at`, where TOML cannot be read there: `KEY on` as
+/// in VPP's startup.conf, or a word without quotes.
 pub(super) fn hint_for_line(text: &str, at: usize) -> Option<String> {
     // What the parser complains of may be the end of the line.
     let before = text.get(..at)?.trim_end_matches('\n');
@@ -78,7 +86,9 @@ pub(super) fn hint_for_line(text: &str, at: usize) -> Option<String> {
     if line.strip_prefix("ipsec").is_some_and(|rest| rest.trim_start().starts_with('{')) {
         return Some("[ipsec], and a line for each key".to_owned());
     }
-    let end = line.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-')).unwrap_or(line.len());
+    let end = line
+        .find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-'))
+        .unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
     let section = SECTIONS.iter().find(|section| section.name == "ipsec")?;
     if name.contains(FAST_PATH) {
@@ -97,7 +107,8 @@ pub(super) fn hint_for_line(text: &str, at: usize) -> Option<String> {
 
 /// What to write instead of the unknown key `name` of `[ipsec]`, where it is known from elsewhere.
 pub(super) fn hint_for_key(name: &str) -> Option<String> {
-    name.contains(FAST_PATH).then(|| "policy-lookup = \"fast\", which is so unless told otherwise".to_owned())
+    name.contains(FAST_PATH)
+        .then(|| "policy-lookup = \"fast\", which is so unless told otherwise".to_owned())
 }
 
 fn mode(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<CacheMode> {
@@ -140,7 +151,8 @@ mod tests {
 
     #[track_caller]
     fn good(keys: &str) -> (IpsecSettings, String) {
-        let config = load("gw.toml", &format!("[ipsec]\n{keys}\n{PORT}")).unwrap_or_else(|told| panic!("{told}"));
+        let config = load("gw.toml", &format!("[ipsec]\n{keys}\n{PORT}"))
+            .unwrap_or_else(|told| panic!("{told}"));
         let notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
         (config.gateway.ipsec, notes.join("\n"))
     }
@@ -176,7 +188,11 @@ mod tests {
                     assert_eq!((settings, notes.as_str()), (expected, ""), "{mode} = {value}");
                 }
             }
-            assert!(mode.starts_with(cache.name()) && buckets.starts_with(mode) && other.starts_with(cache.name()));
+            assert!(
+                mode.starts_with(cache.name())
+                    && buckets.starts_with(mode)
+                    && other.starts_with(cache.name())
+            );
         }
         let (settings, _) = good("spd-flow-cache-associativity = 1\npolicy-lookup = \"linear\"");
         assert_eq!((settings.associativity, settings.lookup), (1, LookupEngine::Linear));
@@ -184,11 +200,16 @@ mod tests {
 
     #[test]
     fn buckets_are_rounded_up_and_that_is_said() {
-        for (said, rounded) in [(1, 1), (3, 4), (1000, 1024), (1_048_577, 2_097_152), (1_073_741_823, 1_073_741_824)] {
-            let (settings, notes) = good(&format!("ipv6-inbound-spd-flow-cache-hash-buckets = {said}"));
+        for (said, rounded) in
+            [(1, 1), (3, 4), (1000, 1024), (1_048_577, 2_097_152), (1_073_741_823, 1_073_741_824)]
+        {
+            let (settings, notes) =
+                good(&format!("ipv6-inbound-spd-flow-cache-hash-buckets = {said}"));
             assert_eq!(settings.cache(CacheTable::V6Inbound).buckets, rounded);
-            let note =
-                format!("gw.toml:2:44: ipv6-inbound-spd-flow-cache-hash-buckets = {said} is rounded up to {rounded}");
+            let note = format!(
+                "gw.toml:2:44: ipv6-inbound-spd-flow-cache-hash-buckets = {said} is rounded up to \
+                {rounded}"
+            );
             assert_eq!(notes, if said == rounded { String::new() } else { note });
         }
     }
@@ -198,7 +219,8 @@ mod tests {
         let policies = |count: u32| -> String {
             let policy = |at| {
                 format!(
-                    "[[policy]]\ndirection = \"in\"\nsource = \"10.0.{}.{}\"\naction = \"discard\"\n",
+                    "[[policy]]\ndirection = \"in\"\nsource = \"10.0.{}.{}\"\naction = \
+                    \"discard\"\n",
                     at >> 8,
                     at & 255
                 )
@@ -208,8 +230,10 @@ mod tests {
         let most = tables::LookupBound::POLICIES_LIMIT;
         let (_, notes) = good(&format!("policy-lookup = \"linear\"\n{}", policies(most + 1)));
         assert!(
-            notes.starts_with(&format!("gw.toml:1:1: of the {} policies of VRF main, direction in", most + 1))
-                && notes.contains("policy-lookup = \"fast\""),
+            notes.starts_with(&format!(
+                "gw.toml:1:1: of the {} policies of VRF main, direction in",
+                most + 1
+            )) && notes.contains("policy-lookup = \"fast\""),
             "{notes}"
         );
         assert_eq!(good(&format!("policy-lookup = \"linear\"\n{}", policies(most))).1, "");
@@ -222,7 +246,10 @@ mod tests {
             let told = refused(&format!("ipv4-outbound-spd-flow-cache-hash-buckets = {wrong}"));
             assert_eq!(
                 told,
-                format!("gw.toml:2:45: ipv4-outbound-spd-flow-cache-hash-buckets = {wrong} (1 to 1073741824)")
+                format!(
+                    "gw.toml:2:45: ipv4-outbound-spd-flow-cache-hash-buckets = {wrong} (1 to \
+                    1073741824)"
+                )
             );
         }
         let told = refused("ipv4-outbound-spd-flow-cache-hash-buckets = \"4096\"");
@@ -231,7 +258,9 @@ mod tests {
             let told = refused(&format!("spd-flow-cache-associativity = {wrong}"));
             assert!(told.contains(&format!("spd-flow-cache-associativity = {wrong} (1")), "{told}");
         }
-        let told = refused("ipv4-inbound-spd-hash-buckets = 8\nipv4-inbound-spd-flow-cache-hash-buckets = 8");
+        let told = refused(
+            "ipv4-inbound-spd-hash-buckets = 8\nipv4-inbound-spd-flow-cache-hash-buckets = 8",
+        );
         assert!(told.contains("are the same (one of them)"), "{told}");
     }
 
@@ -246,15 +275,27 @@ mod tests {
             ("ipv4-outbound-spd-flow-cache = 1", "is a number (\"on\", \"off\" or \"auto\")"),
             ("ipv4-outbound-spd-flow-cache on", "(ipv4-outbound-spd-flow-cache = \"on\")"),
             ("ipv4-outbound-spd-flow-cache = on", "(ipv4-outbound-spd-flow-cache = \"on\")"),
-            ("ipv4-outbound-spd-hash-buckets 4194304", "(ipv4-outbound-spd-hash-buckets = 4194304)"),
+            (
+                "ipv4-outbound-spd-hash-buckets 4194304",
+                "(ipv4-outbound-spd-hash-buckets = 4194304)",
+            ),
             ("ipsec { ipv4-outbound-spd-flow-cache on }", "([ipsec], and a line for each key)"),
             ("ipv4-outbound-spd-fast-path on", "(policy-lookup = \"fast\")"),
-            ("ipv4-outbound-spd-fast-path = true", "(policy-lookup = \"fast\", which is so unless told otherwise)"),
+            (
+                "ipv4-outbound-spd-fast-path = true",
+                "(policy-lookup = \"fast\", which is so unless told otherwise)",
+            ),
             ("policy-lookup = \"quick\"", "(\"fast\" or \"linear\")"),
-            ("ipv4-outbond-spd-flow-cache = \"on\"", "(did you mean ipv4-outbound-spd-flow-cache?)"),
+            (
+                "ipv4-outbond-spd-flow-cache = \"on\"",
+                "(did you mean ipv4-outbound-spd-flow-cache?)",
+            ),
         ] {
             let all = refused(keys);
-            assert!(all.lines().any(|line| line.starts_with("gw.toml:2:") && line.contains(told)), "{keys}: {all}");
+            assert!(
+                all.lines().any(|line| line.starts_with("gw.toml:2:") && line.contains(told)),
+                "{keys}: {all}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Every key that a configuration file may have. The reader refuses all others, and docs/configuration.md is held against this list.
+//! Every key that a configuration file may have. The reader refuses all others, and
+//! docs/configuration.md is held against this list.
 
 /// A table or array of tables.
 #[derive(Debug)]
@@ -47,7 +48,9 @@ pub const SECTIONS: &[Section] = &[
                 "1 to 64",
                 "threads",
                 "1",
-                "Worker threads. Each has its own queue of every port. What several of them encrypt with one SA may overtake by a batch of 256 packets each: give the peer a replay window of 512 for each worker.",
+                "Worker threads. Each has its own queue of every port. What several of them \
+                encrypt with one SA may overtake by a batch of 256 packets each: give the peer a \
+                replay window of 512 for each worker.",
             ),
             key(
                 "processors",
@@ -61,9 +64,16 @@ pub const SECTIONS: &[Section] = &[
                 "\"sleep\" or \"poll\"",
                 "",
                 "\"sleep\"",
-                "What a worker does while no packet comes: wait in the kernel, or keep asking, which costs a whole processor and answers sooner.",
+                "What a worker does while no packet comes: wait in the kernel, or keep asking, \
+                which costs a whole processor and answers sooner.",
             ),
-            key("buffers", "1024 to 4194304", "packets", "16384", "Packet buffers of each worker, of 2304 bytes each."),
+            key(
+                "buffers",
+                "1024 to 4194304",
+                "packets",
+                "16384",
+                "Packet buffers of each worker, of 2304 bytes each.",
+            ),
             key(
                 "socket",
                 "path",
@@ -82,28 +92,36 @@ pub const SECTIONS: &[Section] = &[
                 "\"on\", \"off\" or \"auto\"",
                 "",
                 "\"auto\"",
-                "Whether decisions about IPv4 packets that leave, and those forwarded in clear, are remembered: always, never, or while that pays, which each worker measures. `true` is on, `false` is off.",
+                "Whether decisions about IPv4 packets that leave, and those forwarded in clear, \
+                are remembered: always, never, or while that pays, which each worker measures. \
+                `true` is on, `false` is off.",
             ),
             key(
                 "ipv4-inbound-spd-flow-cache",
                 "\"on\", \"off\" or \"auto\"",
                 "",
                 "\"auto\"",
-                "Whether decisions about IPv4 packets that were decrypted, and those to be decrypted, are remembered: always, never, or while that pays, which each worker measures. `true` is on, `false` is off.",
+                "Whether decisions about IPv4 packets that were decrypted, and those to be \
+                decrypted, are remembered: always, never, or while that pays, which each worker \
+                measures. `true` is on, `false` is off.",
             ),
             key(
                 "ipv6-outbound-spd-flow-cache",
                 "\"on\", \"off\" or \"auto\"",
                 "",
                 "\"auto\"",
-                "Whether decisions about IPv6 packets that leave, and those forwarded in clear, are remembered: always, never, or while that pays, which each worker measures. `true` is on, `false` is off.",
+                "Whether decisions about IPv6 packets that leave, and those forwarded in clear, \
+                are remembered: always, never, or while that pays, which each worker measures. \
+                `true` is on, `false` is off.",
             ),
             key(
                 "ipv6-inbound-spd-flow-cache",
                 "\"on\", \"off\" or \"auto\"",
                 "",
                 "\"auto\"",
-                "Whether decisions about IPv6 packets that were decrypted, and those to be decrypted, are remembered: always, never, or while that pays, which each worker measures. `true` is on, `false` is off.",
+                "Whether decisions about IPv6 packets that were decrypted, and those to be \
+                decrypted, are remembered: always, never, or while that pays, which each worker \
+                measures. `true` is on, `false` is off.",
             ),
             key(
                 "ipv4-outbound-spd-flow-cache-hash-buckets",
@@ -166,14 +184,16 @@ pub const SECTIONS: &[Section] = &[
                 "1 or 4",
                 "places",
                 "4",
-                "How many places a flow may have in a table. With 1, flows that meet in a bucket overwrite each other, as in VPP's caches.",
+                "How many places a flow may have in a table. With 1, flows that meet in a bucket \
+                overwrite each other, as in VPP's caches.",
             ),
             key(
                 "policy-lookup",
                 "\"fast\" or \"linear\"",
                 "",
                 "\"fast\"",
-                "How the policy of a packet is found whose decision is not remembered: by its fields, or by trying one policy after the other.",
+                "How the policy of a packet is found whose decision is not remembered: by its \
+                fields, or by trying one policy after the other.",
             ),
         ],
     },
@@ -186,28 +206,32 @@ pub const SECTIONS: &[Section] = &[
                 "name",
                 "",
                 "required",
-                "Its name. The VRF `main` exists in any case, and may be named to set its default actions.",
+                "Its name. The VRF `main` exists in any case, and may be named to set its default \
+                actions.",
             ),
             key(
                 "default-in",
                 "\"block\" or \"accept\"",
                 "",
                 "\"block\"",
-                "What happens to packets for the gateway itself that no policy matches, where the VRF has policies.",
+                "What happens to packets for the gateway itself that no policy matches, where the \
+                VRF has policies.",
             ),
             key(
                 "default-out",
                 "\"block\" or \"accept\"",
                 "",
                 "\"block\"",
-                "What happens to packets that leave and that no policy matches, where the VRF has policies.",
+                "What happens to packets that leave and that no policy matches, where the VRF has \
+                policies.",
             ),
             key(
                 "default-fwd",
                 "\"block\" or \"accept\"",
                 "",
                 "\"block\"",
-                "What happens to forwarded packets that no policy matches, where the VRF has policies.",
+                "What happens to forwarded packets that no policy matches, where the VRF has \
+                policies.",
             ),
         ],
     },
@@ -221,7 +245,8 @@ pub const SECTIONS: &[Section] = &[
                 "\"memory\", \"pcap\", \"tap\" or \"af-packet\"",
                 "",
                 "required",
-                "What it is: memory (for tests and replay), capture files (for replay alone), a TAP device that the gateway makes, or an interface of the system.",
+                "What it is: memory (for tests and replay), capture files (for replay alone), a \
+                TAP device that the gateway makes, or an interface of the system.",
             ),
             key(
                 "interface",
@@ -230,17 +255,36 @@ pub const SECTIONS: &[Section] = &[
                 "the port's name",
                 "The system's interface, of kind `tap` and `af-packet`.",
             ),
-            key("input", "path", "", "none", "The capture file that packets come from, of kind `pcap`."),
-            key("output", "path", "", "none", "The capture file that packets go to, of kind `pcap`."),
+            key(
+                "input",
+                "path",
+                "",
+                "none",
+                "The capture file that packets come from, of kind `pcap`.",
+            ),
+            key(
+                "output",
+                "path",
+                "",
+                "none",
+                "The capture file that packets go to, of kind `pcap`.",
+            ),
             key(
                 "link",
                 "\"ethernet\" or \"ip\"",
                 "",
                 "\"ethernet\"",
-                "What frames begin with, of kind `memory` and `pcap`. An input file says it itself.",
+                "What frames begin with, of kind `memory` and `pcap`. An input file says it \
+                itself.",
             ),
             key("vrf", "name", "", "\"main\"", "The VRF that its packets are routed in."),
-            key("mac", "MAC address", "", "the interface's own, or one made from the name", "Its Ethernet address."),
+            key(
+                "mac",
+                "MAC address",
+                "",
+                "the interface's own, or one made from the name",
+                "Its Ethernet address.",
+            ),
             key(
                 "mtu",
                 "68 to 2034",
@@ -267,7 +311,8 @@ pub const SECTIONS: &[Section] = &[
                 "prefix, or \"default\"",
                 "",
                 "required",
-                "The destinations. `default` is 0.0.0.0/0, or ::/0 where the next hop is an IPv6 address.",
+                "The destinations. `default` is 0.0.0.0/0, or ::/0 where the next hop is an IPv6 \
+                address.",
             ),
             key("vrf", "name", "", "\"main\"", "The VRF whose packets it is for."),
             key(
@@ -306,7 +351,13 @@ pub const SECTIONS: &[Section] = &[
         keys: &[
             key("port", "port name", "", "required", "The port whose link it is on."),
             key("address", "address", "", "required", "Its IP address."),
-            key("mac", "MAC address", "", "required", "Its Ethernet address. Nothing heard on the link changes it."),
+            key(
+                "mac",
+                "MAC address",
+                "",
+                "required",
+                "Its Ethernet address. Nothing heard on the link changes it.",
+            ),
         ],
     },
     Section {
@@ -330,7 +381,8 @@ pub const SECTIONS: &[Section] = &[
                 "inline table",
                 "",
                 "none",
-                "Encryption and integrity in one. Either this, or `encryption` with `authentication`.",
+                "Encryption and integrity in one. Either this, or `encryption` with \
+                `authentication`.",
             ),
             key("aead.name", "algorithm", "", "required", "`rfc4106(gcm(aes))`, which is AES-GCM."),
             key(
@@ -342,7 +394,13 @@ pub const SECTIONS: &[Section] = &[
             ),
             key("aead.icv-bits", "128", "bits", "128", "Length of the integrity check value."),
             key("encryption", "inline table", "", "none", "Encryption."),
-            key("encryption.name", "algorithm", "", "required", "`cbc(aes)`, or `ecb(cipher_null)` for none."),
+            key(
+                "encryption.name",
+                "algorithm",
+                "",
+                "required",
+                "`cbc(aes)`, or `ecb(cipher_null)` for none.",
+            ),
             key(
                 "encryption.key",
                 "key",
@@ -356,21 +414,24 @@ pub const SECTIONS: &[Section] = &[
                 "algorithm",
                 "",
                 "required",
-                "`hmac(sha1)` or `hmac(sha256)`; `digest_null` for none, beside `ecb(cipher_null)` alone.",
+                "`hmac(sha1)` or `hmac(sha256)`; `digest_null` for none, beside `ecb(cipher_null)` \
+                alone.",
             ),
             key(
                 "authentication.key",
                 "key",
                 "",
                 "empty",
-                "The key: 1 to 64 bytes; RFC 2404 asks for 20 with SHA-1, RFC 4868 for 32 with SHA-256.",
+                "The key: 1 to 64 bytes; RFC 2404 asks for 20 with SHA-1, RFC 4868 for 32 with \
+                SHA-256.",
             ),
             key(
                 "authentication.truncate-bits",
                 "96 or 128",
                 "bits",
                 "96, as with Linux",
-                "Length that the integrity check value is cut to: 96 with `hmac(sha1)`, 128 with `hmac(sha256)`, which therefore needs it said.",
+                "Length that the integrity check value is cut to: 96 with `hmac(sha1)`, 128 with \
+                `hmac(sha256)`, which therefore needs it said.",
             ),
             key(
                 "replay-window",
@@ -384,7 +445,8 @@ pub const SECTIONS: &[Section] = &[
                 "list of \"noecn\", \"nopmtudisc\", \"af-unspec\"",
                 "",
                 "none",
-                "iproute2's flags: leave ECN alone; never set DF outside; carry the other family too, which is so in any case.",
+                "iproute2's flags: leave ECN alone; never set DF outside; carry the other family \
+                too, which is so in any case.",
             ),
         ],
     },
@@ -397,7 +459,8 @@ pub const SECTIONS: &[Section] = &[
                 "\"in\", \"out\" or \"fwd\"",
                 "",
                 "required",
-                "Which packets are looked up: to the gateway, leaving, or forwarded. `in` also decides forwarded packets where the VRF has no `fwd` policy.",
+                "Which packets are looked up: to the gateway, leaving, or forwarded. `in` also \
+                decides forwarded packets where the VRF has no `fwd` policy.",
             ),
             key("vrf", "name", "", "\"main\"", "The VRF whose packets it is for."),
             key(
@@ -407,7 +470,13 @@ pub const SECTIONS: &[Section] = &[
                 "0",
                 "The smaller number wins; ties go to the policy that stands first.",
             ),
-            key("source", "address, prefix or FIRST-LAST", "", "every address of the family", "Source addresses."),
+            key(
+                "source",
+                "address, prefix or FIRST-LAST",
+                "",
+                "every address of the family",
+                "Source addresses.",
+            ),
             key(
                 "destination",
                 "address, prefix or FIRST-LAST",
@@ -416,7 +485,13 @@ pub const SECTIONS: &[Section] = &[
                 "Destination addresses.",
             ),
             key("protocol", "name or number", "", "any", "Upper-layer protocol."),
-            key("source-ports", "port or FIRST-LAST", "", "any", "Source ports, of a protocol that has ports."),
+            key(
+                "source-ports",
+                "port or FIRST-LAST",
+                "",
+                "any",
+                "Source ports, of a protocol that has ports.",
+            ),
             key(
                 "destination-ports",
                 "port or FIRST-LAST",
@@ -431,7 +506,8 @@ pub const SECTIONS: &[Section] = &[
                 "\"protect\", \"bypass\" or \"discard\"",
                 "",
                 "required",
-                "Outbound, protect encrypts; inbound, it demands that the packet was encrypted. Bypass lets pass in clear, discard drops.",
+                "Outbound, protect encrypts; inbound, it demands that the packet was encrypted. \
+                Bypass lets pass in clear, discard drops.",
             ),
             key(
                 "template",
@@ -442,7 +518,13 @@ pub const SECTIONS: &[Section] = &[
             ),
             key("template.source", "address", "", "any", "The tunnel's source."),
             key("template.destination", "address", "", "required", "The tunnel's destination."),
-            key("template.reqid", "0 to 4294967295", "", "0", "The reqid that SAs must have; 0 is any."),
+            key(
+                "template.reqid",
+                "0 to 4294967295",
+                "",
+                "0",
+                "The reqid that SAs must have; 0 is any.",
+            ),
             key("template.spi", "0 to 4294967295", "", "0", "The one SA, by its SPI; 0 is any."),
             key("template.mode", "\"tunnel\"", "", "\"tunnel\"", "How packets are wrapped."),
         ],
@@ -459,8 +541,9 @@ mod tests {
         SECTIONS
             .iter()
             .map(|section| {
-                let mut table =
-                    String::from("| Key | Value | Unit | Default | Meaning |\n| --- | --- | --- | --- | --- |\n");
+                let mut table = String::from(
+                    "| Key | Value | Unit | Default | Meaning |\n| --- | --- | --- | --- | --- |\n",
+                );
                 for key in section.keys {
                     table += &format!(
                         "| `{}` |{} |{} |{} |{} |\n",
@@ -480,9 +563,19 @@ mod tests {
     fn the_documentation_has_every_key_and_no_other() {
         let page = include_str!("../../../../docs/configuration.md");
         for (section, table) in SECTIONS.iter().zip(documentation()) {
-            let header = if section.many { format!("`[[{}]]`", section.name) } else { format!("`[{}]`", section.name) };
-            assert!(page.contains(&format!("## {header}")), "docs/configuration.md has no section {header}");
-            assert!(page.contains(&table), "docs/configuration.md should have this table for {header}:\n{table}");
+            let header = if section.many {
+                format!("`[[{}]]`", section.name)
+            } else {
+                format!("`[{}]`", section.name)
+            };
+            assert!(
+                page.contains(&format!("## {header}")),
+                "docs/configuration.md has no section {header}"
+            );
+            assert!(
+                page.contains(&table),
+                "docs/configuration.md should have this table for {header}:\n{table}"
+            );
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(rows, SECTIONS.iter().map(|section| section.keys.len()).sum::<usize>());

@@ -1,7 +1,8 @@
 //! The configuration file.
 //!
-//! [`load`] reads it in three steps: TOML, which recovers from errors; each table by itself; and what the tables say of each other. Every step notes all
-//! that is wrong, with its place, and a file with anything wrong is refused whole.
+//! [`load`] reads it in three steps: TOML, which recovers from errors; each table by itself; and
+//! what the tables say of each other. Every step notes all that is wrong, with its place, and a
+//! file with anything wrong is refused whole.
 
 mod cross;
 mod diagnostic;
@@ -44,7 +45,8 @@ pub struct Config {
     pub states: Vec<StateSpec>,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
-    /// What is right and yet worth a word, with its place: a number that was rounded, policies that defeat their lookup.
+    /// What is right and yet worth a word, with its place: a number that was rounded, policies that
+    /// defeat their lookup.
     pub notes: Vec<Diagnostic>,
 }
 
@@ -80,12 +82,18 @@ pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
 
 fn read(text: &str, errors: &mut Errors<'_>) -> Config {
     if text.len() > MAX_FILE {
-        errors.add(0, format!("the file has {} bytes", text.len()), Some(format!("{MAX_FILE} bytes at most")));
+        errors.add(
+            0,
+            format!("the file has {} bytes", text.len()),
+            Some(format!("{MAX_FILE} bytes at most")),
+        );
         return Config::default();
     }
     let (document, broken) = DeTable::parse_recoverable(text);
-    let broken: Vec<_> =
-        broken.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end())).collect();
+    let broken: Vec<_> = broken
+        .iter()
+        .map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end()))
+        .collect();
     let config = interpret(&document, broken.is_empty(), errors);
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
@@ -101,9 +109,12 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
     refuse_unknown_sections(document, errors);
     let whole = whole && errors.count() == 0;
 
-    let mut gateway =
-        single(document, "gateway", errors).map(|table| sections::gateway(table, errors)).unwrap_or_default();
-    gateway.ipsec = single(document, "ipsec", errors).map(|table| ipsec::ipsec(table, errors)).unwrap_or_default();
+    let mut gateway = single(document, "gateway", errors)
+        .map(|table| sections::gateway(table, errors))
+        .unwrap_or_default();
+    gateway.ipsec = single(document, "ipsec", errors)
+        .map(|table| ipsec::ipsec(table, errors))
+        .unwrap_or_default();
     let read = cross::Read {
         vrfs: each(document, "vrf", errors, sections::vrf),
         ports: each(document, "port", errors, sections::port),
@@ -113,14 +124,22 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
         policies: each(document, "policy", errors, security::policy),
     };
 
-    // What is said of something that could not be read would be refused for that alone, which helps nobody.
+    // What is said of something that could not be read would be refused for that alone, which helps
+    // nobody.
     if errors.count() == 0 {
         cross::check(&read, None, errors);
         // A file that was emptied by mistake must not empty the gateway.
         if read.ports.is_empty() {
-            errors.add(0, "the file asks for no port", Some("[[port]] with name and kind".to_owned()));
+            errors.add(
+                0,
+                "the file asks for no port",
+                Some("[[port]] with name and kind".to_owned()),
+            );
         }
-    } else if whole && let (Some(vrf_names), Some(port_names)) = (names(document, "vrf"), names(document, "port")) {
+    } else if whole
+        && let (Some(vrf_names), Some(port_names)) =
+            (names(document, "vrf"), names(document, "port"))
+    {
         let unread = cross::Unread { vrfs: vrf_names, ports: port_names };
         cross::check(&read, Some(unread), errors);
     }
@@ -134,7 +153,8 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
         policies: values(read.policies),
         notes: Vec::new(),
     };
-    // The tables have the last word. What they alone refuse is rare, and no one place in the file is to blame for it.
+    // The tables have the last word. What they alone refuse is rare, and no one place in the file
+    // is to blame for it.
     if errors.count() == 0 {
         let plan = crate::Control::new(1, [0; 32]).plan(config.clone());
         if let Some(refusal) = plan.refusal() {
@@ -168,9 +188,15 @@ fn section(name: &str) -> &'static Section {
 fn single<'t>(document: &'t DeTable<'t>, name: &str, errors: &mut Errors<'_>) -> Option<Table<'t>> {
     let (key, value) = document.get_key_value(name)?;
     match value.get_ref() {
-        DeValue::Table(entries) => Some(Table::new(entries, key.span().start, section(name), errors)),
+        DeValue::Table(entries) => {
+            Some(Table::new(entries, key.span().start, section(name), errors))
+        }
         _ => {
-            errors.add(key.span().start, format!("{name} is not a table"), Some(format!("[{name}]")));
+            errors.add(
+                key.span().start,
+                format!("{name} is not a table"),
+                Some(format!("[{name}]")),
+            );
             None
         }
     }
@@ -184,13 +210,21 @@ fn each<'t, T>(
 ) -> Vec<Said<'t, T>> {
     let Some((key, value)) = document.get_key_value(name) else { return Vec::new() };
     let DeValue::Array(elements) = value.get_ref() else {
-        errors.add(key.span().start, format!("there can be several of {name}"), Some(format!("[[{name}]]")));
+        errors.add(
+            key.span().start,
+            format!("there can be several of {name}"),
+            Some(format!("[[{name}]]")),
+        );
         return Vec::new();
     };
     let mut said = Vec::with_capacity(elements.len());
     for element in elements.iter() {
         let Some(entries) = element.get_ref().as_table() else {
-            errors.add(element.span().start, format!("{name} is not a table"), Some(format!("[[{name}]]")));
+            errors.add(
+                element.span().start,
+                format!("{name} is not a table"),
+                Some(format!("[[{name}]]")),
+            );
             continue;
         };
         let table = Table::new(entries, header(element), section(name), errors);
@@ -199,11 +233,13 @@ fn each<'t, T>(
     said
 }
 
-/// The names that the elements of a section give themselves, whatever else may be wrong with them. None where one gives none that can
-/// be read.
+/// The names that the elements of a section give themselves, whatever else may be wrong with them.
+/// None where one gives none that can be read.
 fn names<'t>(document: &'t DeTable<'t>, section: &str) -> Option<HashSet<&'t str>> {
     let Some(elements) = document.get(section) else { return Some(HashSet::new()) };
-    let name = |element: &'t Spanned<DeValue<'t>>| element.get_ref().as_table()?.get("name")?.get_ref().as_str();
+    let name = |element: &'t Spanned<DeValue<'t>>| {
+        element.get_ref().as_table()?.get("name")?.get_ref().as_str()
+    };
     elements.get_ref().as_array()?.iter().map(name).collect()
 }
 

@@ -28,26 +28,38 @@ pub(super) struct Table<'t> {
     /// What errors call it.
     name: &'static str,
     section: &'static Section,
-    /// What stands before the names of its keys in `section`: nothing, or the inline table's name and a dot.
+    /// What stands before the names of its keys in `section`: nothing, or the inline table's name
+    /// and a dot.
     prefix: &'static str,
 }
 
 impl<'t> Table<'t> {
     /// A table of `section`. Keys that it may not hold are errors.
-    pub(super) fn new(entries: &'t DeTable<'t>, at: usize, section: &'static Section, errors: &mut Errors<'_>) -> Self {
+    pub(super) fn new(
+        entries: &'t DeTable<'t>,
+        at: usize,
+        section: &'static Section,
+        errors: &mut Errors<'_>,
+    ) -> Self {
         let table = Self { entries, at, name: section.name, section, prefix: "" };
         table.refuse_unknown(errors);
         table
     }
 
     /// The inline table `key`, whose keys have `prefix` before their names.
-    pub(super) fn table(&self, key: &'static str, prefix: &'static str, errors: &mut Errors<'_>) -> Option<Table<'t>> {
+    pub(super) fn table(
+        &self,
+        key: &'static str,
+        prefix: &'static str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Table<'t>> {
         let found = self.value(key)?;
         let DeValue::Table(entries) = found.get_ref() else {
             self.mistyped(key, found, "an inline table, as in { name = \"...\" }", errors);
             return None;
         };
-        let table = Self { entries, at: found.span().start, name: key, section: self.section, prefix };
+        let table =
+            Self { entries, at: found.span().start, name: key, section: self.section, prefix };
         table.refuse_unknown(errors);
         Some(table)
     }
@@ -69,7 +81,11 @@ impl<'t> Table<'t> {
 
     /// Notes that `key` is missing.
     pub(super) fn missing(&self, key: &str, errors: &mut Errors<'_>) {
-        let value = self.section.keys.iter().find(|known| known.name.strip_prefix(self.prefix) == Some(key));
+        let value = self
+            .section
+            .keys
+            .iter()
+            .find(|known| known.name.strip_prefix(self.prefix) == Some(key));
         errors.add(
             self.at,
             format!("{} without {key}", self.name),
@@ -78,12 +94,21 @@ impl<'t> Table<'t> {
     }
 
     /// Text.
-    pub(super) fn text(&self, key: &'static str, errors: &mut Errors<'_>) -> Option<Found<&'t str>> {
+    pub(super) fn text(
+        &self,
+        key: &'static str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<&'t str>> {
         self.text_of(key, "a text in quotes", errors)
     }
 
     /// Text that is `right`, in words.
-    pub(super) fn text_of(&self, key: &'static str, right: &str, errors: &mut Errors<'_>) -> Option<Found<&'t str>> {
+    pub(super) fn text_of(
+        &self,
+        key: &'static str,
+        right: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<&'t str>> {
         let found = self.value(key)?;
         match found.get_ref() {
             DeValue::String(text) => Some(Found { value: text.as_ref(), at: found.span().start }),
@@ -95,7 +120,11 @@ impl<'t> Table<'t> {
     }
 
     /// Text that must be there.
-    pub(super) fn required_text(&self, key: &'static str, errors: &mut Errors<'_>) -> Option<Found<&'t str>> {
+    pub(super) fn required_text(
+        &self,
+        key: &'static str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<&'t str>> {
         if !self.has(key) {
             self.missing(key, errors);
         }
@@ -103,7 +132,12 @@ impl<'t> Table<'t> {
     }
 
     /// Text that stands for something else.
-    pub(super) fn parsed<T>(&self, key: &'static str, example: &str, errors: &mut Errors<'_>) -> Option<Found<T>>
+    pub(super) fn parsed<T>(
+        &self,
+        key: &'static str,
+        example: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<T>>
     where
         T: FromStr<Err: Display>,
     {
@@ -111,14 +145,23 @@ impl<'t> Table<'t> {
         match text.value.parse() {
             Ok(value) => Some(Found { value, at: text.at }),
             Err(why) => {
-                errors.add(text.at, format!("{key} = {}: {why}", quoted(text.value)), Some(format!("as in {example}")));
+                errors.add(
+                    text.at,
+                    format!("{key} = {}: {why}", quoted(text.value)),
+                    Some(format!("as in {example}")),
+                );
                 None
             }
         }
     }
 
     /// Text that stands for something else and must be there.
-    pub(super) fn required<T>(&self, key: &'static str, example: &str, errors: &mut Errors<'_>) -> Option<Found<T>>
+    pub(super) fn required<T>(
+        &self,
+        key: &'static str,
+        example: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<Found<T>>
     where
         T: FromStr<Err: Display>,
     {
@@ -139,9 +182,12 @@ impl<'t> Table<'t> {
         T: FromStr<Err: Display>,
     {
         let found = self.value(key)?;
-        let DeValue::Integer(number) = found.get_ref() else { return self.parsed(key, example, errors) };
+        let DeValue::Integer(number) = found.get_ref() else {
+            return self.parsed(key, example, errors);
+        };
         let at = found.span().start;
-        let text = integer(number).map_or_else(|| number.as_str().to_owned(), |number| number.to_string());
+        let text =
+            integer(number).map_or_else(|| number.as_str().to_owned(), |number| number.to_string());
         match text.parse() {
             Ok(value) => Some(Found { value, at }),
             Err(why) => {
@@ -196,7 +242,9 @@ impl<'t> Table<'t> {
             return None;
         };
         let at = found.span().start;
-        let value = integer(number).filter(|number| range.contains(number)).and_then(|number| T::try_from(number).ok());
+        let value = integer(number)
+            .filter(|number| range.contains(number))
+            .and_then(|number| T::try_from(number).ok());
         if value.is_none() {
             errors.add(
                 at,
@@ -242,7 +290,9 @@ impl<'t> Table<'t> {
         let elements: &'t DeArray<'t> = elements;
         elements
             .iter()
-            .filter_map(|element| Some(Found { value: read(element, errors)?, at: element.span().start }))
+            .filter_map(|element| {
+                Some(Found { value: read(element, errors)?, at: element.span().start })
+            })
             .collect()
     }
 
@@ -250,9 +300,19 @@ impl<'t> Table<'t> {
         self.entries.get(key)
     }
 
-    fn mistyped(&self, key: &str, found: &Spanned<DeValue<'_>>, right: &str, errors: &mut Errors<'_>) {
+    fn mistyped(
+        &self,
+        key: &str,
+        found: &Spanned<DeValue<'_>>,
+        right: &str,
+        errors: &mut Errors<'_>,
+    ) {
         // What stands there is not said: it may be a key.
-        errors.add(found.span().start, format!("{key} is {}", kind(found.get_ref())), Some(right.to_owned()));
+        errors.add(
+            found.span().start,
+            format!("{key} is {}", kind(found.get_ref())),
+            Some(right.to_owned()),
+        );
     }
 
     fn refuse_unknown(&self, errors: &mut Errors<'_>) {
@@ -263,20 +323,30 @@ impl<'t> Table<'t> {
                 .filter_map(|key| key.name.strip_prefix(self.prefix))
                 .filter(|key| !key.contains('.'))
         };
-        for key in self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref())) {
+        for key in
+            self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref()))
+        {
             let name = key.get_ref().as_ref();
             let known_elsewhere = (self.name == "ipsec").then(|| hint_for_key(name)).flatten();
             let hint = known_elsewhere.unwrap_or_else(|| match nearest(name, known()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("known keys: {}", known().collect::<Vec<_>>().join(", ")),
             });
-            errors.add(key.span().start, format!("{} has no key {}", self.name, quoted(name)), Some(hint));
+            errors.add(
+                key.span().start,
+                format!("{} has no key {}", self.name, quoted(name)),
+                Some(hint),
+            );
         }
     }
 }
 
 /// An element of a list that is text and stands for something else.
-pub(super) fn parsed_element<T>(element: &Spanned<DeValue<'_>>, example: &str, errors: &mut Errors<'_>) -> Option<T>
+pub(super) fn parsed_element<T>(
+    element: &Spanned<DeValue<'_>>,
+    example: &str,
+    errors: &mut Errors<'_>,
+) -> Option<T>
 where
     T: FromStr<Err: Display>,
 {
@@ -310,7 +380,8 @@ pub(super) fn word_element<T: Copy>(
     };
     let value = words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
     if value.is_none() {
-        let what = if given.is_empty() { kind(element.get_ref()).to_owned() } else { quoted(given) };
+        let what =
+            if given.is_empty() { kind(element.get_ref()).to_owned() } else { quoted(given) };
         errors.add(
             element.span().start,
             format!("the list holds {what}"),
@@ -347,7 +418,8 @@ fn one_of<'w>(words: impl Iterator<Item = &'w str>) -> String {
     }
 }
 
-/// `text` in quotes, with nothing in it that could confuse a terminal, and not all of it where it is long.
+/// `text` in quotes, with nothing in it that could confuse a terminal, and not all of it where it
+/// is long.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();

@@ -21,8 +21,8 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
     let said = table.number("workers", 1..=MAX_WORKERS, errors);
     let unreadable = said.is_none() && table.has("workers");
     let workers = said.map_or(usual.workers, |found| found.value);
-    let processors: Vec<Found<usize>> =
-        table.list("processors", errors, |element, errors| number_element(element, 0..=4095, errors));
+    let processors: Vec<Found<usize>> = table
+        .list("processors", errors, |element, errors| number_element(element, 0..=4095, errors));
     if !processors.is_empty() && processors.len() != workers && !unreadable {
         let hint = format!("{workers} of them, one for each worker");
         errors.add(
@@ -49,7 +49,11 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
 }
 
 pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSettings> {
-    let keys = [("default-in", Direction::In), ("default-out", Direction::Out), ("default-fwd", Direction::Fwd)];
+    let keys = [
+        ("default-in", Direction::In),
+        ("default-out", Direction::Out),
+        ("default-fwd", Direction::Fwd),
+    ];
     let actions = [("block", DefaultAction::Block), ("accept", DefaultAction::Accept)];
     let defaults = keys
         .into_iter()
@@ -61,17 +65,26 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {
     let name = name(table, "name", errors);
     let kind = name.as_deref().and_then(|name| kind(table, name, errors));
-    let addresses: Vec<Found<IpPrefix>> =
-        table.list("addresses", errors, |element, errors| parsed_element(element, "\"192.0.2.1/24\"", errors));
+    let addresses: Vec<Found<IpPrefix>> = table.list("addresses", errors, |element, errors| {
+        parsed_element(element, "\"192.0.2.1/24\"", errors)
+    });
     for (at, address) in addresses.iter().enumerate() {
         if let Err(fault) = check::own_address("addresses", address.value) {
             errors.add(address.at, fault.message, fault.hint);
-        } else if addresses[..at].iter().any(|other| other.value.address() == address.value.address()) {
-            errors.add(address.at, format!("address {} is given twice", address.value.address()), None);
+        } else if addresses[..at]
+            .iter()
+            .any(|other| other.value.address() == address.value.address())
+        {
+            errors.add(
+                address.at,
+                format!("address {} is given twice", address.value.address()),
+                None,
+            );
         }
     }
     let mac = table.parsed("mac", "\"02:00:00:00:00:01\"", errors);
-    if let Some(fault) = mac.and_then(|mac: Found<Mac>| check::station_mac("mac", mac.value).err()) {
+    if let Some(fault) = mac.and_then(|mac: Found<Mac>| check::station_mac("mac", mac.value).err())
+    {
         table.fault(fault, errors);
     }
     let mtu = table.number("mtu", MIN_MTU.into()..=MAX_MTU.into(), errors);
@@ -132,8 +145,10 @@ pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Ne
     let port = table.required_text("port", errors);
     let address = table.required::<IpAddr>("address", "\"192.0.2.2\"", errors);
     let mac = table.required::<Mac>("mac", "\"02:00:00:00:00:02\"", errors);
-    let spec = NeighbourSpec { port: port?.value.to_owned(), address: address?.value, mac: mac?.value };
-    let faults = [check::station("address", spec.address).err(), check::station_mac("mac", spec.mac).err()];
+    let spec =
+        NeighbourSpec { port: port?.value.to_owned(), address: address?.value, mac: mac?.value };
+    let faults =
+        [check::station("address", spec.address).err(), check::station_mac("mac", spec.mac).err()];
     let mut good = true;
     for fault in faults.into_iter().flatten() {
         table.fault(fault, errors);
@@ -160,7 +175,8 @@ fn name(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option
 
 /// What the port is. Keys that another kind has are refused, not ignored.
 fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKind> {
-    let kinds = [("memory", "memory"), ("pcap", "pcap"), ("tap", "tap"), ("af-packet", "af-packet")];
+    let kinds =
+        [("memory", "memory"), ("pcap", "pcap"), ("tap", "tap"), ("af-packet", "af-packet")];
     let kind = table.required_word("kind", &kinds, errors)?.value;
     let of_kinds: [(&'static str, &[&str]); 4] = [
         ("interface", &["tap", "af-packet"]),
@@ -177,7 +193,8 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
             );
         }
     }
-    let link = table.word("link", &[("ethernet", LinkKind::Ethernet), ("ip", LinkKind::Ip)], errors);
+    let link =
+        table.word("link", &[("ethernet", LinkKind::Ethernet), ("ip", LinkKind::Ip)], errors);
     let link = link.map_or(LinkKind::Ethernet, |found| found.value);
     let interface = table.text("interface", errors);
     if let Some(text) = interface
@@ -208,7 +225,8 @@ fn path(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option
     let text = table.text(key, errors)?;
     if text.value.is_empty() || text.value.contains('\0') {
         table.fault(
-            Fault::invalid(key, format!("{key} is not a path")).hint("a path, as in \"/run/hitpath/control.sock\""),
+            Fault::invalid(key, format!("{key} is not a path"))
+                .hint("a path, as in \"/run/hitpath/control.sock\""),
             errors,
         );
         return None;

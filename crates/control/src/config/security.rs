@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use api::{
-    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec, Selector, StateFlag,
-    StateSpec, Template,
+    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec,
+    Selector, StateFlag, StateSpec, Template,
 };
 use wire::{IpRange, PortRange, Protocol};
 
@@ -27,12 +27,17 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
     let mode = table.word("mode", MODES, errors);
     let window = table.number("replay-window", 0..=4096, errors);
-    let words = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
-    let flags = table.list("flags", errors, |element, errors| word_element(element, &words, errors));
+    let words = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec]
+        .map(|flag| (flag.name(), flag));
+    let flags =
+        table.list("flags", errors, |element, errors| word_element(element, &words, errors));
     let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, errors));
-    let encryption = table.table("encryption", "encryption.", errors).and_then(|table| encryption(&table, errors));
-    let authentication =
-        table.table("authentication", "authentication.", errors).and_then(|table| authentication(&table, errors));
+    let encryption = table
+        .table("encryption", "encryption.", errors)
+        .and_then(|table| encryption(&table, errors));
+    let authentication = table
+        .table("authentication", "authentication.", errors)
+        .and_then(|table| authentication(&table, errors));
     let vrf = vrf_name(table, errors);
     if errors.count() > before {
         return None;
@@ -68,22 +73,31 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     const OCTETS: &str = "\"8\" or \"0-8\"";
     let directions = Direction::ALL.map(|direction| (direction.name(), direction));
     let direction = table.required_word("direction", &directions, errors);
-    let actions =
-        [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard].map(|action| (action.name(), action));
+    let actions = [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard]
+        .map(|action| (action.name(), action));
     let action = table.required_word("action", &actions, errors);
     let priority = table.number("priority", 0..=u32::MAX.into(), errors);
     let selector = Selector {
         source: table.parsed::<IpRange>("source", RANGE, errors).map(|found| found.value),
         destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
-        protocol: table.parsed_or_number::<ProtocolName>("protocol", "\"tcp\" or 6", errors).map(|found| found.value.0),
-        source_ports: table.parsed_or_number::<PortRange>("source-ports", PORTS, errors).map(|found| found.value),
+        protocol: table
+            .parsed_or_number::<ProtocolName>("protocol", "\"tcp\" or 6", errors)
+            .map(|found| found.value.0),
+        source_ports: table
+            .parsed_or_number::<PortRange>("source-ports", PORTS, errors)
+            .map(|found| found.value),
         destination_ports: table
             .parsed_or_number::<PortRange>("destination-ports", PORTS, errors)
             .map(|found| found.value),
-        icmp_type: table.parsed_or_number::<OctetRange>("icmp-type", OCTETS, errors).map(|found| found.value),
-        icmp_code: table.parsed_or_number::<OctetRange>("icmp-code", OCTETS, errors).map(|found| found.value),
+        icmp_type: table
+            .parsed_or_number::<OctetRange>("icmp-type", OCTETS, errors)
+            .map(|found| found.value),
+        icmp_code: table
+            .parsed_or_number::<OctetRange>("icmp-code", OCTETS, errors)
+            .map(|found| found.value),
     };
-    let template = table.table("template", "template.", errors).and_then(|table| template(&table, errors));
+    let template =
+        table.table("template", "template.", errors).and_then(|table| template(&table, errors));
     let vrf = vrf_name(table, errors);
     if errors.count() > before {
         return None;
@@ -145,7 +159,10 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
 /// A key. Where there is none, it is empty; what does not read as one is never shown.
 fn key(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Key> {
     let Some(text) = table.text("key", errors) else { return Some(Key::new(Vec::new())) };
-    text.value.parse().map_err(|why: api::KeyTextError| errors.add(text.at, format!("key: {why}"), None)).ok()
+    text.value
+        .parse()
+        .map_err(|why: api::KeyTextError| errors.add(text.at, format!("key: {why}"), None))
+        .ok()
 }
 
 fn sorted(mut flags: Vec<StateFlag>) -> Vec<StateFlag> {

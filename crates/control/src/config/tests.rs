@@ -79,7 +79,10 @@ fn a_good_file_is_read() {
     assert_eq!(config.routes[1].destination.to_string(), "0.0.0.0/0");
     assert_eq!(config.states[0].spi, 0x1001);
     assert_eq!(config.states[0].replay_window, 64);
-    assert_eq!(config.policies[0].selector.destination.unwrap().to_string(), "192.168.12.0-192.168.12.99");
+    assert_eq!(
+        config.policies[0].selector.destination.unwrap().to_string(),
+        "192.168.12.0-192.168.12.99"
+    );
 }
 
 #[test]
@@ -141,7 +144,8 @@ direction = "out"
 action = "bypass"
 "#,
         &[
-            "gw.toml:5:14: \"192.0.2.1/33\": the prefix length must be 0 to 32 for IPv4, 0 to 128 for IPv6 (as in \"192.0.2.1/24\")",
+            "gw.toml:5:14: \"192.0.2.1/33\": the prefix length must be 0 to 32 for IPv4, 0 to 128 \
+            for IPv6 (as in \"192.0.2.1/24\")",
             "gw.toml:11:8: there is no port \"upstream\" ([[port]] with name = \"upstream\")",
             "gw.toml:15:7: there is no VRF \"red\" ([[vrf]] with name = \"red\")",
         ],
@@ -162,7 +166,8 @@ fn an_unknown_port_is_told_where_there_is_none_at_all() {
 #[test]
 fn names_are_not_missed_where_one_could_not_be_read() {
     let told = errors(
-        "[[port]]\nnmae = \"lan\"\n[[neighbour]]\nport = \"lan\"\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\n",
+        "[[port]]\nnmae = \"lan\"\n[[neighbour]]\nport = \"lan\"\naddress = \"192.0.2.9\"\nmac = \
+        \"02:00:00:00:00:09\"\n",
     );
     assert!(told.contains("nmae") && !told.contains("there is no port"), "{told}");
 }
@@ -210,19 +215,32 @@ fn what_is_said_twice_is_told_with_the_first_place() {
         let end = GOOD[start + 2..].find("[[").map_or(GOOD.len(), |end| start + 2 + end);
         errors(&format!("{GOOD}\n{}", &GOOD[start..end]))
     };
-    assert!(doubled("vrf").contains("VRF red is given twice (the first is on line 6)"), "{}", doubled("vrf"));
+    assert!(
+        doubled("vrf").contains("VRF red is given twice (the first is on line 6)"),
+        "{}",
+        doubled("vrf")
+    );
     assert!(doubled("port").contains("port lan is given twice (the first is on line 10)"));
-    assert!(doubled("route").contains("route 192.168.12.0/24 with metric 0 is given twice (the first is on line 28)"));
+    assert!(
+        doubled("route").contains(
+            "route 192.168.12.0/24 with metric 0 is given twice (the first is on line 28)"
+        )
+    );
     assert!(doubled("neighbour").contains("neighbour 192.168.13.9 of port lan is given twice"));
     assert!(doubled("sa").contains("the SA to 192.168.11.1 with SPI 0x1001 is given twice"));
-    assert!(doubled("policy").contains("a policy of direction out with this selector is given twice"));
+    assert!(
+        doubled("policy").contains("a policy of direction out with this selector is given twice")
+    );
 }
 
 #[test]
 fn links_and_next_hops_must_fit_together() {
     let with = |route: &str| errors(&format!("{GOOD}\n[[route]]\n{route}"));
     let told = with("to = \"10.0.0.0/8\"\nvia = \"172.16.0.1\"");
-    assert!(told.contains("next hop 172.16.0.1 is not on the link of any port of VRF main"), "{told}");
+    assert!(
+        told.contains("next hop 172.16.0.1 is not on the link of any port of VRF main"),
+        "{told}"
+    );
     let told = with("to = \"10.0.0.0/8\"\nvia = \"192.168.11.1\"\nport = \"lan\"");
     assert!(told.contains("not on the link of port lan (it is on the link of port wan)"), "{told}");
     let told = with("to = \"10.0.0.0/8\"\nvia = \"192.168.11.2\"");
@@ -230,7 +248,10 @@ fn links_and_next_hops_must_fit_together() {
     let told = with("to = \"10.0.0.0/8\"\nport = \"red0\"");
     assert!(told.contains("port red0 is in VRF red, the route in main"), "{told}");
     let told = with("to = \"192.168.11.0/24\"\nvia = \"192.168.13.2\"");
-    assert!(told.contains("the route to 192.168.11.0/24 comes with an address of port wan"), "{told}");
+    assert!(
+        told.contains("the route to 192.168.11.0/24 comes with an address of port wan"),
+        "{told}"
+    );
     let told = with("to = \"2001:db8:1::/48\"\nvia = \"fe80::1\"");
     assert!(told.contains("name the port too"), "{told}");
 
@@ -246,10 +267,14 @@ fn links_and_next_hops_must_fit_together() {
 #[test]
 fn what_is_said_twice_is_told_beside_other_errors() {
     let told = errors(&format!(
-        "{GOOD}\n[[route]]\nto = \"192.168.12.0/24\"\nvia = \"10.99.0.1\"\n[[vrf]]\nname = \"red\"\n[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.99.0.9/33\"]\n"
+        "{GOOD}\n[[route]]\nto = \"192.168.12.0/24\"\nvia = \"10.99.0.1\"\n[[vrf]]\nname = \
+        \"red\"\n[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.99.0.9/33\"]\n"
     ));
     let told: Vec<_> = told.lines().collect();
-    assert!(told.iter().any(|line| line.contains("route 192.168.12.0/24 with metric 0 is given twice")), "{told:?}");
+    assert!(
+        told.iter().any(|line| line.contains("route 192.168.12.0/24 with metric 0 is given twice")),
+        "{told:?}"
+    );
     assert!(told.iter().any(|line| line.contains("VRF red is given twice")), "{told:?}");
     // The next hop may be on the link whose address is wrong.
     assert_eq!(told.len(), 3, "{told:?}");
@@ -258,7 +283,10 @@ fn what_is_said_twice_is_told_beside_other_errors() {
 #[test]
 fn processors_fit_the_workers_that_could_be_read() {
     let told = errors(&GOOD.replace("workers = 2", "workers = 2\nprocessors = [0]"));
-    assert_eq!(told, "gw.toml:4:14: workers = 2, and processors are 1 (2 of them, one for each worker)");
+    assert_eq!(
+        told,
+        "gw.toml:4:14: workers = 2, and processors are 1 (2 of them, one for each worker)"
+    );
     let told = errors(&GOOD.replace("workers = 2", "workers = 99\nprocessors = [0, 1]"));
     assert_eq!(told, "gw.toml:3:11: workers = 99 (1 to 64)");
 }
@@ -266,10 +294,12 @@ fn processors_fit_the_workers_that_could_be_read() {
 #[test]
 fn keys_of_another_kind_of_port_are_refused() {
     refused(
-        "[[port]]\nname = \"a\"\nkind = \"memory\"\ninterface = \"eth0\"\n[[port]]\nname = \"b\"\nkind = \"pcap\"\n",
+        "[[port]]\nname = \"a\"\nkind = \"memory\"\ninterface = \"eth0\"\n[[port]]\nname = \
+        \"b\"\nkind = \"pcap\"\n",
         &[
             "gw.toml:4:13: a port of kind memory has no interface (of kind tap or af-packet)",
-            "gw.toml:7:8: a port of kind pcap without input and output (input = path, output = path, or both)",
+            "gw.toml:7:8: a port of kind pcap without input and output (input = path, output = \
+            path, or both)",
         ],
     );
 }
@@ -277,33 +307,41 @@ fn keys_of_another_kind_of_port_are_refused() {
 #[test]
 fn keys_are_never_told() {
     let secret = "00112233445566778899aabbccddeeffgg";
-    for (field, value) in
-        [("key", format!("\"0x{secret}\"")), ("key", format!("\"{secret}\"")), ("key", "17".to_owned())]
-    {
+    for (field, value) in [
+        ("key", format!("\"0x{secret}\"")),
+        ("key", format!("\"{secret}\"")),
+        ("key", "17".to_owned()),
+    ] {
         let sa = format!(
-            "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = {{ name = \"rfc4106(gcm(aes))\", {field} = {value} }}\n"
+            "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = {{ name \
+            = \"rfc4106(gcm(aes))\", {field} = {value} }}\n"
         );
         let told = errors(&sa);
         assert!(!told.contains("2233") && !told.contains("17"), "{told}");
     }
-    let syntax = errors(&format!("[[sa]]\nencryption = {{ name = \"cbc(aes)\", key = 0x{secret} }}\n"));
+    let syntax =
+        errors(&format!("[[sa]]\nencryption = {{ name = \"cbc(aes)\", key = 0x{secret} }}\n"));
     assert!(!syntax.contains("2233"), "{syntax}");
 }
 
 #[test]
 fn wrong_lengths_of_keys_are_told_with_the_right_ones() {
     let told = errors(
-        "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = { name = \"rfc4106(gcm(aes))\", key = \"0x0011\" }\n",
+        "[[sa]]\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nspi = 1\naead = { name = \
+        \"rfc4106(gcm(aes))\", key = \"0x0011\" }\n",
     );
     assert!(told.starts_with("gw.toml:5:8: ") && told.contains("20 bytes"), "{told}");
 }
 
 #[test]
 fn what_only_the_tables_know_is_told_too() {
-    let nested =
-        GOOD.replace("[\"192.168.11.2/24\"]", "[\"192.168.11.2/24\", \"192.168.0.1/16\", \"192.168.12.255/16\"]");
+    let nested = GOOD.replace(
+        "[\"192.168.11.2/24\"]",
+        "[\"192.168.11.2/24\", \"192.168.0.1/16\", \"192.168.12.255/16\"]",
+    );
     assert_eq!(load("gw.toml", &nested).err(), None);
-    let broadcast = GOOD.replace("[\"192.168.11.2/24\"]", "[\"192.168.11.2/24\", \"192.168.13.255/16\"]");
+    let broadcast =
+        GOOD.replace("[\"192.168.11.2/24\"]", "[\"192.168.11.2/24\", \"192.168.13.255/16\"]");
     let told = errors(&broadcast);
     assert!(told.starts_with("gw.toml:1:1: ") && told.contains("broadcast address"), "{told}");
 }
@@ -344,7 +382,11 @@ fn the_example_in_the_documentation_is_right() {
     assert_eq!((config.ports.len(), config.states.len(), config.policies.len()), (3, 3, 7));
     // Every section is in it.
     for section in SECTIONS {
-        let header = if section.many { format!("\n[[{}]]", section.name) } else { format!("\n[{}]", section.name) };
+        let header = if section.many {
+            format!("\n[[{}]]", section.name)
+        } else {
+            format!("\n[{}]", section.name)
+        };
         assert!(text.contains(&header), "{header}");
     }
 }
@@ -352,7 +394,8 @@ fn the_example_in_the_documentation_is_right() {
 #[test]
 fn the_examples_in_the_text_of_the_documentation_are_right() {
     let page = include_str!("../../../../docs/configuration.md");
-    let blocks: Vec<_> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<_> =
+        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(!blocks.is_empty());
     for block in blocks {
         load("configuration.md", block).unwrap();

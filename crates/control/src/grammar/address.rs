@@ -68,15 +68,21 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::List => Request::AddressList(filter(words)?),
         Command::Flush => {
             if words.peek().is_none() {
-                return Err(words.invalid("which addresses?").with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
+                return Err(words
+                    .invalid("which addresses?")
+                    .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
             }
             Request::AddressFlush(filter(words)?)
         }
         Command::Change => {
-            return Err(words.unsupported("there is nothing about an address to change").with_hint("add and delete"));
+            return Err(words
+                .unsupported("there is nothing about an address to change")
+                .with_hint("add and delete"));
         }
         Command::Later => {
-            return Err(words.unsupported("this is not supported yet").with_hint("add, replace, delete, show, flush"));
+            return Err(words
+                .unsupported("this is not supported yet")
+                .with_hint("add, replace, delete, show, flush"));
         }
     };
     words.end()?;

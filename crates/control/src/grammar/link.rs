@@ -89,7 +89,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
                 .unsupported("ports come and go with the configuration file")
                 .with_hint("[[port]] and reload; for VRFs, vrf add and vrf delete"));
         }
-        Command::Later => return Err(words.unsupported("this is not supported yet").with_hint("set, show")),
+        Command::Later => {
+            return Err(words.unsupported("this is not supported yet").with_hint("set, show"));
+        }
     };
     words.end()?;
     Ok(request)
@@ -103,7 +105,9 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Delete => Request::VrfDelete(vrf_name(words)?),
         Command::List => Request::VrfList,
         Command::Set | Command::Later => {
-            return Err(words.unsupported("processes are not in VRFs here").with_hint("add, delete, show"));
+            return Err(words
+                .unsupported("processes are not in VRFs here")
+                .with_hint("add, delete, show"));
         }
     };
     words.end()?;
@@ -146,7 +150,9 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             }
             _ => {
                 words.back();
-                return Err(words.refuse(&["up", "down", "mtu", "vrf", "master", "nomaster"], LATER));
+                return Err(
+                    words.refuse(&["up", "down", "mtu", "vrf", "master", "nomaster"], LATER)
+                );
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Commands in iproute2's words, as in ip-xfrm(8), ip-route(8), ip-neighbour(8), ip-address(8) and ip-link(8).
+//! Commands in iproute2's words, as in ip-xfrm(8), ip-route(8), ip-neighbour(8), ip-address(8) and
+//! ip-link(8).
 //!
-//! Whatever of that grammar the gateway cannot do is refused by name. Beyond it, policies take ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so
-//! on; and everything takes `vrf NAME`.
+//! Whatever of that grammar the gateway cannot do is refused by name. Beyond it, policies take
+//! ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so on; and everything takes `vrf NAME`.
 
 mod address;
 mod link;
@@ -19,7 +20,8 @@ use words::Words;
 /// Commands are never longer than this, in words.
 const MAX_WORDS: usize = 256;
 
-/// Reads a command: `xfrm state add ...`, `route add ...` and so on, one word to an element, as a shell would split it.
+/// Reads a command: `xfrm state add ...`, `route add ...` and so on, one word to an element, as a
+/// shell would split it.
 ///
 /// # Errors
 /// What word is wrong, and what was expected in its place; or what is not supported.
@@ -51,19 +53,22 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
         Object::Link => link::parse(&mut words),
         Object::Vrf => link::parse_vrf(&mut words),
         Object::Xfrm => {
-            let kinds = [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
+            let kinds =
+                [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
             match words.command(&kinds, None)? {
                 Xfrm::State => xfrm_state::parse(&mut words),
                 Xfrm::Policy => xfrm_policy::parse(&mut words),
-                Xfrm::Monitor => {
-                    Err(words.unsupported("xfrm monitor is not supported yet").with_hint("xfrm state, xfrm policy"))
-                }
+                Xfrm::Monitor => Err(words
+                    .unsupported("xfrm monitor is not supported yet")
+                    .with_hint("xfrm state, xfrm policy")),
             }
         }
         Object::Other => {
             words.back();
-            Err(words
-                .refuse(&["address", "route", "neighbour", "link", "xfrm", "vrf"], &["addrlabel", "maddress", "rule"]))
+            Err(words.refuse(
+                &["address", "route", "neighbour", "link", "xfrm", "vrf"],
+                &["addrlabel", "maddress", "rule"],
+            ))
         }
     }
 }

@@ -40,7 +40,8 @@ const STATES: &[(&str, NeighbourState)] = &[
 ];
 
 /// Words of iproute2's `neigh` that are not supported.
-const LATER: &[&str] = &["proxy", "router", "extern_learn", "managed", "use", "protocol", "unused", "nomaster", "vid"];
+const LATER: &[&str] =
+    &["proxy", "router", "extern_learn", "managed", "use", "protocol", "unused", "nomaster", "vid"];
 
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
@@ -53,11 +54,15 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::List => Request::NeighbourList(filter(words)?),
         Command::Flush => {
             if words.peek().is_none() {
-                return Err(words.invalid("which neighbours?").with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
+                return Err(words
+                    .invalid("which neighbours?")
+                    .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
             }
             Request::NeighbourFlush(filter(words)?)
         }
-        Command::Change => return Err(words.unsupported("change is not supported").with_hint("replace")),
+        Command::Change => {
+            return Err(words.unsupported("change is not supported").with_hint("replace"));
+        }
     };
     words.end()?;
     Ok(request)
@@ -89,7 +94,8 @@ impl Parts {
                     match words.need("permanent")? {
                         "permanent" => parts.state = Some(()),
                         other => {
-                            let message = format!("nud {} is not for commands to set", shown(other));
+                            let message =
+                                format!("nud {} is not for commands to set", shown(other));
                             return Err(words.unsupported(message).with_hint("nud permanent"));
                         }
                     }

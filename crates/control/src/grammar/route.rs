@@ -114,7 +114,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::List => Request::RouteList(filter(words)?),
         Command::Flush => {
             if words.peek().is_none() {
-                return Err(words.invalid("which routes?").with_hint("as in: vrf NAME, dev PORT, or root PREFIX"));
+                return Err(words
+                    .invalid("which routes?")
+                    .with_hint("as in: vrf NAME, dev PORT, or root PREFIX"));
             }
             Request::RouteFlush(filter(words)?)
         }
@@ -176,10 +178,13 @@ impl Parts {
                 }
                 "scope" => {
                     words.once(key, &parts.scope)?;
-                    parts.scope = Some(words.choice(key, &[("link", Scope::Link), ("global", Scope::Global)])?);
+                    parts.scope = Some(
+                        words.choice(key, &[("link", Scope::Link), ("global", Scope::Global)])?,
+                    );
                 }
                 word => {
-                    if let Some((_, kind)) = KINDS.iter().find(|(name, _)| *name == word && parts.destination.is_none())
+                    if let Some((_, kind)) =
+                        KINDS.iter().find(|(name, _)| *name == word && parts.destination.is_none())
                     {
                         words.once("type", &parts.kind)?;
                         parts.kind = Some(*kind);
@@ -202,10 +207,16 @@ impl Parts {
 
     fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
         let v6 = self.via.is_some_and(|via| via.is_ipv6());
-        Ok(match words.given("PREFIX", self.destination, "the destinations, as in 192.0.2.0/24 or default")? {
-            Destination::Prefix(prefix) => prefix,
-            Destination::Default => everything(v6),
-        })
+        Ok(
+            match words.given(
+                "PREFIX",
+                self.destination,
+                "the destinations, as in 192.0.2.0/24 or default",
+            )? {
+                Destination::Prefix(prefix) => prefix,
+                Destination::Default => everything(v6),
+            },
+        )
     }
 
     fn vrf(&self) -> String {
@@ -316,7 +327,10 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
                 }
                 if filter.destination.is_some() || LATER.contains(&word) || word == "scope" {
                     let later = [LATER, &["scope"]].concat();
-                    return Err(words.refuse(&["root", "match", "exact", "dev", "via", "type", "vrf", "table"], &later));
+                    return Err(words.refuse(
+                        &["root", "match", "exact", "dev", "via", "type", "vrf", "table"],
+                        &later,
+                    ));
                 }
                 filter.destination = Some(exact(words)?);
             }

@@ -50,14 +50,20 @@ fn what_is_accepted() {
         "xfrm state deleteall reqid 1",
         "xfrm state flush proto esp",
         "xfrm state count",
-        "xfrm s a src 2001:db8::1 dst 2001:db8::2 spi 0x1000 mode tunnel aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128 replay-window 64 flag noecn nopmtudisc",
-        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth-trunc sha256 'some text of mine' 128",
-        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc ecb(cipher_null) '' auth digest_null ''",
-        "xfrm state update src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00 replay-oseq 7 replay-seq 010",
-        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10/8 proto tcp sport 1000-2000 dport 80 dir fwd priority 0x10 action block",
+        "xfrm s a src 2001:db8::1 dst 2001:db8::2 spi 0x1000 mode tunnel aead 'rfc4106(gcm(aes))' \
+        0x000102030405060708090a0b0c0d0e0f10111213 128 replay-window 64 flag noecn nopmtudisc",
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' \
+        auth-trunc sha256 'some text of mine' 128",
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc ecb(cipher_null) '' auth \
+        digest_null ''",
+        "xfrm state update src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes \
+        0x000102030405060708090a0b0c0d0e0f auth sha1 0x00 replay-oseq 7 replay-seq 010",
+        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10/8 proto tcp sport 1000-2000 dport 80 dir fwd \
+        priority 0x10 action block",
         "xfrm policy add dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
         "xfrm policy add dir out action allow ptype main src any dst 10.0.0.0/8",
-        "xfrm policy update src 10.0.0.0/8 dst 10.1.0.0/16 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x5 reqid 1 mode tunnel level required priority 4",
+        "xfrm policy update src 10.0.0.0/8 dst 10.1.0.0/16 dir out tmpl src 192.0.2.1 dst \
+        192.0.2.2 proto esp spi 0x5 reqid 1 mode tunnel level required priority 4",
         "xfrm policy delete index 9 dir out",
         "xfrm policy d src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
         "xfrm policy get src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
@@ -113,7 +119,8 @@ fn what_is_accepted() {
 
 #[test]
 fn what_is_refused_and_why() {
-    let sa = "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
+    let sa = "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc aes \
+        0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
     let policy = "xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir out";
     let tmpl = "tmpl dst 192.0.2.2 proto esp mode tunnel";
     let cases = [
@@ -125,7 +132,10 @@ fn what_is_refused_and_why() {
         ("xfrm monitor", "xfrm monitor is not supported"),
         ("xfrm state frobnicate", "'frobnicate' is not expected"),
         ("xfrm state allocspi dst 192.0.2.1", "allocspi is not supported"),
-        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel dir out", "'dir' is not supported yet"),
+        (
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel dir out",
+            "'dir' is not supported yet",
+        ),
         (
             "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode transport",
             "mode transport is not supported yet (mode tunnel: hitpath protects in tunnel mode)",
@@ -134,7 +144,10 @@ fn what_is_refused_and_why() {
         ("xfrm state add src 192.0.2.1 spi 1 mode tunnel", "'dst' is missing"),
         ("xfrm state add src 192.0.2.1 dst 192.0.2.2 mode tunnel", "'spi' is missing"),
         ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel", "needs its algorithms"),
-        ("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel proto ah", "proto ah is not supported"),
+        (
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel proto ah",
+            "proto ah is not supported",
+        ),
         ("xfrm state add src", "the command ends after 'src'"),
         ("xfrm state add src 192.0.2.1 src 192.0.2.1", "'src' is given twice"),
         ("xfrm state add src 192.0.2.300", "'192.0.2.300' is not an IPv4 or IPv6 address"),
@@ -157,7 +170,10 @@ fn what_is_refused_and_why() {
         (&format!("{sa} replay-windw 5"), "did you mean replay-window?"),
         (&format!("{sa} aead 'rfc4106(gcm(aes))' 0x00 128"), "neither can be given besides"),
         ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8", "'dir' is missing"),
-        ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways", "dir 'sideways' (expected: in, out, fwd)"),
+        (
+            "xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways",
+            "dir 'sideways' (expected: in, out, fwd)",
+        ),
         ("xfrm policy add src 10.0.0.0/8 dst 2001:db8::/32 dir out", "two address families"),
         ("xfrm policy add src 10.0.0.9-10.0.0.1 dir out", "must not be greater"),
         (&format!("{policy} sport 5"), "has no ports"),
@@ -174,7 +190,10 @@ fn what_is_refused_and_why() {
         (&format!("{policy} {tmpl} {tmpl}"), "more than one tmpl"),
         (&format!("{policy} {tmpl} level use"), "level use is not supported"),
         (&format!("{policy} tmpl dst 192.0.2.2 proto esp"), "'mode' is missing"),
-        (&format!("{policy} tmpl dst 192.0.2.2 proto comp mode tunnel"), "proto comp is not supported"),
+        (
+            &format!("{policy} tmpl dst 192.0.2.2 proto comp mode tunnel"),
+            "proto comp is not supported",
+        ),
         (&format!("{policy} tmpl proto esp mode tunnel"), "'dst' is missing"),
         (&format!("{policy} tmpl dst 192.0.2.2 proto esp mode beet"), "mode beet is not supported"),
         ("xfrm policy delete dir out", "which policy?"),
@@ -227,7 +246,10 @@ fn what_is_refused_and_why() {
     ];
     for (line, why) in cases {
         let refusal = parse(&split(line)).expect_err(line).to_string();
-        assert!(refusal.contains(why), "{line}\n  should be refused with '{why}'\n  but was with '{refusal}'");
+        assert!(
+            refusal.contains(why),
+            "{line}\n  should be refused with '{why}'\n  but was with '{refusal}'"
+        );
     }
 }
 
@@ -239,8 +261,14 @@ fn errors_name_the_command_and_never_a_key() {
         format!("xfrm state add {key}"),
         format!("xfrm state add enc aes {key}0"),
         format!("xfrm state add src {key}"),
-        format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel aead 'rfc4106(gcm(aes))' {key} 128"),
-        format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc {key} aes auth sha1 0x00"),
+        format!(
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel aead 'rfc4106(gcm(aes))' \
+            {key} 128"
+        ),
+        format!(
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc {key} aes auth sha1 \
+            0x00"
+        ),
     ];
     for line in lines {
         let refusal = parse(&split(&line)).unwrap_err().to_string();
@@ -252,7 +280,8 @@ fn errors_name_the_command_and_never_a_key() {
 #[test]
 fn meanings() {
     let Request::StateAdd(state) = accepted(
-        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth-trunc sha256 abc 128 flag nopmtudisc noecn",
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' \
+        auth-trunc sha256 abc 128 flag nopmtudisc noecn",
     ) else {
         panic!()
     };
@@ -260,25 +289,36 @@ fn meanings() {
     assert_eq!(state.flags, [StateFlag::NoEcn, StateFlag::NoPmtuDisc]);
     let Request::RouteAdd(route) = accepted("route add default via 2001:db8::1") else { panic!() };
     assert_eq!(route.destination.to_string(), "::/0");
-    let Request::RouteAdd(route) = accepted("route add prohibit 10.0.0.0/8 metric 9 table blue") else { panic!() };
+    let Request::RouteAdd(route) = accepted("route add prohibit 10.0.0.0/8 metric 9 table blue")
+    else {
+        panic!()
+    };
     assert_eq!((route.kind, route.metric, route.vrf.as_str()), (RouteKind::Prohibit, 9, "blue"));
-    let Request::PolicyAdd(policy) = accepted("xfrm policy add src 10.0.0.0/8 dir out") else { panic!() };
+    let Request::PolicyAdd(policy) = accepted("xfrm policy add src 10.0.0.0/8 dir out") else {
+        panic!()
+    };
     assert_eq!((policy.action, policy.selector.destination), (PolicyAction::Bypass, None));
-    let Request::PolicyAdd(policy) = accepted("xfrm policy add dir out action block") else { panic!() };
+    let Request::PolicyAdd(policy) = accepted("xfrm policy add dir out action block") else {
+        panic!()
+    };
     assert_eq!(policy.action, PolicyAction::Discard);
 }
 
 #[test]
 fn what_is_described_can_be_typed() {
     for line in [
-        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10.0.0.0/8 proto tcp sport 1000-2000 dport 80 dir fwd priority 16 action block vrf red",
+        "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10.0.0.0/8 proto tcp sport 1000-2000 dport 80 \
+        dir fwd priority 16 action block vrf red",
         "xfrm policy add src ::/0 dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
-        "xfrm policy add src 0.0.0.0/0 dst 10.0.0.0/8 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x5 mode tunnel reqid 4",
+        "xfrm policy add src 0.0.0.0/0 dst 10.0.0.0/8 dir out tmpl src 192.0.2.1 dst 192.0.2.2 \
+        proto esp spi 0x5 mode tunnel reqid 4",
     ] {
         let Request::PolicyAdd(policy) = accepted(line) else { panic!() };
         assert_eq!(format!("xfrm policy add {}", describe::policy(&policy)), line);
     }
-    for line in ["route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red", "route add blackhole ::/0"] {
+    for line in
+        ["route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red", "route add blackhole ::/0"]
+    {
         let Request::RouteAdd(route) = accepted(line) else { panic!() };
         assert_eq!(format!("route add {}", describe::route(&route)), line);
     }

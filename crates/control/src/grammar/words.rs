@@ -46,8 +46,14 @@ impl<'w> Words<'w> {
         match self.next() {
             Some(word) => Ok(word),
             None => {
-                let after = self.all.last().map(|word| format!(" after '{}'", shown(word))).unwrap_or_default();
-                Err(self.invalid(format!("the command ends{after}")).with_hint(format!("{what} is needed")))
+                let after = self
+                    .all
+                    .last()
+                    .map(|word| format!(" after '{}'", shown(word)))
+                    .unwrap_or_default();
+                Err(self
+                    .invalid(format!("the command ends{after}"))
+                    .with_hint(format!("{what} is needed")))
             }
         }
     }
@@ -57,10 +63,17 @@ impl<'w> Words<'w> {
         self.at -= 1;
     }
 
-    /// Which of `commands` the next word is, or the beginning of: the first that fits, as with iproute2.
-    pub(super) fn command<T: Copy>(&mut self, commands: &[(&str, T)], default: Option<T>) -> Result<T, Refusal> {
+    /// Which of `commands` the next word is, or the beginning of: the first that fits, as with
+    /// iproute2.
+    pub(super) fn command<T: Copy>(
+        &mut self,
+        commands: &[(&str, T)],
+        default: Option<T>,
+    ) -> Result<T, Refusal> {
         let Some(word) = self.next() else {
-            return default.ok_or_else(|| self.invalid("the command is not complete").with_hint(names(commands)));
+            return default.ok_or_else(|| {
+                self.invalid("the command is not complete").with_hint(names(commands))
+            });
         };
         let known = commands.iter().find(|(name, _)| name.starts_with(word) && !word.is_empty());
         match known {
@@ -73,7 +86,11 @@ impl<'w> Words<'w> {
     }
 
     /// What the next word, after `key`, means.
-    pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Result<T, Refusal> {
         let word = self.need(&names(choices))?;
         match choices.iter().find(|(name, _)| *name == word) {
             Some((_, value)) => Ok(*value),
@@ -83,8 +100,10 @@ impl<'w> Words<'w> {
 
     pub(super) fn number(&mut self, key: &str) -> Result<u32, Refusal> {
         let word = self.need("a number")?;
-        number(word)
-            .ok_or_else(|| self.invalid(format!("{key} '{}'", shown(word))).with_hint("a number from 0 to 4294967295"))
+        number(word).ok_or_else(|| {
+            self.invalid(format!("{key} '{}'", shown(word)))
+                .with_hint("a number from 0 to 4294967295")
+        })
     }
 
     pub(super) fn address(&mut self, key: &str) -> Result<IpAddr, Refusal> {
@@ -98,7 +117,8 @@ impl<'w> Words<'w> {
     pub(super) fn prefix(&mut self, key: &str) -> Result<IpPrefix, Refusal> {
         let word = self.need("a prefix")?;
         prefix(word).map_err(|why| {
-            self.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 192.0.2.0/24 or 2001:db8::/32")
+            self.invalid(format!("{key} '{}': {why}", shown(word)))
+                .with_hint("as in 192.0.2.0/24 or 2001:db8::/32")
         })
     }
 
@@ -107,11 +127,14 @@ impl<'w> Words<'w> {
         word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", shown(word))))
     }
 
-    /// A key: hexadecimal with 0x in front, otherwise the bytes of the word itself, as with iproute2. No error shows it.
+    /// A key: hexadecimal with 0x in front, otherwise the bytes of the word itself, as with
+    /// iproute2. No error shows it.
     pub(super) fn key(&mut self, of: &str) -> Result<Key, Refusal> {
         let word = self.need("a key")?;
         if word.starts_with("0x") {
-            word.parse().map_err(|why: api::KeyTextError| self.invalid(format!("the key after {of}: {why}")))
+            word.parse().map_err(|why: api::KeyTextError| {
+                self.invalid(format!("the key after {of}: {why}"))
+            })
         } else {
             Ok(Key::new(word.as_bytes().to_vec()))
         }
@@ -122,9 +145,9 @@ impl<'w> Words<'w> {
         let word = self.need("the name of a VRF")?;
         match (key, word) {
             ("table", "254") => Ok(MAIN_VRF.to_owned()),
-            ("table", number) if number.bytes().all(|b| b.is_ascii_digit()) => {
-                Err(self.unsupported(format!("table {number}: tables are not numbered")).with_hint("vrf NAME"))
-            }
+            ("table", number) if number.bytes().all(|b| b.is_ascii_digit()) => Err(self
+                .unsupported(format!("table {number}: tables are not numbered"))
+                .with_hint("vrf NAME")),
             _ => self.name(word),
         }
     }
@@ -141,7 +164,12 @@ impl<'w> Words<'w> {
             Ok(()) => Ok(word.to_owned()),
             Err(fault) => {
                 let mut refusal = Refusal::from(fault);
-                refusal.message = format!("{}name '{}': {}", self.prefix_of_errors(), shown(word), refusal.message);
+                refusal.message = format!(
+                    "{}name '{}': {}",
+                    self.prefix_of_errors(),
+                    shown(word),
+                    refusal.message
+                );
                 Err(refusal)
             }
         }
@@ -155,7 +183,8 @@ impl<'w> Words<'w> {
         }
     }
 
-    /// Refuses the next word: something of `expected` should be there. `later` are words of iproute2's that are not supported.
+    /// Refuses the next word: something of `expected` should be there. `later` are words of
+    /// iproute2's that are not supported.
     pub(super) fn refuse(&self, expected: &[&str], later: &[&str]) -> Refusal {
         match self.peek() {
             Some(word) if later.contains(&word) => self
@@ -166,11 +195,17 @@ impl<'w> Words<'w> {
     }
 
     pub(super) fn invalid(&self, message: impl AsRef<str>) -> Refusal {
-        Refusal::new(RefusalCode::Invalid, format!("{}{}", self.prefix_of_errors(), message.as_ref()))
+        Refusal::new(
+            RefusalCode::Invalid,
+            format!("{}{}", self.prefix_of_errors(), message.as_ref()),
+        )
     }
 
     pub(super) fn unsupported(&self, message: impl AsRef<str>) -> Refusal {
-        Refusal::new(RefusalCode::Unsupported, format!("{}{}", self.prefix_of_errors(), message.as_ref()))
+        Refusal::new(
+            RefusalCode::Unsupported,
+            format!("{}{}", self.prefix_of_errors(), message.as_ref()),
+        )
     }
 
     /// A fault, with the command in front.
@@ -209,7 +244,8 @@ impl<'w> Words<'w> {
 
 /// A number as C reads it: decimal, hexadecimal with 0x, octal with 0.
 pub(super) fn number(word: &str) -> Option<u32> {
-    let all = |digits: &str, radix: u32| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    let all =
+        |digits: &str, radix: u32| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
     let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if word.len() > 1 && word.starts_with('0') => (&word[1..], 8),

@@ -1,8 +1,8 @@
 //! `xfrm policy`.
 
 use api::{
-    DefaultAction, Defaults, Direction, MAIN_VRF, PolicyAction, PolicyFilter, PolicyId, PolicySpec, Refusal, Request,
-    Template, VrfName,
+    DefaultAction, Defaults, Direction, MAIN_VRF, PolicyAction, PolicyFilter, PolicyId, PolicySpec,
+    Refusal, Request, Template, VrfName,
 };
 
 use super::words::Words;
@@ -43,7 +43,8 @@ const COMMANDS: &[(&str, Command)] = &[
     ("getdefault", Command::GetDefault),
 ];
 
-const DIRECTIONS: &[(&str, Direction)] = &[("in", Direction::In), ("out", Direction::Out), ("fwd", Direction::Fwd)];
+const DIRECTIONS: &[(&str, Direction)] =
+    &[("in", Direction::In), ("out", Direction::Out), ("fwd", Direction::Fwd)];
 
 /// Words of iproute2's `xfrm policy` that are not supported.
 const LATER: &[&str] = &["ctx", "mark", "flag", "limit", "if_id", "offload"];
@@ -71,7 +72,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             Request::PolicyGetDefault(VrfName { name: vrf })
         }
         Command::Set => {
-            return Err(words.unsupported("the policy hash table of Linux has no like here: there is nothing to set"));
+            return Err(words.unsupported(
+                "the policy hash table of Linux has no like here: there is nothing to set",
+            ));
         }
     };
     words.end()?;
@@ -118,9 +121,10 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
             _ => {
                 words.back();
                 let more = ["dir", "vrf", "action", "priority", "ptype", "tmpl"];
-                return Err(
-                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
-                );
+                return Err(words.refuse(
+                    &[xfrm_selector::WORDS, &more].concat(),
+                    &[xfrm_selector::LATER, LATER].concat(),
+                ));
             }
         }
     }
@@ -170,7 +174,10 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
                     true => level = Some(()),
                     false => {
                         return Err(words
-                            .unsupported("level use is not supported: what should be protected would leave in clear where no SA is")
+                            .unsupported(
+                                "level use is not supported: what should be protected \
+                                would leave in clear where no SA is",
+                            )
                             .with_hint("level required"));
                     }
                 }
@@ -180,19 +187,26 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
     }
     Ok(Template {
         source: id.source.filter(|source| !source.is_unspecified()),
-        destination: words.given("dst", id.destination, "tmpl dst ADDRESS: the tunnel's destination")?,
+        destination: words.given(
+            "dst",
+            id.destination,
+            "tmpl dst ADDRESS: the tunnel's \
+            destination",
+        )?,
         spi: id.spi.filter(|spi| *spi != 0),
         reqid: reqid.unwrap_or(0),
         mode: words.given(
             "mode",
             mode,
-            "tmpl ... mode tunnel; without it, iproute2 takes transport, which hitpath does not do yet",
+            "tmpl ... mode tunnel; without it, iproute2 takes transport, which hitpath does not do \
+            yet",
         )?,
     })
 }
 
 fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
-    let (mut selector, mut vrf, mut direction, mut index) = (SelectorWords::default(), None, None, None);
+    let (mut selector, mut vrf, mut direction, mut index) =
+        (SelectorWords::default(), None, None, None);
     while let Some(key) = words.peek() {
         if selector.take(words)? {
             continue;
@@ -215,14 +229,19 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
             _ => {
                 words.back();
                 let more = ["dir", "index", "vrf", "ptype"];
-                return Err(
-                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
-                );
+                return Err(words.refuse(
+                    &[xfrm_selector::WORDS, &more].concat(),
+                    &[xfrm_selector::LATER, LATER].concat(),
+                ));
             }
         }
     }
     match (index.is_some(), selector.is_empty()) {
-        (true, false) => return Err(words.invalid("a policy is named by its selector or by its index, not by both")),
+        (true, false) => {
+            return Err(
+                words.invalid("a policy is named by its selector or by its index, not by both")
+            );
+        }
         (false, true) => {
             return Err(words
                 .invalid("which policy?")
@@ -278,9 +297,10 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
             _ => {
                 words.back();
                 let more = ["vrf", "dir", "index", "action", "priority", "ptype"];
-                return Err(
-                    words.refuse(&[xfrm_selector::WORDS, &more].concat(), &[xfrm_selector::LATER, LATER].concat())
-                );
+                return Err(words.refuse(
+                    &[xfrm_selector::WORDS, &more].concat(),
+                    &[xfrm_selector::LATER, LATER].concat(),
+                ));
             }
         }
     }
@@ -296,7 +316,8 @@ fn ptype(words: &mut Words<'_>) -> Result<(), Refusal> {
 }
 
 fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
-    let mut defaults = Defaults { vrf: MAIN_VRF.to_owned(), inbound: None, outbound: None, forward: None };
+    let mut defaults =
+        Defaults { vrf: MAIN_VRF.to_owned(), inbound: None, outbound: None, forward: None };
     let mut any = false;
     while let Some(key) = words.next() {
         let into = match key {
@@ -313,8 +334,16 @@ fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
             }
         };
         words.once(key, into)?;
-        *into = Some(words.choice(key, &[("block", DefaultAction::Block), ("accept", DefaultAction::Accept)])?);
+        *into =
+            Some(words.choice(
+                key,
+                &[("block", DefaultAction::Block), ("accept", DefaultAction::Accept)],
+            )?);
         any = true;
     }
-    if any { Ok(defaults) } else { Err(words.invalid("nothing to set").with_hint("as in: in block fwd accept")) }
+    if any {
+        Ok(defaults)
+    } else {
+        Err(words.invalid("nothing to set").with_hint("as in: in block fwd accept"))
+    }
 }

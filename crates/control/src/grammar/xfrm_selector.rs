@@ -63,11 +63,19 @@ impl SelectorWords {
 
     /// The selector as far as it was given.
     pub(super) fn unchecked(&self) -> Selector {
-        Selector { source: self.source.flatten(), destination: self.destination.flatten(), ..self.selector }
+        Selector {
+            source: self.source.flatten(),
+            destination: self.destination.flatten(),
+            ..self.selector
+        }
     }
 }
 
-fn take_addresses(words: &mut Words<'_>, key: &str, into: &mut Option<Option<IpRange>>) -> Result<(), Refusal> {
+fn take_addresses(
+    words: &mut Words<'_>,
+    key: &str,
+    into: &mut Option<Option<IpRange>>,
+) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
     let word = words.need("addresses")?;
@@ -83,24 +91,30 @@ fn take_addresses(words: &mut Words<'_>, key: &str, into: &mut Option<Option<IpR
     Ok(())
 }
 
-fn take_ports(words: &mut Words<'_>, key: &str, into: &mut Option<PortRange>) -> Result<(), Refusal> {
+fn take_ports(
+    words: &mut Words<'_>,
+    key: &str,
+    into: &mut Option<PortRange>,
+) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
     let word = words.need("a port, or a range of them")?;
-    *into =
-        Some(word.parse().map_err(|why| {
-            words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 53 or 5000-5999")
-        })?);
+    *into = Some(word.parse().map_err(|why| {
+        words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 53 or 5000-5999")
+    })?);
     Ok(())
 }
 
-fn take_octets(words: &mut Words<'_>, key: &str, into: &mut Option<OctetRange>) -> Result<(), Refusal> {
+fn take_octets(
+    words: &mut Words<'_>,
+    key: &str,
+    into: &mut Option<OctetRange>,
+) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
     let word = words.need("a number, or a range of them")?;
-    *into = Some(
-        word.parse()
-            .map_err(|why| words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 8 or 0-8"))?,
-    );
+    *into = Some(word.parse().map_err(|why| {
+        words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 8 or 0-8")
+    })?);
     Ok(())
 }

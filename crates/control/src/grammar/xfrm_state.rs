@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use api::{
-    Aead, Authentication, Encryption, MAIN_VRF, Mode, Refusal, Request, StateFilter, StateFlag, StateFlush, StateId,
-    StateList, StateSpec,
+    Aead, Authentication, Encryption, MAIN_VRF, Mode, Refusal, Request, StateFilter, StateFlag,
+    StateFlush, StateId, StateList, StateSpec,
 };
 
 use super::words::{Words, shown};
@@ -129,7 +129,11 @@ impl Id {
                             .unsupported(format!("proto {other} is not supported yet"))
                             .with_hint("proto esp"));
                     }
-                    other => return Err(words.invalid(format!("proto '{}'", shown(other))).with_hint("proto esp")),
+                    other => {
+                        return Err(words
+                            .invalid(format!("proto '{}'", shown(other)))
+                            .with_hint("proto esp"));
+                    }
                 }
             }
             _ => return Ok(false),
@@ -150,7 +154,8 @@ pub(super) fn mode(words: &mut Words<'_>) -> Result<Mode, Refusal> {
 }
 
 fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
-    let (mut id, mut vrf, mut mode, mut reqid, mut window) = (Id::default(), None, None, None, None);
+    let (mut id, mut vrf, mut mode, mut reqid, mut window) =
+        (Id::default(), None, None, None, None);
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags) = (None, None, None);
     while let Some(key) = words.peek() {
@@ -189,8 +194,13 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             "aead" => {
                 words.once(key, &aead)?;
-                let name = words.need("an algorithm, a key, and the ICV's length in bits")?.to_owned();
-                aead = Some(Aead { name, key: words.key(key)?, icv_bits: words.number("the ICV's length in bits")? });
+                let name =
+                    words.need("an algorithm, a key, and the ICV's length in bits")?.to_owned();
+                aead = Some(Aead {
+                    name,
+                    key: words.key(key)?,
+                    icv_bits: words.number("the ICV's length in bits")?,
+                });
             }
             "enc" => {
                 words.once(key, &encryption)?;
@@ -201,8 +211,11 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
                 words.once(key, &authentication)?;
                 let name = words.need("an algorithm and a key")?.to_owned();
                 let key_bytes = words.key(key)?;
-                let truncate_bits =
-                    if key == "auth-trunc" { Some(words.number("the length in bits to truncate to")?) } else { None };
+                let truncate_bits = if key == "auth-trunc" {
+                    Some(words.number("the length in bits to truncate to")?)
+                } else {
+                    None
+                };
                 authentication = Some(Authentication { name, key: key_bytes, truncate_bits });
             }
             _ => {
@@ -247,7 +260,8 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
 }
 
 fn flags(words: &mut Words<'_>) -> Result<Vec<StateFlag>, Refusal> {
-    let known = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec].map(|flag| (flag.name(), flag));
+    let known = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec]
+        .map(|flag| (flag.name(), flag));
     let mut flags = Vec::new();
     while let Some(word) = words.peek() {
         if ["decap-dscp", "wildrecv", "icmp", "align4", "esn"].contains(&word) {
@@ -319,7 +333,10 @@ fn list(words: &mut Words<'_>) -> Result<StateList, Refusal> {
             "nokeys" => show_keys = false,
             _ => {
                 words.back();
-                return Err(words.refuse(&[ID_WORDS, &["reqid", "mode", "keys", "nokeys"]].concat(), &["flag"]));
+                return Err(words.refuse(
+                    &[ID_WORDS, &["reqid", "mode", "keys", "nokeys"]].concat(),
+                    &["flag"],
+                ));
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use api::{Batch, BatchReport, BatchWarning, Direction, OnRefusal, Refusal, RefusalCode, Reply, Request};
+use api::{
+    Batch, BatchReport, BatchWarning, Direction, OnRefusal, Refusal, RefusalCode, Reply, Request,
+};
 use packet::Time;
 use tables::Tables;
 
@@ -20,7 +22,11 @@ impl Control {
         };
         let mut report = draft.carry_out_all(requests, on_refusal, now);
         if on_refusal == OnRefusal::Undo && report.refusals > 0 {
-            report = BatchReport { refused: report.refused, refusals: report.refusals, ..BatchReport::default() };
+            report = BatchReport {
+                refused: report.refused,
+                refusals: report.refusals,
+                ..BatchReport::default()
+            };
         }
         let tables = draft.tables;
         if report.done > 0 {
@@ -34,7 +40,12 @@ impl Control {
 }
 
 impl Draft<'_> {
-    fn carry_out_all(&mut self, requests: Vec<Request>, on_refusal: OnRefusal, now: Time) -> BatchReport {
+    fn carry_out_all(
+        &mut self,
+        requests: Vec<Request>,
+        on_refusal: OnRefusal,
+        now: Time,
+    ) -> BatchReport {
         let mut report = BatchReport::default();
         let mut touched = BTreeSet::new();
         for (at, request) in requests.into_iter().enumerate() {
@@ -68,7 +79,9 @@ impl Draft<'_> {
         // A VRF that was removed again has no policies.
         report.bounds = touched
             .into_iter()
-            .filter_map(|(vrf, at)| Some(spd::bound(&self.tables, &vrf, self.wishes.vrf(&vrf).ok()?, at)))
+            .filter_map(|(vrf, at)| {
+                Some(spd::bound(&self.tables, &vrf, self.wishes.vrf(&vrf).ok()?, at))
+            })
             .collect();
         report
     }
@@ -96,7 +109,8 @@ fn is_change(request: &Request) -> bool {
     !request.only_reads() && !matches!(request, Request::Batch(_) | Request::Reload { .. })
 }
 
-/// Whether the tables do all of it or, where they refuse, nothing, so that there is nothing to undo.
+/// Whether the tables do all of it or, where they refuse, nothing, so that there is nothing to
+/// undo.
 fn is_one_step(request: &Request) -> bool {
     matches!(
         request,
@@ -112,7 +126,9 @@ fn is_one_step(request: &Request) -> bool {
 /// The VRF and direction of a policy to add or change.
 fn place_of_policy(request: &Request) -> Option<(String, Direction)> {
     match request {
-        Request::PolicyAdd(spec) | Request::PolicyUpdate(spec) => Some((spec.vrf.clone(), spec.direction)),
+        Request::PolicyAdd(spec) | Request::PolicyUpdate(spec) => {
+            Some((spec.vrf.clone(), spec.direction))
+        }
         _ => None,
     }
 }

@@ -1,7 +1,8 @@
 //! What is wished for, and the tables that follow from it.
 //!
-//! A request is carried out on a [`Draft`]: a copy of the snapshot, which costs next to nothing, and the wishes themselves, which are changed
-//! only once nothing can be refused any more. Where all is well the copy is published; otherwise it is dropped, and nothing has changed. What makes
+//! A request is carried out on a [`Draft`]: a copy of the snapshot, which costs next to nothing,
+//! and the wishes themselves, which are changed only once nothing can be refused any more. Where
+//! all is well the copy is published; otherwise it is dropped, and nothing has changed. What makes
 //! many changes at once, a reload or a flush, works on a copy of the wishes too.
 
 mod batch;
@@ -63,8 +64,9 @@ struct Draft<'c> {
 }
 
 impl Control {
-    /// Nothing but the VRF `main`. `seed` is randomness: it keys the hash tables of the snapshots, and starts the IVs of SAs. Live, it must be
-    /// fresh from the system; with one seed and the same calls at the same times, everything is the same.
+    /// Nothing but the VRF `main`. `seed` is randomness: it keys the hash tables of the snapshots,
+    /// and starts the IVs of SAs. Live, it must be fresh from the system; with one seed and the
+    /// same calls at the same times, everything is the same.
     pub fn new(workers: usize, seed: [u8; 32]) -> Self {
         let mut randomness = ChaCha20Rng::from_seed(seed);
         let publisher = Publisher::new(Tables::new(workers, randomness.next_u64()));
@@ -87,19 +89,28 @@ impl Control {
         let imagined = plan.imagined(&self.wishes);
         // Nothing of this rehearsal is kept, so that its randomness is of no matter.
         let (mut wishes, mut randomness) = (self.wishes.clone(), ChaCha20Rng::from_seed([0; 32]));
-        let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut randomness };
+        let mut draft =
+            Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut randomness };
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
         plan
     }
 
-    /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of [`Plan::ports_to_open`].
+    /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of
+    /// [`Plan::ports_to_open`].
     ///
     /// # Errors
-    /// What the file says does not fit what commands have added, or the ports as they were found; or a table is full.
-    pub fn apply(&mut self, plan: Plan, opened: &[OpenedPort], _now: Time) -> Result<Difference, Refusal> {
+    /// What the file says does not fit what commands have added, or the ports as they were found;
+    /// or a table is full.
+    pub fn apply(
+        &mut self,
+        plan: Plan,
+        opened: &[OpenedPort],
+        _now: Time,
+    ) -> Result<Difference, Refusal> {
         let mut wishes = self.wishes.clone();
-        let mut draft = Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut self.randomness };
+        let mut draft =
+            Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut self.randomness };
         let Plan { config, .. } = plan;
         let difference = draft.reconcile(&config, opened)?;
         let tables = draft.tables;
@@ -109,8 +120,8 @@ impl Control {
         Ok(difference)
     }
 
-    /// Carries a request out. Those that are about the process (version, workers, drops, reload, explain) are the caller's to answer, and so are
-    /// the statistics of ports.
+    /// Carries a request out. Those that are about the process (version, workers, drops, reload,
+    /// explain) are the caller's to answer, and so are the statistics of ports.
     ///
     /// # Errors
     /// Why it was refused. Nothing was changed.
@@ -137,13 +148,15 @@ impl Control {
         Ok(reply)
     }
 
-    /// Takes note that what a port was opened on is gone. It is down from now on, and the next reload opens it anew.
+    /// Takes note that what a port was opened on is gone. It is down from now on, and the next
+    /// reload opens it anew.
     pub fn lost(&mut self, port: PortId) {
         let name = self.wishes.port_name(port).to_owned();
         let Some(wish) = self.wishes.ports.get(&name) else { return };
         let down = PortWish { up: false, lost: true, ..wish.clone() };
         let tables = self.tables();
-        let mut draft = Draft { tables, wishes: &mut self.wishes, randomness: &mut self.randomness };
+        let mut draft =
+            Draft { tables, wishes: &mut self.wishes, randomness: &mut self.randomness };
         // A port that is only set down cannot be refused.
         if draft.change_port(&name, down).is_ok() {
             let tables = draft.tables;
@@ -159,7 +172,8 @@ impl Control {
         }
     }
 
-    /// Does what is due, and answers which neighbours to ask whether they are still there. To be called about ten times a second.
+    /// Does what is due, and answers which neighbours to ask whether they are still there. To be
+    /// called about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
         self.publisher.reap();
         let mut tables = self.tables();
@@ -179,10 +193,15 @@ impl Control {
         Ok(match request {
             Request::Ports => Reply::Ports(ports::ports(tables, wishes, &LinkFilter::default())?),
             Request::LinkList(filter) => Reply::Ports(ports::ports(tables, wishes, filter)?),
-            Request::AddressList(filter) => Reply::Addresses(ports::addresses(tables, wishes, filter)?),
-            Request::NeighbourList(filter) => Reply::Neighbours(ports::neighbours(wishes, filter, now)?),
+            Request::AddressList(filter) => {
+                Reply::Addresses(ports::addresses(tables, wishes, filter)?)
+            }
+            Request::NeighbourList(filter) => {
+                Reply::Neighbours(ports::neighbours(wishes, filter, now)?)
+            }
             Request::NeighbourGet(id) => {
-                let filter = api::NeighbourFilter { port: Some(id.port.clone()), ..Default::default() };
+                let filter =
+                    api::NeighbourFilter { port: Some(id.port.clone()), ..Default::default() };
                 let mut found = ports::neighbours(wishes, &filter, now)?;
                 found.retain(|view| view.address == id.address);
                 if found.is_empty() {
@@ -197,10 +216,14 @@ impl Control {
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, wishes, filter)?),
             Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, wishes, query)?]),
             Request::StateGet(id) => Reply::States(vec![security::state(tables, wishes, id)?]),
-            Request::StateList(list) => Reply::States(security::states(tables, wishes, &list.filter, list.show_keys)?),
+            Request::StateList(list) => {
+                Reply::States(security::states(tables, wishes, &list.filter, list.show_keys)?)
+            }
             Request::StateCount => Reply::Count(wishes.states.len() as u64),
             Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, wishes, id)?]),
-            Request::PolicyList(filter) => Reply::Policies(security::policies(tables, wishes, filter)?),
+            Request::PolicyList(filter) => {
+                Reply::Policies(security::policies(tables, wishes, filter)?)
+            }
             Request::Spd(filter) => Reply::Spd(spd::report(tables, wishes, filter)?),
             Request::PolicyCount => Reply::Count(wishes.policies.len() as u64),
             Request::PolicyGetDefault(vrf) => {
@@ -241,7 +264,9 @@ impl Draft<'_> {
             R::NeighbourAdd(spec) => self.put_neighbour(&spec, Runtime, false)?,
             R::NeighbourReplace(spec) => self.put_neighbour(&spec, Runtime, true)?,
             R::NeighbourDelete(id) => self.delete_neighbour(&id)?,
-            R::NeighbourFlush(filter) => return Ok(Reply::Count(self.flush_neighbours(&filter, now)?)),
+            R::NeighbourFlush(filter) => {
+                return Ok(Reply::Count(self.flush_neighbours(&filter, now)?));
+            }
             R::AddressAdd(spec) => self.add_address(&spec, false)?,
             R::AddressReplace(spec) => self.add_address(&spec, true)?,
             R::AddressDelete(spec) => self.delete_address(&spec)?,
@@ -267,7 +292,10 @@ fn many(request: &Request) -> bool {
 }
 
 fn not_here() -> Refusal {
-    Refusal::new(RefusalCode::Unsupported, "this request is about a running gateway, and there is none here")
+    Refusal::new(
+        RefusalCode::Unsupported,
+        "this request is about a running gateway, and there is none here",
+    )
 }
 
 /// How much there is, and no keys.

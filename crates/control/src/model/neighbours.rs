@@ -1,8 +1,10 @@
 //! Neighbours: permanent ones, and those learned from the link, which grow old.
 //!
-//! A learned neighbour that was not heard of for [`REACHABLE`] is asked whether it is still there, up to [`PROBES`] times, and used meanwhile
-//! (RFC 4861 section 7.3). Where it does not answer it is forgotten, and the next packet to it has it resolved anew. Only answers to questions of the
-//! gateway's own make a neighbour known; what stations say unasked can at most move one that is known (RFC 4861 section 7.2.5).
+//! A learned neighbour that was not heard of for [`REACHABLE`] is asked whether it is still there,
+//! up to [`PROBES`] times, and used meanwhile (RFC 4861 section 7.3). Where it does not answer it
+//! is forgotten, and the next packet to it has it resolved anew. Only answers to questions of the
+//! gateway's own make a neighbour known; what stations say unasked can at most move one that is
+//! known (RFC 4861 section 7.2.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,7 +27,8 @@ pub(super) const PROBES: u8 = 3;
 /// The most questions asked at once; more wait until the next time.
 const MAX_PROBES_AT_ONCE: usize = 256;
 
-/// The most neighbours learned on one port. Less than the tables hold, so that permanent ones always find room.
+/// The most neighbours learned on one port. Less than the tables hold, so that permanent ones
+/// always find room.
 const MAX_LEARNED: usize = 32_768;
 
 /// All neighbours, by port and address.
@@ -94,7 +97,13 @@ impl Neighbours {
     }
 
     /// Puts a permanent one, in place of what was known.
-    pub(super) fn put_permanent(&mut self, port: PortId, address: IpAddr, mac: Mac, origin: Origin) {
+    pub(super) fn put_permanent(
+        &mut self,
+        port: PortId,
+        address: IpAddr,
+        mac: Mac,
+        origin: Origin,
+    ) {
         self.put(port, address, Neighbour { mac, how: How::Permanent(origin) });
     }
 
@@ -112,8 +121,10 @@ impl Neighbours {
     /// Removes all of a port, and answers them.
     pub(super) fn remove_port(&mut self, port: PortId) -> Vec<(IpAddr, Neighbour)> {
         let addresses: Vec<_> = self.of_port(port).map(|(address, _)| address).collect();
-        let removed =
-            addresses.into_iter().filter_map(|address| Some((address, self.remove(port, address)?))).collect();
+        let removed = addresses
+            .into_iter()
+            .filter_map(|address| Some((address, self.remove(port, address)?)))
+            .collect();
         self.learned.remove(&port);
         removed
     }
@@ -135,24 +146,32 @@ impl Neighbours {
                 self.put(
                     port,
                     address,
-                    Neighbour { mac, how: How::Learned { seen: now, probes: 0, due: now + REACHABLE } },
+                    Neighbour {
+                        mac,
+                        how: How::Learned { seen: now, probes: 0, due: now + REACHABLE },
+                    },
                 );
                 known.is_none_or(|known| known.mac != mac)
             }
-            Event::NeighbourSilent { port, address } => match self.get(port, address).map(|neighbour| neighbour.how) {
-                Some(How::Learned { .. }) => {
-                    self.remove(port, address);
-                    tables.remove_neighbour(port, address).is_ok()
+            Event::NeighbourSilent { port, address } => {
+                match self.get(port, address).map(|neighbour| neighbour.how) {
+                    Some(How::Learned { .. }) => {
+                        self.remove(port, address);
+                        tables.remove_neighbour(port, address).is_ok()
+                    }
+                    _ => false,
                 }
-                _ => false,
-            },
+            }
         }
     }
 
-    /// Whom to ask now. Those that did not answer are forgotten. Answers whether the tables changed, too.
+    /// Whom to ask now. Those that did not answer are forgotten. Answers whether the tables
+    /// changed, too.
     pub(super) fn age(&mut self, tables: &mut Tables, now: Time) -> (Vec<Probe>, bool) {
         let (mut asked, mut changed) = (Vec::new(), false);
-        while let Some((due, port, address)) = self.due.first().copied().filter(|(due, ..)| *due <= now) {
+        while let Some((due, port, address)) =
+            self.due.first().copied().filter(|(due, ..)| *due <= now)
+        {
             let Some(neighbour) = self.get(port, address).copied() else {
                 self.due.remove(&(due, port, address));
                 continue;
@@ -176,11 +195,14 @@ impl Neighbours {
         (asked, changed)
     }
 
-    /// Makes the tables know what is known here of a port that was changed, and forgets what the change made wrong.
+    /// Makes the tables know what is known here of a port that was changed, and forgets what the
+    /// change made wrong.
     pub(super) fn settle(&mut self, tables: &mut Tables, port: PortId) {
-        let all: Vec<_> = self.of_port(port).map(|(address, neighbour)| (address, *neighbour)).collect();
+        let all: Vec<_> =
+            self.of_port(port).map(|(address, neighbour)| (address, *neighbour)).collect();
         for (address, neighbour) in all {
-            let on_link = tables.port(port).is_some_and(|port| port.reaches(address) && !port.owns(address));
+            let on_link =
+                tables.port(port).is_some_and(|port| port.reaches(address) && !port.owns(address));
             let learned = matches!(neighbour.how, How::Learned { .. });
             if learned && !on_link {
                 self.remove(port, address);

@@ -1,8 +1,9 @@
 //! Ports, their addresses, and VRFs.
 
 use api::{
-    AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
-    NeighbourSpec, NeighbourState, NeighbourView, Origin, PortView, Refusal, RefusalCode, VrfView,
+    AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter,
+    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortView, Refusal,
+    RefusalCode, VrfView,
 };
 use packet::{LinkKind, Time};
 use tables::Tables;
@@ -36,10 +37,15 @@ impl Draft<'_> {
     pub(super) fn add_address(&mut self, spec: &AddressSpec, replace: bool) -> Result<(), Refusal> {
         crate::check::own_address("addresses", spec.address)?;
         let mut port = self.wishes.port(&spec.port)?.clone();
-        if let Some((own, _)) = port.addresses.iter().find(|(own, _)| own.address() == spec.address.address()) {
+        if let Some((own, _)) =
+            port.addresses.iter().find(|(own, _)| own.address() == spec.address.address())
+        {
             return match replace && *own == spec.address {
                 true => Ok(()),
-                false => Err(Refusal::new(RefusalCode::Exists, format!("port {} has the address {own}", spec.port))),
+                false => Err(Refusal::new(
+                    RefusalCode::Exists,
+                    format!("port {} has the address {own}", spec.port),
+                )),
             };
         }
         crate::check::mtu("mtu", port.mtu, spec.address.address().is_ipv6())?;
@@ -49,8 +55,9 @@ impl Draft<'_> {
 
     pub(super) fn delete_address(&mut self, spec: &AddressSpec) -> Result<(), Refusal> {
         let mut port = self.wishes.port(&spec.port)?.clone();
-        let wanted =
-            |own: IpPrefix| own == spec.address || spec.address.is_host() && own.address() == spec.address.address();
+        let wanted = |own: IpPrefix| {
+            own == spec.address || spec.address.is_host() && own.address() == spec.address.address()
+        };
         let before = port.addresses.len();
         port.addresses.retain(|(own, _)| !wanted(*own));
         if port.addresses.len() == before {
@@ -66,13 +73,16 @@ impl Draft<'_> {
         if let Some(port) = &filter.port {
             self.wishes.port(port)?;
         }
-        let views: Vec<_> = self.wishes.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
+        let views: Vec<_> =
+            self.wishes.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
         let mut count = 0;
         for name in self.wishes.ports.keys().cloned().collect::<Vec<_>>() {
             let mut port = self.wishes.port(&name)?.clone();
             let before = port.addresses.len();
             port.addresses.retain(|(own, _)| {
-                !views.iter().any(|view| view.port == name && view.address == *own && matches_address(filter, view))
+                !views.iter().any(|view| {
+                    view.port == name && view.address == *own && matches_address(filter, view)
+                })
             });
             if port.addresses.len() < before {
                 count += (before - port.addresses.len()) as u64;
@@ -111,7 +121,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn put_neighbour(&mut self, spec: &NeighbourSpec, origin: Origin, replace: bool) -> Result<(), Refusal> {
+    pub(super) fn put_neighbour(
+        &mut self,
+        spec: &NeighbourSpec,
+        origin: Origin,
+        replace: bool,
+    ) -> Result<(), Refusal> {
         crate::check::neighbour(spec)?;
         let port = self.wishes.port(&spec.port)?.id;
         let known = self.wishes.neighbours.get(port, spec.address);
@@ -120,8 +135,9 @@ impl Draft<'_> {
             return Err(Refusal::new(RefusalCode::Exists, message).with_hint("replace"));
         }
         // What configuration has asked for stays its own, so that a reload finds it there.
-        let origin =
-            known.map_or(origin, |known| if known.origin() == Origin::Gateway { origin } else { known.origin() });
+        let origin = known.map_or(origin, |known| {
+            if known.origin() == Origin::Gateway { origin } else { known.origin() }
+        });
         self.tables.set_neighbour(port, spec.address, spec.mac).map_err(|error| refusal(&error))?;
         self.wishes.neighbours.put_permanent(port, spec.address, spec.mac, origin);
         Ok(())
@@ -140,7 +156,11 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn flush_neighbours(&mut self, filter: &NeighbourFilter, now: Time) -> Result<u64, Refusal> {
+    pub(super) fn flush_neighbours(
+        &mut self,
+        filter: &NeighbourFilter,
+        now: Time,
+    ) -> Result<u64, Refusal> {
         let mut views = neighbours(self.wishes, filter, now)?;
         // As iproute2 does: what someone has said goes only where it is meant by name.
         views.retain(|view| filter.state.is_some() || view.state != NeighbourState::Permanent);
@@ -155,15 +175,21 @@ impl Draft<'_> {
 pub(super) fn check_mtu(name: &str, port: &PortWish, mtu: u16) -> Result<(), Refusal> {
     crate::check::mtu("mtu", mtu, port.addresses.iter().any(|(own, _)| own.address().is_ipv6()))?;
     if mtu > port.found.mtu {
-        let message =
-            format!("port {name} takes packets of {} bytes at most, so its MTU cannot be {mtu}", port.found.mtu);
+        let message = format!(
+            "port {name} takes packets of {} bytes at most, so its MTU cannot be {mtu}",
+            port.found.mtu
+        );
         return Err(Refusal::new(RefusalCode::Invalid, message)
             .with_hint("a smaller one, or a larger one on the system's interface and a restart"));
     }
     Ok(())
 }
 
-pub(super) fn ports(tables: &Tables, wishes: &Wishes, filter: &LinkFilter) -> Result<Vec<PortView>, Refusal> {
+pub(super) fn ports(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &LinkFilter,
+) -> Result<Vec<PortView>, Refusal> {
     if let Some(port) = &filter.port {
         wishes.port(port)?;
     }
@@ -194,7 +220,11 @@ pub(super) fn ports(tables: &Tables, wishes: &Wishes, filter: &LinkFilter) -> Re
     Ok(views)
 }
 
-pub(super) fn addresses(tables: &Tables, wishes: &Wishes, filter: &AddressFilter) -> Result<Vec<AddressView>, Refusal> {
+pub(super) fn addresses(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &AddressFilter,
+) -> Result<Vec<AddressView>, Refusal> {
     if let Some(port) = &filter.port {
         wishes.port(port)?;
     }
@@ -207,8 +237,11 @@ pub(super) fn addresses(tables: &Tables, wishes: &Wishes, filter: &AddressFilter
     for (name, port) in ports {
         views.extend(addresses_of(name, port));
         let known: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
-        let made =
-            tables.port(port.id).into_iter().flat_map(|found| &found.spec.addresses).filter(|own| !known.contains(own));
+        let made = tables
+            .port(port.id)
+            .into_iter()
+            .flat_map(|found| &found.spec.addresses)
+            .filter(|own| !known.contains(own));
         views.extend(made.map(|own| AddressView {
             port: name.clone(),
             vrf: port.vrf.clone(),
@@ -220,7 +253,11 @@ pub(super) fn addresses(tables: &Tables, wishes: &Wishes, filter: &AddressFilter
     Ok(views)
 }
 
-pub(super) fn neighbours(wishes: &Wishes, filter: &NeighbourFilter, now: Time) -> Result<Vec<NeighbourView>, Refusal> {
+pub(super) fn neighbours(
+    wishes: &Wishes,
+    filter: &NeighbourFilter,
+    now: Time,
+) -> Result<Vec<NeighbourView>, Refusal> {
     if let Some(port) = &filter.port {
         wishes.port(port)?;
     }
@@ -234,17 +271,21 @@ pub(super) fn neighbours(wishes: &Wishes, filter: &NeighbourFilter, now: Time) -
         {
             continue;
         }
-        views.extend(wishes.neighbours.of_port(port.id).map(|(address, neighbour)| NeighbourView {
-            port: name.clone(),
-            vrf: port.vrf.clone(),
-            address,
-            mac: neighbour.mac,
-            state: neighbour.state(),
-            origin: neighbour.origin(),
-            age_ms: match neighbour.how {
-                How::Permanent(_) => None,
-                How::Learned { seen, .. } => Some(u64::try_from(now.since(seen).as_millis()).unwrap_or(u64::MAX)),
-            },
+        views.extend(wishes.neighbours.of_port(port.id).map(|(address, neighbour)| {
+            NeighbourView {
+                port: name.clone(),
+                vrf: port.vrf.clone(),
+                address,
+                mac: neighbour.mac,
+                state: neighbour.state(),
+                origin: neighbour.origin(),
+                age_ms: match neighbour.how {
+                    How::Permanent(_) => None,
+                    How::Learned { seen, .. } => {
+                        Some(u64::try_from(now.since(seen).as_millis()).unwrap_or(u64::MAX))
+                    }
+                },
+            }
         }));
     }
     views.retain(|view| {
@@ -263,10 +304,18 @@ pub(super) fn vrfs(tables: &Tables, wishes: &Wishes) -> Vec<VrfView> {
         .map(|(name, vrf)| VrfView {
             name: name.clone(),
             id: vrf.id.0,
-            ports: wishes.ports.iter().filter(|(_, port)| port.vrf == *name).map(|(name, _)| name.clone()).collect(),
+            ports: wishes
+                .ports
+                .iter()
+                .filter(|(_, port)| port.vrf == *name)
+                .map(|(name, _)| name.clone())
+                .collect(),
             routes: count(tables.vrf(vrf.id).map_or(0, tables::Vrf::route_count)),
             policies: count(tables.vrf(vrf.id).map_or(0, |vrf| {
-                tables::Direction::ALL.iter().map(|direction| vrf.spd.policies(*direction).len()).sum()
+                tables::Direction::ALL
+                    .iter()
+                    .map(|direction| vrf.spd.policies(*direction).len())
+                    .sum()
             })),
             states: count(wishes.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
             defaults: defaults_in_force(tables, name, vrf.id),

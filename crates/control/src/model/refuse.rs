@@ -7,10 +7,15 @@ use tables::TableError;
 pub(super) fn refusal(error: &TableError) -> Refusal {
     use TableError as E;
     let (code, hint) = match error {
-        E::NoVrf(_) | E::NoPort(_) | E::NoRoute { .. } | E::NoNeighbour { .. } | E::NoPolicy(_) | E::NoSa { .. } => {
-            (RefusalCode::NotFound, None)
+        E::NoVrf(_)
+        | E::NoPort(_)
+        | E::NoRoute { .. }
+        | E::NoNeighbour { .. }
+        | E::NoPolicy(_)
+        | E::NoSa { .. } => (RefusalCode::NotFound, None),
+        E::VrfExists(_) | E::PortExists(_) | E::PortName(_) | E::RouteIsConnected { .. } => {
+            (RefusalCode::Exists, None)
         }
-        E::VrfExists(_) | E::PortExists(_) | E::PortName(_) | E::RouteIsConnected { .. } => (RefusalCode::Exists, None),
         E::AddressTaken { .. } | E::PrefixTaken { .. } => {
             (RefusalCode::Exists, Some("ports in different VRFs may have it both"))
         }
@@ -32,7 +37,10 @@ pub(super) fn no_port<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> R
 }
 
 fn missing<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {
-    let refusal = Refusal::new(RefusalCode::NotFound, format!("there is no {what} '{}'", name.escape_debug()));
+    let refusal = Refusal::new(
+        RefusalCode::NotFound,
+        format!("there is no {what} '{}'", name.escape_debug()),
+    );
     match crate::config::nearest(name, known) {
         Some(near) => refusal.with_hint(format!("did you mean {near}?")),
         None => refusal,

@@ -1,14 +1,14 @@
 //! From what runs to what a configuration file says.
 //!
-//! A reload makes everything that the file says so, whatever commands have made of it since; takes away what an earlier file said and this one does not;
-//! and leaves alone what commands have added.
+//! A reload makes everything that the file says so, whatever commands have made of it since; takes
+//! away what an earlier file said and this one does not; and leaves alone what commands have added.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter, Refusal, RefusalCode,
-    RouteFilter, StateFilter,
+    Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter,
+    Refusal, RefusalCode, RouteFilter, StateFilter,
 };
 use packet::LinkKind;
 use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
@@ -22,7 +22,8 @@ use crate::config::Config;
 use crate::describe;
 use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
 
-/// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more than workers can send meanwhile.
+/// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more
+/// than workers can send meanwhile.
 const SEQUENCE_MARGIN: u32 = 1 << 20;
 
 /// How to come from what runs to what a configuration file says.
@@ -38,9 +39,12 @@ pub struct Plan {
 
 impl Plan {
     pub(super) fn new(wishes: &Wishes, config: Config) -> Self {
-        let to_open: Vec<_> = config.ports.iter().filter(|port| !keeps(wishes, port)).cloned().collect();
-        let stays = |name: &str| config.ports.iter().any(|port| port.name == name && keeps(wishes, port));
-        let to_close = wishes.ports.iter().filter(|(name, _)| !stays(name)).map(|(_, port)| port.id).collect();
+        let to_open: Vec<_> =
+            config.ports.iter().filter(|port| !keeps(wishes, port)).cloned().collect();
+        let stays =
+            |name: &str| config.ports.iter().any(|port| port.name == name && keeps(wishes, port));
+        let to_close =
+            wishes.ports.iter().filter(|(name, _)| !stays(name)).map(|(_, port)| port.id).collect();
         Self {
             config,
             to_open,
@@ -51,7 +55,8 @@ impl Plan {
         }
     }
 
-    /// Ports to open before the plan is applied. Where one cannot be opened, drop the plan: nothing has changed.
+    /// Ports to open before the plan is applied. Where one cannot be opened, drop the plan: nothing
+    /// has changed.
     pub fn ports_to_open(&self) -> &[PortSettings] {
         &self.to_open
     }
@@ -61,7 +66,8 @@ impl Plan {
         &self.to_close
     }
 
-    /// What would change, as far as can be known before ports are opened; nothing where [`Plan::refusal`] says why.
+    /// What would change, as far as can be known before ports are opened; nothing where
+    /// [`Plan::refusal`] says why.
     pub fn difference(&self) -> &Difference {
         self.outcome.as_ref().unwrap_or(&self.nothing)
     }
@@ -126,8 +132,13 @@ impl Notes {
 }
 
 impl Draft<'_> {
-    /// Makes everything what `config` says. On refusal part of that is done: the caller has a copy to throw away.
-    pub(super) fn reconcile(&mut self, config: &Config, opened: &[OpenedPort]) -> Result<Difference, Refusal> {
+    /// Makes everything what `config` says. On refusal part of that is done: the caller has a copy
+    /// to throw away.
+    pub(super) fn reconcile(
+        &mut self,
+        config: &Config,
+        opened: &[OpenedPort],
+    ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
         self.reconcile_gateway(&config.gateway, &mut notes);
         self.add_vrfs(config, &mut notes)?;
@@ -169,7 +180,9 @@ impl Draft<'_> {
     fn add_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         for vrf in &config.vrfs {
             match self.wishes.vrfs.get_mut(&vrf.name) {
-                Some(known) if known.origin == Origin::Runtime => known.origin = Origin::Configuration,
+                Some(known) if known.origin == Origin::Runtime => {
+                    known.origin = Origin::Configuration
+                }
                 Some(_) => {}
                 None => {
                     self.add_vrf(&vrf.name, Origin::Configuration)?;
@@ -185,24 +198,35 @@ impl Draft<'_> {
         let gone = |(name, vrf): &(&String, &super::wishes::VrfWish)| {
             vrf.origin == Origin::Configuration && !wanted.contains(name.as_str())
         };
-        let gone: Vec<_> = self.wishes.vrfs.iter().filter(gone).map(|(name, _)| name.clone()).collect();
+        let gone: Vec<_> =
+            self.wishes.vrfs.iter().filter(gone).map(|(name, _)| name.clone()).collect();
         for name in gone {
             // What commands have put into it goes with it, as there is no place left for it.
             let vrf = Some(name.clone());
-            let policies = self.flush_policies(&PolicyFilter { vrf: vrf.clone(), ..Default::default() })?;
-            let states = self.flush_states(&StateFilter { vrf: vrf.clone(), ..Default::default() })?;
+            let policies =
+                self.flush_policies(&PolicyFilter { vrf: vrf.clone(), ..Default::default() })?;
+            let states =
+                self.flush_states(&StateFilter { vrf: vrf.clone(), ..Default::default() })?;
             let routes = self.flush_routes(&RouteFilter { vrf, ..Default::default() })?;
             self.delete_vrf(&name)?;
             let with = match policies + states + routes {
                 0 => String::new(),
-                _ => format!(", with {policies} policies, {states} SAs and {routes} routes that commands had added"),
+                _ => format!(
+                    ", with {policies} policies, {states} SAs and {routes} routes that commands \
+                    had added"
+                ),
             };
             notes.note(ChangeKind::Removed, "vrf", format!("{name}{with}"));
         }
         Ok(())
     }
 
-    fn reconcile_ports(&mut self, config: &Config, opened: &[OpenedPort], notes: &mut Notes) -> Result<(), Refusal> {
+    fn reconcile_ports(
+        &mut self,
+        config: &Config,
+        opened: &[OpenedPort],
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
         let mut wanted = Vec::with_capacity(config.ports.len());
         for settings in &config.ports {
             let known = self.wishes.ports.get(&settings.name);
@@ -223,7 +247,13 @@ impl Draft<'_> {
             wanted.push(port);
         }
         let names: HashSet<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
-        let gone: Vec<_> = self.wishes.ports.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        let gone: Vec<_> = self
+            .wishes
+            .ports
+            .keys()
+            .filter(|name| !names.contains(name.as_str()))
+            .cloned()
+            .collect();
         let unchanged = gone.is_empty()
             && wanted.iter().all(|port| {
                 self.wishes
@@ -260,7 +290,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Takes the addresses from the ports that will have others, so that two ports can exchange theirs.
+    /// Takes the addresses from the ports that will have others, so that two ports can exchange
+    /// theirs.
     fn strip_ports(&mut self, wanted: &[PortWish]) -> Result<(), Refusal> {
         for port in wanted {
             let name = &port.settings.name;
@@ -294,12 +325,21 @@ impl Draft<'_> {
                     changes.insert(0, format!("opened anew as {}", port.settings.kind.name()));
                     for (address, neighbour) in self.wishes.neighbours.remove_port(is.id) {
                         if neighbour.origin() != Origin::Gateway {
-                            self.wishes.neighbours.put_permanent(port.id, address, neighbour.mac, neighbour.origin());
+                            self.wishes.neighbours.put_permanent(
+                                port.id,
+                                address,
+                                neighbour.mac,
+                                neighbour.origin(),
+                            );
                         }
                     }
                 }
                 if !changes.is_empty() {
-                    notes.note(ChangeKind::Modified, "port", format!("{name}: {}", changes.join(", ")));
+                    notes.note(
+                        ChangeKind::Modified,
+                        "port",
+                        format!("{name}: {}", changes.join(", ")),
+                    );
                 }
             }
         }
@@ -317,9 +357,15 @@ impl Draft<'_> {
         let mut gone = Vec::new();
         for ((vrf, prefix), alternatives) in &self.wishes.routes {
             let unwanted = |wish: &&RouteWish| {
-                wish.origin == Origin::Configuration && !wanted.contains(&(*vrf, *prefix, wish.spec.metric))
+                wish.origin == Origin::Configuration
+                    && !wanted.contains(&(*vrf, *prefix, wish.spec.metric))
             };
-            gone.extend(alternatives.iter().filter(unwanted).map(|wish| ((*vrf, *prefix), wish.spec.clone())));
+            gone.extend(
+                alternatives
+                    .iter()
+                    .filter(unwanted)
+                    .map(|wish| ((*vrf, *prefix), wish.spec.clone())),
+            );
         }
         for (place, spec) in gone {
             self.drop_route(place, spec.metric)?;
@@ -337,9 +383,10 @@ impl Draft<'_> {
                     wish.origin = Origin::Configuration;
                     continue;
                 }
-                Some(wish) => {
-                    (ChangeKind::Modified, format!("{} -> {}", describe::route(&wish.spec), describe::route(spec)))
-                }
+                Some(wish) => (
+                    ChangeKind::Modified,
+                    format!("{} -> {}", describe::route(&wish.spec), describe::route(spec)),
+                ),
                 None => (ChangeKind::Added, describe::route(spec)),
             };
             let place = self.check_route(spec)?;
@@ -354,8 +401,11 @@ impl Draft<'_> {
         for spec in &config.neighbours {
             wanted.insert((self.wishes.port(&spec.port)?.id, spec.address), spec);
         }
-        let of_file =
-            self.wishes.neighbours.iter().filter(|(.., neighbour)| neighbour.origin() == Origin::Configuration);
+        let of_file = self
+            .wishes
+            .neighbours
+            .iter()
+            .filter(|(.., neighbour)| neighbour.origin() == Origin::Configuration);
         let gone: Vec<_> = of_file
             .map(|(port, address, neighbour)| (port, address, neighbour.mac))
             .filter(|(port, address, _)| !wanted.contains_key(&(*port, *address)))
@@ -376,7 +426,9 @@ impl Draft<'_> {
             self.wishes.neighbours.put_permanent(port, address, spec.mac, Origin::Configuration);
             let text = format!("{address} dev {} lladdr {}", spec.port, spec.mac);
             match known {
-                Some(known) if known.origin() == Origin::Gateway => notes.note(ChangeKind::Added, "neighbour", text),
+                Some(known) if known.origin() == Origin::Gateway => {
+                    notes.note(ChangeKind::Added, "neighbour", text)
+                }
                 None => notes.note(ChangeKind::Added, "neighbour", text),
                 Some(known) if known.mac != spec.mac => {
                     notes.note(
@@ -441,8 +493,10 @@ impl Draft<'_> {
         for spec in &config.policies {
             wanted.push(self.check_policy(spec.clone())?);
         }
-        let keys: HashSet<_> =
-            wanted.iter().map(|(policy, _)| (policy.vrf, policy.direction, policy.selector)).collect();
+        let keys: HashSet<_> = wanted
+            .iter()
+            .map(|(policy, _)| (policy.vrf, policy.direction, policy.selector))
+            .collect();
         let mut gone = Vec::new();
         for (index, wish) in &self.wishes.policies {
             let Some(policy) = self.tables.policy_of_index(*index) else { continue };
@@ -456,8 +510,9 @@ impl Draft<'_> {
             notes.note(ChangeKind::Removed, "policy", text);
         }
 
-        // Of equal priority, policies are tried in the order in which they were added, which has to be that of the file. By VRF, direction and
-        // priority: the place of the last one that is where it should be, or nothing once one was put at the end.
+        // Of equal priority, policies are tried in the order in which they were added, which has to
+        // be that of the file. By VRF, direction and priority: the place of the last one that is
+        // where it should be, or nothing once one was put at the end.
         let mut places = self.places_of_policies();
         let mut last: HashMap<(VrfId, tables::Direction, u32), Option<usize>> = HashMap::new();
         for (policy, spec) in wanted {
@@ -484,7 +539,10 @@ impl Draft<'_> {
                 notes.note(
                     ChangeKind::Modified,
                     "policy",
-                    format!("{}: put in its new place, its counters start again", describe::policy(&spec)),
+                    format!(
+                        "{}: put in its new place, its counters start again",
+                        describe::policy(&spec)
+                    ),
                 );
                 continue;
             }
@@ -511,22 +569,32 @@ impl Draft<'_> {
         let mut places = HashMap::new();
         for vrf in self.tables.vrfs() {
             for direction in tables::Direction::ALL {
-                places.extend(vrf.spd.policies(direction).enumerate().map(|(at, policy)| (policy.index, at + 1)));
+                places.extend(
+                    vrf.spd
+                        .policies(direction)
+                        .enumerate()
+                        .map(|(at, policy)| (policy.index, at + 1)),
+                );
             }
         }
         places
     }
 
     fn reconcile_defaults(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
-        let said: HashMap<_, _> = config.vrfs.iter().map(|vrf| (vrf.name.as_str(), &vrf.defaults)).collect();
-        let vrfs: Vec<_> = self.wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        let said: HashMap<_, _> =
+            config.vrfs.iter().map(|vrf| (vrf.name.as_str(), &vrf.defaults)).collect();
+        let vrfs: Vec<_> =
+            self.wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
         for (name, vrf) in vrfs {
             let is = defaults_in_force(&self.tables, &name, vrf.id);
-            for (direction, is) in
-                [(Direction::In, is.inbound), (Direction::Out, is.outbound), (Direction::Fwd, is.forward)]
-            {
-                let said =
-                    said.get(name.as_str()).and_then(|defaults| defaults.iter().find(|(of, _)| *of == direction));
+            for (direction, is) in [
+                (Direction::In, is.inbound),
+                (Direction::Out, is.outbound),
+                (Direction::Fwd, is.forward),
+            ] {
+                let said = said
+                    .get(name.as_str())
+                    .and_then(|defaults| defaults.iter().find(|(of, _)| *of == direction));
                 let (action, origin) = match said {
                     Some((_, action)) => (*action, Origin::Configuration),
                     None if vrf.defaults[direction as usize] == Origin::Configuration => {
@@ -536,7 +604,11 @@ impl Draft<'_> {
                 };
                 self.set_default(&name, vrf.id, direction, action, origin)?;
                 if action != is {
-                    notes.note(ChangeKind::Modified, "vrf", format!("{name}: default {direction} {is} -> {action}"));
+                    notes.note(
+                        ChangeKind::Modified,
+                        "vrf",
+                        format!("{name}: default {direction} {is} -> {action}"),
+                    );
                 }
             }
         }
@@ -545,11 +617,18 @@ impl Draft<'_> {
 }
 
 /// The port as it is to be: what the file says, and the addresses that commands have added.
-fn port_wish(settings: &PortSettings, id: PortId, found: Found, known: Option<&PortWish>) -> PortWish {
+fn port_wish(
+    settings: &PortSettings,
+    id: PortId,
+    found: Found,
+    known: Option<&PortWish>,
+) -> PortWish {
     let mut addresses: Vec<(IpPrefix, Origin)> =
         settings.addresses.iter().map(|own| (*own, Origin::Configuration)).collect();
     for (own, origin) in known.map_or(&[][..], |port| &port.addresses) {
-        if *origin == Origin::Runtime && !settings.addresses.iter().any(|said| said.address() == own.address()) {
+        if *origin == Origin::Runtime
+            && !settings.addresses.iter().any(|said| said.address() == own.address())
+        {
             addresses.push((*own, *origin));
         }
     }
@@ -582,8 +661,12 @@ fn port_changes(is: &PortWish, wanted: &PortWish) -> Vec<String> {
         changes.push(if wanted.up { "up" } else { "down" }.to_owned());
     }
     let (before, after) = (addresses(is), addresses(wanted));
-    changes.extend(before.iter().filter(|own| !after.contains(own)).map(|own| format!("- address {own}")));
-    changes.extend(after.iter().filter(|own| !before.contains(own)).map(|own| format!("+ address {own}")));
+    changes.extend(
+        before.iter().filter(|own| !after.contains(own)).map(|own| format!("- address {own}")),
+    );
+    changes.extend(
+        after.iter().filter(|own| !before.contains(own)).map(|own| format!("+ address {own}")),
+    );
     if changes.is_empty() && before != after {
         changes.push("addresses in another order".to_owned());
     }

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{
-    Family, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
+    Family, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind, RouteQuery,
+    RouteSpec, RouteView,
 };
 use tables::{Port, RouteKind, TableError, Tables};
 use wire::{IpPrefix, VrfId};
@@ -26,17 +27,25 @@ impl Draft<'_> {
     pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
         let place = self.check_route(&spec)?;
         if self.alternatives(place).iter().any(|wish| wish.spec.metric == spec.metric) {
-            let message = format!("there is a route to {} with metric {}", spec.destination, spec.metric);
-            return Err(Refusal::new(RefusalCode::Exists, message).with_hint("replace, or another metric"));
+            let message =
+                format!("there is a route to {} with metric {}", spec.destination, spec.metric);
+            return Err(
+                Refusal::new(RefusalCode::Exists, message).with_hint("replace, or another metric")
+            );
         }
         self.put_route(place, RouteWish { spec, origin })
     }
 
-    pub(super) fn replace_route(&mut self, spec: RouteSpec, only_change: bool) -> Result<(), Refusal> {
+    pub(super) fn replace_route(
+        &mut self,
+        spec: RouteSpec,
+        only_change: bool,
+    ) -> Result<(), Refusal> {
         let place = self.check_route(&spec)?;
         let old = self.alternatives(place).iter().find(|wish| wish.spec.metric == spec.metric);
         if only_change && old.is_none() {
-            let message = format!("there is no route to {} with metric {}", spec.destination, spec.metric);
+            let message =
+                format!("there is no route to {} with metric {}", spec.destination, spec.metric);
             return Err(Refusal::new(RefusalCode::NotFound, message).with_hint("add"));
         }
         let origin = old.map_or(Origin::Runtime, |wish| wish.origin);
@@ -52,11 +61,18 @@ impl Draft<'_> {
                 && id.port.as_ref().is_none_or(|port| Some(port) == spec.port.as_ref())
                 && id.metric.is_none_or(|metric| metric == spec.metric)
         };
-        let Some(metric) = self.alternatives(place).iter().find(wanted).map(|wish| wish.spec.metric) else {
+        let Some(metric) =
+            self.alternatives(place).iter().find(wanted).map(|wish| wish.spec.metric)
+        else {
             let made = self.tables.vrf(place.0).and_then(|vrf| vrf.route_of(place.1));
-            if made.is_some_and(|route| route.prefix == place.1 && self.tables.comes_with_port(place.0, route)) {
-                let message = format!("the route to {} comes with an address of a port", id.destination);
-                return Err(Refusal::new(RefusalCode::InUse, message).with_hint("delete the address"));
+            if made.is_some_and(|route| {
+                route.prefix == place.1 && self.tables.comes_with_port(place.0, route)
+            }) {
+                let message =
+                    format!("the route to {} comes with an address of a port", id.destination);
+                return Err(
+                    Refusal::new(RefusalCode::InUse, message).with_hint("delete the address")
+                );
             }
             return Err(Refusal::new(
                 RefusalCode::NotFound,
@@ -74,7 +90,14 @@ impl Draft<'_> {
             .flatten()
             .filter(|wish| {
                 let spec = &wish.spec;
-                matches(filter, &spec.vrf, spec.destination, spec.kind, spec.port.as_deref(), spec.via)
+                matches(
+                    filter,
+                    &spec.vrf,
+                    spec.destination,
+                    spec.kind,
+                    spec.port.as_deref(),
+                    spec.via,
+                )
             })
             .map(|wish| (wish.spec.vrf.clone(), wish.spec.destination, wish.spec.metric))
             .collect();
@@ -85,7 +108,11 @@ impl Draft<'_> {
     }
 
     /// Puts a route among those of its prefix, in place of the one with its metric.
-    pub(super) fn put_route(&mut self, place: (VrfId, IpPrefix), wish: RouteWish) -> Result<(), Refusal> {
+    pub(super) fn put_route(
+        &mut self,
+        place: (VrfId, IpPrefix),
+        wish: RouteWish,
+    ) -> Result<(), Refusal> {
         let mut alternatives = self.alternatives(place).to_vec();
         alternatives.retain(|other| other.spec.metric != wish.spec.metric);
         if alternatives.len() == MAX_ALTERNATIVES {
@@ -101,7 +128,11 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn drop_route(&mut self, place: (VrfId, IpPrefix), metric: u32) -> Result<(), Refusal> {
+    pub(super) fn drop_route(
+        &mut self,
+        place: (VrfId, IpPrefix),
+        metric: u32,
+    ) -> Result<(), Refusal> {
         let mut alternatives = self.alternatives(place).to_vec();
         alternatives.retain(|other| other.spec.metric != metric);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
@@ -113,7 +144,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change, might be in the way of.
+    /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change,
+    /// might be in the way of.
     pub(super) fn withdraw_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
         for (vrf, prefix) in places(self.wishes, vrf) {
             settle(&mut self.tables, (vrf, prefix), &[])?;
@@ -139,7 +171,10 @@ impl Draft<'_> {
         }
         let kind = resolve(&self.tables, vrf, spec)?;
         // Whether the tables would have it, whatever other routes of the prefix there are.
-        self.tables.clone().set_route(vrf, spec.destination, kind).map_err(|error| refusal(&error))?;
+        self.tables
+            .clone()
+            .set_route(vrf, spec.destination, kind)
+            .map_err(|error| refusal(&error))?;
         Ok((vrf, spec.destination))
     }
 
@@ -154,9 +189,13 @@ fn places(wishes: &Wishes, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
     wishes.routes.range(from..).map(|(place, _)| *place).take_while(|(of, _)| *of == vrf).collect()
 }
 
-/// Puts the best of `alternatives` that can be used into the tables, or takes the prefix's route out where there is none. Routes that come with an
-/// address of a port go before all.
-fn settle(tables: &mut Tables, (vrf, prefix): (VrfId, IpPrefix), alternatives: &[RouteWish]) -> Result<(), TableError> {
+/// Puts the best of `alternatives` that can be used into the tables, or takes the prefix's route
+/// out where there is none. Routes that come with an address of a port go before all.
+fn settle(
+    tables: &mut Tables,
+    (vrf, prefix): (VrfId, IpPrefix),
+    alternatives: &[RouteWish],
+) -> Result<(), TableError> {
     let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(prefix)).copied();
     if current.is_some_and(|route| tables.comes_with_port(vrf, &route)) {
         return Ok(());
@@ -197,16 +236,18 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, R
         Kind::Blackhole => return Ok(RouteKind::Blackhole),
         Kind::Unreachable => return Ok(RouteKind::Unreachable),
         Kind::Prohibit => return Ok(RouteKind::Prohibit),
-        Kind::Local | Kind::Broadcast => return Err(refusal(&TableError::RouteIsLocal(spec.destination))),
+        Kind::Local | Kind::Broadcast => {
+            return Err(refusal(&TableError::RouteIsLocal(spec.destination)));
+        }
         Kind::Unicast => {}
     }
     let invalid = |message: String| Refusal::new(RefusalCode::Invalid, message);
     let port = match &spec.port {
         None => None,
         Some(name) => {
-            let port = tables
-                .port_named(name)
-                .ok_or_else(|| Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'")))?;
+            let port = tables.port_named(name).ok_or_else(|| {
+                Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'"))
+            })?;
             if port.spec.vrf != vrf {
                 return Err(invalid(format!("port '{name}' is not in VRF '{}'", spec.vrf))
                     .with_hint("a port of the route's VRF"));
@@ -220,23 +261,33 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, R
         (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
         (Some(next_hop), None) => {
             let best = |port: &&Port| {
-                let lengths = port.spec.addresses.iter().filter(|own| !own.is_host() && own.contains(next_hop));
+                let lengths = port
+                    .spec
+                    .addresses
+                    .iter()
+                    .filter(|own| !own.is_host() && own.contains(next_hop));
                 lengths.map(|own| own.length()).max()
             };
-            let on_link = tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
+            let on_link =
+                tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
             match on_link.min_by_key(|port| Reverse(best(port))) {
                 Some(port) => Ok(RouteKind::Via { port: port.id, next_hop }),
-                None => {
-                    Err(invalid(format!("next hop {next_hop} is not on the link of any port of VRF '{}'", spec.vrf))
-                        .with_hint("an address inside a prefix of a port of the VRF"))
-                }
+                None => Err(invalid(format!(
+                    "next hop {next_hop} is not on the link of any port of VRF '{}'",
+                    spec.vrf
+                ))
+                .with_hint("an address inside a prefix of a port of the VRF")),
             }
         }
     }
 }
 
 /// Routes as they are, by VRF, then prefix, then metric.
-pub(super) fn list(tables: &Tables, wishes: &Wishes, filter: &RouteFilter) -> Result<Vec<RouteView>, Refusal> {
+pub(super) fn list(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &RouteFilter,
+) -> Result<Vec<RouteView>, Refusal> {
     let mut views = Vec::new();
     if let Some(port) = &filter.port {
         wishes.port(port)?;
@@ -255,7 +306,11 @@ pub(super) fn list(tables: &Tables, wishes: &Wishes, filter: &RouteFilter) -> Re
         for place in places(wishes, vrf.id) {
             let alternatives = wishes.routes.get(&place).map_or(&[][..], Vec::as_slice);
             let active = active(tables, place, alternatives);
-            views.extend(alternatives.iter().map(|wish| view(tables, vrf.id, wish, active == Some(wish.spec.metric))));
+            views.extend(
+                alternatives
+                    .iter()
+                    .map(|wish| view(tables, vrf.id, wish, active == Some(wish.spec.metric))),
+            );
         }
     }
     if let Some(vrf) = &filter.vrf {
@@ -263,20 +318,37 @@ pub(super) fn list(tables: &Tables, wishes: &Wishes, filter: &RouteFilter) -> Re
     }
     views.retain(|view| {
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast))
-            && matches(filter, &view.vrf, view.destination, view.kind, view.port.as_deref(), view.via)
+            && matches(
+                filter,
+                &view.vrf,
+                view.destination,
+                view.kind,
+                view.port.as_deref(),
+                view.via,
+            )
     });
     views.sort_by(|a, b| {
-        let key = |view: &RouteView| (view.destination.address().is_ipv6(), view.destination, view.metric);
+        let key = |view: &RouteView| {
+            (view.destination.address().is_ipv6(), view.destination, view.metric)
+        };
         (a.vrf != api::MAIN_VRF, &a.vrf, key(a)).cmp(&(b.vrf != api::MAIN_VRF, &b.vrf, key(b)))
     });
     Ok(views)
 }
 
 /// The route that a destination takes.
-pub(super) fn query(tables: &Tables, wishes: &Wishes, query: &RouteQuery) -> Result<RouteView, Refusal> {
+pub(super) fn query(
+    tables: &Tables,
+    wishes: &Wishes,
+    query: &RouteQuery,
+) -> Result<RouteView, Refusal> {
     let vrf = wishes.vrf(&query.vrf)?;
-    let none =
-        || Refusal::new(RefusalCode::NotFound, format!("VRF {} has no route to {}", query.vrf, query.destination));
+    let none = || {
+        Refusal::new(
+            RefusalCode::NotFound,
+            format!("VRF {} has no route to {}", query.vrf, query.destination),
+        )
+    };
     let route = tables.vrf(vrf).and_then(|vrf| vrf.route(query.destination)).ok_or_else(none)?;
     let mut found = if tables.comes_with_port(vrf, route) {
         made_view(tables, &query.vrf, route)
@@ -294,8 +366,13 @@ pub(super) fn query(tables: &Tables, wishes: &Wishes, query: &RouteQuery) -> Res
 }
 
 /// The metric of the route that packets take, of all of one prefix.
-fn active(tables: &Tables, (vrf, prefix): (VrfId, IpPrefix), alternatives: &[RouteWish]) -> Option<u32> {
-    let current = tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
+fn active(
+    tables: &Tables,
+    (vrf, prefix): (VrfId, IpPrefix),
+    alternatives: &[RouteWish],
+) -> Option<u32> {
+    let current =
+        tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
     let used = |wish: &&RouteWish| usable(tables, vrf, &wish.spec) == Some(current.kind);
     alternatives.iter().find(used).map(|wish| wish.spec.metric)
 }
@@ -333,7 +410,11 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
     let port = port.or_else(|| {
         tables.ports().filter(in_vrf).find(|port| match kind {
             Kind::Local => port.owns(address),
-            _ => port.spec.addresses.iter().any(|own| own.address().is_ipv4() && own.range().last() == address),
+            _ => port
+                .spec
+                .addresses
+                .iter()
+                .any(|own| own.address().is_ipv4() && own.range().last() == address),
         })
     });
     let up = port.is_none_or(|port| port.spec.up);
@@ -343,7 +424,11 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
         kind,
         via: None,
         port: port.map(|port| port.spec.name.to_string()),
-        source: if kind == Kind::Local { Some(address) } else { port.and_then(|port| port.source_for(address)) },
+        source: if kind == Kind::Local {
+            Some(address)
+        } else {
+            port.and_then(|port| port.source_for(address))
+        },
         metric: 0,
         active: up,
         usable: up,
@@ -359,7 +444,9 @@ fn matches(
     port: Option<&str>,
     via: Option<IpAddr>,
 ) -> bool {
-    let inside = |outer: IpPrefix, inner: IpPrefix| outer.length() <= inner.length() && outer.contains(inner.address());
+    let inside = |outer: IpPrefix, inner: IpPrefix| {
+        outer.length() <= inner.length() && outer.contains(inner.address())
+    };
     filter.vrf.as_ref().is_none_or(|wanted| wanted == vrf)
         && filter.family.is_none_or(|family| family == Family::of(destination.address()))
         && filter.destination.is_none_or(|wanted| wanted == destination)

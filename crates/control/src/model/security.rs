@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction, PolicyFilter,
-    PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, Selector, StateFilter, StateFlag, StateId, StateSpec,
-    StateView,
+    AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction,
+    PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, Selector, StateFilter,
+    StateFlag, StateId, StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Tables, Vrf};
@@ -21,7 +21,12 @@ impl Draft<'_> {
         let checked = crate::check::state(&spec)?;
         let vrf = self.wishes.vrf(&spec.vrf)?;
         let spi = Spi(spec.spi);
-        let identity = SaIdentity { vrf, source: spec.source, destination: spec.destination, reqid: spec.reqid };
+        let identity = SaIdentity {
+            vrf,
+            source: spec.source,
+            destination: spec.destination,
+            reqid: spec.reqid,
+        };
         let sa = SaSpec {
             identity,
             spi,
@@ -35,14 +40,18 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Changes nothing but says whether the SA is as `spec` says: what it is made of cannot change under its SPI.
+    /// Changes nothing but says whether the SA is as `spec` says: what it is made of cannot change
+    /// under its SPI.
     pub(super) fn update_state(&mut self, spec: &StateSpec) -> Result<(), Refusal> {
         crate::check::state(spec)?;
         let key = (self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
-        let Some(wish) = self.wishes.states.get(&key) else { return Err(no_state(spec.destination, spec.spi)) };
+        let Some(wish) = self.wishes.states.get(&key) else {
+            return Err(no_state(spec.destination, spec.spi));
+        };
         let Some(what) = difference(&wish.spec, spec) else { return Ok(()) };
         let message = format!(
-            "the {what} of an SA cannot change under its SPI: its sequence numbers and counters would start again"
+            "the {what} of an SA cannot change under its SPI: its sequence numbers and counters \
+            would start again"
         );
         Err(Refusal::new(RefusalCode::Unsupported, message)
             .with_hint("add an SA with another SPI, then delete this one"))
@@ -83,8 +92,10 @@ impl Draft<'_> {
 
     pub(super) fn update_policy(&mut self, spec: PolicySpec) -> Result<u32, Refusal> {
         let (wanted, said) = self.check_policy(spec)?;
-        let known =
-            self.tables.policy_of_selector(wanted.vrf, wanted.direction, &wanted.selector).map(|policy| policy.index);
+        let known = self
+            .tables
+            .policy_of_selector(wanted.vrf, wanted.direction, &wanted.selector)
+            .map(|policy| policy.index);
         let Some(index) = known else { return self.add_policy(said, Origin::Runtime) };
         self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
         if let Some(wish) = self.wishes.policies.get_mut(&index) {
@@ -125,7 +136,9 @@ impl Draft<'_> {
             (Direction::Out, defaults.outbound),
             (Direction::Fwd, defaults.forward),
         ];
-        for (at, action) in wanted.into_iter().filter_map(|(direction, action)| Some((direction, action?))) {
+        for (at, action) in
+            wanted.into_iter().filter_map(|(direction, action)| Some((direction, action?)))
+        {
             self.set_default(&defaults.vrf, vrf, at, action, Origin::Runtime)?;
         }
         Ok(())
@@ -139,7 +152,9 @@ impl Draft<'_> {
         action: DefaultAction,
         origin: Origin,
     ) -> Result<(), Refusal> {
-        self.tables.set_default_action(vrf, direction(at), default_action(action)).map_err(|error| refusal(&error))?;
+        self.tables
+            .set_default_action(vrf, direction(at), default_action(action))
+            .map_err(|error| refusal(&error))?;
         if let Some(wish) = self.wishes.vrfs.get_mut(name) {
             wish.defaults[at as usize] = origin;
         }
@@ -147,7 +162,10 @@ impl Draft<'_> {
     }
 
     /// A policy in the tables' terms, and as it was asked for with all addresses said.
-    pub(super) fn check_policy(&self, mut spec: PolicySpec) -> Result<(tables::PolicySpec, PolicySpec), Refusal> {
+    pub(super) fn check_policy(
+        &self,
+        mut spec: PolicySpec,
+    ) -> Result<(tables::PolicySpec, PolicySpec), Refusal> {
         let checked = crate::check::policy(&spec)?;
         let vrf = self.wishes.vrf(&spec.vrf)?;
         spec.selector.source = Some(checked.selector.source);
@@ -207,25 +225,37 @@ pub(super) fn states(
 }
 
 /// One policy. Constant work, but for counting how many are tried before it.
-pub(super) fn policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<PolicyView, Refusal> {
+pub(super) fn policy(
+    tables: &Tables,
+    wishes: &Wishes,
+    id: &PolicyId,
+) -> Result<PolicyView, Refusal> {
     let index = find_policy(tables, wishes, id)?;
     let gone = || Refusal::new(RefusalCode::NotFound, "there is no such policy");
     let policy = tables.policy_of_index(index).ok_or_else(gone)?;
     let wish = wishes.policies.get(&index).ok_or_else(gone)?;
     let all = tables.vrf(policy.spec.vrf).map(|vrf| vrf.spd.policies(policy.spec.direction));
-    let before = all.and_then(|mut all| all.position(|other| Arc::ptr_eq(other, policy))).unwrap_or_default();
+    let before = all
+        .and_then(|mut all| all.position(|other| Arc::ptr_eq(other, policy)))
+        .unwrap_or_default();
     Ok(policy_view(before, policy, wish))
 }
 
 /// Policies by VRF and direction, in the order in which they are tried.
-pub(super) fn policies(tables: &Tables, wishes: &Wishes, filter: &PolicyFilter) -> Result<Vec<PolicyView>, Refusal> {
+pub(super) fn policies(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &PolicyFilter,
+) -> Result<Vec<PolicyView>, Refusal> {
     if let Some(vrf) = &filter.vrf {
         wishes.vrf(vrf)?;
     }
     let mut views = Vec::new();
     for vrf in tables.vrfs() {
         for direction in tables::Direction::ALL {
-            views.extend(policies_of(vrf, direction, wishes, |index, wish| matches_policy(filter, index, &wish.spec)));
+            views.extend(policies_of(vrf, direction, wishes, |index, wish| {
+                matches_policy(filter, index, &wish.spec)
+            }));
         }
     }
     Ok(views)
@@ -281,15 +311,19 @@ fn state_view(tables: &Tables, key: StateKey, wish: &StateWish, show_keys: bool)
             )
         }),
         authentication: spec.authentication.as_ref().map(|authentication| {
-            let name = crate::check::integrity_name(&authentication.name).unwrap_or(&authentication.name);
-            let bits = authentication.truncate_bits.or_else(|| crate::check::default_truncation(name));
+            let name =
+                crate::check::integrity_name(&authentication.name).unwrap_or(&authentication.name);
+            let bits =
+                authentication.truncate_bits.or_else(|| crate::check::default_truncation(name));
             algorithm(name, &authentication.key, bits)
         }),
         replay_window: spec.replay_window,
         flags: spec.flags.clone(),
         sent_sequence: sa.map_or(0, |sa| sa.outbound.sequence()),
         received_sequence: sa.map_or(0, |sa| sa.inbound.sequence()),
-        newest: sa.is_some_and(|sa| tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)),
+        newest: sa.is_some_and(|sa| {
+            tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)
+        }),
         origin: wish.origin,
         traffic: sa.map_or_else(Counters::default, |sa| counters(&sa.counters)),
         errors: sa.map_or_else(Counters::default, |sa| counters(&sa.errors)),
@@ -310,7 +344,10 @@ fn find_state(wishes: &Wishes, id: &StateId) -> Result<StateKey, Refusal> {
 }
 
 fn no_state(destination: IpAddr, spi: u32) -> Refusal {
-    Refusal::new(RefusalCode::NotFound, format!("there is no such SA to {destination} with SPI {spi:#010x}"))
+    Refusal::new(
+        RefusalCode::NotFound,
+        format!("there is no such SA to {destination} with SPI {spi:#010x}"),
+    )
 }
 
 fn find_policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<u32, Refusal> {
@@ -323,7 +360,9 @@ fn find_policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<u32, R
     };
     if let Some(index) = id.index {
         let known = tables.policy_of_index(index);
-        let known = known.filter(|policy| policy.spec.vrf == vrf && policy.spec.direction == direction(id.direction));
+        let known = known.filter(|policy| {
+            policy.spec.vrf == vrf && policy.spec.direction == direction(id.direction)
+        });
         return known.map(|policy| policy.index).ok_or_else(|| none(&format!("index {index}")));
     }
     let selector = crate::check::selector(&id.selector)?;
@@ -345,8 +384,15 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         wanted.is_none() || wanted == given
     }
     let v6 = spec.selector.source.is_some_and(|source| source.is_v6());
-    let Selector { source, destination, protocol, source_ports, destination_ports, icmp_type, icmp_code } =
-        &filter.selector;
+    let Selector {
+        source,
+        destination,
+        protocol,
+        source_ports,
+        destination_ports,
+        icmp_type,
+        icmp_code,
+    } = &filter.selector;
     filter.vrf.as_ref().is_none_or(|vrf| *vrf == spec.vrf)
         && filter.family.is_none_or(|family| (family == Family::V6) == v6)
         && filter.direction.is_none_or(|direction| direction == spec.direction)

@@ -10,7 +10,12 @@ use super::wishes::{VrfWish, Wishes, defaults_in_force, direction};
 
 impl Draft<'_> {
     /// What to answer about policy `index` of this VRF and direction, which was added or changed.
-    pub(super) fn added(&self, index: u32, vrf: &str, at: Direction) -> Result<PolicyAdded, Refusal> {
+    pub(super) fn added(
+        &self,
+        index: u32,
+        vrf: &str,
+        at: Direction,
+    ) -> Result<PolicyAdded, Refusal> {
         let bound = bound(&self.tables, vrf, self.wishes.vrf(vrf)?, at);
         Ok(PolicyAdded {
             index,
@@ -51,8 +56,13 @@ pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> S
     }
 }
 
-/// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or the VRF has policies.
-pub(super) fn report(tables: &Tables, wishes: &Wishes, filter: &SpdFilter) -> Result<SpdReport, Refusal> {
+/// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or
+/// the VRF has policies.
+pub(super) fn report(
+    tables: &Tables,
+    wishes: &Wishes,
+    filter: &SpdFilter,
+) -> Result<SpdReport, Refusal> {
     let wanted = match &filter.vrf {
         Some(name) => vec![(name.as_str(), wishes.vrf(name)?)],
         None => wishes.vrfs.iter().map(|(name, vrf)| (name.as_str(), vrf.id)).collect(),
@@ -64,7 +74,10 @@ pub(super) fn report(tables: &Tables, wishes: &Wishes, filter: &SpdFilter) -> Re
             continue;
         }
         let defaults = defaults_in_force(tables, name, id);
-        for at in Direction::ALL.into_iter().filter(|at| filter.direction.is_none_or(|wanted| wanted == *at)) {
+        for at in Direction::ALL
+            .into_iter()
+            .filter(|at| filter.direction.is_none_or(|wanted| wanted == *at))
+        {
             spds.push(SpdView {
                 bound: bound(tables, name, id, at),
                 default: match at {

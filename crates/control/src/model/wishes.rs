@@ -83,7 +83,8 @@ pub(super) struct PolicyWish {
 impl Wishes {
     /// Nothing but the VRF `main`.
     pub(super) fn new() -> Self {
-        let main = VrfWish { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
+        let main =
+            VrfWish { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
         Self {
             gateway: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
@@ -96,7 +97,10 @@ impl Wishes {
     }
 
     pub(super) fn vrf(&self, name: &str) -> Result<VrfId, Refusal> {
-        self.vrfs.get(name).map(|vrf| vrf.id).ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
+        self.vrfs
+            .get(name)
+            .map(|vrf| vrf.id)
+            .ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
     }
 
     pub(super) fn port(&self, name: &str) -> Result<&PortWish, Refusal> {

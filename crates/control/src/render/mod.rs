@@ -7,9 +7,11 @@ use core::fmt::Write;
 
 use api::{Reply, Request};
 
-/// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty where iproute2 prints nothing.
+/// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty
+/// where iproute2 prints nothing.
 ///
-/// Beyond iproute2, objects of a VRF other than `main` say it, and what iproute2 shows with `-s` of policies and SAs is always shown.
+/// Beyond iproute2, objects of a VRF other than `main` say it, and what iproute2 shows with `-s` of
+/// policies and SAs is always shown.
 pub fn reply(request: &Request, reply: &Reply) -> String {
     let mut text = String::new();
     // A string takes everything that is written to it, so the results of writing are of no use.
@@ -21,8 +23,12 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
             Request::PolicyCount => _ = writeln!(text, "\t SPD count {count}"),
             _ => {}
         },
-        Reply::Version { gateway, interface } => _ = writeln!(text, "hitpath {gateway}, interface {interface}"),
-        Reply::Difference(difference) if difference.is_empty() => text.push_str("nothing is different\n"),
+        Reply::Version { gateway, interface } => {
+            _ = writeln!(text, "hitpath {gateway}, interface {interface}")
+        }
+        Reply::Difference(difference) if difference.is_empty() => {
+            text.push_str("nothing is different\n")
+        }
         Reply::Difference(difference) => _ = writeln!(text, "{difference}"),
         Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),
         Reply::Addresses(views) => net::addresses(&mut text, views),
@@ -53,12 +59,20 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
             }
         }
         Reply::Spd(report) => {
-            report.spds.iter().flat_map(|spd| &spd.list).for_each(|view| xfrm::policy(&mut text, view));
+            report
+                .spds
+                .iter()
+                .flat_map(|spd| &spd.list)
+                .for_each(|view| xfrm::policy(&mut text, view));
         }
         Reply::Caches(report) => {
             for table in &report.totals {
                 let misses = table.misses.total();
-                let _ = writeln!(text, "{}: {}, {} hits, {misses} misses", table.table, table.state, table.hits);
+                let _ = writeln!(
+                    text,
+                    "{}: {}, {} hits, {misses} misses",
+                    table.table, table.state, table.hits
+                );
             }
         }
         Reply::Steps(steps) => {

@@ -15,8 +15,10 @@ pub(super) fn port(text: &mut String, view: &PortView) {
         (false, true) => ("POINTOPOINT,UP", "UP"),
         (false, false) => ("POINTOPOINT", "DOWN"),
     };
-    let master = if view.vrf == api::MAIN_VRF { String::new() } else { format!(" master {}", view.vrf) };
-    let on = view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
+    let master =
+        if view.vrf == api::MAIN_VRF { String::new() } else { format!(" master {}", view.vrf) };
+    let on =
+        view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
     let _ = writeln!(
         text,
         "{}: {}: <{flags}> mtu {} {}{on}{master} state {state}",
@@ -77,8 +79,10 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
             _ => {}
         }
     }
-    // As iproute2 does, the source address is told where it is asked for and where it comes with the link.
-    if let Some(source) = view.source.filter(|_| asked.is_some() || view.origin == Origin::Gateway) {
+    // As iproute2 does, the source address is told where it is asked for and where it comes with
+    // the link.
+    if let Some(source) = view.source.filter(|_| asked.is_some() || view.origin == Origin::Gateway)
+    {
         let _ = write!(text, " src {source}");
     }
     if view.metric != 0 && asked.is_none() {

@@ -48,7 +48,10 @@ fn states_look_as_in_iproute2() {
          \t  1344(bytes), 16(packets)\n"
     );
     let hidden = render(&request, &Reply::States(vec![state(false)]));
-    assert!(hidden.contains("\tenc cbc(aes) <<Keys hidden>>\n") && !hidden.contains("1c0c"), "{hidden}");
+    assert!(
+        hidden.contains("\tenc cbc(aes) <<Keys hidden>>\n") && !hidden.contains("1c0c"),
+        "{hidden}"
+    );
 }
 
 #[test]
@@ -60,8 +63,13 @@ fn policies_look_as_in_iproute2() {
         destination_ports: Some("53".parse().unwrap()),
         ..Selector::default()
     };
-    let template =
-        Template { source: None, destination: "192.0.2.2".parse().unwrap(), spi: None, reqid: 1, mode: Mode::Tunnel };
+    let template = Template {
+        source: None,
+        destination: "192.0.2.2".parse().unwrap(),
+        spi: None,
+        reqid: 1,
+        mode: Mode::Tunnel,
+    };
     let spec = PolicySpec {
         vrf: "red".into(),
         direction: Direction::Out,
@@ -70,7 +78,13 @@ fn policies_look_as_in_iproute2() {
         action: PolicyAction::Protect,
         template: Some(template),
     };
-    let view = PolicyView { index: 9, position: 1, spec, origin: Origin::Runtime, traffic: Counters::default() };
+    let view = PolicyView {
+        index: 9,
+        position: 1,
+        spec,
+        origin: Origin::Runtime,
+        traffic: Counters::default(),
+    };
     assert_eq!(
         render(&Request::PolicyCount, &Reply::Policies(vec![view])),
         "src 10.0.0.0/8 dst 10.1.0.1-10.1.0.9 proto udp dport 53 vrf red\n\
@@ -103,7 +117,10 @@ fn routes_look_as_in_iproute2() {
     let line = |view| render(&list, &Reply::Routes(vec![view]));
     let connected = route("10.9.0.0/24", RouteKind::Unicast, None, Origin::Gateway);
     assert_eq!(line(connected), "10.9.0.0/24 dev v0 proto kernel scope link src 10.9.0.1\n");
-    let via = RouteView { metric: 5, ..route("10.10.0.0/16", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime) };
+    let via = RouteView {
+        metric: 5,
+        ..route("10.10.0.0/16", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime)
+    };
     assert_eq!(line(via.clone()), "10.10.0.0/16 via 10.9.0.2 dev v0 metric 5\n");
     let local = route("10.9.0.1/32", RouteKind::Local, None, Origin::Gateway);
     assert_eq!(line(local), "local 10.9.0.1 dev v0 proto kernel scope host src 10.9.0.1\n");
@@ -118,8 +135,14 @@ fn routes_look_as_in_iproute2() {
         ..route("0.0.0.0/0", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime)
     };
     assert_eq!(line(dead), "default via 10.9.0.2 dev v0 vrf red dead\n");
-    let query = Request::RouteGet(RouteQuery { vrf: "main".into(), destination: "10.10.1.1".parse().unwrap() });
-    assert_eq!(render(&query, &Reply::Routes(vec![via])), "10.10.1.1 via 10.9.0.2 dev v0 src 10.9.0.1\n");
+    let query = Request::RouteGet(RouteQuery {
+        vrf: "main".into(),
+        destination: "10.10.1.1".parse().unwrap(),
+    });
+    assert_eq!(
+        render(&query, &Reply::Routes(vec![via])),
+        "10.10.1.1 via 10.9.0.2 dev v0 src 10.9.0.1\n"
+    );
 }
 
 #[test]

@@ -17,15 +17,29 @@ pub(super) fn state(text: &mut String, view: &StateView) {
     let flags = if flags.is_empty() { flags } else { format!(" flag{flags}") };
     let _ = writeln!(text, "\treplay-window {replay_window}{flags}");
     if let Some(algorithm) = &view.authentication {
-        let _ = writeln!(text, "\tauth-trunc {} {}", key(algorithm).as_str(), algorithm.icv_bits.unwrap_or(0));
+        let _ = writeln!(
+            text,
+            "\tauth-trunc {} {}",
+            key(algorithm).as_str(),
+            algorithm.icv_bits.unwrap_or(0)
+        );
     }
     if let Some(algorithm) = &view.encryption {
         let _ = writeln!(text, "\tenc {}", key(algorithm).as_str());
     }
     if let Some(algorithm) = &view.aead {
-        let _ = writeln!(text, "\taead {} {}", key(algorithm).as_str(), algorithm.icv_bits.unwrap_or(0));
+        let _ = writeln!(
+            text,
+            "\taead {} {}",
+            key(algorithm).as_str(),
+            algorithm.icv_bits.unwrap_or(0)
+        );
     }
-    let _ = writeln!(text, "\tanti-replay context: seq {:#x}, oseq {:#x}", view.received_sequence, view.sent_sequence);
+    let _ = writeln!(
+        text,
+        "\tanti-replay context: seq {:#x}, oseq {:#x}",
+        view.received_sequence, view.sent_sequence
+    );
     lifetime(text, &view.traffic);
     if view.errors.packets > 0 {
         let _ = writeln!(text, "\tstats:\n\t  failed {}", view.errors.packets);
@@ -48,18 +62,29 @@ pub(super) fn policy(text: &mut String, view: &PolicyView) {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let spi = template.spi.map(|spi| format!(" spi {spi:#010x}")).unwrap_or_default();
-        let _ = writeln!(text, "\ttmpl src {} dst {}", template.source.unwrap_or(any), template.destination);
-        let _ = writeln!(text, "\t\tproto esp{spi} reqid {} mode {}", template.reqid, template.mode);
+        let _ = writeln!(
+            text,
+            "\ttmpl src {} dst {}",
+            template.source.unwrap_or(any),
+            template.destination
+        );
+        let _ =
+            writeln!(text, "\t\tproto esp{spi} reqid {} mode {}", template.reqid, template.mode);
     }
 }
 
 pub(super) fn defaults(text: &mut String, view: &DefaultActionView) {
     let _ = writeln!(text, "Default policies{}:", vrf(&view.vrf));
-    let _ = writeln!(text, " in:  {}\n fwd: {}\n out: {}", view.inbound, view.forward, view.outbound);
+    let _ =
+        writeln!(text, " in:  {}\n fwd: {}\n out: {}", view.inbound, view.forward, view.outbound);
 }
 
 fn lifetime(text: &mut String, traffic: &Counters) {
-    let _ = writeln!(text, "\tlifetime current:\n\t  {}(bytes), {}(packets)", traffic.bytes, traffic.packets);
+    let _ = writeln!(
+        text,
+        "\tlifetime current:\n\t  {}(bytes), {}(packets)",
+        traffic.bytes, traffic.packets
+    );
 }
 
 fn key(algorithm: &AlgorithmView) -> Zeroizing<String> {

@@ -1,8 +1,10 @@
-//! AES-CBC (RFC 3602) by RustCrypto's aes, with a separate HMAC (RFC 4303 section 3.3.2.1: encrypt, then authenticate).
+//! AES-CBC (RFC 3602) by RustCrypto's aes, with a separate HMAC (RFC 4303 section 3.3.2.1: encrypt,
+//! then authenticate).
 //!
-//! CBC encryption waits for each block before it can begin the next, which leaves most of an AES unit idle. A batch has many packets
-//! that do not wait for one another, so encryption goes through all of them side by side, one block of each at a time.
-//! Decryption has no such chain, and a packet's blocks are decrypted side by side.
+//! CBC encryption waits for each block before it can begin the next, which leaves most of an AES
+//! unit idle. A batch has many packets that do not wait for one another, so encryption goes through
+//! all of them side by side, one block of each at a time. Decryption has no such chain, and a
+//! packet's blocks are decrypted side by side.
 
 use core::{array, mem};
 
@@ -45,7 +47,10 @@ macro_rules! with_key {
 
 impl CbcHmac {
     pub(crate) fn new(cipher: Cipher, integrity: Integrity, keys: &KeyMaterial) -> Self {
-        Self { cipher: Cbc::new(cipher, keys.encryption()), hmac: Hmac::new(integrity, keys.integrity()) }
+        Self {
+            cipher: Cbc::new(cipher, keys.encryption()),
+            hmac: Hmac::new(integrity, keys.integrity()),
+        }
     }
 
     /// What the libraries do for one packet.
@@ -68,14 +73,16 @@ impl CbcHmac {
 
 impl BatchEngine for CbcHmac {
     fn seal_batch(&self, jobs: &mut [SealJob<'_>]) {
-        self.cipher.encrypt_batch(to_seal(jobs).map(|packet| split(packet, self.hmac.icv_length())));
+        self.cipher
+            .encrypt_batch(to_seal(jobs).map(|packet| split(packet, self.hmac.icv_length())));
         to_seal(jobs).for_each(|packet| self.hmac.sign(packet));
     }
 
     fn open_batch(&self, jobs: &mut [OpenJob<'_>]) {
         self.hmac.verify_batch(jobs);
         for job in jobs.iter_mut().filter(|job| job.result.is_ok()) {
-            let (iv, text) = split(&mut job.buffer[job.start..job.start + job.length], self.hmac.icv_length());
+            let (iv, text) =
+                split(&mut job.buffer[job.start..job.start + job.length], self.hmac.icv_length());
             self.cipher.decrypt(iv, text);
         }
     }
@@ -85,9 +92,15 @@ impl Cbc {
     pub(crate) fn new(cipher: Cipher, key: &[u8]) -> Self {
         const CHECKED: &str = "KeyMaterial has checked the length";
         match cipher {
-            Cipher::AesCbc128 => Self::Aes128(Box::new(Aes128::new_from_slice(key).expect(CHECKED))),
-            Cipher::AesCbc192 => Self::Aes192(Box::new(Aes192::new_from_slice(key).expect(CHECKED))),
-            Cipher::AesCbc256 => Self::Aes256(Box::new(Aes256::new_from_slice(key).expect(CHECKED))),
+            Cipher::AesCbc128 => {
+                Self::Aes128(Box::new(Aes128::new_from_slice(key).expect(CHECKED)))
+            }
+            Cipher::AesCbc192 => {
+                Self::Aes192(Box::new(Aes192::new_from_slice(key).expect(CHECKED)))
+            }
+            Cipher::AesCbc256 => {
+                Self::Aes256(Box::new(Aes256::new_from_slice(key).expect(CHECKED)))
+            }
             Cipher::Null => unreachable!("the null cipher has an engine of its own"),
         }
     }
@@ -98,7 +111,10 @@ impl Cbc {
     }
 
     /// Encrypts [`BATCH`] texts at the most, each whole blocks with an IV of its own.
-    pub(crate) fn encrypt_batch<'t>(&self, texts: impl Iterator<Item = (&'t [u8; BLOCK], &'t mut [u8])>) {
+    pub(crate) fn encrypt_batch<'t>(
+        &self,
+        texts: impl Iterator<Item = (&'t [u8; BLOCK], &'t mut [u8])>,
+    ) {
         with_key!(self, key => encrypt_side_by_side(&**key, texts));
     }
 
@@ -109,12 +125,17 @@ impl Cbc {
     }
 }
 
-fn encrypt_alone<C: BlockCipherEncrypt<BlockSize = U16>>(key: &C, iv: &[u8; BLOCK], text: &mut [u8]) {
+fn encrypt_alone<C: BlockCipherEncrypt<BlockSize = U16>>(
+    key: &C,
+    iv: &[u8; BLOCK],
+    text: &mut [u8],
+) {
     let (blocks, _) = Array::slice_as_chunks_mut(text);
     cbc::Encryptor::inner_iv_init(key, iv.into()).encrypt_blocks(blocks);
 }
 
-/// Each text is a lane. What is left of it stands in `left`, and in `chain` its last encrypted block, at first the IV.
+/// Each text is a lane. What is left of it stands in `left`, and in `chain` its last encrypted
+/// block, at first the IV.
 fn encrypt_side_by_side<'t, C: BlockCipherEncrypt<BlockSize = U16>>(
     key: &C,
     texts: impl Iterator<Item = (&'t [u8; BLOCK], &'t mut [u8])>,
@@ -134,11 +155,13 @@ fn encrypt_side_by_side<'t, C: BlockCipherEncrypt<BlockSize = U16>>(
         key.encrypt_blocks(&mut chain[..lanes]);
         let mut lane = 0;
         while lane < lanes {
-            let (block, rest) = mem::take(&mut left[lane]).split_first_chunk_mut().expect("whole blocks");
+            let (block, rest) =
+                mem::take(&mut left[lane]).split_first_chunk_mut().expect("whole blocks");
             *block = chain[lane].0;
             left[lane] = rest;
             if left[lane].is_empty() {
-                // The last lane, which still has to write this block, takes the place of the one that is done.
+                // The last lane, which still has to write this block, takes the place of the one
+                // that is done.
                 lanes -= 1;
                 left.swap(lane, lanes);
                 chain.swap(lane, lanes);
@@ -166,7 +189,8 @@ fn xor(a: &[u8; BLOCK], b: &[u8; BLOCK]) -> [u8; BLOCK] {
 #[inline]
 fn split(packet: &mut [u8], icv_length: usize) -> (&[u8; BLOCK], &mut [u8]) {
     let end = packet.len() - icv_length;
-    let (iv, text) = packet[HEADER_LENGTH..end].split_first_chunk_mut().expect("the packet's length is checked");
+    let (iv, text) =
+        packet[HEADER_LENGTH..end].split_first_chunk_mut().expect("the packet's length is checked");
     (iv, text)
 }
 

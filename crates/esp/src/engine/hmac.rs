@@ -1,4 +1,5 @@
-//! HMAC-SHA-1-96 (RFC 2404) and HMAC-SHA-256-128 (RFC 4868) by aws-lc-rs, which hashes the padded key once and copies that state.
+//! HMAC-SHA-1-96 (RFC 2404) and HMAC-SHA-256-128 (RFC 4868) by aws-lc-rs, which hashes the padded
+//! key once and copies that state.
 
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
@@ -32,7 +33,8 @@ impl Hmac {
         icv.copy_from_slice(&hmac::sign(&self.key, signed).as_ref()[..self.icv_length]);
     }
 
-    /// Whether the packet's last bytes are the ICV of everything before them, in time that does not depend on where they differ.
+    /// Whether the packet's last bytes are the ICV of everything before them, in time that does not
+    /// depend on where they differ.
     #[inline]
     pub(crate) fn verify(&self, packet: &[u8]) -> bool {
         let (signed, icv) = packet.split_at(packet.len() - self.icv_length);

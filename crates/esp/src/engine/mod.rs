@@ -1,7 +1,7 @@
 //! What encrypts and authenticates: crypto libraries, each behind the same two functions.
 //!
-//! An engine is given a whole batch of framed packets of one SA, so that it may interleave them; the ones that run packet
-//! by packet loop inside.
+//! An engine is given a whole batch of framed packets of one SA, so that it may interleave them;
+//! the ones that run packet by packet loop inside.
 
 pub(crate) mod cbc;
 pub(crate) mod gcm;
@@ -14,14 +14,15 @@ use crate::keys::KeyMaterial;
 /// The most packets an engine is given at once.
 pub(crate) const BATCH: usize = 64;
 
-/// Works on the ESP packets in the jobs' ranges. Jobs that have failed already are passed over. Their lengths have been
-/// checked: header, IV, at least one whole block, ICV.
+/// Works on the ESP packets in the jobs' ranges. Jobs that have failed already are passed over.
+/// Their lengths have been checked: header, IV, at least one whole block, ICV.
 trait BatchEngine {
     /// Encrypts what lies between IV and ICV, and writes the ICV.
     fn seal_batch(&self, jobs: &mut [SealJob<'_>]);
 
-    /// Verifies the ICV and decrypts what lies between IV and ICV; says [`BadIcv`](crate::OpenError::BadIcv) of what is
-    /// not authentic, and leaves no plaintext of it.
+    /// Verifies the ICV and decrypts what lies between IV and ICV; says
+    /// [`BadIcv`](crate::OpenError::BadIcv) of what is not authentic, and leaves no plaintext of
+    /// it.
     fn open_batch(&self, jobs: &mut [OpenJob<'_>]);
 }
 
@@ -41,7 +42,9 @@ impl Engine {
             Algorithm::Separate { cipher: Cipher::Null, integrity } => {
                 Self::Null(hmac::NullHmac::new(integrity, keys.integrity()))
             }
-            Algorithm::Separate { cipher, integrity } => Self::Cbc(cbc::CbcHmac::new(cipher, integrity, keys)),
+            Algorithm::Separate { cipher, integrity } => {
+                Self::Cbc(cbc::CbcHmac::new(cipher, integrity, keys))
+            }
             Algorithm::NullWithoutIntegrity => Self::Framing,
         }
     }
@@ -74,7 +77,8 @@ impl Engine {
         }
     }
 
-    /// What the library does for one ESP packet, without a batch around it; answers whether it is authentic.
+    /// What the library does for one ESP packet, without a batch around it; answers whether it is
+    /// authentic.
     pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
         match self {
             Self::Gcm(engine) => engine.open_alone(packet),
@@ -87,5 +91,7 @@ impl Engine {
 
 /// The jobs' packets that are to be sealed.
 fn to_seal<'j>(jobs: &'j mut [SealJob<'_>]) -> impl Iterator<Item = &'j mut [u8]> {
-    jobs.iter_mut().filter(|job| job.result.is_ok()).map(|job| &mut job.buffer[job.start..job.start + job.length])
+    jobs.iter_mut()
+        .filter(|job| job.result.is_ok())
+        .map(|job| &mut job.buffer[job.start..job.start + job.length])
 }

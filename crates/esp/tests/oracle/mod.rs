@@ -1,9 +1,11 @@
-//! A second ESP, written from RFC 4303 without looking at the first, slow and obvious, over other libraries: RustCrypto
-//! where the crate uses aws-lc-rs, and the other way round.
+//! A second ESP, written from RFC 4303 without looking at the first, slow and obvious, over other
+//! libraries: RustCrypto where the crate uses aws-lc-rs, and the other way round.
 
 use aes_gcm::aead::AeadInPlace;
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
-use aws_lc_rs::cipher::{AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, UnboundCipherKey};
+use aws_lc_rs::cipher::{
+    AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, UnboundCipherKey,
+};
 use esp::{Algorithm, Cipher, Integrity, KeyMaterial};
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
@@ -35,7 +37,9 @@ impl Sa {
     /// The shortest right padding for a payload.
     pub(crate) fn padding_for(&self, payload: usize) -> Vec<u8> {
         let block = if self.cbc() { 16 } else { 4 };
-        (1..).take((0..block).find(|pad| (payload + pad + 2).is_multiple_of(block)).unwrap()).collect()
+        (1..)
+            .take((0..block).find(|pad| (payload + pad + 2).is_multiple_of(block)).unwrap())
+            .collect()
     }
 
     pub(crate) fn seal(&self, content: &Content, iv: &[u8]) -> Vec<u8> {
@@ -50,11 +54,13 @@ impl Sa {
         match self.algorithm {
             Algorithm::AesGcm128 | Algorithm::AesGcm256 => {
                 let mut text = plain;
-                let tag = self.gcm(iv, |gcm, nonce| gcm.encrypt(nonce, &header, &mut text)).unwrap();
+                let tag =
+                    self.gcm(iv, |gcm, nonce| gcm.encrypt(nonce, &header, &mut text)).unwrap();
                 [&header[..], iv, &text, &tag].concat()
             }
             Algorithm::Separate { cipher, integrity } => {
-                let text = if cipher == Cipher::Null { plain } else { self.cbc_encrypt(iv, &plain) };
+                let text =
+                    if cipher == Cipher::Null { plain } else { self.cbc_encrypt(iv, &plain) };
                 let signed = [&header[..], iv, &text].concat();
                 let icv = self.icv(integrity, &signed);
                 [signed, icv].concat()
@@ -69,7 +75,9 @@ impl Sa {
             Algorithm::AesGcm128 | Algorithm::AesGcm256 => {
                 let (text, tag) = packet[16..].split_at(packet.len() - 32);
                 let mut text = text.to_vec();
-                self.gcm(&packet[8..16], |gcm, nonce| gcm.decrypt(nonce, &packet[..8], &mut text, tag))?;
+                self.gcm(&packet[8..16], |gcm, nonce| {
+                    gcm.decrypt(nonce, &packet[..8], &mut text, tag)
+                })?;
                 text
             }
             Algorithm::Separate { cipher, integrity } => {
@@ -87,8 +95,14 @@ impl Sa {
             Algorithm::NullWithoutIntegrity => packet[8..].to_vec(),
         };
         let [pad_length, next_header] = plain[plain.len() - 2..] else { unreachable!() };
-        let (payload, padding) = plain[..plain.len() - 2].split_at(plain.len() - 2 - usize::from(pad_length));
-        Some(Content { sequence, payload: payload.to_vec(), padding: padding.to_vec(), next_header })
+        let (payload, padding) =
+            plain[..plain.len() - 2].split_at(plain.len() - 2 - usize::from(pad_length));
+        Some(Content {
+            sequence,
+            payload: payload.to_vec(),
+            padding: padding.to_vec(),
+            next_header,
+        })
     }
 
     pub(crate) fn iv_length(&self) -> usize {
@@ -102,7 +116,10 @@ impl Sa {
     fn cbc(&self) -> bool {
         matches!(
             self.algorithm,
-            Algorithm::Separate { cipher: Cipher::AesCbc128 | Cipher::AesCbc192 | Cipher::AesCbc256, .. }
+            Algorithm::Separate {
+                cipher: Cipher::AesCbc128 | Cipher::AesCbc192 | Cipher::AesCbc256,
+                ..
+            }
         )
     }
 
@@ -117,16 +134,18 @@ impl Sa {
 
     fn icv(&self, integrity: Integrity, signed: &[u8]) -> Vec<u8> {
         match integrity {
-            Integrity::HmacSha1_96 => {
-                Hmac::<Sha1>::new_from_slice(&self.integrity).unwrap().chain_update(signed).finalize().into_bytes()
-                    [..12]
-                    .to_vec()
-            }
-            Integrity::HmacSha256_128 => {
-                Hmac::<Sha256>::new_from_slice(&self.integrity).unwrap().chain_update(signed).finalize().into_bytes()
-                    [..16]
-                    .to_vec()
-            }
+            Integrity::HmacSha1_96 => Hmac::<Sha1>::new_from_slice(&self.integrity)
+                .unwrap()
+                .chain_update(signed)
+                .finalize()
+                .into_bytes()[..12]
+                .to_vec(),
+            Integrity::HmacSha256_128 => Hmac::<Sha256>::new_from_slice(&self.integrity)
+                .unwrap()
+                .chain_update(signed)
+                .finalize()
+                .into_bytes()[..16]
+                .to_vec(),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Whether a table pays.
 //!
-//! A packet that is looked up costs the look; one that is not found costs a decision and its keeping as well. Without the table every
-//! packet costs a decision. So with a share `h` of hits, the table saves `h * decide - look - (1 - h) * keep` a packet. The three costs are
-//! measured on some batches, the share on all.
+//! A packet that is looked up costs the look; one that is not found costs a decision and its
+//! keeping as well. Without the table every packet costs a decision. So with a share `h` of hits,
+//! the table saves `h * decide - look - (1 - h) * keep` a packet. The three costs are measured on
+//! some batches, the share on all.
 //!
-//! A table that saves nothing is not used. To see when it would pay again, some batches use one sixteenth of it, for the flows
-//! that belong there: as that part is to its flows what the whole is to all, its share of hits is what the whole would have. A whole that
-//! promises to pay is given time to fill before it is judged.
+//! A table that saves nothing is not used. To see when it would pay again, some batches use one
+//! sixteenth of it, for the flows that belong there: as that part is to its flows what the whole is
+//! to all, its share of hits is what the whole would have. A whole that promises to pay is given
+//! time to fill before it is judged.
 
 /// Measures, and says when a table is to be used.
 #[derive(Clone, Debug)]
@@ -33,7 +35,8 @@ enum State {
         /// Whether it has paid already.
         has_paid: bool,
     },
-    /// Only a part is used, of some batches; the whole is not tried before so many packets have gone by.
+    /// Only a part is used, of some batches; the whole is not tried before so many packets have
+    /// gone by.
     Sampling(u64),
 }
 
@@ -53,7 +56,8 @@ pub struct Costs {
 pub enum Plan {
     /// Decide every packet.
     Bypass,
-    /// Use a part of the table, and tell [`Controller::measured`] and [`Controller::sampled`] how it went.
+    /// Use a part of the table, and tell [`Controller::measured`] and [`Controller::sampled`] how
+    /// it went.
     Sample,
     /// Use the table, and tell [`Controller::used`] how it went.
     Use,
@@ -139,8 +143,8 @@ impl Controller {
         matches!(self.state, State::Sampling(_))
     }
 
-    /// How many packets should be decided though nothing is missed, as it was not seen for long what that costs. So many that it costs no more than a tick for each
-    /// packet since.
+    /// How many packets should be decided though nothing is missed, as it was not seen for long
+    /// what that costs. So many that it costs no more than a tick for each packet since.
     pub fn wanted_decisions(&self) -> usize {
         let affordable = self.undecided / (self.costs.decide >> 10).max(1);
         if self.undecided < UNDECIDED { 0 } else { affordable.min(DECIDED) as usize }
@@ -166,15 +170,16 @@ impl Controller {
         blend(&mut costs.probe, probe, probed);
         blend(&mut costs.insert, insert, inserted);
         if self.is_bypassing() {
-            // A few packets of a batch cost more each than all of them do, as fewer waits for memory overlap: what was measured of
-            // all stands, unless even this is less.
+            // A few packets of a batch cost more each than all of them do, as fewer waits for
+            // memory overlap: what was measured of all stands, unless even this is less.
             costs.probe = costs.probe.min(self.costs.probe);
             costs.insert = costs.insert.min(self.costs.insert);
         }
         self.costs = Costs { decide: self.costs.decide, ..costs };
     }
 
-    /// Takes note of how a batch that used the table went, and judges when there is enough to judge by.
+    /// Takes note of how a batch that used the table went, and judges when there is enough to judge
+    /// by.
     #[inline]
     pub fn used(&mut self, packets: u64, hits: u64) {
         self.window.packets += packets;
@@ -217,9 +222,10 @@ impl Controller {
         };
     }
 
-    /// Whether the table saves an eighth of what decisions cost, over so many packets. Less may be a loss: a table in use takes room in the processor's
-    /// caches from everything else, and the few that are missed of a batch cost more each than a whole batch's decisions do. What was not
-    /// measured yet costs nothing.
+    /// Whether the table saves an eighth of what decisions cost, over so many packets. Less may be
+    /// a loss: a table in use takes room in the processor's caches from everything else, and the
+    /// few that are missed of a batch cost more each than a whole batch's decisions do. What was
+    /// not measured yet costs nothing.
     fn pays(&self, packets: u64, hits: u64) -> bool {
         let cost = |packets: u64, cost: u64| i128::from(packets) * i128::from(cost);
         let Costs { probe, decide, insert } = self.costs;
@@ -228,22 +234,24 @@ impl Controller {
     }
 }
 
-/// Whether a batch is one of the one in `many` that are looked at. Batches of two kinds take turns, where what one brings is decrypted and comes
-/// back as the next, or where two ports are busy: of each kind as many are looked at as there are of it. So they are not every so-manieth, but
-/// where the multiples of the golden ratio fall (Knuth, "The Art of Computer Programming", 6.4, theorem S).
+/// Whether a batch is one of the one in `many` that are looked at. Batches of two kinds take turns,
+/// where what one brings is decrypted and comes back as the next, or where two ports are busy: of
+/// each kind as many are looked at as there are of it. So they are not every so-manieth, but where
+/// the multiples of the golden ratio fall (Knuth, "The Art of Computer Programming", 6.4, theorem
+/// S).
 #[inline(always)]
 fn is_one_of(batch: u32, many: u32) -> bool {
     batch.wrapping_mul(0x9e37_79b9) < u32::MAX / many
 }
 
-/// In packets. Every flow must come once, in whatever order; but who sends nothing but new flows must not have the table filled for him for
-/// long.
+/// In packets. Every flow must come once, in whatever order; but who sends nothing but new flows
+/// must not have the table filled for him for long.
 fn time_to_fill(buckets: u64) -> u64 {
     (2 * buckets).max(4 * WINDOW)
 }
 
-/// A moving mean, in which a batch of few packets counts for little, and one that is far off, as when the system took the processor away, for as
-/// much as one that is half or twice the mean.
+/// A moving mean, in which a batch of few packets counts for little, and one that is far off, as
+/// when the system took the processor away, for as much as one that is half or twice the mean.
 fn blend(mean: &mut u64, ticks: u64, packets: u64, is_early: bool) {
     if packets == 0 {
         return;
@@ -253,7 +261,9 @@ fn blend(mean: &mut u64, ticks: u64, packets: u64, is_early: bool) {
     *mean = match *mean {
         0 => sample,
         mean if is_early => mean.min(sample),
-        mean => (mean * (256 - weight) + sample.clamp(mean / 2, mean.saturating_mul(2)) * weight) / 256,
+        mean => {
+            (mean * (256 - weight) + sample.clamp(mean / 2, mean.saturating_mul(2)) * weight) / 256
+        }
     };
 }
 
@@ -261,7 +271,8 @@ fn blend(mean: &mut u64, ticks: u64, packets: u64, is_early: bool) {
 mod tests {
     use super::*;
 
-    /// What a packet costs in a world where a share of flows is known to a table that had time to fill.
+    /// What a packet costs in a world where a share of flows is known to a table that had time to
+    /// fill.
     struct World {
         /// Of 256.
         hits: u64,
@@ -272,7 +283,8 @@ mod tests {
         fill: u64,
     }
 
-    /// Runs so many packets, and answers the share of them for which the table was used in the last half.
+    /// Runs so many packets, and answers the share of them for which the table was used in the last
+    /// half.
     fn run(controller: &mut Controller, packets: u64, world: &World) -> f64 {
         let (mut used, mut seen, mut filled, mut part_filled) = (0u32, 0u32, 0, 0);
         for batch in 0..packets / 256 {
@@ -441,7 +453,14 @@ mod tests {
     #[test]
     fn a_clock_that_stands_still_leaves_it_on() {
         let mut controller = Controller::new(16);
-        assert_eq!(run(&mut controller, 1 << 20, &World { hits: 0, probe: 0, decide: 0, insert: 0, fill: 0 }), 1.0);
+        assert_eq!(
+            run(
+                &mut controller,
+                1 << 20,
+                &World { hits: 0, probe: 0, decide: 0, insert: 0, fill: 0 }
+            ),
+            1.0
+        );
     }
 
     /// The system takes the processor away in the middle of a measurement, again and again.

@@ -7,10 +7,11 @@ const WORDS: usize = 12;
 
 /// Hashes keys, with multipliers that nobody outside knows.
 ///
-/// The sum is multilinear (Lemire, Kaser, "Strongly Universal String Hashing is Fast", 2014): whatever two keys somebody chooses who does not
-/// know the multipliers, the upper halves of their sums are equal with a probability of 2^-32. Who has found two keys that share a
-/// bucket, by timing say, could make more of them from their difference, as the sum is linear; the multiplication that follows is
-/// not, and only equal sums stay equal.
+/// The sum is multilinear (Lemire, Kaser, "Strongly Universal String Hashing is Fast", 2014):
+/// whatever two keys somebody chooses who does not know the multipliers, the upper halves of their
+/// sums are equal with a probability of 2^-32. Who has found two keys that share a bucket, by
+/// timing say, could make more of them from their difference, as the sum is linear; the
+/// multiplication that follows is not, and only equal sums stay equal.
 #[derive(Clone)]
 pub(super) struct Hasher {
     multipliers: [u64; WORDS],
@@ -22,7 +23,11 @@ impl Hasher {
     pub(super) fn new(secret: u64) -> Self {
         let expand = SipHasher13::new_with_keys(secret, 0x6869_7470_6174_6821);
         let number = |at: u64| expand.hash(&at.to_le_bytes());
-        Self { multipliers: core::array::from_fn(|at| number(at as u64)), addend: number(100), last: number(101) | 1 }
+        Self {
+            multipliers: core::array::from_fn(|at| number(at as u64)),
+            addend: number(100),
+            last: number(101) | 1,
+        }
     }
 
     #[inline(always)]
@@ -47,8 +52,11 @@ mod tests {
     #[test]
     fn buckets_are_others_under_another_secret() {
         let (one, other) = (Hasher::new(1), Hasher::new(2));
-        let aimed: Vec<[u64; 3]> =
-            (0..4_000_000u64).map(|at| [at, at * 3, 7]).filter(|key| one.hash(key) % 4096 == 5).take(512).collect();
+        let aimed: Vec<[u64; 3]> = (0..4_000_000u64)
+            .map(|at| [at, at * 3, 7])
+            .filter(|key| one.hash(key) % 4096 == 5)
+            .take(512)
+            .collect();
         assert_eq!(aimed.len(), 512);
         let mut buckets = vec![0; 4096];
         aimed.iter().for_each(|key| buckets[(other.hash(key) % 4096) as usize] += 1);

@@ -1,4 +1,5 @@
-//! Memory for tables: all zeros, given by the system when first touched; what it does not even promise is refused with an error.
+//! Memory for tables: all zeros, given by the system when first touched; what it does not even
+//! promise is refused with an error.
 
 use memmap2::{MmapMut, MmapOptions};
 
@@ -10,7 +11,8 @@ impl Memory {
     /// `None` where the system refuses.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         let map = MmapOptions::new().len(bytes.max(1)).map_anon().ok()?;
-        // Large pages spare the processor most of its address translation. Where there are none, it works all the same.
+        // Large pages spare the processor most of its address translation. Where there are none, it
+        // works all the same.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Some(Self(map))

@@ -42,16 +42,22 @@ impl CacheSettings {
     pub const MAX_BUCKETS: u32 = 1 << 30;
 
     /// No cache.
-    pub const OFF: Self = Self { mode: CacheMode::Off, buckets: 1, associativity: Associativity::Four };
+    pub const OFF: Self =
+        Self { mode: CacheMode::Off, buckets: 1, associativity: Associativity::Four };
 }
 
 impl Default for CacheSettings {
     fn default() -> Self {
-        Self { mode: CacheMode::Auto, buckets: Self::DEFAULT_BUCKETS, associativity: Associativity::Four }
+        Self {
+            mode: CacheMode::Auto,
+            buckets: Self::DEFAULT_BUCKETS,
+            associativity: Associativity::Four,
+        }
     }
 }
 
-/// A worker's tables. Which one a flow is in follows from its key: its family, and which SPD has the last word.
+/// A worker's tables. Which one a flow is in follows from its key: its family, and which SPD has
+/// the last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheTable {
     /// IPv4 that leaves, or is forwarded in clear.
@@ -66,7 +72,8 @@ pub enum CacheTable {
 
 impl CacheTable {
     /// All four.
-    pub const ALL: [Self; 4] = [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
+    pub const ALL: [Self; 4] =
+        [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
 
     /// `ipv4-outbound`, `ipv4-inbound`, ...: as in the names of the settings.
     pub const fn name(self) -> &'static str {

@@ -8,7 +8,8 @@ use packet::Counter;
 pub struct CacheStatistics {
     /// Found, and valid.
     pub hits: Counter,
-    /// Of the hits, those whose entry was older than the tables and no change since touched it: it was stamped anew.
+    /// Of the hits, those whose entry was older than the tables and no change since touched it: it
+    /// was stamped anew.
     pub restamped: Counter,
     /// Decided because the flow was not known.
     pub missed_new: Counter,
@@ -24,8 +25,8 @@ pub struct CacheStatistics {
     pub evicted: Counter,
     /// Decisions that were not kept, because what they would have replaced is in use.
     pub refused: Counter,
-    /// Live entries by the counting of VPP: a fresh entry, or one over an entry from before the last policy change, counts;
-    /// one over a live entry does not; a policy change sets it to zero.
+    /// Live entries by the counting of VPP: a fresh entry, or one over an entry from before the
+    /// last policy change, counts; one over a live entry does not; a policy change sets it to zero.
     pub live: Counter,
     /// Entries in use, stale ones as well.
     pub occupied: Counter,
@@ -35,7 +36,8 @@ pub struct CacheStatistics {
     pub bytes: Counter,
     /// 1 while it does not pay and is not used.
     pub bypassing: Counter,
-    /// Ticks that looking costs, for 1024 packets. This and the next two are what [`crate::CacheMode::Auto`] goes by.
+    /// Ticks that looking costs, for 1024 packets. This and the next two are what
+    /// [`crate::CacheMode::Auto`] goes by.
     pub probe_cost: Counter,
     /// Ticks that deciding costs, for 1024 packets.
     pub decide_cost: Counter,

@@ -1,12 +1,14 @@
 //! One table of the decision cache.
 //!
-//! Four places make a set. What a search reads of a set first is one word with 15 bits of each key's hash, and one bit for whether the
-//! place was used lately; a search that finds nothing, as most do in a flood of new flows, ends there. Only the place whose
-//! bits are right is read, a cache line (two for IPv6). So a batch is searched in three passes, each asking for the memory of the
-//! next: the sets' words, the places, the keys.
+//! Four places make a set. What a search reads of a set first is one word with 15 bits of each
+//! key's hash, and one bit for whether the place was used lately; a search that finds nothing, as
+//! most do in a flood of new flows, ends there. Only the place whose bits are right is read, a
+//! cache line (two for IPv6). So a batch is searched in three passes, each asking for the memory of
+//! the next: the sets' words, the places, the keys.
 //!
-//! A set with all its places taken admits a new flow when it comes for the second time soon: the bits of the last four flows that
-//! were turned away or had to give way are kept beside the set's word. Thus flows of one packet replace nothing.
+//! A set with all its places taken admits a new flow when it comes for the second time soon: the
+//! bits of the last four flows that were turned away or had to give way are kept beside the set's
+//! word. Thus flows of one packet replace nothing.
 
 use packet::prefetch;
 use thiserror::Error;
@@ -25,7 +27,8 @@ pub type Value = [u64; VALUE];
 /// Why there is no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the {table} flow cache of {buckets} buckets needs {bytes} bytes for each worker, which the system does not give; fewer hash buckets would do"
+    "the {table} flow cache of {buckets} buckets needs {bytes} bytes for each worker, which the \
+    system does not give; fewer hash buckets would do"
 )]
 pub struct CacheTooLarge {
     /// Which table.
@@ -95,7 +98,8 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 const USED: u64 = ONES << 15;
 /// Bytes for a set's two words.
 const SET: usize = 16;
-/// Of new flows that find no place, one in so many is admitted at once, so that flows that have ended give way even where nothing comes twice.
+/// Of new flows that find no place, one in so many is admitted at once, so that flows that have
+/// ended give way even where nothing comes twice.
 const LUCKY: u32 = 32;
 
 impl<const KEY: usize> Table<KEY> {
@@ -106,10 +110,15 @@ impl<const KEY: usize> Table<KEY> {
     ///
     /// # Errors
     /// The system does not give the memory.
-    pub fn new(table: CacheTable, settings: &CacheSettings, secret: u64) -> Result<Self, CacheTooLarge> {
+    pub fn new(
+        table: CacheTable,
+        settings: &CacheSettings,
+        secret: u64,
+    ) -> Result<Self, CacheTooLarge> {
         let is_direct = settings.associativity == Associativity::Direct;
         let least = if is_direct { 1 } else { PLACES };
-        let buckets = u64::from(settings.buckets.clamp(least, CacheSettings::MAX_BUCKETS)).next_power_of_two();
+        let buckets = u64::from(settings.buckets.clamp(least, CacheSettings::MAX_BUCKETS))
+            .next_power_of_two();
         let sets = buckets.div_ceil(u64::from(PLACES));
         let bytes = (buckets * Self::PLACE as u64, sets * SET as u64);
         let memory = |bytes| usize::try_from(bytes).ok().and_then(Memory::new);
@@ -153,7 +162,8 @@ impl<const KEY: usize> Table<KEY> {
         self.hasher.hash(key)
     }
 
-    /// Whether a flow belongs to the first sixteenth of the table, which stands for the whole while that is not used.
+    /// Whether a flow belongs to the first sixteenth of the table, which stands for the whole while
+    /// that is not used.
     #[inline(always)]
     pub fn is_sampled(&self, hash: u64) -> bool {
         hash as u32 & self.mask <= self.mask / PART
@@ -213,7 +223,8 @@ impl<const KEY: usize> Table<KEY> {
         self.counts.live += u64::from(!was_live);
     }
 
-    /// Keeps a flow's decision, over what is known of it, or in a free place, or in the place of another flow, or not at all.
+    /// Keeps a flow's decision, over what is known of it, or in a free place, or in the place of
+    /// another flow, or not at all.
     #[inline]
     pub fn insert(&mut self, hash: u64, key: &[u64; KEY], stamp: u64, value: &Value) {
         let (set, tag) = (self.set(hash), tag(hash));
@@ -231,7 +242,11 @@ impl<const KEY: usize> Table<KEY> {
         if free != 0 {
             let lane = free & free.wrapping_neg();
             self.counts.occupied += 1;
-            set_word(self.sets.bytes_mut(set, SET), 0, places | u64::from(tag) << (lane.trailing_zeros() - 15));
+            set_word(
+                self.sets.bytes_mut(set, SET),
+                0,
+                places | u64::from(tag) << (lane.trailing_zeros() - 15),
+            );
             return self.write(self.place(hash, lane), key, stamp, value);
         }
         let Some(lane) = self.victim(hash, places, turned_away) else {
@@ -293,7 +308,11 @@ impl<const KEY: usize> Table<KEY> {
     /// The places of the set that a key of this hash may be in.
     #[inline(always)]
     fn reach(&self, hash: u64) -> u64 {
-        if self.is_direct { 1 << (16 * (hash as u32 & self.mask & (PLACES - 1)) + 15) } else { USED }
+        if self.is_direct {
+            1 << (16 * (hash as u32 & self.mask & (PLACES - 1)) + 15)
+        } else {
+            USED
+        }
     }
 
     /// The place of the lowest of `lanes`.
@@ -327,10 +346,14 @@ impl<const KEY: usize> Table<KEY> {
     }
 }
 
-/// Whether a place's key is this one. Word by word: a copy to compare as a whole would have to wait for its own writing.
+/// Whether a place's key is this one. Word by word: a copy to compare as a whole would have to wait
+/// for its own writing.
 #[inline(always)]
 fn is_key<const KEY: usize>(line: &[u8], key: &[u64; KEY]) -> bool {
-    key.iter().enumerate().fold(0, |different, (number, part)| different | (word(line, number) ^ part)) == 0
+    key.iter()
+        .enumerate()
+        .fold(0, |different, (number, part)| different | (word(line, number) ^ part))
+        == 0
 }
 
 #[inline(always)]
@@ -380,7 +403,8 @@ mod tests {
     const BOTH: [Associativity; 2] = [Associativity::Direct, Associativity::Four];
 
     proptest! {
-        /// What is found is what was last kept of that very key, and the counts are those of a walk through the table.
+        /// What is found is what was last kept of that very key, and the counts are those of a walk
+        /// through the table.
         #[test]
         fn it_never_answers_wrongly(
             operations in proptest::collection::vec((0u64..200, 0u8..8, 0u64..3), 1..2000),
@@ -414,7 +438,8 @@ mod tests {
                         kept.insert(key, (number, generation));
                         prop_assert!(find(&mut table, &key).is_some());
                     } else {
-                        // It was turned away, and what was known before is known no more or was never known.
+                        // It was turned away, and what was known before is known no more or was
+                        // never known.
                         prop_assert!(find(&mut table, &key).is_none());
                     }
                 }
@@ -459,7 +484,11 @@ mod tests {
                 Ok(table) => sizes.push(table),
                 Err(refused) => {
                     assert_eq!(refused.buckets, 1 << 30);
-                    assert!(refused.to_string().contains("ipv6-inbound flow cache of 1073741824 buckets"));
+                    assert!(
+                        refused
+                            .to_string()
+                            .contains("ipv6-inbound flow cache of 1073741824 buckets")
+                    );
                     return;
                 }
             }

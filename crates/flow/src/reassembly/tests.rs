@@ -6,8 +6,8 @@ use super::*;
 
 const PORT: Origin = Origin::Port(PortId(1));
 
-/// A UDP packet of either family, with `payload` behind the UDP header and, if wanted, options or extension headers in front
-/// of it.
+/// A UDP packet of either family, with `payload` behind the UDP header and, if wanted, options or
+/// extension headers in front of it.
 #[derive(Clone, Debug)]
 struct Whole {
     v6: bool,
@@ -21,14 +21,19 @@ impl Whole {
     fn header(&self) -> Vec<u8> {
         if self.v6 {
             let header = ipv6::Header {
-                next_header: if self.options { Protocol::DESTINATION_OPTIONS } else { Protocol::UDP },
+                next_header: if self.options {
+                    Protocol::DESTINATION_OPTIONS
+                } else {
+                    Protocol::UDP
+                },
                 source: "2001:db8::1".parse().unwrap(),
                 destination: "2001:db8::2".parse().unwrap(),
                 ..ipv6::Header::default()
             };
             let mut bytes = header.to_bytes().to_vec();
             if self.options {
-                // Destination options of 16 bytes, all padding (RFC 8200 section 4.2), then the rest.
+                // Destination options of 16 bytes, all padding (RFC 8200 section 4.2), then the
+                // rest.
                 bytes.extend([Protocol::UDP.0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             }
             bytes
@@ -68,7 +73,8 @@ impl Whole {
         bytes
     }
 
-    /// The bytes from `start` to `end` of the content as a fragment; `end` past the content is its end.
+    /// The bytes from `start` to `end` of the content as a fragment; `end` past the content is its
+    /// end.
     fn fragment(&self, start: usize, end: usize) -> Vec<u8> {
         let content = self.content();
         let more = end < content.len();
@@ -85,7 +91,8 @@ impl Whole {
             header.extend(word.to_be_bytes());
             header.extend(self.identification.to_be_bytes());
         } else {
-            header[6..8].copy_from_slice(&((start / 8) as u16 | u16::from(more) << 13).to_be_bytes());
+            header[6..8]
+                .copy_from_slice(&((start / 8) as u16 | u16::from(more) << 13).to_be_bytes());
         }
         let mut bytes = [header, payload.to_vec()].concat();
         self.fill_lengths(&mut bytes);
@@ -144,7 +151,9 @@ impl Bench {
 
     fn drops(&mut self, bytes: &[u8], reason: DropReason, fragments: u64) {
         match self.push(bytes) {
-            Reassembled::Dropped { reason: why, fragments: count } => assert_eq!((why, count), (reason, fragments)),
+            Reassembled::Dropped { reason: why, fragments: count } => {
+                assert_eq!((why, count), (reason, fragments))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -179,7 +188,9 @@ fn the_result_is_a_packet_that_the_judge_lets_through_with_full_headroom() {
         assert_eq!(headers.fragment.class, FragmentClass::Whole);
         assert_eq!(headers.upper, wire::Upper::Ports { source: 1024, destination: 1280 });
         assert_eq!(packet.bytes(), whole.packet());
-        assert!(packet.headroom() >= HEADROOM && packet.tailroom() >= CAPACITY - HEADROOM - MAX_FRAME);
+        assert!(
+            packet.headroom() >= HEADROOM && packet.tailroom() >= CAPACITY - HEADROOM - MAX_FRAME
+        );
     }
 }
 
@@ -218,7 +229,10 @@ fn the_longest_header_of_ipv6_and_the_longest_packet() {
     }
 
     for (v6, header) in [(false, 20), (true, 40)] {
-        let whole = |longer: usize| Whole { payload: vec![5; MAX_LENGTH - header - 8 + longer], ..small(v6) };
+        let whole = |longer: usize| Whole {
+            payload: vec![5; MAX_LENGTH - header - 8 + longer],
+            ..small(v6)
+        };
         let mut bench = Bench::new();
         bench.held(&whole(0).fragment(0, 1000));
         bench.completes(&whole(0).fragment(1000, 9999), &whole(0));
@@ -241,7 +255,11 @@ fn overlap_costs_the_whole_datagram() {
             if (start, end) == (0, 48) {
                 payload[20] ^= 1;
             }
-            bench.drops(&whole.fragment_of(start, &payload, true), DropReason::ReassemblyOverlap, 3);
+            bench.drops(
+                &whole.fragment_of(start, &payload, true),
+                DropReason::ReassemblyOverlap,
+                3,
+            );
             assert!(bench.is_empty());
             bench.held(&whole.fragment(64, 999));
         }
@@ -280,7 +298,9 @@ fn fragments_of_different_datagrams_stay_apart() {
     ipv4::fill_checksum(&mut other_source);
     bench.held(&other_source);
     let by_another_port = bench.push_from(Origin::Port(PortId(2)), &second);
-    assert!(matches!(by_another_port, Reassembled::Complete(packet) if packet.bytes() == whole.packet()));
+    assert!(
+        matches!(by_another_port, Reassembled::Complete(packet) if packet.bytes() == whole.packet())
+    );
 }
 
 #[test]
@@ -356,25 +376,24 @@ fn whole_packets_are_complete_and_a_dry_pool_is_told() {
     let mut pool = Pool::new(1);
     let mut packet = pool.take().unwrap();
     assert!(packet.fill(&small(false).fragment(0, 48)));
-    let answer = bench.reassembly.push(Time(0), &headers.key(VrfId(0), PORT), &headers, packet, &mut pool);
+    let answer =
+        bench.reassembly.push(Time(0), &headers.key(VrfId(0), PORT), &headers, packet, &mut pool);
     assert!(matches!(answer, Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 }));
     assert_eq!(pool.available(), 1);
 }
 
 fn whole() -> impl Strategy<Value = Whole> {
     let payload = proptest::collection::vec(any::<u8>(), 1..1900);
-    (any::<bool>(), any::<bool>(), any::<u16>(), payload).prop_map(|(v6, options, id, payload)| Whole {
-        v6,
-        options,
-        identification: id.into(),
-        payload,
+    (any::<bool>(), any::<bool>(), any::<u16>(), payload).prop_map(|(v6, options, id, payload)| {
+        Whole { v6, options, identification: id.into(), payload }
     })
 }
 
 /// Cuts at multiples of 8, at most 15 of them.
 fn cuts(length: usize, at: &[prop::sample::Index]) -> Vec<(usize, usize)> {
     let units = length.div_ceil(8);
-    let mut cuts: Vec<_> = at.iter().map(|at| at.index(units) * 8).filter(|&cut| cut < length).collect();
+    let mut cuts: Vec<_> =
+        at.iter().map(|at| at.index(units) * 8).filter(|&cut| cut < length).collect();
     cuts.extend([0, length]);
     cuts.sort_unstable();
     cuts.dedup();
@@ -416,8 +435,8 @@ proptest! {
         prop_assert!(bench.is_empty());
     }
 
-    /// Fragments of all kinds, consistent or not: what comes out is what some consistent set of them says, and no buffer is
-    /// lost.
+    /// Fragments of all kinds, consistent or not: what comes out is what some consistent set of
+    /// them says, and no buffer is lost.
     #[test]
     fn nothing_but_what_was_sent_comes_out(
         sent in proptest::collection::vec((0usize..8, 1usize..4, any::<bool>(), 0u8..2), 1..40), v6: bool,

@@ -15,8 +15,9 @@ const READ: usize = 64 * 1024;
 
 /// A file of commands.
 ///
-/// As in iproute2's batch files, a command is a line, a backslash at its end continues it on the next, and words may stand in single or double
-/// quotes. `#` at the beginning of a word begins a comment.
+/// As in iproute2's batch files, a command is a line, a backslash at its end continues it on the
+/// next, and words may stand in single or double quotes. `#` at the beginning of a word begins a
+/// comment.
 pub(super) struct Lines<R> {
     source: R,
     buffer: Zeroizing<Vec<u8>>,
@@ -64,7 +65,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Reads the next command, blank ones included, and answers the number of its first line. None at the end of the file.
+    /// Reads the next command, blank ones included, and answers the number of its first line. None
+    /// at the end of the file.
     pub(super) fn advance(&mut self) -> Result<Option<usize>, (usize, LineError)> {
         wipe(&mut self.line);
         let first = self.number + 1;
@@ -132,7 +134,8 @@ fn split(line: &str) -> Result<Vec<&str>, LineError> {
         match first {
             '#' => break,
             '\'' | '"' => {
-                let (word, behind) = rest[1..].split_once(first).ok_or(LineError::OpenQuote(first))?;
+                let (word, behind) =
+                    rest[1..].split_once(first).ok_or(LineError::OpenQuote(first))?;
                 if behind.chars().next().is_some_and(|next| !next.is_whitespace()) {
                     return Err(LineError::GluedQuote(first));
                 }

@@ -46,11 +46,16 @@ impl Load<'_> {
     /// Carries it out and prints what came of it.
     ///
     /// # Errors
-    /// Where the file cannot be opened or the daemon cannot be reached. A command that is refused is no error here, but [`Exit::Refused`].
+    /// Where the file cannot be opened or the daemon cannot be reached. A command that is refused
+    /// is no error here, but [`Exit::Refused`].
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
         let (source, size) = self.open()?;
         let bar = self.bar(size);
-        let name = if self.is_standard_input() { "standard input".to_owned() } else { self.file.display().to_string() };
+        let name = if self.is_standard_input() {
+            "standard input".to_owned()
+        } else {
+            self.file.display().to_string()
+        };
         let mut outcome = Outcome::new(name, self.json, bar);
         let carried_out = self.carry_out(&mut Lines::new(source), &mut outcome);
         outcome.bar.finish_and_clear();
@@ -101,7 +106,8 @@ impl Load<'_> {
     ) -> anyhow::Result<Next> {
         if request.only_reads() {
             if self.on_refusal == OnRefusal::Undo {
-                let refusal = invalid("only changes can be all or nothing").with_hint("ask by a command of its own");
+                let refusal = invalid("only changes can be all or nothing")
+                    .with_hint("ask by a command of its own");
                 return self.wrong(line, &refusal, parcel, outcome);
             }
             if self.send(parcel, outcome)? == Next::Stop {
@@ -189,13 +195,16 @@ impl Load<'_> {
 
     /// On a terminal alone.
     fn bar(&self, size: Option<u64>) -> ProgressBar {
-        let target = if self.json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target =
+            if self.json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(size, target);
         let template = match size {
             Some(_) => "{bar:40} {percent:>3} % of {total_bytes}, {eta} to go {msg}",
             None => "{spinner} {bytes}, {elapsed} {msg}",
         };
-        bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+        bar.with_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        )
     }
 }
 
@@ -204,13 +213,16 @@ fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
     let words = lines.words().map_err(|error| invalid(error.to_string()))?;
     match words.first() {
         None => Ok(None),
-        Some(program @ (&"hitpath" | &"ip")) => Err(invalid(format!("'{program}' is not a part of the command"))
-            .with_hint("a line begins with xfrm, route, neigh, addr, link or vrf")),
+        Some(program @ (&"hitpath" | &"ip")) => {
+            Err(invalid(format!("'{program}' is not a part of the command"))
+                .with_hint("a line begins with xfrm, route, neigh, addr, link or vrf"))
+        }
         Some(_) => control::grammar::parse(&words).map(Some),
     }
 }
 
-/// Empties a buffer that is used again. What it held is wiped; all of it, unused parts included, would take longer than all else.
+/// Empties a buffer that is used again. What it held is wiped; all of it, unused parts included,
+/// would take longer than all else.
 fn wipe(buffer: &mut Vec<u8>) {
     buffer.as_mut_slice().zeroize();
     buffer.clear();

@@ -44,9 +44,14 @@ impl Outcome {
         self.refused == 0
     }
 
-    /// What an error says that ends everything at this line. `known` where the commands from there on were certainly not carried out.
+    /// What an error says that ends everything at this line. `known` where the commands from there
+    /// on were certainly not carried out.
     pub(super) fn ended(&self, line: usize, known: bool) -> String {
-        let these = if known { "from here on none was" } else { "it is not known whether those from here on were" };
+        let these = if known {
+            "from here on none was"
+        } else {
+            "it is not known whether those from here on were"
+        };
         format!("{}:{line}: {} commands were carried out, {these}", self.file, self.done)
     }
 
@@ -56,7 +61,8 @@ impl Outcome {
         if !self.json {
             self.say(line, &refusal.to_string());
         } else if self.errors.len() < MAX_LISTED {
-            self.errors.push(json!({ "line": line, "message": refusal.message, "hint": refusal.hint }));
+            self.errors
+                .push(json!({ "line": line, "message": refusal.message, "hint": refusal.hint }));
         }
     }
 
@@ -80,7 +86,12 @@ impl Outcome {
     }
 
     /// Takes note of the answer to a question, or prints it.
-    pub(super) fn answer(&mut self, line: usize, request: &Request, reply: &Reply) -> anyhow::Result<()> {
+    pub(super) fn answer(
+        &mut self,
+        line: usize,
+        request: &Request,
+        reply: &Reply,
+    ) -> anyhow::Result<()> {
         self.done += 1;
         if self.json {
             self.answers.push(json!({ "line": line, "answer": view::plain(reply)? }));
@@ -105,9 +116,15 @@ impl Outcome {
     /// Counts, and what lookups cost: where policies defeat them, or where one wants to know.
     pub(super) fn tell(&self, verbose: bool) -> anyhow::Result<()> {
         for bound in self.bounds.values().filter(|bound| bound.over_limit || verbose) {
-            output::say(&format!("vrf {} dir {}: {}", bound.vrf, bound.direction, view::bound(bound)));
+            output::say(&format!(
+                "vrf {} dir {}: {}",
+                bound.vrf,
+                bound.direction,
+                view::bound(bound)
+            ));
         }
-        let refused = if self.refused > 0 { format!(", {} refused", self.refused) } else { String::new() };
+        let refused =
+            if self.refused > 0 { format!(", {} refused", self.refused) } else { String::new() };
         let plural = if self.done == 1 { "" } else { "s" };
         output::line(&format!("{} command{plural} carried out{refused}", self.done))
     }

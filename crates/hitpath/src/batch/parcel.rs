@@ -1,16 +1,21 @@
-//! Commands on their way: a [`api::Batch`] as the daemon reads it, in pieces that never move, since they may hold keys.
+//! Commands on their way: a [`api::Batch`] as the daemon reads it, in pieces that never move, since
+//! they may hold keys.
 
 use std::path::Path;
 
 use anyhow::Context;
-use api::{BATCH_PATH, BatchReport, MAX_BATCH, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, OnRefusal, PATH, Reply, Request};
+use api::{
+    BATCH_PATH, BatchReport, MAX_BATCH, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, OnRefusal, PATH, Reply,
+    Request,
+};
 use serde_json::Serializer;
 use zeroize::Zeroizing;
 
 use super::wipe;
 use crate::client;
 
-/// Commands in one request, where they need not all be in one: few enough that others are answered in between without delay.
+/// Commands in one request, where they need not all be in one: few enough that others are answered
+/// in between without delay.
 const AT_ONCE: usize = 1000;
 
 /// Bytes of one piece.
@@ -53,12 +58,21 @@ impl Parcel {
     }
 
     /// Adds the command of line `line`.
-    pub(super) fn add(&mut self, line: usize, request: &Request) -> anyhow::Result<Result<(), NoRoom>> {
+    pub(super) fn add(
+        &mut self,
+        line: usize,
+        request: &Request,
+    ) -> anyhow::Result<Result<(), NoRoom>> {
         let (most, limit) = self.limits();
         wipe(&mut self.scratch);
-        serde::Serialize::serialize(request, &mut Serializer::new(&mut *self.scratch)).context("writing a request")?;
+        serde::Serialize::serialize(request, &mut Serializer::new(&mut *self.scratch))
+            .context("writing a request")?;
         if self.lines.len() == most || self.bytes + self.scratch.len() + 1 + FRAME > limit {
-            return Ok(Err(if self.on_refusal == OnRefusal::Undo { NoRoom::TooLarge } else { NoRoom::Full }));
+            return Ok(Err(if self.on_refusal == OnRefusal::Undo {
+                NoRoom::TooLarge
+            } else {
+                NoRoom::Full
+            }));
         }
         let fits = |piece: &Zeroizing<Vec<u8>>| piece.len() + self.scratch.len() < PIECE;
         if !self.pieces.last().is_some_and(fits) {
@@ -118,8 +132,11 @@ mod tests {
 
     fn read(parcel: &Parcel) -> Batch {
         let all: Vec<u8> = parcel.pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        serde_json::from_str(&format!(r#"{{"on_refusal":"stop","requests":[{}]}}"#, String::from_utf8(all).unwrap()))
-            .unwrap()
+        serde_json::from_str(&format!(
+            r#"{{"on_refusal":"stop","requests":[{}]}}"#,
+            String::from_utf8(all).unwrap()
+        ))
+        .unwrap()
     }
 
     #[test]

@@ -82,12 +82,14 @@ fn policies(
     flows: u32,
     requests: Option<Requests>,
 ) -> anyhow::Result<Vec<Row>> {
-    let clear = || Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
+    let clear =
+        || Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
     let churn = |name: String, rate: u32, reader: Reader, change: Option<Box<dyn Change>>| {
         Churn::new(name, reader, rate, change, clear(), context, options)
     };
     let publisher = || change::published(base.clone());
-    let mut series = vec![(churn("quiet".into(), 0, publisher().shared().reader(), None)?, "tables")];
+    let mut series =
+        vec![(churn("quiet".into(), 0, publisher().shared().reader(), None)?, "tables")];
     for &rate in &options.changes {
         let publisher = publisher();
         let reader = publisher.shared().reader();
@@ -97,7 +99,10 @@ fn policies(
     if let (Some(requests), Some(&rate)) = (requests, options.changes.last()) {
         let reader = requests.shared().reader();
         let change: Box<dyn Change> = Box::new(requests);
-        series.push((churn(format!("{rate}/s by requests"), rate, reader, Some(change))?, "requests"));
+        series.push((
+            churn(format!("{rate}/s by requests"), rate, reader, Some(change))?,
+            "requests",
+        ));
     }
     measure(context, options, "policy", flows, series)
 }
@@ -115,7 +120,8 @@ fn rekeys(context: &Context, options: &Options, flows: u32) -> anyhow::Result<Ve
         let change: Option<Box<dyn Change>> =
             if rate == 0 { None } else { Some(Box::new(Rekeys::new(publisher, tunnel))) };
         let name = if rate == 0 { "quiet".to_owned() } else { format!("{rate}/s") };
-        let feed = Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
+        let feed =
+            Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
         series.push((Churn::new(name, reader, rate, change, feed, context, options)?, "tables"));
     }
     measure(context, options, "rekey", flows, series)
@@ -128,7 +134,8 @@ fn measure(
     flows: u32,
     series: Vec<(Churn, &'static str)>,
 ) -> anyhow::Result<Vec<Row>> {
-    let seen: Vec<_> = series.iter().map(|(churn, by)| (Arc::clone(&churn.seen), churn.rate, *by)).collect();
+    let seen: Vec<_> =
+        series.iter().map(|(churn, by)| (Arc::clone(&churn.seen), churn.rate, *by)).collect();
     let mut series: Vec<Box<dyn Series>> =
         series.into_iter().map(|(churn, _)| Box::new(churn) as Box<dyn Series>).collect();
     // A run is as long as there are changes to see, so that there need not be many.
@@ -209,7 +216,8 @@ impl Churn {
         let rig = Rig::new(name, 0, reader, caches, feed)?;
         let milliseconds = options.milliseconds.unwrap_or(if context.quick { 300 } else { 1000 });
         // The worker runs on the last one.
-        let processor = context.processors.first().copied().filter(|_| context.processors.len() > 1);
+        let processor =
+            context.processors.first().copied().filter(|_| context.processors.len() > 1);
         let long = Duration::from_millis(milliseconds.into());
         Ok(Self { rig, rate, change, long, processor, seen: Arc::default() })
     }
@@ -227,7 +235,8 @@ impl Series for Churn {
     fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
         let effort = Effort { packets: u64::MAX, longest: self.long, ..effort };
         let Some(change) = &mut self.change else { return self.rig.run(meter, effort) };
-        // Two workers of the same kind differ by where their memory lies; so each is held against itself.
+        // Two workers of the same kind differ by where their memory lies; so each is held against
+        // itself.
         let quiet = self.rig.run(meter, effort)?.cycles_per_packet;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.quiet.push(quiet);
@@ -249,7 +258,12 @@ impl Series for Churn {
                 Ok(packets)
             });
             pace.done.store(true, Ordering::Relaxed);
-            (sample, changing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that changes has ended"))))
+            (
+                sample,
+                changing
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that changes has ended"))),
+            )
         });
         seen.microseconds.extend(changed?);
         seen.seconds = pace.forwarded().as_secs_f64();
@@ -264,7 +278,8 @@ impl Series for Churn {
     }
 }
 
-/// When changes are due: by the time that the worker has forwarded, for what it is fed with takes time as well.
+/// When changes are due: by the time that the worker has forwarded, for what it is fed with takes
+/// time as well.
 struct Pace {
     /// Whether there is to be no more.
     done: AtomicBool,
@@ -286,7 +301,11 @@ impl Pace {
 }
 
 /// Makes changes until it is done, the very first at once. Answers how many microseconds each took.
-fn changes(change: &mut dyn Change, pace: &Pace, processor: Option<usize>) -> anyhow::Result<Vec<f64>> {
+fn changes(
+    change: &mut dyn Change,
+    pace: &Pace,
+    processor: Option<usize>,
+) -> anyhow::Result<Vec<f64>> {
     if let Some(processor) = processor {
         affinity::pin(processor)?;
     }
@@ -326,7 +345,8 @@ mod tests {
             milliseconds: Some(5),
         };
         let rows = run(&Context::tiny(), &options).unwrap();
-        let named: Vec<(String, &str)> = rows.iter().map(|row| (row.text("change"), row.series.as_str())).collect();
+        let named: Vec<(String, &str)> =
+            rows.iter().map(|row| (row.text("change"), row.series.as_str())).collect();
         let expected = [
             ("policy", "quiet"),
             ("policy", "1/s"),
@@ -340,9 +360,15 @@ mod tests {
         ];
         assert_eq!(named, expected.map(|(change, series)| (change.to_owned(), series)));
         for row in rows.iter().filter(|row| row.series != "quiet") {
-            assert!(row.found("changes").unwrap() >= 1.0 && row.found("change_us_p99").unwrap() > 0.0, "{row:?}");
+            assert!(
+                row.found("changes").unwrap() >= 1.0 && row.found("change_us_p99").unwrap() > 0.0,
+                "{row:?}"
+            );
             assert!(row.found("change_us_p50") <= row.found("change_us_p99"), "{row:?}");
-            assert!(row.found("made_per_second").unwrap() > 0.0 && row.found("quiet_cycles_per_packet").unwrap() > 0.0);
+            assert!(
+                row.found("made_per_second").unwrap() > 0.0
+                    && row.found("quiet_cycles_per_packet").unwrap() > 0.0
+            );
         }
         let rows: Vec<&Row> = rows.iter().collect();
         assert!(render(&rows).contains("1000/s by requests"));
@@ -358,7 +384,8 @@ mod tests {
             }
         }
         let every = Duration::from_millis(1);
-        // Five milliseconds were forwarded before, with five changes; in this run a little more than ten.
+        // Five milliseconds were forwarded before, with five changes; in this run a little more
+        // than ten.
         let (before, made) = (5 * every, 5);
         let forwarded = AtomicU64::new(10_100_000);
         let pace = Pace { done: AtomicBool::new(false), forwarded, before, made, every };

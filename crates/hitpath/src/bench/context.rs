@@ -36,7 +36,11 @@ impl Context {
     ///
     /// # Errors
     /// Those of the series.
-    pub(super) fn measure(&self, what: &str, series: &mut [Box<dyn Series + '_>]) -> anyhow::Result<Vec<Cost>> {
+    pub(super) fn measure(
+        &self,
+        what: &str,
+        series: &mut [Box<dyn Series + '_>],
+    ) -> anyhow::Result<Vec<Cost>> {
         self.measure_with(self.effort, what, series)
     }
 

@@ -1,4 +1,5 @@
-//! `hitpath bench esp`: sealing and opening, beside what the library alone costs for the same bytes.
+//! `hitpath bench esp`: sealing and opening, beside what the library alone costs for the same
+//! bytes.
 
 use esp::bench::Raw;
 use esp::{Algorithm, InboundSa, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize};
@@ -40,7 +41,8 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
             ];
             let costs = context.measure(&format!("esp {algorithm}, {size} bytes"), &mut series)?;
             for (series, cost) in series.iter().zip(costs) {
-                let parameters = json!({ "algorithm": algorithm.to_string(), "payload_bytes": size });
+                let parameters =
+                    json!({ "algorithm": algorithm.to_string(), "payload_bytes": size });
                 rows.push(Row::new("esp", series.name(), parameters, Some(size), cost));
             }
         }
@@ -48,7 +50,8 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-/// One line for each algorithm and size: what the SA costs, the library alone, and by how much they differ.
+/// One line for each algorithm and size: what the SA costs, the library alone, and by how much they
+/// differ.
 pub(super) fn render(rows: &[&Row]) -> String {
     let cells: Vec<Vec<String>> = rows
         .chunks_exact(4)
@@ -56,7 +59,8 @@ pub(super) fn render(rows: &[&Row]) -> String {
             let cycles = |at: usize| rows[at].cost.cycles_per_packet;
             let pair = |at: usize| {
                 let ratio = format!("{:.2}", cycles(at) / cycles(at + 1));
-                let spread = format!("{:.0}-{:.0}", rows[at].cost.cycles_min, rows[at].cost.cycles_max);
+                let spread =
+                    format!("{:.0}-{:.0}", rows[at].cost.cycles_min, rows[at].cost.cycles_max);
                 [
                     format!("{:.0}", cycles(at)),
                     spread,
@@ -115,8 +119,11 @@ impl Batches for Seal {
         if self.sa.sequence() > u32::MAX / 2 {
             self.sa = OutboundSa::new(Spi(1), &self.keys, 0, &mut self.randomness);
         }
-        let mut jobs: Vec<_> =
-            self.buffers.iter_mut().map(|buffer| SealJob::new(buffer, FRONT, self.size, Protocol::IPV4)).collect();
+        let mut jobs: Vec<_> = self
+            .buffers
+            .iter_mut()
+            .map(|buffer| SealJob::new(buffer, FRONT, self.size, Protocol::IPV4))
+            .collect();
         watch.start();
         self.sa.seal(&mut jobs, &mut self.randomness);
         watch.stop();
@@ -152,10 +159,16 @@ impl Batches for Open {
             self.outbound = OutboundSa::new(Spi(1), &self.keys, 0, &mut self.randomness);
             self.inbound = InboundSa::new(Spi(1), &self.keys, self.inbound.window(), 0);
         }
-        let mut sealing: Vec<_> =
-            self.buffers.iter_mut().map(|buffer| SealJob::new(buffer, FRONT, self.size, Protocol::IPV4)).collect();
+        let mut sealing: Vec<_> = self
+            .buffers
+            .iter_mut()
+            .map(|buffer| SealJob::new(buffer, FRONT, self.size, Protocol::IPV4))
+            .collect();
         self.outbound.seal(&mut sealing, &mut self.randomness);
-        let mut jobs: Vec<_> = sealing.into_iter().map(|job| OpenJob::new(job.buffer, job.start, job.length)).collect();
+        let mut jobs: Vec<_> = sealing
+            .into_iter()
+            .map(|job| OpenJob::new(job.buffer, job.start, job.length))
+            .collect();
         watch.start();
         self.inbound.open(&mut jobs);
         watch.stop();
@@ -175,7 +188,8 @@ impl Library {
     fn new(keys: &KeyMaterial, size: usize, open: bool) -> Self {
         let raw = Raw::new(keys);
         let length = keys.algorithm().sealed_length(size);
-        let mut packets: Vec<Vec<u8>> = buffers(size).into_iter().map(|buffer| buffer[..length].to_vec()).collect();
+        let mut packets: Vec<Vec<u8>> =
+            buffers(size).into_iter().map(|buffer| buffer[..length].to_vec()).collect();
         packets.iter_mut().for_each(|packet| raw.protect(packet));
         Self { raw, sealed: packets.clone(), packets, open }
     }

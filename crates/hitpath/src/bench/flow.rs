@@ -44,13 +44,16 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The fields of flow `number`: no two of the first 2^32 flows have the same ports. Sources are in 10.128.0.0/9 or
-    /// fd00:0:0:1::/64, destinations all over the 256 prefixes of [`super::world::tables`].
+    /// The fields of flow `number`: no two of the first 2^32 flows have the same ports. Sources are
+    /// in 10.128.0.0/9 or fd00:0:0:1::/64, destinations all over the 256 prefixes of
+    /// [`super::world::tables`].
     pub(super) fn of(family: Family, number: u64) -> Self {
         // An odd factor: one to one, and neighbours far apart.
         let [a, b, c, d] = (number as u32).wrapping_mul(0x9e37_79b1).to_be_bytes();
         let (source, destination) = match family {
-            Family::V4 => (Ipv4Addr::new(10, 128 | b, c, d).into(), Ipv4Addr::new(198, 18, a, b).into()),
+            Family::V4 => {
+                (Ipv4Addr::new(10, 128 | b, c, d).into(), Ipv4Addr::new(198, 18, a, b).into())
+            }
             Family::V6 => {
                 let source = [0xfd, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, a, b, c, d];
                 let destination = [0x20, 0x01, 0x0d, 0xb8, 0, a, 0, 0, 0, 0, 0, 0, 0, b, c, d];
@@ -66,7 +69,8 @@ impl Fields {
     }
 }
 
-/// One frame, into which the fields of one flow after the other are written. There may be more flows than frames fit in memory.
+/// One frame, into which the fields of one flow after the other are written. There may be more
+/// flows than frames fit in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     family: Family,
@@ -77,20 +81,30 @@ impl Frame {
     /// The least that a frame may have: Ethernet, IPv6 and UDP headers.
     pub(super) const SHORTEST: usize = ethernet::HEADER_LENGTH + ipv6::HEADER_LENGTH + UDP;
 
-    /// A frame of `length` bytes, link header included and without frame check sequence, that is at least [`Frame::SHORTEST`].
+    /// A frame of `length` bytes, link header included and without frame check sequence, that is at
+    /// least [`Frame::SHORTEST`].
     pub(super) fn new(family: Family, length: usize, from: Mac, to: Mac) -> Self {
         let packet = length.max(Self::SHORTEST) - ethernet::HEADER_LENGTH;
         let upper = packet - family.header_length();
         let ether_type = if family == Family::V6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        let mut bytes = ethernet::Header { destination: to, source: from, ether_type }.to_bytes().to_vec();
+        let mut bytes =
+            ethernet::Header { destination: to, source: from, ether_type }.to_bytes().to_vec();
         match family {
             Family::V4 => bytes.extend(
-                ipv4::Header { total_length: packet as u16, protocol: Protocol::UDP, ..ipv4::Header::default() }
-                    .to_bytes(),
+                ipv4::Header {
+                    total_length: packet as u16,
+                    protocol: Protocol::UDP,
+                    ..ipv4::Header::default()
+                }
+                .to_bytes(),
             ),
             Family::V6 => bytes.extend(
-                ipv6::Header { payload_length: upper as u16, next_header: Protocol::UDP, ..ipv6::Header::default() }
-                    .to_bytes(),
+                ipv6::Header {
+                    payload_length: upper as u16,
+                    next_header: Protocol::UDP,
+                    ..ipv6::Header::default()
+                }
+                .to_bytes(),
             ),
         }
         bytes.extend([0; 4]);
@@ -145,9 +159,16 @@ mod tests {
             for number in [0, 1, 77, u64::from(u32::MAX)] {
                 let fields = Fields::of(family, number);
                 let bytes = frame.of(number);
-                let key = headers::parse(&bytes[14..]).unwrap().key(VrfId::MAIN, Origin::Port(PortId(0)));
-                assert_eq!((key.addresses.source(), key.addresses.destination()), (fields.source, fields.destination));
-                let ports = Upper::Ports { source: fields.source_port, destination: fields.destination_port };
+                let key =
+                    headers::parse(&bytes[14..]).unwrap().key(VrfId::MAIN, Origin::Port(PortId(0)));
+                assert_eq!(
+                    (key.addresses.source(), key.addresses.destination()),
+                    (fields.source, fields.destination)
+                );
+                let ports = Upper::Ports {
+                    source: fields.source_port,
+                    destination: fields.destination_port,
+                };
                 assert_eq!(key.upper, ports);
             }
             assert_eq!(frame.length(), 64);

@@ -1,4 +1,5 @@
-//! `hitpath bench forward`: plain forwarding, from memory port to memory port, by the worker that live traffic goes through.
+//! `hitpath bench forward`: plain forwarding, from memory port to memory port, by the worker that
+//! live traffic goes through.
 
 use flow::CacheSettings;
 use io::memory::{self, MemoryHandle, MemoryOptions, MemoryPort};
@@ -25,7 +26,8 @@ pub(super) struct Options {
     flows: Vec<u32>,
 }
 
-/// The series: the ports alone, then forwarding with one flow and with many. A VRF without policies, and no decision cache.
+/// The series: the ports alone, then forwarding with one flow and with many. A VRF without
+/// policies, and no decision cache.
 pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
     let mut series: Vec<Box<dyn Series>> = vec![Box::new(PortsAlone::new())];
     let mut parameters = vec![json!({ "family": "ipv4", "flows": 1, "frame_bytes": FRAME })];
@@ -35,14 +37,22 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
             let title = if family == Family::V4 { "IPv4" } else { "IPv6" };
             let name = format!("{title}, {} flow{plural}", text::grouped(&flows.to_string()));
             let tables = world::tables(1)?;
-            series.push(Box::new(Rig::alone(name, tables, [CacheSettings::OFF; 4], feed(family, flows))?));
-            parameters.push(json!({ "family": family.name(), "flows": flows, "frame_bytes": FRAME }));
+            series.push(Box::new(Rig::alone(
+                name,
+                tables,
+                [CacheSettings::OFF; 4],
+                feed(family, flows),
+            )?));
+            parameters
+                .push(json!({ "family": family.name(), "flows": flows, "frame_bytes": FRAME }));
         }
     }
     let costs = context.measure("forward", &mut series)?;
     let rows = series.iter().zip(parameters).zip(costs);
     Ok(rows
-        .map(|((series, parameters), cost)| Row::new("forward", series.name(), parameters, Some(FRAME), cost))
+        .map(|((series, parameters), cost)| {
+            Row::new("forward", series.name(), parameters, Some(FRAME), cost)
+        })
         .collect())
 }
 
@@ -52,15 +62,17 @@ pub(super) fn render(rows: &[&Row]) -> String {
         .iter()
         .map(|row| {
             let cost = &row.cost;
-            let cycles =
-                [cost.cycles_per_packet, cost.cycles_min, cost.cycles_max].map(|cycles| format!("{cycles:.0}"));
+            let cycles = [cost.cycles_per_packet, cost.cycles_min, cost.cycles_max]
+                .map(|cycles| format!("{cycles:.0}"));
             let gbps = row.gbps.unwrap_or_default();
-            let rates = [format!("{:.1}", cost.ns_per_packet), text::mpps(row), format!("{gbps:.2}")];
+            let rates =
+                [format!("{:.1}", cost.ns_per_packet), text::mpps(row), format!("{gbps:.2}")];
             [row.series.clone()].into_iter().chain(cycles).chain(rates).collect()
         })
         .collect();
     let title = format!("Forwarding, {FRAME}-byte frames, memory port to memory port");
-    text::title(&title) + &text::table(&["series", "cycles", "least", "most", "ns", "Mpps", "Gbit/s"], &cells)
+    text::title(&title)
+        + &text::table(&["series", "cycles", "least", "most", "ns", "Mpps", "Gbit/s"], &cells)
 }
 
 fn feed(family: Family, flows: u32) -> Clear {

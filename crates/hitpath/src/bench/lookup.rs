@@ -1,5 +1,5 @@
-//! `hitpath bench lookup`: what it costs to find a packet's policy, by engine, rule set and size; what an engine takes in memory; and how
-//! long it takes to build and to change.
+//! `hitpath bench lookup`: what it costs to find a packet's policy, by engine, rule set and size;
+//! what an engine takes in memory; and how long it takes to build and to change.
 
 mod source;
 mod update;
@@ -30,8 +30,8 @@ const BATCH: usize = packet::BATCH;
 /// What is to be measured.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Options {
-    /// Kinds of rule sets: acl, acl2, fw, fw4, ipc (like published ones), spd (with what only security policies have) [default: acl,
-    /// fw, ipc, spd; quickly acl, fw, ipc]
+    /// Kinds of rule sets: acl, acl2, fw, fw4, ipc (like published ones), spd (with what only
+    /// security policies have) [default: acl, fw, ipc, spd; quickly acl, fw, ipc]
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     sets: Option<Vec<Named>>,
     /// How many rules [default: 10,100,1000,10000,100000; quickly without the last]
@@ -43,7 +43,8 @@ pub(super) struct Options {
     /// How many headers, each the first packet of a flow [default: 1000000; quickly 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
     headers: Option<u32>,
-    /// Measure the rules of FILE, in ClassBench's format, and check every answer against trying one rule after the other
+    /// Measure the rules of FILE, in ClassBench's format, and check every answer against trying one
+    /// rule after the other
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sets", "sizes", "families"])]
     rules: Option<PathBuf>,
     /// Look up the headers of FILE, in ClassBench's format, instead of ones made from the rules
@@ -53,7 +54,8 @@ pub(super) struct Options {
 
 /// Every set, with each engine.
 pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
-    let headers = options.headers.unwrap_or(if context.quick { 100_000 } else { 1_000_000 }) as usize;
+    let headers =
+        options.headers.unwrap_or(if context.quick { 100_000 } else { 1_000_000 }) as usize;
     if let Some(rules) = &options.rules {
         let set = source::read(rules, options.trace.as_deref(), headers)?;
         // Somebody else's rules: every answer is checked.
@@ -61,9 +63,12 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
         return measure(context, &set, checks);
     }
     let mut rows = Vec::new();
-    for set in
-        source::choose(context.quick, options.sets.as_deref(), options.sizes.as_deref(), options.families.as_deref())
-    {
+    for set in source::choose(
+        context.quick,
+        options.sets.as_deref(),
+        options.sizes.as_deref(),
+        options.families.as_deref(),
+    ) {
         let bar = context.bar(1, &format!("{NAME}: making {set}"));
         let made = set.make(headers);
         bar.finish_and_clear();
@@ -82,7 +87,8 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
     bar.inc(1);
     check(context, set, &linear.tables, &fast.tables, checks)?;
     let updates = if context.quick { 300 } else { 2000 };
-    let changes = [update::measure(&linear.tables, updates)?, update::measure(&fast.tables, updates)?];
+    let changes =
+        [update::measure(&linear.tables, updates)?, update::measure(&fast.tables, updates)?];
     bar.finish_and_clear();
     check(context, set, &linear.tables, &changes[1].tables, checks.min(1000))?;
 
@@ -103,7 +109,13 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
             headers: &set.headers,
             next: 0,
         }),
-        Box::new(Lookups { name: "fast", how: How::Batch, tables: &fast.tables, headers: &set.headers, next: 0 }),
+        Box::new(Lookups {
+            name: "fast",
+            how: How::Batch,
+            tables: &fast.tables,
+            headers: &set.headers,
+            next: 0,
+        }),
     ];
     let costs = context.measure(&format!("{NAME}, {}", set.name), &mut series)?;
     let rows = series.iter().zip(costs).enumerate().map(|(at, (series, cost))| {
@@ -149,7 +161,9 @@ impl Built {
             "most_probes": bound.probes,
             "most_policies_compared": bound.policies,
         });
-        if let (Some(found), serde_json::Value::Object(changes)) = (found.as_object_mut(), changes.found()) {
+        if let (Some(found), serde_json::Value::Object(changes)) =
+            (found.as_object_mut(), changes.found())
+        {
             found.extend(changes);
         }
         found
@@ -157,7 +171,13 @@ impl Built {
 }
 
 fn policy(priority: u32, selector: Selector) -> PolicySpec {
-    PolicySpec { vrf: VrfId::MAIN, direction: Direction::Out, priority, selector, action: Action::Bypass }
+    PolicySpec {
+        vrf: VrfId::MAIN,
+        direction: Direction::Out,
+        priority,
+        selector,
+        action: Action::Bypass,
+    }
 }
 
 fn spd(tables: &Tables) -> Option<&Spd> {
@@ -168,7 +188,13 @@ fn spd(tables: &Tables) -> Option<&Spd> {
 ///
 /// # Errors
 /// Where an answer is not that of the linear search, with the first of them.
-fn check(context: &Context, set: &Set, linear: &Tables, fast: &Tables, headers: usize) -> anyhow::Result<()> {
+fn check(
+    context: &Context,
+    set: &Set,
+    linear: &Tables,
+    fast: &Tables,
+    headers: usize,
+) -> anyhow::Result<()> {
     let (Some(linear), Some(fast)) = (spd(linear), spd(fast)) else { return Ok(()) };
     let headers = &set.headers[..headers.min(set.headers.len())];
     let bar = context.bar(headers.len() as u64, &format!("{NAME}: checking {}", set.name));
@@ -178,7 +204,8 @@ fn check(context: &Context, set: &Set, linear: &Tables, fast: &Tables, headers: 
         let mut found = [None; BATCH];
         fast.lookup_batch(Direction::Out, batch, &mut found[..batch.len()]);
         for (key, batched) in batch.iter().zip(found) {
-            let right = position(linear.lookup_linear(Direction::Out, key).map(|(_, policy)| policy));
+            let right =
+                position(linear.lookup_linear(Direction::Out, key).map(|(_, policy)| policy));
             let (single, batched) = (position(fast.lookup(Direction::Out, key)), position(batched));
             if (single, batched) != (right, right) {
                 wrong += 1;
@@ -189,9 +216,12 @@ fn check(context: &Context, set: &Set, linear: &Tables, fast: &Tables, headers: 
     }
     bar.finish_and_clear();
     let Some((key, right, single, batched)) = first else { return Ok(()) };
-    let rule = |position: Option<u32>| position.map_or_else(|| "no rule".to_owned(), |rule| format!("rule {rule}"));
+    let rule = |position: Option<u32>| {
+        position.map_or_else(|| "no rule".to_owned(), |rule| format!("rule {rule}"))
+    };
     bail!(
-        "{}: {wrong} of {} answers differ from the linear search; the first is for {key:?}: {} is right, one by one finds {}, in \
+        "{}: {wrong} of {} answers differ from the linear search; the first is for {key:?}: {} is \
+        right, one by one finds {}, in \
          batches {}",
         set.name,
         text::grouped(&headers.len().to_string()),
@@ -267,7 +297,9 @@ mod tests {
         let rows = run(&Context::tiny(), &options).unwrap();
         assert_eq!(rows.len(), 2 * 2 * 2 * 3);
         for row in rows.iter().filter(|row| row.series != "fast, one by one") {
-            for what in ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"] {
+            for what in
+                ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"]
+            {
                 assert!(row.found(what).unwrap() > 0.0, "{what}: {row:?}");
             }
             // Other tests give back what they took meanwhile, so that it may be anything.
@@ -283,12 +315,20 @@ mod tests {
     fn files_are_measured_and_every_answer_checked() {
         let folder = tempfile::tempdir().unwrap();
         let (rules, trace) = (folder.path().join("rules"), folder.path().join("trace"));
-        std::fs::write(&rules, "@192.0.2.0/24 198.51.100.0/24 0 : 65535 80 : 80 0x06/0xFF\n@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n")
+        std::fs::write(
+            &rules,
+            "@192.0.2.0/24 198.51.100.0/24 0 : 65535 80 : 80 \
+            0x06/0xFF\n@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n",
+        )
+        .unwrap();
+        std::fs::write(&trace, "192.0.2.1 198.51.100.7 40000 80 6\n10.0.0.1 10.0.0.2 1 2 17\n")
             .unwrap();
-        std::fs::write(&trace, "192.0.2.1 198.51.100.7 40000 80 6\n10.0.0.1 10.0.0.2 1 2 17\n").unwrap();
         let line = format!("--rules {} --trace {}", rules.display(), trace.display());
         let rows = run(&Context::tiny(), &options(&line)).unwrap();
-        assert_eq!((rows.len(), rows[0].number("policies"), rows[0].number("headers")), (3, Some(2.0), Some(2.0)));
+        assert_eq!(
+            (rows.len(), rows[0].number("policies"), rows[0].number("headers")),
+            (3, Some(2.0), Some(2.0))
+        );
         std::fs::write(&rules, "not a rule\n").unwrap();
         let error = run(&Context::tiny(), &options(&line)).unwrap_err();
         assert!(format!("{error:#}").contains("rules"), "{error:#}");
@@ -296,13 +336,18 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_is_found() {
-        let set = source::choose(true, Some(&["acl".parse().unwrap()]), Some(&[50]), None).remove(0).make(200);
+        let set = source::choose(true, Some(&["acl".parse().unwrap()]), Some(&[50]), None)
+            .remove(0)
+            .make(200);
         let right = Built::new(&set, LookupEngine::Linear).unwrap().tables;
         let mut wrong = right.clone();
         let index = spd(&right).unwrap().policies(Direction::Out).next().unwrap().index;
         check(&Context::tiny(), &set, &right, &wrong, 200).unwrap();
         wrong.remove_policy(index).unwrap();
         let error = check(&Context::tiny(), &set, &right, &wrong, 200).unwrap_err().to_string();
-        assert!(error.contains("differ from the linear search") && error.contains("rule 1 is right"), "{error}");
+        assert!(
+            error.contains("differ from the linear search") && error.contains("rule 1 is right"),
+            "{error}"
+        );
     }
 }

@@ -39,8 +39,8 @@ pub(super) trait Batches {
     /// What it is called in the table.
     fn name(&self) -> String;
 
-    /// Handles a batch of packets. Only what lies between [`Watch::start`] and [`Watch::stop`] counts; answers how many packets
-    /// that was.
+    /// Handles a batch of packets. Only what lies between [`Watch::start`] and [`Watch::stop`]
+    /// counts; answers how many packets that was.
     fn batch(&mut self, watch: &mut Watch<'_>) -> u64;
 }
 
@@ -144,9 +144,9 @@ impl Meter {
         self.ns_per_tick
     }
 
-    /// Batches until there were packets enough, or time is up. The first few do not count: whatever ran before has left its own
-    /// data in the processor's caches. Nor does a stretch in which the system gave the processor to somebody else, unless there are
-    /// nearly only such.
+    /// Batches until there were packets enough, or time is up. The first few do not count: whatever
+    /// ran before has left its own data in the processor's caches. Nor does a stretch in which the
+    /// system gave the processor to somebody else, unless there are nearly only such.
     ///
     /// # Errors
     /// Those of `batch`.
@@ -184,7 +184,8 @@ pub(super) fn interruptions() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
 }
 
-/// What one series cost. Cycles are of the time-stamp counter, which runs at a fixed rate whatever the core's clock does.
+/// What one series cost. Cycles are of the time-stamp counter, which runs at a fixed rate whatever
+/// the core's clock does.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
     /// Of all workers together. Median.
@@ -197,7 +198,8 @@ pub(super) struct Cost {
     pub cycles_min: f64,
     /// The dearest run.
     pub cycles_max: f64,
-    /// Packets whose decision was remembered, of all, over the measured runs. None without a decision cache.
+    /// Packets whose decision was remembered, of all, over the measured runs. None without a
+    /// decision cache.
     pub hit_ratio: Option<f64>,
     /// How many runs.
     pub runs: usize,
@@ -282,7 +284,8 @@ impl Cost {
     }
 }
 
-/// The smallest of `sorted` that `part` (0 to 1) of them do not exceed; half of them is the median. NaN of nothing.
+/// The smallest of `sorted` that `part` (0 to 1) of them do not exceed; half of them is the median.
+/// NaN of nothing.
 pub(super) fn percentile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
@@ -322,7 +325,9 @@ mod tests {
         let costs = measure(&Meter::new(), &mut series, effort, || steps_seen += 1).unwrap();
         assert_eq!(steps_seen, steps(2, effort));
         assert!(costs[1].cycles_per_packet > 5.0 * costs[0].cycles_per_packet, "{costs:?}");
-        assert!(costs.iter().all(|cost| cost.cycles_min <= cost.cycles_per_packet && cost.runs == 5));
+        assert!(
+            costs.iter().all(|cost| cost.cycles_min <= cost.cycles_per_packet && cost.runs == 5)
+        );
         assert!(costs.iter().all(|cost| cost.hit_ratio.is_none()));
     }
 

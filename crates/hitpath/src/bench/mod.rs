@@ -39,12 +39,12 @@ use target::Target;
 
 /// Measure what a packet costs on this machine
 ///
-/// Series are run in turn, A B A B, in one process, and the median of the runs is printed with the least and the most. Cycles are
-/// those of the time-stamp counter. Compare within one run; machines, and their moods, differ. Nothing is needed but memory: no
-/// root, no network.
+/// Series are run in turn, A B A B, in one process, and the median of the runs is printed with the
+/// least and the most. Cycles are those of the time-stamp counter. Compare within one run;
+/// machines, and their moods, differ. Nothing is needed but memory: no root, no network.
 ///
-/// Only what came out counts: a series that loses a packet ends the bench. The tables are in the shape of the published ones and, where
-/// there are such, with their figures, and are Markdown.
+/// Only what came out counts: a series that loses a packet ends the bench. The tables are in the
+/// shape of the published ones and, where there are such, with their figures, and are Markdown.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -78,15 +78,20 @@ pub(crate) struct Bench {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Experiment {
-    /// Packets that leave: which policy they match, how many flows they are of, with and without cache
+    /// Packets that leave: which policy they match, how many flows they are of, with and without
+    /// cache
     SpdOut(spd_out::Options),
-    /// Packets that come in by a tunnel: which policy they match once decrypted, with and without cache
+    /// Packets that come in by a tunnel: which policy they match once decrypted, with and without
+    /// cache
     SpdIn(spd_in::Options),
-    /// An ESP tunnel by workers, flows and sizes, with the cache off, on and left to itself; and without encryption
+    /// An ESP tunnel by workers, flows and sizes, with the cache off, on and left to itself; and
+    /// without encryption
     Xfrm(xfrm::Options),
-    /// Forwarding while policies change, and while SAs are rekeyed: how long a change takes, and what it costs the others
+    /// Forwarding while policies change, and while SAs are rekeyed: how long a change takes, and
+    /// what it costs the others
     Churn(churn::Options),
-    /// Finding a packet's policy, by engine, rule set and size: time, memory, building, changes; or in rules of your own
+    /// Finding a packet's policy, by engine, rule set and size: time, memory, building, changes; or
+    /// in rules of your own
     Lookup(lookup::Options),
     /// Plain forwarding, memory port to memory port, 64-byte frames, beside the ports alone
     Forward(forward::Options),
@@ -105,13 +110,43 @@ struct View {
 }
 
 const VIEWS: [View; 7] = [
-    View { experiment: "forward", render: forward::render, charts: |_| Vec::new(), targets: |_| Vec::new() },
-    View { experiment: "spd-out", render: spd_out::render, charts: spd_out::charts, targets: spd_out::targets },
-    View { experiment: "spd-in", render: spd_in::render, charts: spd_in::charts, targets: spd_in::targets },
+    View {
+        experiment: "forward",
+        render: forward::render,
+        charts: |_| Vec::new(),
+        targets: |_| Vec::new(),
+    },
+    View {
+        experiment: "spd-out",
+        render: spd_out::render,
+        charts: spd_out::charts,
+        targets: spd_out::targets,
+    },
+    View {
+        experiment: "spd-in",
+        render: spd_in::render,
+        charts: spd_in::charts,
+        targets: spd_in::targets,
+    },
     View { experiment: "xfrm", render: xfrm::render, charts: xfrm::charts, targets: xfrm::targets },
-    View { experiment: "churn", render: churn::render, charts: churn::charts, targets: churn::targets },
-    View { experiment: "lookup", render: lookup::render, charts: lookup::charts, targets: lookup::targets },
-    View { experiment: "esp", render: esp::render, charts: |_| Vec::new(), targets: |_| Vec::new() },
+    View {
+        experiment: "churn",
+        render: churn::render,
+        charts: churn::charts,
+        targets: churn::targets,
+    },
+    View {
+        experiment: "lookup",
+        render: lookup::render,
+        charts: lookup::charts,
+        targets: lookup::targets,
+    },
+    View {
+        experiment: "esp",
+        render: esp::render,
+        charts: |_| Vec::new(),
+        targets: |_| Vec::new(),
+    },
 ];
 
 impl Bench {
@@ -120,11 +155,13 @@ impl Bench {
         // What cannot be written is better known before than after.
         let json_file = self.json_file.as_deref().map(create).transpose()?;
         if let Some(folder) = &self.plot {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let context = Context::new(self.quick, as_json)?;
         let rows = self.experiment.run(&context)?;
-        let targets: Vec<Target> = views(&rows).flat_map(|(view, rows)| (view.targets)(&rows)).collect();
+        let targets: Vec<Target> =
+            views(&rows).flat_map(|(view, rows)| (view.targets)(&rows)).collect();
         let report = Report::new(&context, &rows, &targets);
         if let Some(file) = json_file {
             serde_json::to_writer_pretty(BufWriter::new(file), &report)?;
@@ -132,7 +169,8 @@ impl Bench {
         if let Some(folder) = &self.plot {
             for chart in views(&rows).flat_map(|(view, rows)| (view.charts)(&rows)) {
                 let path = folder.join(&chart.name).with_extension("svg");
-                fs::write(&path, chart.svg()).with_context(|| format!("cannot write {}", path.display()))?;
+                fs::write(&path, chart.svg())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
             }
         }
         if as_json {
@@ -175,7 +213,8 @@ fn views(rows: &[Row]) -> impl Iterator<Item = (View, Vec<&Row>)> {
     VIEWS
         .into_iter()
         .map(|view| {
-            let rows: Vec<&Row> = rows.iter().filter(|row| row.experiment == view.experiment).collect();
+            let rows: Vec<&Row> =
+                rows.iter().filter(|row| row.experiment == view.experiment).collect();
             (view, rows)
         })
         .filter(|(_, rows)| !rows.is_empty())
@@ -199,7 +238,8 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     fn parse(line: &str) -> (bool, Bench) {
-        let Cli { global, command: Command::Bench(bench), .. } = Cli::try_parse_from(line.split(' ')).expect(line)
+        let Cli { global, command: Command::Bench(bench), .. } =
+            Cli::try_parse_from(line.split(' ')).expect(line)
         else {
             panic!("{line}");
         };
@@ -208,7 +248,9 @@ mod tests {
 
     #[test]
     fn json_takes_a_file_and_j_none() {
-        for line in ["hitpath bench spd-out --json rows.json", "hitpath bench --json rows.json spd-out"] {
+        for line in
+            ["hitpath bench spd-out --json rows.json", "hitpath bench --json rows.json spd-out"]
+        {
             let (json, bench) = parse(line);
             assert_eq!(
                 (json || bench.json, bench.json_file.as_deref()),
@@ -216,8 +258,12 @@ mod tests {
                 "{line}"
             );
         }
-        for line in ["hitpath bench esp -j", "hitpath bench -j esp", "hitpath -j bench esp", "hitpath --json bench esp"]
-        {
+        for line in [
+            "hitpath bench esp -j",
+            "hitpath bench -j esp",
+            "hitpath -j bench esp",
+            "hitpath --json bench esp",
+        ] {
             let (json, bench) = parse(line);
             assert!((json || bench.json) && bench.json_file.is_none(), "{line}");
         }

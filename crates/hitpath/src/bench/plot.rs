@@ -1,4 +1,5 @@
-//! Plots, as SVG files that need nothing else: a white ground, so that they are read on dark pages too.
+//! Plots, as SVG files that need nothing else: a white ground, so that they are read on dark pages
+//! too.
 
 use std::fmt::Write;
 
@@ -13,9 +14,10 @@ const RIGHT: f64 = 560.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 380.0;
 
-/// Okabe and Ito's colours, which most colour-blind people can tell apart ("Color Universal Design", 2008), the yellow left out: it is too
-/// light for lines on white.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Okabe and Ito's colours, which most colour-blind people can tell apart ("Color Universal
+/// Design", 2008), the yellow left out: it is too light for lines on white.
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// How an axis is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,11 @@ impl Line {
     }
 
     /// A line for each series of `rows`: `value` by `parameter`.
-    pub(super) fn by_series(rows: &[&Row], parameter: &str, value: impl Fn(&Row) -> f64) -> Vec<Self> {
+    pub(super) fn by_series(
+        rows: &[&Row],
+        parameter: &str,
+        value: impl Fn(&Row) -> f64,
+    ) -> Vec<Self> {
         let mut lines: Vec<Self> = Vec::new();
         for row in rows {
             let Some(x) = row.number(parameter) else { continue };
@@ -94,8 +100,10 @@ impl Chart {
         let x = Span::of(self.x.scale, points().map(|point| point.0), LEFT, RIGHT);
         let y = Span::of(self.y.scale, points().map(|point| point.1), BOTTOM, TOP);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-             font-family=\"system-ui, sans-serif\" font-size=\"13\" role=\"img\">\n<title>{}</title>\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+            width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"13\" \
+                 role=\"img\">\n<title>{}</title>\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n",
             escaped(&self.title)
         );
@@ -151,7 +159,8 @@ fn draw_line(svg: &mut String, at: usize, line: &Line, x: &Span, y: &Span) {
     let legend = (RIGHT + 18.0, TOP + 8.0 + 22.0 * at as f64);
     let _ = writeln!(
         svg,
-        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
+        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" \
+        stroke-width=\"2\"{dashes}/>",
         legend.0,
         legend.1,
         legend.0 + 26.0,
@@ -187,13 +196,19 @@ fn mark(svg: &mut String, at: usize, colour: &str, x: f64, y: f64) {
 
 fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, text: &str) {
     let text = escaped(text);
-    let _ =
-        writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#222222\"{more}>{text}</text>");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" \
+        fill=\"#222222\"{more}>{text}</text>"
+    );
 }
 
 fn rule(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
     let ((x1, y1), (x2, y2)) = (from, to);
-    let _ = writeln!(svg, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>");
+    let _ = writeln!(
+        svg,
+        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>"
+    );
 }
 
 fn escaped(text: &str) -> String {
@@ -220,16 +235,26 @@ struct Span {
 
 impl Span {
     fn of(scale: Scale, values: impl Iterator<Item = f64>, begin: f64, end: f64) -> Self {
-        let fit = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
-        let (least, most) = fit.fold((f64::MAX, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
+        let fit =
+            values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
+        let (least, most) = fit
+            .fold((f64::MAX, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
         let (from, to) = match scale {
             _ if most <= 0.0 => (scale.least(), 1.0 + scale.least()),
             Scale::Linear => (0.0, step(most) * (most / step(most)).ceil()),
             Scale::Log => {
                 let (from, to) = (decade(least, f64::floor), decade(most, f64::ceil));
                 // A narrow span shows more where it begins and ends inside its decades.
-                let from = [5.0, 2.0].into_iter().map(|part| from * part).find(|part| *part <= least).unwrap_or(from);
-                let to = [5.0, 2.0].into_iter().map(|part| to / part).filter(|part| *part >= most).fold(to, f64::min);
+                let from = [5.0, 2.0]
+                    .into_iter()
+                    .map(|part| from * part)
+                    .find(|part| *part <= least)
+                    .unwrap_or(from);
+                let to = [5.0, 2.0]
+                    .into_iter()
+                    .map(|part| to / part)
+                    .filter(|part| *part >= most)
+                    .fold(to, f64::min);
                 (from, if to > from { to } else { from * 10.0 })
             }
         };
@@ -252,14 +277,20 @@ impl Span {
         match self.scale {
             Scale::Linear => {
                 let step = step(self.to);
-                (0..).map(|tick| f64::from(tick) * step).take_while(|tick| *tick <= self.to * 1.0001).collect()
+                (0..)
+                    .map(|tick| f64::from(tick) * step)
+                    .take_while(|tick| *tick <= self.to * 1.0001)
+                    .collect()
             }
             Scale::Log => {
-                let parts: &[f64] = if self.to / self.from > 200.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let parts: &[f64] =
+                    if self.to / self.from > 200.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
                 let decades = (0..40).map(|up| decade(self.from, f64::floor) * 10_f64.powi(up));
                 let ticks = decades.flat_map(|decade| parts.iter().map(move |part| decade * part));
                 // Rounding must not lose the ends.
-                ticks.filter(|tick| *tick >= self.from * 0.9999 && *tick <= self.to * 1.0001).collect()
+                ticks
+                    .filter(|tick| *tick >= self.from * 0.9999 && *tick <= self.to * 1.0001)
+                    .collect()
             }
         }
     }
@@ -283,7 +314,11 @@ fn decade(value: f64, round: fn(f64) -> f64) -> f64 {
 /// A round step of which about five make `most`.
 fn step(most: f64) -> f64 {
     let size = 10_f64.powf((most / 5.0).log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|part| part * size).find(|step| most / step <= 6.0).unwrap_or(size * 10.0)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|part| part * size)
+        .find(|step| most / step <= 6.0)
+        .unwrap_or(size * 10.0)
 }
 
 #[cfg(test)]
@@ -302,7 +337,11 @@ mod tests {
             x: Axis::new("policy index", Scale::Log),
             y: Axis::new("Mpps", scale),
             lines: vec![
-                line("linear", &[(1.0, 20.0), (10.0, 14.0), (100.0, 3.0), (100_000.0, 0.004)], false),
+                line(
+                    "linear",
+                    &[(1.0, 20.0), (10.0, 14.0), (100.0, 3.0), (100_000.0, 0.004)],
+                    false,
+                ),
                 line("\"published\"", &[(1.0, 5.2), (f64::NAN, 1.0), (0.0, 1.0)], true),
                 line("nothing", &[], false),
             ],
@@ -315,7 +354,11 @@ mod tests {
         for tag in svg.split('<').skip(1) {
             let (tag, text) = tag.split_once('>').expect("a tag ends");
             assert!(!text.contains('>') && tag.matches('"').count() % 2 == 0, "{tag}>{text}");
-            let text = text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").replace("&quot;", "");
+            let text = text
+                .replace("&amp;", "")
+                .replace("&lt;", "")
+                .replace("&gt;", "")
+                .replace("&quot;", "");
             assert!(!text.contains('&'), "{text}");
             if let Some(name) = tag.strip_prefix('/') {
                 assert_eq!(open.pop(), Some(name));
@@ -339,8 +382,9 @@ mod tests {
                     && svg.contains("stroke-dasharray")
             );
             // Four points, one point, and the legend's three.
-            let marks =
-                svg.matches("<circle").count() + svg.matches("width=\"7\"").count() + svg.matches("<path").count();
+            let marks = svg.matches("<circle").count()
+                + svg.matches("width=\"7\"").count()
+                + svg.matches("<path").count();
             assert_eq!(marks, 4 + 1 + 3);
         }
     }
@@ -354,13 +398,21 @@ mod tests {
     #[test]
     fn points_are_on_the_page_and_ticks_are_round() {
         let span = Span::of(Scale::Log, [1.0, 100_000.0].into_iter(), LEFT, RIGHT);
-        assert_eq!(span.ticks(), [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0].map(|tick: f64| tick));
-        assert!((span.place(1.0) - LEFT).abs() < 1e-6 && (span.place(100_000.0) - RIGHT).abs() < 1e-6);
+        assert_eq!(
+            span.ticks(),
+            [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0].map(|tick: f64| tick)
+        );
+        assert!(
+            (span.place(1.0) - LEFT).abs() < 1e-6 && (span.place(100_000.0) - RIGHT).abs() < 1e-6
+        );
         let span = Span::of(Scale::Linear, [3.0, 23.0].into_iter(), BOTTOM, TOP);
         assert_eq!(span.ticks(), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
         assert_eq!((span.place(0.0), span.place(25.0)), (BOTTOM, TOP));
         let narrow = Span::of(Scale::Log, [110.0, 700.0].into_iter(), LEFT, RIGHT);
         assert_eq!(narrow.ticks(), [100.0, 200.0, 500.0, 1000.0]);
-        assert_eq!((short(1000.0), short(2_500_000.0), short(0.05)), ("1k".into(), "2.5M".into(), "0.05".into()));
+        assert_eq!(
+            (short(1000.0), short(2_500_000.0), short(0.05)),
+            ("1k".into(), "2.5M".into(), "0.05".into())
+        );
     }
 }

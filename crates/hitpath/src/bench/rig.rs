@@ -36,7 +36,10 @@ pub(super) struct Clear {
 impl Feed for Clear {
     fn fill(&mut self, input: &mut MemoryHandle) -> anyhow::Result<()> {
         for _ in 0..BATCH {
-            ensure!(input.push(self.frame.of(self.traffic.next_flow())), "the port is full: it was not emptied");
+            ensure!(
+                input.push(self.frame.of(self.traffic.next_flow())),
+                "the port is full: it was not emptied"
+            );
         }
         Ok(())
     }
@@ -86,7 +89,13 @@ impl Rig {
         let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
         let (events, _) = rtrb::RingBuffer::new(16);
         let (_, probes) = rtrb::RingBuffer::new(16);
-        let settings = WorkerSettings { index, buffers: 4 * BATCH, seed: [1; 32], caches, ticks: crate::clock::ticks };
+        let settings = WorkerSettings {
+            index,
+            buffers: 4 * BATCH,
+            seed: [1; 32],
+            caches,
+            ticks: crate::clock::ticks,
+        };
         let mut worker = Worker::new(&settings, reader, events, probes)?;
         worker.attach(IN, Box::new(receiver));
         worker.attach(OUT, Box::new(sender));
@@ -94,7 +103,8 @@ impl Rig {
         Ok(Self { name: name.into(), feed: Box::new(feed), input, worker, out, cached })
     }
 
-    /// A batch in, the worker's round, which alone is measured, and the batch out. Answers how many packets that was.
+    /// A batch in, the worker's round, which alone is measured, and the batch out. Answers how many
+    /// packets that was.
     ///
     /// # Errors
     /// Where not every packet that came in went out.
@@ -103,7 +113,8 @@ impl Rig {
         watch.start();
         let received = self.worker.poll(Time(0));
         watch.stop();
-        let received = received.map_err(|(port, error)| anyhow::anyhow!("port {}: {error}", port.0))?;
+        let received =
+            received.map_err(|(port, error)| anyhow::anyhow!("port {}: {error}", port.0))?;
         let mut sent = 0;
         while self.out.pop_with(|_| ()).is_some() {
             sent += 1;
@@ -122,17 +133,29 @@ impl Rig {
             .filter(|reason| drops.read(**reason) > 0)
             .map(|reason| format!("{} {}", drops.read(*reason), reason.name()))
             .collect();
-        bail!("of {BATCH} packets {received} were received and {sent} sent; dropped so far: {}", why.join(", "))
+        bail!(
+            "of {BATCH} packets {received} were received and {sent} sent; dropped so far: {}",
+            why.join(", ")
+        )
     }
 
-    /// Takes in every flow once, and then packets as they come in a run, until a cache that adapts can have done so.
+    /// Takes in every flow once, and then packets as they come in a run, until a cache that adapts
+    /// can have done so.
     ///
     /// # Errors
     /// As [`Rig::round`].
     pub(super) fn settle(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
-        let all = Effort { packets: self.feed.once_through(), longest: std::time::Duration::MAX, ..effort };
+        let all = Effort {
+            packets: self.feed.once_through(),
+            longest: std::time::Duration::MAX,
+            ..effort
+        };
         meter.run(all, |watch| self.round(watch))?;
-        let long = Effort { packets: SETTLING * effort.packets, longest: SETTLING as u32 * effort.longest, ..effort };
+        let long = Effort {
+            packets: SETTLING * effort.packets,
+            longest: SETTLING as u32 * effort.longest,
+            ..effort
+        };
         meter.run(long, |watch| self.round(watch))?;
         Ok(())
     }
@@ -140,12 +163,20 @@ impl Rig {
     /// What its decision cache has done.
     pub(super) fn lookups(&self) -> Lookups {
         let tables = &self.worker.statistics().caches;
-        tables.iter().zip(self.cached).filter(|(_, cached)| *cached).fold(Lookups::default(), |sum, (table, _)| {
-            let hits = table.hits.read();
-            let stale = table.missed_stale.read();
-            let others = table.missed_new.read() + table.missed_evicted.read() + table.bypassed.read();
-            Lookups { hits: sum.hits + hits, packets: sum.packets + hits + stale + others, stale: sum.stale + stale }
-        })
+        tables.iter().zip(self.cached).filter(|(_, cached)| *cached).fold(
+            Lookups::default(),
+            |sum, (table, _)| {
+                let hits = table.hits.read();
+                let stale = table.missed_stale.read();
+                let others =
+                    table.missed_new.read() + table.missed_evicted.read() + table.bypassed.read();
+                Lookups {
+                    hits: sum.hits + hits,
+                    packets: sum.packets + hits + stale + others,
+                    stale: sum.stale + stale,
+                }
+            },
+        )
     }
 
     /// The worker, for what else it tells.

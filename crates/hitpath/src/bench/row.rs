@@ -37,7 +37,15 @@ impl Row {
         cost: Cost,
     ) -> Self {
         let gbps = bytes.map(|bytes| cost.mpps * bytes as f64 * 8.0 / 1000.0);
-        Self { kind: "cost", experiment, series, parameters: object(parameters), cost, gbps, found: Map::new() }
+        Self {
+            kind: "cost",
+            experiment,
+            series,
+            parameters: object(parameters),
+            cost,
+            gbps,
+            found: Map::new(),
+        }
     }
 
     /// The same with what else was found, an object.
@@ -108,7 +116,9 @@ impl<'a> Report<'a> {
     pub(super) fn new(context: &Context, rows: &'a [Row], targets: &'a [Target]) -> Self {
         Self {
             hitpath: env!("CARGO_PKG_VERSION"),
-            date: date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+            date: date(
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            ),
             machine: Machine::this(context),
             runs: context.effort.runs,
             packets_per_run: context.effort.packets,
@@ -121,7 +131,8 @@ impl<'a> Report<'a> {
         let Machine { processor, processors, tsc_ghz, .. } = &self.machine;
         let plural = if *processors == 1 { "" } else { "s" };
         format!(
-            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz; hitpath {}, {}; {} runs of up to {} \
+            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz; \
+            hitpath {}, {}; {} runs of up to {} \
              packets.\n",
             self.hitpath, self.date, self.runs, self.packets_per_run
         )
@@ -138,7 +149,8 @@ impl Machine {
         let kilobytes = after(&read("/proc/meminfo"), "MemTotal");
         let memory = kilobytes.and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok());
         Self {
-            processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            processor: after(&read("/proc/cpuinfo"), "model name")
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             processors: context.processors.len(),
             memory_bytes: memory.map(|kilobytes| kilobytes * 1024),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
@@ -147,17 +159,23 @@ impl Machine {
     }
 }
 
-/// Seconds since 1970 as ISO 8601, by the days of 400-year eras that begin in March (Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms").
+/// Seconds since 1970 as ISO 8601, by the days of 400-year eras that begin in March (Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms").
 fn date(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let shifted = (5 * day + 2) / 153;
-    let (month, day) = (if shifted < 10 { shifted + 3 } else { shifted - 9 }, day - (153 * shifted + 2) / 5 + 1);
+    let (month, day) =
+        (if shifted < 10 { shifted + 3 } else { shifted - 9 }, day - (153 * shifted + 2) / 5 + 1);
     let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]
@@ -177,9 +195,10 @@ mod tests {
     #[test]
     fn rows_have_every_name_that_the_file_promises() {
         let context = Context::tiny();
-        let cost = Cost { hit_ratio: Some(0.5), ..Cost::of(&context.meter, vec![100.0, 200.0, 150.0], 1) };
-        let rows =
-            [Row::new("spd-out", "fast".into(), json!({ "index": 10 }), Some(64), cost).with(json!({ "more": 1 }))];
+        let cost =
+            Cost { hit_ratio: Some(0.5), ..Cost::of(&context.meter, vec![100.0, 200.0, 150.0], 1) };
+        let rows = [Row::new("spd-out", "fast".into(), json!({ "index": 10 }), Some(64), cost)
+            .with(json!({ "more": 1 }))];
         let targets = [Target::at_least("it is fast", 2.0, 1.0)];
         let report = Report::new(&context, &rows, &targets);
         let value = serde_json::to_value(&report).unwrap();
@@ -202,7 +221,8 @@ mod tests {
         assert_eq!(row["found"]["more"], 1);
         let (mpps, gbps) = (row["mpps"].as_f64().unwrap(), row["gbps"].as_f64().unwrap());
         assert!(
-            (gbps - mpps * 0.512).abs() < 1e-9 && (row["ns_per_packet"].as_f64().unwrap() * mpps - 1000.0).abs() < 1e-6
+            (gbps - mpps * 0.512).abs() < 1e-9
+                && (row["ns_per_packet"].as_f64().unwrap() * mpps - 1000.0).abs() < 1e-6
         );
         let target = &value["rows"][1];
         assert_eq!((&target["kind"], &target["reached"]), (&"target".into(), &true.into()));

@@ -31,9 +31,21 @@ pub(super) struct Sealed {
 
 impl Sealed {
     /// Packets like those of `frame`, without its link header, by `tunnel`'s SA `spi`.
-    pub(super) fn new(frame: Frame, traffic: Traffic, tunnel: Tunnel, spi: Spi) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        frame: Frame,
+        traffic: Traffic,
+        tunnel: Tunnel,
+        spi: Spi,
+    ) -> anyhow::Result<Self> {
         let buffers = vec![vec![0; ROOM]; BATCH];
-        Ok(Self { frame, traffic, tunnel, sa: tunnel.sealer(spi)?, randomness: StdRng::from_seed([5; 32]), buffers })
+        Ok(Self {
+            frame,
+            traffic,
+            tunnel,
+            sa: tunnel.sealer(spi)?,
+            randomness: StdRng::from_seed([5; 32]),
+            buffers,
+        })
     }
 
     /// How long a frame is once it is sealed.
@@ -63,11 +75,16 @@ impl Feed for Sealed {
                 destination: self.tunnel.destination,
                 ..ipv4::Header::default()
             };
-            let link = ethernet::Header { destination: world::mac(IN), source: STATION, ether_type: EtherType::IPV4 };
+            let link = ethernet::Header {
+                destination: world::mac(IN),
+                source: STATION,
+                ether_type: EtherType::IPV4,
+            };
             let start = job.start - ipv4::HEADER_LENGTH - ethernet::HEADER_LENGTH;
             let frame = &mut job.buffer[start..job.start + job.length];
             frame[..ethernet::HEADER_LENGTH].copy_from_slice(&link.to_bytes());
-            frame[ethernet::HEADER_LENGTH..][..ipv4::HEADER_LENGTH].copy_from_slice(&outer.to_bytes());
+            frame[ethernet::HEADER_LENGTH..][..ipv4::HEADER_LENGTH]
+                .copy_from_slice(&outer.to_bytes());
             ensure!(input.push(frame), "the port is full: it was not emptied");
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! `hitpath bench spd-in`: packets that come in by a tunnel, by which inbound policy they match once they are decrypted.
+//! `hitpath bench spd-in`: packets that come in by a tunnel, by which inbound policy they match
+//! once they are decrypted.
 
 use esp::Algorithm;
 use flow::CacheTable;
@@ -65,7 +66,9 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     let costs = context.measure(&format!("{NAME}, by policy index"), &mut series)?;
     let rows = series.iter().zip(rows).zip(costs);
     Ok(rows
-        .map(|((series, (parameters, bytes)), cost)| Row::new(NAME, series.name(), parameters, Some(bytes), cost))
+        .map(|((series, (parameters, bytes)), cost)| {
+            Row::new(NAME, series.name(), parameters, Some(bytes), cost)
+        })
         .collect())
 }
 
@@ -92,8 +95,9 @@ pub(super) fn render(rows: &[&Row]) -> String {
     let published = published::SPD_IN.iter().map(|published| published.line(&columns, 2)).collect();
     let megabits = |row: &Row| format!("{:.0}", 1000.0 * row.gbps.unwrap_or_default());
     let bytes = rows.first().map(|row| row.text("frame_bytes")).unwrap_or_default();
-    text::title(&format!("spd-in: Mbit/s by matching policy index, decrypt then inbound policy, {bytes} bytes"))
-        + &pivot.render(rows, megabits, published)
+    text::title(&format!(
+        "spd-in: Mbit/s by matching policy index, decrypt then inbound policy, {bytes} bytes"
+    )) + &pivot.render(rows, megabits, published)
         + &text::title("spd-in: cycles per packet, median (least-most)")
         + &pivot.render(rows, text::cycles, Vec::new())
 }
@@ -101,7 +105,8 @@ pub(super) fn render(rows: &[&Row]) -> String {
 /// Mbit/s by index, beside the published.
 pub(super) fn charts(rows: &[&Row]) -> Vec<Chart> {
     let mut lines = Line::by_series(rows, "index", |row| 1000.0 * row.gbps.unwrap_or_default());
-    lines.extend(published::SPD_IN.iter().map(|published| Line::published(published, "VPP 2022, ")));
+    lines
+        .extend(published::SPD_IN.iter().map(|published| Line::published(published, "VPP 2022, ")));
     vec![Chart {
         name: NAME.to_owned(),
         title: "Inbound policies, after decryption".to_owned(),
@@ -114,7 +119,8 @@ pub(super) fn charts(rows: &[&Row]) -> Vec<Chart> {
 /// The cache keeps far policies as near as the first.
 pub(super) fn targets(rows: &[&Row]) -> Vec<Target> {
     let cycles = |series: &str, index: f64| {
-        let row = rows.iter().find(|row| row.series == series && row.number("index") == Some(index))?;
+        let row =
+            rows.iter().find(|row| row.series == series && row.number("index") == Some(index))?;
         Some(row.cost.cycles_per_packet)
     };
     let mut targets = Vec::new();

@@ -1,4 +1,5 @@
-//! `hitpath bench spd-out`: packets that leave, by which policy they match and how many flows they are of.
+//! `hitpath bench spd-out`: packets that leave, by which policy they match and how many flows they
+//! are of.
 
 use esp::Algorithm;
 use flow::{CacheSettings, CacheTable};
@@ -36,7 +37,8 @@ pub(super) struct Options {
     /// How many policies there are where flows are varied
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     policies: u32,
-    /// What the policy does: bypass, or esp-null (a tunnel without encryption and without integrity, as published)
+    /// What the policy does: bypass, or esp-null (a tunnel without encryption and without
+    /// integrity, as published)
     #[arg(long, value_delimiter = ',', default_value = "bypass,esp-null", value_enum)]
     actions: Vec<Then>,
     /// How many buckets each cache has (the published default)
@@ -108,16 +110,26 @@ fn by_index(context: &Context, options: &Options, then: Then) -> anyhow::Result<
         let tables = policies(options.family, then, index)?;
         for way in WAYS {
             let caches = way.caches(&[outbound(options.family)], buckets);
-            series.push(Box::new(Rig::alone(way.name, way.tables(&tables), caches, feed(options.family, 1))?));
+            series.push(Box::new(Rig::alone(
+                way.name,
+                way.tables(&tables),
+                caches,
+                feed(options.family, 1),
+            )?));
             parameters.push(json!({
                 "axis": "index", "action": then.name(), "index": index, "policies": index, "flows": 1,
                 "family": options.family.family().name(), "frame_bytes": FRAME, "buckets": buckets,
             }));
         }
     }
-    let costs = context.measure(&format!("{NAME}, {}, by policy index", then.name()), &mut series)?;
+    let costs =
+        context.measure(&format!("{NAME}, {}, by policy index", then.name()), &mut series)?;
     let rows = series.iter().zip(parameters).zip(costs);
-    Ok(rows.map(|((series, parameters), cost)| Row::new(NAME, series.name(), parameters, Some(FRAME), cost)).collect())
+    Ok(rows
+        .map(|((series, parameters), cost)| {
+            Row::new(NAME, series.name(), parameters, Some(FRAME), cost)
+        })
+        .collect())
 }
 
 fn by_flows(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
@@ -168,7 +180,10 @@ fn feed(family: Kind, flows: u32) -> Clear {
 }
 
 fn on_axis<'a>(rows: &[&'a Row], axis: &str, action: &str) -> Vec<&'a Row> {
-    rows.iter().copied().filter(|row| row.text("axis") == axis && row.text("action") == action).collect()
+    rows.iter()
+        .copied()
+        .filter(|row| row.text("axis") == axis && row.text("action") == action)
+        .collect()
 }
 
 /// The published table, and ours in the same shape; then cycles, and then by flows.
@@ -180,7 +195,9 @@ pub(super) fn render(rows: &[&Row]) -> String {
         let columns = text::values(&rows, "index");
         let published: &[Published] = if action == "esp-null" { &published::SPD_OUT } else { &[] };
         let published = published.iter().map(|published| published.line(&columns, 2)).collect();
-        out += &text::title(&format!("spd-out, {action}: Mpps by matching policy index, one flow, {FRAME} bytes"));
+        out += &text::title(&format!(
+            "spd-out, {action}: Mpps by matching policy index, one flow, {FRAME} bytes"
+        ));
         out += &by_index.render(&rows, text::mpps, published);
         out += &text::title(&format!("spd-out, {action}: cycles per packet, median (least-most)"));
         out += &by_index.render(&rows, text::cycles, Vec::new());
@@ -189,9 +206,12 @@ pub(super) fn render(rows: &[&Row]) -> String {
     if let Some(first) = rows.first() {
         let by_flows = Pivot { column: "flows", heading: "flows", by: &["action"] };
         let columns = text::values(&rows, "flows");
-        let published = published::SPD_OUT_FLOWS.iter().map(|published| published.line(&columns, 2)).collect();
+        let published =
+            published::SPD_OUT_FLOWS.iter().map(|published| published.line(&columns, 2)).collect();
         let policies = text::grouped(&first.text("policies"));
-        out += &text::title(&format!("spd-out, bypass: cycles per packet by flows, {policies} policies"));
+        out += &text::title(&format!(
+            "spd-out, bypass: cycles per packet by flows, {policies} policies"
+        ));
         out += &by_flows.render(&rows, text::cycles, published);
         out += &text::title("spd-out, bypass: hits of all packets by flows");
         out += &by_flows.render(&rows, text::hits, Vec::new());
@@ -209,7 +229,11 @@ pub(super) fn charts(rows: &[&Row]) -> Vec<Chart> {
         }
         let mut lines = Line::by_series(&rows, "index", |row| row.cost.mpps);
         if action == "esp-null" {
-            lines.extend(published::SPD_OUT[4..].iter().map(|published| Line::published(published, "VPP 2021, ")));
+            lines.extend(
+                published::SPD_OUT[4..]
+                    .iter()
+                    .map(|published| Line::published(published, "VPP 2021, ")),
+            );
         }
         charts.push(Chart {
             name: format!("spd-out-{action}"),
@@ -222,7 +246,9 @@ pub(super) fn charts(rows: &[&Row]) -> Vec<Chart> {
     let rows = on_axis(rows, "flows", "bypass");
     if !rows.is_empty() {
         let mut lines = Line::by_series(&rows, "flows", |row| row.cost.cycles_per_packet);
-        lines.extend(published::SPD_OUT_FLOWS[..2].iter().map(|published| Line::published(published, "")));
+        lines.extend(
+            published::SPD_OUT_FLOWS[..2].iter().map(|published| Line::published(published, "")),
+        );
         charts.push(Chart {
             name: "spd-out-flows".to_owned(),
             title: "Outbound SPD, bypass, by number of flows".to_owned(),
@@ -238,26 +264,32 @@ pub(super) fn charts(rows: &[&Row]) -> Vec<Chart> {
 pub(super) fn targets(rows: &[&Row]) -> Vec<Target> {
     let cycles = |axis: &str, action: &str, series: &str, parameter: &str, value: f64| {
         let rows = on_axis(rows, axis, action);
-        let row = rows.into_iter().find(|row| row.series == series && row.number(parameter) == Some(value))?;
+        let row = rows
+            .into_iter()
+            .find(|row| row.series == series && row.number(parameter) == Some(value))?;
         Some(row.cost.cycles_per_packet)
     };
     let mut targets = Vec::new();
     for action in ["bypass", "esp-null"] {
         let at = |series, index| cycles("index", action, series, "index", index);
         if let (Some(linear), Some(cached)) = (at("linear", 1.0), at("fast+cache", 1.0)) {
-            let what = format!("spd-out, {action}: speed with cache at index 1, of linear without cache");
+            let what =
+                format!("spd-out, {action}: speed with cache at index 1, of linear without cache");
             targets.push(Target::at_least(what, linear / cached, 1.0));
         }
         if let (Some(first), Some(last)) = (at("fast+cache", 1.0), at("fast+cache", 100_000.0)) {
-            let what = format!("spd-out, {action}: cost with cache at index 100,000, of that at index 1");
+            let what =
+                format!("spd-out, {action}: cost with cache at index 100,000, of that at index 1");
             targets.push(Target::at_most(what, last / first, 1.03));
         }
     }
-    let wanted: [(f64, &str, f64); 3] = [(10.0, "10", 0.97), (1000.0, "1,000", 5.0), (10_000.0, "10,000", 50.0)];
+    let wanted: [(f64, &str, f64); 3] =
+        [(10.0, "10", 0.97), (1000.0, "1,000", 5.0), (10_000.0, "10,000", 50.0)];
     for (index, text, wanted) in wanted {
         let at = |series| cycles("index", "bypass", series, "index", index);
         if let (Some(linear), Some(fast)) = (at("linear"), at("fast")) {
-            let what = format!("spd-out, bypass: speed of fast at index {text}, of linear, whole way");
+            let what =
+                format!("spd-out, bypass: speed of fast at index {text}, of linear, whole way");
             targets.push(Target::at_least(what, linear / fast, wanted));
         }
     }
@@ -265,7 +297,9 @@ pub(super) fn targets(rows: &[&Row]) -> Vec<Target> {
         // Only of the same work.
         let same = |row: &&Row| row.text("policies") == "1000" && row.text("family") == "ipv4";
         let all_same = on_axis(rows, "flows", "bypass").iter().all(same);
-        if let Some(ours) = cycles("flows", "bypass", "fast+cache", "flows", flows).filter(|_| all_same) {
+        if let Some(ours) =
+            cycles("flows", "bypass", "fast+cache", "flows", flows).filter(|_| all_same)
+        {
             let what = format!("spd-out, bypass, 1,000 policies: cycles per packet at {text}");
             targets.push(Target::at_most(what, ours, wanted));
         }
@@ -297,17 +331,22 @@ mod tests {
                     let tables = way.tables(&base);
                     let caches = way.caches(&[outbound(family)], 64);
                     let counts = || -> Vec<u64> {
-                        let policies = tables.vrf(wire::VrfId::MAIN).unwrap().spd.policies(Direction::Out);
+                        let policies =
+                            tables.vrf(wire::VrfId::MAIN).unwrap().spd.policies(Direction::Out);
                         policies.map(|policy| policy.counters.read().0).collect()
                     };
                     let before = counts();
-                    let mut rig = Rig::alone(way.name, tables.clone(), caches, feed(family, 10)).unwrap();
+                    let mut rig =
+                        Rig::alone(way.name, tables.clone(), caches, feed(family, 10)).unwrap();
                     rig.round(&mut Context::tiny().meter.watch()).unwrap();
                     assert_eq!((before.len(), counts()[999] - before[999]), (1000, 256), "{way:?}");
                     assert!(counts()[..999].iter().all(|count| *count == 0));
                     let encrypted = if then == Then::EspNull { 256 } else { 0 };
                     let statistics = rig.worker().statistics();
-                    assert_eq!((statistics.encrypted.read(), statistics.drops.total()), (encrypted, 0));
+                    assert_eq!(
+                        (statistics.encrypted.read(), statistics.drops.total()),
+                        (encrypted, 0)
+                    );
                 }
             }
         }
@@ -320,7 +359,12 @@ mod tests {
         let rows: Vec<&Row> = rows.iter().collect();
         assert!(rows.iter().all(|row| row.cost.mpps > 0.0 && row.gbps.is_some()));
         let text = render(&rows);
-        assert!(text.contains("Neoverse N1") && text.contains("VPP, Zen 3") && text.contains("fast+cache"), "{text}");
+        assert!(
+            text.contains("Neoverse N1")
+                && text.contains("VPP, Zen 3")
+                && text.contains("fast+cache"),
+            "{text}"
+        );
         let charts = charts(&rows);
         assert_eq!(
             charts.iter().map(|chart| &*chart.name).collect::<Vec<_>>(),
@@ -349,7 +393,8 @@ mod tests {
             row("fast+cache", "flows", 1000, 1_000_000, 150.0),
         ];
         let targets = targets(&rows.iter().collect::<Vec<_>>());
-        let found: Vec<(f64, bool)> = targets.iter().map(|target| (target.found, target.reached)).collect();
+        let found: Vec<(f64, bool)> =
+            targets.iter().map(|target| (target.found, target.reached)).collect();
         assert_eq!(found, [(1.25, true), (1.1, false), (60.0, true), (150.0, true)]);
     }
 }

@@ -31,19 +31,38 @@ pub(super) enum Bound {
 impl Target {
     /// `found` is to be `wanted` or more.
     pub(super) fn at_least(what: impl Into<String>, found: f64, wanted: f64) -> Self {
-        Self { kind: "target", what: what.into(), found, bound: Bound::AtLeast, wanted, reached: found >= wanted }
+        Self {
+            kind: "target",
+            what: what.into(),
+            found,
+            bound: Bound::AtLeast,
+            wanted,
+            reached: found >= wanted,
+        }
     }
 
     /// `found` is to be `wanted` or less.
     pub(super) fn at_most(what: impl Into<String>, found: f64, wanted: f64) -> Self {
-        Self { kind: "target", what: what.into(), found, bound: Bound::AtMost, wanted, reached: found <= wanted }
+        Self {
+            kind: "target",
+            what: what.into(),
+            found,
+            bound: Bound::AtMost,
+            wanted,
+            reached: found <= wanted,
+        }
     }
 
     /// In a line of the table: what, found, wanted, verdict.
     fn cells(&self) -> Vec<String> {
         let bound = if self.bound == Bound::AtLeast { "at least" } else { "at most" };
         let verdict = if self.reached { "pass" } else { "fall short" };
-        vec![self.what.clone(), figure(self.found), format!("{bound} {}", figure(self.wanted)), verdict.to_owned()]
+        vec![
+            self.what.clone(),
+            figure(self.found),
+            format!("{bound} {}", figure(self.wanted)),
+            verdict.to_owned(),
+        ]
     }
 }
 
@@ -79,15 +98,24 @@ mod tests {
     fn a_bound_itself_is_reached_and_nothing_is_not() {
         assert!(Target::at_least("", 1.0, 1.0).reached && !Target::at_least("", 0.99, 1.0).reached);
         assert!(Target::at_most("", 1.0, 1.0).reached && !Target::at_most("", 1.01, 1.0).reached);
-        assert!(!Target::at_least("", f64::NAN, 1.0).reached && !Target::at_most("", f64::NAN, 1.0).reached);
+        assert!(
+            !Target::at_least("", f64::NAN, 1.0).reached
+                && !Target::at_most("", f64::NAN, 1.0).reached
+        );
     }
 
     #[test]
     fn the_table_says_what_was_reached() {
-        let text = render(&[Target::at_least("fast", 5.25, 5.0), Target::at_most("small", 107.0, 106.5)]);
-        assert!(text.contains("| fast") && text.contains(" 5.25 |") && text.contains("at least 5 "), "{text}");
+        let text =
+            render(&[Target::at_least("fast", 5.25, 5.0), Target::at_most("small", 107.0, 106.5)]);
         assert!(
-            text.contains("fall short") && text.contains("at most 106.5 ") && text.contains("1 of 2 reached"),
+            text.contains("| fast") && text.contains(" 5.25 |") && text.contains("at least 5 "),
+            "{text}"
+        );
+        assert!(
+            text.contains("fall short")
+                && text.contains("at most 106.5 ")
+                && text.contains("1 of 2 reached"),
             "{text}"
         );
         assert_eq!(render(&[]), "");

@@ -12,7 +12,11 @@ pub(super) fn title(text: &str) -> String {
 /// A Markdown table with its columns set straight. Columns of figures are flush right.
 pub(super) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let figures: Vec<bool> = (0..heading.len())
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).all(|cell| cell.is_empty() || starts_as_figure(cell)))
+        .map(|at| {
+            rows.iter()
+                .filter_map(|row| row.get(at))
+                .all(|cell| cell.is_empty() || starts_as_figure(cell))
+        })
         .collect();
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
@@ -38,10 +42,12 @@ pub(super) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 fn starts_as_figure(cell: &str) -> bool {
-    cell == "-" || cell.strip_prefix('-').unwrap_or(cell).starts_with(|first: char| first.is_ascii_digit())
+    cell == "-"
+        || cell.strip_prefix('-').unwrap_or(cell).starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Rows of one experiment as a table: a line for each series and set of other parameters, a column for each value of `column`.
+/// Rows of one experiment as a table: a line for each series and set of other parameters, a column
+/// for each value of `column`.
 pub(super) struct Pivot<'a> {
     /// The parameter whose values are the columns.
     pub column: &'static str,
@@ -53,7 +59,12 @@ pub(super) struct Pivot<'a> {
 
 impl Pivot<'_> {
     /// The table, with `cell` of each row in its place, and `more` lines behind.
-    pub(super) fn render(&self, rows: &[&Row], cell: impl Fn(&Row) -> String, more: Vec<Vec<String>>) -> String {
+    pub(super) fn render(
+        &self,
+        rows: &[&Row],
+        cell: impl Fn(&Row) -> String,
+        more: Vec<Vec<String>>,
+    ) -> String {
         let mut columns: Vec<String> = Vec::new();
         let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for row in rows {
@@ -62,8 +73,12 @@ impl Pivot<'_> {
                 columns.push(column);
                 columns.len() - 1
             });
-            let label: Vec<String> =
-                self.by.iter().map(|parameter| row.text(parameter)).chain([row.series.clone()]).collect();
+            let label: Vec<String> = self
+                .by
+                .iter()
+                .map(|parameter| row.text(parameter))
+                .chain([row.series.clone()])
+                .collect();
             let line = lines.iter().position(|(known, _)| *known == label).unwrap_or_else(|| {
                 lines.push((label, Vec::new()));
                 lines.len() - 1
@@ -73,7 +88,8 @@ impl Pivot<'_> {
             cells[at] = cell(row);
         }
         let first = self.by.len();
-        let mut heading: Vec<String> = self.by.iter().map(|parameter| parameter.replace('_', " ")).collect();
+        let mut heading: Vec<String> =
+            self.by.iter().map(|parameter| parameter.replace('_', " ")).collect();
         heading.push("series".to_owned());
         heading.extend(columns.iter().map(|column| grouped(column)));
         if let Some(column) = heading.get_mut(first + 1) {
@@ -140,7 +156,13 @@ mod tests {
 
     fn row(series: &str, index: u64, cycles: f64) -> Row {
         let cost = Cost::of(&Meter::new(), vec![cycles], 1);
-        Row::new("test", series.to_owned(), json!({ "index": index, "action": "bypass" }), Some(64), cost)
+        Row::new(
+            "test",
+            series.to_owned(),
+            json!({ "index": index, "action": "bypass" }),
+            Some(64),
+            cost,
+        )
     }
 
     #[test]
@@ -160,8 +182,13 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_and_words_are_not() {
-        for (number, text) in [("1", "1"), ("999", "999"), ("1000", "1,000"), ("1234567", "1,234,567"), ("acl", "acl")]
-        {
+        for (number, text) in [
+            ("1", "1"),
+            ("999", "999"),
+            ("1000", "1,000"),
+            ("1234567", "1,234,567"),
+            ("acl", "acl"),
+        ] {
             assert_eq!(grouped(number), text);
         }
     }

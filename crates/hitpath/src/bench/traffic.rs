@@ -36,19 +36,23 @@ impl FromStr for Spread {
             _ if text == "flood" => Popularity::Flood,
             _ if text == "round-robin" => Popularity::RoundRobin,
             Some(("zipf", power)) => {
-                let power: f64 = power.parse().with_context(|| format!("'{power}' is no power: try zipf-0.99"))?;
+                let power: f64 = power
+                    .parse()
+                    .with_context(|| format!("'{power}' is no power: try zipf-0.99"))?;
                 if !(0.01..=10.0).contains(&power) {
                     bail!("the power of zipf is between 0.01 and 10, not {power}");
                 }
                 Popularity::Zipf(power)
             }
-            _ => bail!("traffic is uniform, round-robin, flood or zipf-POWER as in zipf-0.99, not '{text}'"),
+            _ => bail!(
+                "traffic is uniform, round-robin, flood or zipf-POWER as in zipf-0.99, not '{text}'"
+            ),
         }))
     }
 }
 
-/// An endless row of flow numbers, the same for the same arguments: first every flow in turn, so that all have been seen, then
-/// drawn.
+/// An endless row of flow numbers, the same for the same arguments: first every flow in turn, so
+/// that all have been seen, then drawn.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     all: std::ops::Range<u64>,
@@ -70,9 +74,14 @@ impl Traffic {
         Self { first, ..self }
     }
 
-    /// How many packets are left until every flow was there once; of a flood, until a cache of the usual size is full of it.
+    /// How many packets are left until every flow was there once; of a flood, until a cache of the
+    /// usual size is full of it.
     pub(super) fn once_through(&self) -> u64 {
-        if self.is_flood { 2 * u64::from(CacheSettings::DEFAULT_BUCKETS) } else { self.all.end - self.all.start }
+        if self.is_flood {
+            2 * u64::from(CacheSettings::DEFAULT_BUCKETS)
+        } else {
+            self.all.end - self.all.start
+        }
     }
 
     /// The flow of the next packet.

@@ -1,4 +1,5 @@
-//! The series of the policy experiments: which engine looks policies up, and whether decisions are remembered.
+//! The series of the policy experiments: which engine looks policies up, and whether decisions are
+//! remembered.
 
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use tables::{LookupEngine, Tables};
@@ -11,12 +12,21 @@ pub(super) struct Way {
     cache: Option<(CacheMode, Associativity)>,
 }
 
-/// What was published and what we do, each without and with its cache. The published cache is direct-mapped and always on.
+/// What was published and what we do, each without and with its cache. The published cache is
+/// direct-mapped and always on.
 pub(super) const WAYS: [Way; 4] = [
     Way { name: "linear", engine: LookupEngine::Linear, cache: None },
-    Way { name: "linear+cache", engine: LookupEngine::Linear, cache: Some((CacheMode::On, Associativity::Direct)) },
+    Way {
+        name: "linear+cache",
+        engine: LookupEngine::Linear,
+        cache: Some((CacheMode::On, Associativity::Direct)),
+    },
     Way { name: "fast", engine: LookupEngine::Fast, cache: None },
-    Way { name: "fast+cache", engine: LookupEngine::Fast, cache: Some((CacheMode::Auto, Associativity::Four)) },
+    Way {
+        name: "fast+cache",
+        engine: LookupEngine::Fast,
+        cache: Some((CacheMode::Auto, Associativity::Four)),
+    },
 ];
 
 impl Way {
@@ -40,7 +50,9 @@ pub(super) fn caches(
     buckets: u32,
 ) -> [CacheSettings; 4] {
     CacheTable::ALL.map(|table| match cache {
-        Some((mode, associativity)) if used.contains(&table) => CacheSettings { mode, buckets, associativity },
+        Some((mode, associativity)) if used.contains(&table) => {
+            CacheSettings { mode, buckets, associativity }
+        }
         _ => CacheSettings::OFF,
     })
 }

@@ -1,4 +1,5 @@
-//! The gateway of the benches: two ports, 256 routes that lead from one to the other, and a tunnel where one is wanted.
+//! The gateway of the benches: two ports, 256 routes that lead from one to the other, and a tunnel
+//! where one is wanted.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +9,8 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+    Action, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, Tables,
+    Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
 
@@ -33,7 +35,8 @@ pub(super) fn mac(id: PortId) -> Mac {
     MemoryOptions::ethernet("", id).mac
 }
 
-/// Ports, routes and neighbours of both families, and neither policies nor SAs. Counters for `workers`.
+/// Ports, routes and neighbours of both families, and neither policies nor SAs. Counters for
+/// `workers`.
 pub(super) fn tables(workers: usize) -> anyhow::Result<Tables> {
     let mut tables = Tables::new(workers, 1);
     for (id, name, address, v6_address) in
@@ -54,8 +57,12 @@ pub(super) fn tables(workers: usize) -> anyhow::Result<Tables> {
         tables.set_neighbour(OUT, next_hop, STATION)?;
         // Destinations are spread over 256 prefixes, so that the FIB is not one entry.
         for i in 0..=255_u8 {
-            let prefix: IpPrefix =
-                if next_hop.is_ipv6() { format!("2001:db8:{i:x}::/48") } else { format!("198.18.{i}.0/24") }.parse()?;
+            let prefix: IpPrefix = if next_hop.is_ipv6() {
+                format!("2001:db8:{i:x}::/48")
+            } else {
+                format!("198.18.{i}.0/24")
+            }
+            .parse()?;
             tables.set_route(VrfId::MAIN, prefix, RouteKind::Via { port: OUT, next_hop })?;
         }
     }
@@ -83,8 +90,8 @@ pub(super) fn policy_for_all(
     Ok(PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action })
 }
 
-/// Adds `count` policies that select no flow of the benches: between networks that none of it comes from or goes to, each its own.
-/// Answers their indexes.
+/// Adds `count` policies that select no flow of the benches: between networks that none of it comes
+/// from or goes to, each its own. Answers their indexes.
 pub(super) fn add_strangers(
     tables: &mut Tables,
     direction: Direction,
@@ -101,7 +108,13 @@ pub(super) fn add_strangers(
                 upper: UpperSelector::Any,
             };
             let priority = 1;
-            Ok(tables.add_policy(PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action })?)
+            Ok(tables.add_policy(PolicySpec {
+                vrf: VrfId::MAIN,
+                direction,
+                priority,
+                selector,
+                action,
+            })?)
         })
         .collect()
 }
@@ -126,7 +139,11 @@ pub(super) fn keys(algorithm: Algorithm) -> anyhow::Result<KeyMaterial> {
         Algorithm::Separate { integrity, .. } => integrity.usual_key_length(),
         Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity => 0,
     };
-    Ok(KeyMaterial::new(algorithm, &bytes[..algorithm.encryption_key_length()], &bytes[..integrity])?)
+    Ok(KeyMaterial::new(
+        algorithm,
+        &bytes[..algorithm.encryption_key_length()],
+        &bytes[..integrity],
+    )?)
 }
 
 /// One way of a tunnel.

@@ -1,5 +1,5 @@
-//! `hitpath bench xfrm`: an ESP tunnel, by workers, flows and sizes, with the decision cache off, on and left to itself; and the same without
-//! encryption, which would hide what the cache costs.
+//! `hitpath bench xfrm`: an ESP tunnel, by workers, flows and sizes, with the decision cache off,
+//! on and left to itself; and the same without encryption, which would hide what the cache costs.
 
 mod plan;
 mod view;
@@ -34,7 +34,11 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     let processors = &context.processors;
     let cases = options.cases(context.quick, processors.len());
     let most = cases.iter().map(|case| case.workers).max().unwrap_or_default();
-    ensure!(most <= processors.len(), "{most} workers need as many processors, and there are {}", processors.len());
+    ensure!(
+        most <= processors.len(),
+        "{most} workers need as many processors, and there are {}",
+        processors.len()
+    );
     let mut rows = Vec::new();
     for case in cases {
         rows.extend(measure(context, options, &case, processors)?);
@@ -42,7 +46,12 @@ pub(super) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-fn measure(context: &Context, options: &Options, case: &Case, processors: &[usize]) -> anyhow::Result<Vec<Row>> {
+fn measure(
+    context: &Context,
+    options: &Options,
+    case: &Case,
+    processors: &[usize],
+) -> anyhow::Result<Vec<Row>> {
     let mut series: Vec<Box<dyn Series>> = Vec::new();
     for &mode in &options.caches() {
         let name = format!("cache {mode}");
@@ -62,14 +71,30 @@ fn measure(context: &Context, options: &Options, case: &Case, processors: &[usiz
 }
 
 /// One rig for each worker; they share the tables, and with them the SA.
-fn rigs(name: &str, mode: CacheMode, buckets: u32, case: &Case, tables: Tables) -> anyhow::Result<Vec<Rig>> {
+fn rigs(
+    name: &str,
+    mode: CacheMode,
+    buckets: u32,
+    case: &Case,
+    tables: Tables,
+) -> anyhow::Result<Vec<Rig>> {
     let shared = Publisher::new(tables).shared();
     let cache = (mode != CacheMode::Off).then_some((mode, Associativity::Four));
     (0..case.workers)
         .map(|worker| {
-            let traffic = Traffic::new(case.flows, case.traffic, worker as u64).beginning_at(worker as u64 * APART);
-            let feed = Clear { frame: Frame::new(Family::V4, case.bytes, STATION, world::mac(IN)), traffic };
-            Rig::new(name, worker, shared.reader(), way::caches(cache, &[CacheTable::V4Outbound], buckets), feed)
+            let traffic = Traffic::new(case.flows, case.traffic, worker as u64)
+                .beginning_at(worker as u64 * APART);
+            let feed = Clear {
+                frame: Frame::new(Family::V4, case.bytes, STATION, world::mac(IN)),
+                traffic,
+            };
+            Rig::new(
+                name,
+                worker,
+                shared.reader(),
+                way::caches(cache, &[CacheTable::V4Outbound], buckets),
+                feed,
+            )
         })
         .collect()
 }
@@ -84,7 +109,13 @@ fn tables(case: &Case) -> anyhow::Result<Tables> {
             tunnel.protect()
         }
     };
-    world::add_strangers(&mut tables, Direction::Out, false, case.policies as usize - 1, Action::Bypass)?;
+    world::add_strangers(
+        &mut tables,
+        Direction::Out,
+        false,
+        case.policies as usize - 1,
+        Action::Bypass,
+    )?;
     tables.add_policy(world::policy_for_all(Direction::Out, false, 2, action)?)?;
     Ok(tables)
 }
@@ -100,7 +131,11 @@ impl core::fmt::Display for Case {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { protection, bytes, workers, flows, traffic, policies } = self;
         let flows = text::grouped(&flows.to_string());
-        write!(f, "{NAME} {}, {bytes} bytes, {workers} x {flows} {traffic}, {policies} policies", protection.name())
+        write!(
+            f,
+            "{NAME} {}, {bytes} bytes, {workers} x {flows} {traffic}, {policies} policies",
+            protection.name()
+        )
     }
 }
 
@@ -117,7 +152,14 @@ mod tests {
         let workers = usable.len().min(2);
         for protection in [Protection::Bypass, Protection::Esp(Algorithm::AesGcm128)] {
             for mode in [CacheMode::Off, CacheMode::On, CacheMode::Auto] {
-                let case = Case { protection, bytes: 200, workers, flows: 50, traffic: Spread::UNIFORM, policies: 3 };
+                let case = Case {
+                    protection,
+                    bytes: 200,
+                    workers,
+                    flows: 50,
+                    traffic: Spread::UNIFORM,
+                    policies: 3,
+                };
                 let tables = tables(&case).unwrap();
                 let context = Context::tiny();
                 let rigs = rigs("", mode, 64, &case, tables.clone()).unwrap();
@@ -126,7 +168,9 @@ mod tests {
                 let policies = tables.vrf(VrfId::MAIN).unwrap().spd.policies(Direction::Out);
                 let counts: Vec<u64> = policies.map(|policy| policy.counters.read().0).collect();
                 let received = crew.received();
-                assert!(received.len() == workers && received.iter().all(|packets| *packets >= 256));
+                assert!(
+                    received.len() == workers && received.iter().all(|packets| *packets >= 256)
+                );
                 assert_eq!(counts, [0, 0, received.iter().sum()]);
                 assert_eq!(crew.workers(), workers);
             }

@@ -7,8 +7,9 @@ use nix::unistd::Pid;
 /// The calling thread.
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
-/// The processor of each of `workers` workers: the `wanted` ones, else the first that the process may use. None where there are fewer
-/// processors than workers, because two workers pinned to one would only be in each other's way.
+/// The processor of each of `workers` workers: the `wanted` ones, else the first that the process
+/// may use. None where there are fewer processors than workers, because two workers pinned to one
+/// would only be in each other's way.
 ///
 /// # Errors
 /// Where a wanted processor may not be used, or not every worker gets one.
@@ -16,13 +17,20 @@ pub(crate) fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec
     let usable = usable()?;
     if wanted.is_empty() {
         if workers > usable.len() {
-            tracing::info!(workers, processors = usable.len(), "more workers than processors: they are not pinned");
+            tracing::info!(
+                workers,
+                processors = usable.len(),
+                "more workers than processors: they are not pinned"
+            );
             return Ok(vec![None; workers]);
         }
         return Ok(usable.into_iter().take(workers).map(Some).collect());
     }
     if wanted.len() < workers {
-        bail!("{} processors are named for {workers} workers: name one for each, or none", wanted.len());
+        bail!(
+            "{} processors are named for {workers} workers: name one for each, or none",
+            wanted.len()
+        );
     }
     if let Some(missing) = wanted.iter().find(|processor| !usable.contains(processor)) {
         bail!("processor {missing} cannot be used; the process may use {usable:?}");
@@ -37,7 +45,8 @@ pub(crate) fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec
 pub(crate) fn pin(processor: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(processor).with_context(|| format!("processor {processor}"))?;
-    sched_setaffinity(THIS_THREAD, &set).with_context(|| format!("pinning a worker to processor {processor}"))
+    sched_setaffinity(THIS_THREAD, &set)
+        .with_context(|| format!("pinning a worker to processor {processor}"))
 }
 
 pub(crate) fn usable() -> anyhow::Result<Vec<usize>> {
@@ -60,7 +69,9 @@ mod tests {
 
     #[test]
     fn wishes_that_cannot_be_met_are_refused() {
-        assert!(processors(2, &[0]).unwrap_err().to_string().contains("1 processors are named for 2"));
+        assert!(
+            processors(2, &[0]).unwrap_err().to_string().contains("1 processors are named for 2")
+        );
         let error = processors(1, &[CpuSet::count() + 1]).unwrap_err().to_string();
         assert!(error.contains("the process may use"), "{error}");
     }

@@ -73,7 +73,8 @@ impl ControlThread {
         self.crew.stop();
     }
 
-    /// Makes the gateway what `config` says: all of it or, where that fails, nothing. Ports are opened first.
+    /// Makes the gateway what `config` says: all of it or, where that fails, nothing. Ports are
+    /// opened first.
     ///
     /// # Errors
     /// A port that cannot be opened, or what the tables refuse.
@@ -118,11 +119,14 @@ impl ControlThread {
         self.crew.attach(id, queues);
     }
 
-    /// Opens a lost port again, where its interface is back as it was. Where it is not, the port stays down.
+    /// Opens a lost port again, where its interface is back as it was. Where it is not, the port
+    /// stays down.
     fn find_again(&mut self, settings: &PortSettings) {
         let tables = self.desk.tables();
-        let Some(port) =
-            self.lost.iter().find_map(|&id| tables.port(id).filter(|port| *port.spec.name == *settings.name))
+        let Some(port) = self
+            .lost
+            .iter()
+            .find_map(|&id| tables.port(id).filter(|port| *port.spec.name == *settings.name))
         else {
             return;
         };
@@ -131,7 +135,8 @@ impl ControlThread {
             Err(error) => return tracing::warn!(port = %settings.name, "still lost: {error:#}"),
         };
         if queues.iter().any(|queue| queue.mac() != port.spec.mac) {
-            return tracing::warn!(port = %settings.name, "back with another Ethernet address: start the gateway again");
+            return tracing::warn!(port = %settings.name, "back with another Ethernet address: \
+                start the gateway again");
         }
         self.lost.remove(&port.id);
         self.attach(port.id, queues);
@@ -149,7 +154,8 @@ impl ControlThread {
     }
 
     fn reload(&mut self, dry_run: bool) -> Result<Difference, Refusal> {
-        let refuse = |error: anyhow::Error| Refusal::new(RefusalCode::Invalid, format!("{error:#}"));
+        let refuse =
+            |error: anyhow::Error| Refusal::new(RefusalCode::Invalid, format!("{error:#}"));
         let config = gateway::load(&self.file).map_err(|error| refuse(error.into()))?;
         if dry_run {
             return Ok(self.desk.control.plan(config).difference().clone());
@@ -163,7 +169,9 @@ impl ControlThread {
 
     fn reload_by_signal(&mut self) {
         match self.reload(false) {
-            Ok(difference) if difference.is_empty() => tracing::info!("reloaded: nothing is different"),
+            Ok(difference) if difference.is_empty() => {
+                tracing::info!("reloaded: nothing is different")
+            }
             Ok(difference) => {
                 tracing::info!(changes = difference.changes.len(), "reloaded");
                 difference.changes.iter().for_each(|change| tracing::info!("{change}"));
@@ -172,11 +180,15 @@ impl ControlThread {
         }
     }
 
-    /// A port's interface is gone: no worker uses it any more, and routes over it are no longer taken.
+    /// A port's interface is gone: no worker uses it any more, and routes over it are no longer
+    /// taken.
     fn lose(&mut self, port: PortId, error: &str) {
         self.crew.detach(port);
         self.lost.insert(port);
-        let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string()) else { return };
+        let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string())
+        else {
+            return;
+        };
         tracing::error!("{error}; it is down until a reload finds it again");
         self.set_up(&name, false);
     }
@@ -196,7 +208,8 @@ impl ControlThread {
         }
     }
 
-    /// Wakes the workers where the tables have changed since they were last woken: packets may be waiting for just that.
+    /// Wakes the workers where the tables have changed since they were last woken: packets may be
+    /// waiting for just that.
     fn announce(&mut self) {
         let generation = self.reader.load().generation();
         if generation != self.announced {

@@ -71,7 +71,8 @@ impl Crew {
         self.0.len()
     }
 
-    /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first workers.
+    /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first
+    /// workers.
     pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
         for (member, queue) in self.0.iter_mut().zip(queues) {
             member.command(Command::Attach(id, queue));
@@ -111,7 +112,9 @@ impl Crew {
 
     /// Whether all are alive.
     pub(crate) fn is_alive(&self) -> bool {
-        self.0.iter().all(|member| member.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
+        self.0
+            .iter()
+            .all(|member| member.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
     /// Ends all of them.
@@ -176,14 +179,29 @@ impl Member {
                 let (ports, lost) = (BTreeMap::new(), Vec::new());
                 let commands = command_receiver;
                 let events = event_sender;
-                WorkerLoop { worker, commands, reported, events, told, control, bell, ear, clock, idle, ports, lost }
-                    .run();
+                WorkerLoop {
+                    worker,
+                    commands,
+                    reported,
+                    events,
+                    told,
+                    control,
+                    bell,
+                    ear,
+                    clock,
+                    idle,
+                    ports,
+                    lost,
+                }
+                .run();
             }
         });
         let thread = thread.context("starting a worker's thread")?;
         let statistics = match start.recv() {
             Ok(statistics) => statistics?,
-            Err(_) => bail!("a worker's thread ended while it started: not enough memory for its buffers?"),
+            Err(_) => bail!(
+                "a worker's thread ended while it started: not enough memory for its buffers?"
+            ),
         };
         Ok((Self { thread: Some(thread), commands, events, probes, told, bell }, statistics))
     }

@@ -1,4 +1,5 @@
-//! The daemon: worker threads that move packets, the control thread that owns the tables, the server on the control socket.
+//! The daemon: worker threads that move packets, the control thread that owns the tables, the
+//! server on the control socket.
 //!
 //! ```text
 //! clients --HTTP--> server --Letter--> control (main thread) --snapshot, commands, probes--> workers
@@ -51,11 +52,12 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Runs the gateway of the configuration `file` until it is told to stop. `socket` overrides the configuration's control
-/// socket.
+/// Runs the gateway of the configuration `file` until it is told to stop. `socket` overrides the
+/// configuration's control socket.
 ///
 /// # Errors
-/// Where the configuration is wrong, a port cannot be opened, or another daemon listens on the control socket.
+/// Where the configuration is wrong, a port cannot be opened, or another daemon listens on the
+/// control socket.
 pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let config = gateway::load(file)?;
     config.notes.iter().for_each(|note| tracing::warn!("{note}"));

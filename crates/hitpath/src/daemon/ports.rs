@@ -17,11 +17,16 @@ const MEMORY_DEPTH: usize = 1024;
 ///
 /// # Errors
 /// Why it cannot be opened, and what would help.
-pub(crate) fn open(settings: &PortSettings, id: PortId, workers: usize) -> anyhow::Result<Vec<Box<dyn Port>>> {
+pub(crate) fn open(
+    settings: &PortSettings,
+    id: PortId,
+    workers: usize,
+) -> anyhow::Result<Vec<Box<dyn Port>>> {
     let queues = u16::try_from(workers).unwrap_or(u16::MAX);
     match &settings.kind {
         PortKind::Memory { .. } => {
-            // Nobody holds the other end of the cable: nothing comes in, and what goes out is counted and gone.
+            // Nobody holds the other end of the cable: nothing comes in, and what goes out is
+            // counted and gone.
             let (port, _) = memory::port(twin::options(settings, id), MEMORY_DEPTH);
             Ok(vec![Box::new(port)])
         }
@@ -45,7 +50,8 @@ pub(crate) fn open(settings: &PortSettings, id: PortId, workers: usize) -> anyho
             Ok(boxed(af_packet::open(&options)?))
         }
         PortKind::Pcap { .. } => bail!(
-            "port {}: captures have a time of their own, so ports of kind pcap are for `hitpath replay`; a running gateway takes kinds \
+            "port {}: captures have a time of their own, so ports of kind pcap are for `hitpath \
+            replay`; a running gateway takes kinds \
              memory, tap and af-packet",
             settings.name
         ),

@@ -1,7 +1,9 @@
-//! The server on the control socket: HTTP in, one [`Letter`] to the control thread for each request.
+//! The server on the control socket: HTTP in, one [`Letter`] to the control thread for each
+//! request.
 //!
-//! What comes from outside is bounded everywhere: connections at once, the length of a request, and the time that a connection may
-//! take. Who may speak is decided by the kernel's word on who connected, besides the socket file's mode.
+//! What comes from outside is bounded everywhere: connections at once, the length of a request, and
+//! the time that a connection may take. Who may speak is decided by the kernel's word on who
+//! connected, besides the socket file's mode.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ use crate::daemon::Message;
 /// Connections served at once; the next ones wait.
 const CONNECTIONS: usize = 64;
 
-/// Long batches read and carried out at once; others are told to try again. Their memory is what bounds them.
+/// Long batches read and carried out at once; others are told to try again. Their memory is what
+/// bounds them.
 const LONG_BATCHES: usize = 1;
 
 /// How long the head of a request may take to arrive.
@@ -52,7 +55,10 @@ pub(crate) struct Letter {
 /// # Errors
 /// Where the system gives no thread or no event queue.
 pub(crate) fn start(listener: UnixListener, control: SyncSender<Message>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the server")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the server")?;
     let listener = {
         let _inside = runtime.enter();
         tokio::net::UnixListener::from_std(listener).context("starting the server")?
@@ -145,7 +151,10 @@ async fn answer_long(State(desks): State<Desks>, request: axum::extract::Request
         Ok(body) => body,
         Err(_) => {
             let message = format!("a batch has {} bytes at most", api::MAX_BATCH_BYTES);
-            return with_json(StatusCode::PAYLOAD_TOO_LARGE, &Refusal::new(RefusalCode::Invalid, message));
+            return with_json(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &Refusal::new(RefusalCode::Invalid, message),
+            );
         }
     };
     // Other requests are served meanwhile.
@@ -165,7 +174,9 @@ async fn ask(control: &SyncSender<Message>, request: Request) -> Response {
     let (sender, receiver) = oneshot::channel();
     match control.try_send(Message::Letter(Box::new(Letter { request, answer: sender }))) {
         Ok(()) => {}
-        Err(TrySendError::Full(_)) => return refused(&system("the gateway is busy with other requests; try again")),
+        Err(TrySendError::Full(_)) => {
+            return refused(&system("the gateway is busy with other requests; try again"));
+        }
         Err(TrySendError::Disconnected(_)) => return refused(&system("the gateway is stopping")),
     }
     match receiver.await {
@@ -195,7 +206,8 @@ fn system(message: &str) -> Refusal {
 }
 
 fn refused(refusal: &Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status =
+        StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_json(status, refusal)
 }
 
@@ -240,7 +252,10 @@ mod tests {
         assert_eq!((answer.status, &answer.body[..]), (200, &br#"{"is":"count","of":0}"#[..]));
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"ports"}"#]).unwrap();
         assert_eq!(answer.status, 404);
-        assert_eq!(serde_json::from_slice::<Refusal>(&answer.body).unwrap().message, "no such thing");
+        assert_eq!(
+            serde_json::from_slice::<Refusal>(&answer.body).unwrap().message,
+            "no such thing"
+        );
     }
 
     #[test]
@@ -261,7 +276,9 @@ mod tests {
     fn a_request_that_is_too_long_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _file) = serve_in(folder.path());
-        let answer = client::post_parts(&path, api::PATH, &[&vec![b' '; api::MAX_REQUEST_BYTES + 1]]).unwrap();
+        let answer =
+            client::post_parts(&path, api::PATH, &[&vec![b' '; api::MAX_REQUEST_BYTES + 1]])
+                .unwrap();
         assert_eq!(answer.status, 413);
     }
 
@@ -277,7 +294,8 @@ mod tests {
         let answer = post(&[br#"{"do":"version"}"#, &padding]);
         assert_eq!(answer.status, 400);
         assert!(String::from_utf8(answer.body).unwrap().contains("no batch"));
-        let too_long: Vec<&[u8]> = vec![&padding; api::MAX_BATCH_BYTES / api::MAX_REQUEST_BYTES + 1];
+        let too_long: Vec<&[u8]> =
+            vec![&padding; api::MAX_BATCH_BYTES / api::MAX_REQUEST_BYTES + 1];
         assert_eq!(post(&too_long).status, 413);
     }
 
@@ -285,8 +303,9 @@ mod tests {
     fn many_connections_at_once_are_all_answered() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _file) = serve_in(folder.path());
-        let idle: Vec<_> =
-            (0..CONNECTIONS - 1).map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap()).collect();
+        let idle: Vec<_> = (0..CONNECTIONS - 1)
+            .map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap())
+            .collect();
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"version"}"#]).unwrap();
         assert_eq!(answer.status, 200);
         drop(idle);

@@ -18,22 +18,26 @@ pub(crate) struct SocketFile {
     identity: Identity,
 }
 
-/// Inode and time of making: a number alone is soon given to another file, and a change of mode changes neither.
+/// Inode and time of making: a number alone is soon given to another file, and a change of mode
+/// changes neither.
 type Identity = (u64, i64, i64);
 
 fn identity(path: &Path) -> io::Result<Identity> {
     fs::symlink_metadata(path).map(|file| (file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Listens on `path`, which only the daemon's own user can connect to (mode 0600), from the first moment on.
+/// Listens on `path`, which only the daemon's own user can connect to (mode 0600), from the first
+/// moment on.
 ///
 /// A socket that a dead daemon left is replaced.
 ///
 /// # Errors
-/// Where a live daemon listens there, where something that is no socket is there, or where the system refuses.
+/// Where a live daemon listens there, where something that is no socket is there, or where the
+/// system refuses.
 pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(|| format!("making {} for the control socket", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("making {} for the control socket", folder.display()))?;
     }
     let listener = match bind_private(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -42,16 +46,19 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> 
         }
         result => result,
     };
-    let listener = listener.with_context(|| format!("opening the control socket {}", path.display()))?;
+    let listener =
+        listener.with_context(|| format!("opening the control socket {}", path.display()))?;
     listener.set_nonblocking(true)?;
     let identity = identity(path)?;
     Ok((listener, SocketFile { path: path.to_owned(), identity }))
 }
 
-/// The mode is set before the socket has a name: Linux hands it on to the file that bind(2) makes. A chmod of the file would
-/// leave a moment in which anyone may connect, and the umask belongs to all threads.
+/// The mode is set before the socket has a name: Linux hands it on to the file that bind(2) makes.
+/// A chmod of the file would leave a moment in which anyone may connect, and the umask belongs to
+/// all threads.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
-    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket =
+        socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     socket::listen(&socket, Backlog::new(128)?)?;
@@ -60,17 +67,27 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 
 fn remove_stale(path: &Path) -> anyhow::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        bail!("{} exists and is no socket; it is left alone: name another by --socket", path.display());
+        bail!(
+            "{} exists and is no socket; it is left alone: name another by --socket",
+            path.display()
+        );
     }
     match UnixStream::connect(path) {
         Ok(_) => {
-            bail!("a daemon already listens on {}: stop it first, or name another socket by --socket", path.display())
+            bail!(
+                "a daemon already listens on {}: stop it first, or name another socket by --socket",
+                path.display()
+            )
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            tracing::info!(socket = %path.display(), "replacing the socket that an earlier daemon left");
-            fs::remove_file(path).with_context(|| format!("removing the stale socket {}", path.display()))
+            tracing::info!(socket = %path.display(), "replacing the socket that an earlier daemon \
+                left");
+            fs::remove_file(path)
+                .with_context(|| format!("removing the stale socket {}", path.display()))
         }
-        Err(error) => Err(error).with_context(|| format!("seeing who listens on {}", path.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("seeing who listens on {}", path.display()))
+        }
     }
 }
 

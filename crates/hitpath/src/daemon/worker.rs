@@ -73,7 +73,8 @@ pub(crate) struct WorkerLoop {
     pub(crate) worker: Worker,
     /// What the control thread says.
     pub(crate) commands: Consumer<Command>,
-    /// What the worker reports, to be passed on. The worker cannot ring the control thread itself: it knows of no threads.
+    /// What the worker reports, to be passed on. The worker cannot ring the control thread itself:
+    /// it knows of no threads.
     pub(crate) reported: Consumer<Event>,
     /// Where its reports go.
     pub(crate) events: Producer<Event>,
@@ -144,7 +145,9 @@ impl WorkerLoop {
         // Never waits for the control thread, which may be waiting for this one.
         while let Some((port, error)) = self.lost.pop() {
             let message = Message::Lost { port, error };
-            if let Err(TrySendError::Full(Message::Lost { port, error })) = self.control.try_send(message) {
+            if let Err(TrySendError::Full(Message::Lost { port, error })) =
+                self.control.try_send(message)
+            {
                 self.lost.push((port, error));
                 break;
             }
@@ -155,7 +158,10 @@ impl WorkerLoop {
             let _ = self.events.push(event);
             news = true;
         }
-        if news && !self.told.swap(true, Ordering::AcqRel) && self.control.try_send(Message::News).is_err() {
+        if news
+            && !self.told.swap(true, Ordering::AcqRel)
+            && self.control.try_send(Message::News).is_err()
+        {
             // The control thread is awake, or looks at its next tick.
             self.told.store(false, Ordering::Release);
         }
@@ -170,7 +176,8 @@ impl WorkerLoop {
             self.bell.sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        let longest = if self.ports.values().all(|&wakes| wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
+        let longest =
+            if self.ports.values().all(|&wakes| wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
         let timeout = match self.worker.next_deadline() {
             Some(deadline) => deadline.since(self.clock.now()).min(longest),
             None => longest,

@@ -1,4 +1,5 @@
-//! The host that pings: it asks for its gateway's Ethernet address, answers who asks for its own, and sends echo requests.
+//! The host that pings: it asks for its gateway's Ethernet address, answers who asks for its own,
+//! and sends echo requests.
 
 use std::net::Ipv4Addr;
 
@@ -41,9 +42,12 @@ impl Host {
         self.send(Mac::BROADCAST, EtherType::ARP, &question.to_bytes());
     }
 
-    /// Sends the next echo request to `destination`, `size` bytes of payload long. Answers false where the cable is full.
+    /// Sends the next echo request to `destination`, `size` bytes of payload long. Answers false
+    /// where the cable is full.
     pub(super) fn ping(&mut self, destination: Ipv4Addr, size: usize) -> bool {
-        let Some(gateway) = self.gateway_mac.filter(|_| self.cable.room() > 0) else { return false };
+        let Some(gateway) = self.gateway_mac.filter(|_| self.cable.room() > 0) else {
+            return false;
+        };
         let mut message = vec![icmpv4::ECHO_REQUEST, 0, 0, 0];
         message.extend((self.sent as u32).to_be_bytes());
         message.extend(SECRET.iter().cycle().take(size));
@@ -67,7 +71,9 @@ impl Host {
             let Some(header) = ethernet::Header::parse(&frame) else { continue };
             match header.ether_type {
                 EtherType::ARP => self.hear_arp(&frame[ethernet::HEADER_LENGTH..]),
-                EtherType::IPV4 if frame.get(ICMP) == Some(&icmpv4::ECHO_REPLY) => self.answered += 1,
+                EtherType::IPV4 if frame.get(ICMP) == Some(&icmpv4::ECHO_REPLY) => {
+                    self.answered += 1
+                }
                 _ => {}
             }
         }
@@ -76,7 +82,9 @@ impl Host {
     fn hear_arp(&mut self, bytes: &[u8]) {
         let Ok(heard) = arp::Packet::parse(bytes) else { return };
         match heard.operation {
-            arp::Operation::Reply if heard.sender_ip == self.gateway => self.gateway_mac = Some(heard.sender_mac),
+            arp::Operation::Reply if heard.sender_ip == self.gateway => {
+                self.gateway_mac = Some(heard.sender_mac)
+            }
             arp::Operation::Request if heard.target_ip == self.address => {
                 let answer = heard.reply(self.mac);
                 self.send(heard.sender_mac, EtherType::ARP, &answer.to_bytes());

@@ -1,5 +1,5 @@
-//! Two gateways and two hosts in this process, with a tunnel between the gateways: everything is the live code, but the cables are
-//! memory and no privilege is needed.
+//! Two gateways and two hosts in this process, with a tunnel between the gateways: everything is
+//! the live code, but the cables are memory and no privilege is needed.
 
 mod host;
 mod report;
@@ -88,11 +88,13 @@ impl World {
         let (gateway_a, mut ends_a) = machine("gw-a.toml", include_str!("gw-a.toml"), now)?;
         let (gateway_b, mut ends_b) = machine("gw-b.toml", include_str!("gw-b.toml"), now)?;
         let (host_b, mut ends_host) = machine("host-b.toml", include_str!("host-b.toml"), now)?;
-        let end =
-            |ends: &mut BTreeMap<String, MemoryHandle>, port: &str| ends.remove(port).context("a cable is missing");
+        let end = |ends: &mut BTreeMap<String, MemoryHandle>, port: &str| {
+            ends.remove(port).context("a cable is missing")
+        };
         let wan = (end(&mut ends_a, "wan")?, end(&mut ends_b, "wan")?);
         let lan_b = (end(&mut ends_b, "lan")?, end(&mut ends_host, "eth0")?);
-        let host_a = Host::new(Mac([2, 0, 0, 0, 0, 0x0a]), HOST_A, GATEWAY_A, end(&mut ends_a, "lan")?);
+        let host_a =
+            Host::new(Mac([2, 0, 0, 0, 0, 0x0a]), HOST_A, GATEWAY_A, end(&mut ends_a, "lan")?);
         Ok(Self { host_a, gateway_a, gateway_b, host_b, wan, tap, lan_b, now })
     }
 
@@ -109,7 +111,11 @@ impl World {
     }
 
     /// Lets time pass until `done`, or until nothing has moved for a while.
-    fn until(&mut self, clock: Clock, mut done: impl FnMut(&mut Self) -> bool) -> anyhow::Result<()> {
+    fn until(
+        &mut self,
+        clock: Clock,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> anyhow::Result<()> {
         let mut moved_at = clock.now();
         while !done(self) {
             self.now = clock.now();
@@ -130,8 +136,10 @@ impl World {
             moved += machine.step(now)?;
         }
         let (tap, (a, b)) = (&mut self.tap, &mut self.wan);
-        moved += MemoryHandle::transfer(a, b, DEPTH, |packet| tap.look("gw-a", now, packet.bytes()));
-        moved += MemoryHandle::transfer(b, a, DEPTH, |packet| tap.look("gw-b", now, packet.bytes()));
+        moved +=
+            MemoryHandle::transfer(a, b, DEPTH, |packet| tap.look("gw-a", now, packet.bytes()));
+        moved +=
+            MemoryHandle::transfer(b, a, DEPTH, |packet| tap.look("gw-b", now, packet.bytes()));
         let (a, b) = &mut self.lan_b;
         moved += MemoryHandle::transfer(a, b, DEPTH, |_| {});
         moved += MemoryHandle::transfer(b, a, DEPTH, |_| {});
@@ -141,7 +149,11 @@ impl World {
 }
 
 /// A gateway whose cables' other ends are answered, by port name.
-fn machine(name: &str, config: &str, now: Time) -> anyhow::Result<(Gateway, BTreeMap<String, MemoryHandle>)> {
+fn machine(
+    name: &str,
+    config: &str,
+    now: Time,
+) -> anyhow::Result<(Gateway, BTreeMap<String, MemoryHandle>)> {
     let config = control::load(name, config)?;
     let mut ends = BTreeMap::new();
     let gateway = Gateway::new(config, rand::random(), now, |settings, id| {
@@ -160,7 +172,8 @@ mod tests {
     fn every_ping_is_answered_and_none_is_seen_in_the_clear() {
         let folder = tempfile::tempdir().unwrap();
         let capture = folder.path().join("wan.pcap");
-        let report = Demo { packets: 600, size: 100, capture: Some(capture.clone()) }.run().unwrap();
+        let report =
+            Demo { packets: 600, size: 100, capture: Some(capture.clone()) }.run().unwrap();
         assert!(report.is_good(), "{}", report.text());
         let seen = serde_json::to_value(&report).unwrap();
         assert_eq!((&seen["sent"], &seen["answered"]), (&601.into(), &601.into()));

@@ -65,11 +65,16 @@ impl WireTap {
             _ => match headers::parse(packet) {
                 Ok(found) if found.protocol == Protocol::ESP => {
                     self.seen.esp += 1;
-                    let (source, destination) = (found.addresses.source(), found.addresses.destination());
-                    let sequence = esp::Header::parse(found.upper_bytes(packet)).map_or(0, |header| header.sequence);
+                    let (source, destination) =
+                        (found.addresses.source(), found.addresses.destination());
+                    let sequence = esp::Header::parse(found.upper_bytes(packet))
+                        .map_or(0, |header| header.sequence);
                     match found.upper {
                         wire::Upper::Spi(spi) => {
-                            format!("{source} > {destination} ESP spi {spi} seq {sequence}, {} bytes", packet.len())
+                            format!(
+                                "{source} > {destination} ESP spi {spi} seq {sequence}, {} bytes",
+                                packet.len()
+                            )
                         }
                         _ => "ESP".to_owned(),
                     }

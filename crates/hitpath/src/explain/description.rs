@@ -72,7 +72,10 @@ impl Description {
         let (source, source_port) = endpoint(next("a source address")?)?;
         let arrow = next("`>`")?;
         if arrow != ">" {
-            return Err(DescriptionError::new(format!("`{arrow}` stands where `>` should"), "say `SRC > DST`"));
+            return Err(DescriptionError::new(
+                format!("`{arrow}` stands where `>` should"),
+                "say `SRC > DST`",
+            ));
         }
         let (destination, destination_port) = endpoint(next("a destination address")?)?;
         let addresses = match (source, destination) {
@@ -100,11 +103,23 @@ impl Description {
                         port => OriginName::Port(port.to_owned()),
                     });
                 }
-                "type" => fields.kind = Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8),
-                "code" => fields.code = Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8),
-                "id" => fields.identifier = Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16),
+                "type" => {
+                    fields.kind =
+                        Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8)
+                }
+                "code" => {
+                    fields.code =
+                        Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8)
+                }
+                "id" => {
+                    fields.identifier =
+                        Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16)
+                }
                 "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
-                "size" => fields.size = Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16),
+                "size" => {
+                    fields.size =
+                        Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16)
+                }
                 "fragment" => {
                     fragment = match value("`first` or `later`")?.as_str() {
                         "first" => FragmentClass::First,
@@ -147,7 +162,8 @@ struct Fields {
 }
 
 impl Fields {
-    /// The upper-layer fields of the key. A field that the protocol does not have, or that the packet cannot show, is refused.
+    /// The upper-layer fields of the key. A field that the protocol does not have, or that the
+    /// packet cannot show, is refused.
     fn upper(
         &self,
         protocol: Protocol,
@@ -167,7 +183,9 @@ impl Fields {
         if (source.is_some() || destination.is_some()) && (later || !protocol.has_ports()) {
             return refuse("ports", "TCP, UDP, UDP-Lite, SCTP and DCCP have ports");
         }
-        if (self.kind.is_some() || self.code.is_some() || self.identifier.is_some()) && (later || !icmp) {
+        if (self.kind.is_some() || self.code.is_some() || self.identifier.is_some())
+            && (later || !icmp)
+        {
             return refuse("type, code or id", "ICMP and ICMPv6 have them");
         }
         if self.spi.is_some() && (later || protocol != Protocol::ESP) {
@@ -177,9 +195,10 @@ impl Fields {
             return Ok(Upper::None);
         }
         Ok(match protocol {
-            _ if protocol.has_ports() => {
-                Upper::Ports { source: source.unwrap_or_default(), destination: destination.unwrap_or_default() }
-            }
+            _ if protocol.has_ports() => Upper::Ports {
+                source: source.unwrap_or_default(),
+                destination: destination.unwrap_or_default(),
+            },
             Protocol::ICMP | Protocol::ICMPV6 => Upper::Icmp {
                 // What people mean by "icmp A > B" is a ping.
                 kind: self.kind.unwrap_or(if protocol == Protocol::ICMP { 8 } else { 128 }),
@@ -251,7 +270,10 @@ fn number(what: &str, word: &str, limit: u32) -> Result<u32, DescriptionError> {
         None => word.parse(),
     };
     value.ok().filter(|&value| value <= limit).ok_or_else(|| {
-        DescriptionError::new(format!("`{word}` is not a {what}"), format!("it is a number from 0 to {limit}"))
+        DescriptionError::new(
+            format!("`{word}` is not a {what}"),
+            format!("it is a number from 0 to {limit}"),
+        )
     })
 }
 
@@ -280,15 +302,24 @@ mod tests {
         assert_eq!(described.upper, Upper::Ports { source: 1234, destination: 443 });
         assert_eq!(described.size, Some(1500));
         assert_eq!(parse("icmp fd00::1 > fd00::2 in host").protocol, Protocol::ICMPV6);
-        assert_eq!(parse("tcp [fd00::1] > fd00::2 in host").upper, Upper::Ports { source: 0, destination: 0 });
+        assert_eq!(
+            parse("tcp [fd00::1] > fd00::2 in host").upper,
+            Upper::Ports { source: 0, destination: 0 }
+        );
     }
 
     #[test]
     fn icmp_esp_and_fragments() {
         let echo = parse("icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 id 7 in lan");
         assert_eq!(echo.upper, Upper::Icmp { kind: 8, code: 0, identifier: 7 });
-        assert_eq!(parse("icmp 10.0.0.1 > 10.0.0.2 in lan").upper, Upper::Icmp { kind: 8, code: 0, identifier: 0 });
-        assert_eq!(parse("esp 10.0.0.1 > 10.0.0.2 spi 0x1001 in wan").upper, Upper::Spi(Spi(0x1001)));
+        assert_eq!(
+            parse("icmp 10.0.0.1 > 10.0.0.2 in lan").upper,
+            Upper::Icmp { kind: 8, code: 0, identifier: 0 }
+        );
+        assert_eq!(
+            parse("esp 10.0.0.1 > 10.0.0.2 spi 0x1001 in wan").upper,
+            Upper::Spi(Spi(0x1001))
+        );
         let later = parse("udp 10.0.0.1 > 10.0.0.2 in lan fragment later");
         assert_eq!((later.fragment, later.upper), (FragmentClass::Later, Upper::None));
         assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, OriginName::Sa(7));

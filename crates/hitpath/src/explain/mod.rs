@@ -18,13 +18,14 @@ pub(crate) const OUTCOME: &str = "outcome";
 /// The outcome of a packet that would be dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// Decides about the packet that `text` describes, on `tables`, and answers every step. Sends nothing and changes nothing.
+/// Decides about the packet that `text` describes, on `tables`, and answers every step. Sends
+/// nothing and changes nothing.
 ///
 /// # Errors
 /// Where the description is not understood or names what does not exist.
 pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal> {
-    let description =
-        Description::parse(text).map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
+    let description = Description::parse(text)
+        .map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
     let key = key(&description, tables)?;
     if let Err(why) = judge_addresses(&key) {
         let reason = DropReason::from(why);
@@ -36,7 +37,11 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
     }
     if is_neighbour_discovery(&key, tables) {
         return Ok(vec![
-            step("parse", "neighbour discovery, which the gateway answers itself: no policy is asked".to_owned()),
+            step(
+                "parse",
+                "neighbour discovery, which the gateway answers itself: no policy is asked"
+                    .to_owned(),
+            ),
             step(OUTCOME, "delivered".to_owned()),
         ]);
     }
@@ -51,7 +56,10 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
     if let Verdict::Decrypt(slot, _) = decision.verdict
         && let Some(slot) = tables.sad().slot(slot)
     {
-        let text = format!("to see what becomes of a packet inside, describe it with `in sa {}`", slot.identity.reqid);
+        let text = format!(
+            "to see what becomes of a packet inside, describe it with `in sa {}`",
+            slot.identity.reqid
+        );
         steps.push(step("next", text));
     }
     steps.push(step(OUTCOME, outcome(&decision).to_owned()));
@@ -75,7 +83,10 @@ fn step(name: &str, text: String) -> Step {
 fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
     let (vrf, origin) = match &description.origin {
         OriginName::Port(name) => {
-            let port = tables.ports().find(|port| *port.spec.name == **name).ok_or_else(|| no_port(name, tables))?;
+            let port = tables
+                .ports()
+                .find(|port| *port.spec.name == **name)
+                .ok_or_else(|| no_port(name, tables))?;
             (port.spec.vrf, Origin::Port(port.id))
         }
         OriginName::Sa(reqid) => {
@@ -100,7 +111,8 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
     })
 }
 
-/// What comes in is judged before anything is decided about it, and some addresses never pass: the judge is shown a bare header with them.
+/// What comes in is judged before anything is decided about it, and some addresses never pass: the
+/// judge is shown a bare header with them.
 fn judge_addresses(key: &FlowKey) -> Result<(), Malformed> {
     if key.origin == Origin::Host {
         return Ok(());
@@ -116,10 +128,16 @@ fn judge_addresses(key: &FlowKey) -> Result<(), Malformed> {
             }
             .to_bytes(),
         ),
-        // A station that has no address yet asks by ICMPv6 whether it may have one (RFC 4862 section 5.4.2).
-        Addresses::V6 { source, .. } if source.is_unspecified() && key.protocol == Protocol::ICMPV6 => return Ok(()),
+        // A station that has no address yet asks by ICMPv6 whether it may have one (RFC 4862
+        // section 5.4.2).
+        Addresses::V6 { source, .. }
+            if source.is_unspecified() && key.protocol == Protocol::ICMPV6 =>
+        {
+            return Ok(());
+        }
         Addresses::V6 { source, destination } => headers::parse(
-            &ipv6::Header { next_header: BARE, source, destination, ..ipv6::Header::default() }.to_bytes(),
+            &ipv6::Header { next_header: BARE, source, destination, ..ipv6::Header::default() }
+                .to_bytes(),
         ),
     };
     judged.map(|_| ())
@@ -138,11 +156,16 @@ const BARE: Protocol = Protocol(253);
 fn no_port(name: &str, tables: &Tables) -> Refusal {
     let mut names: Vec<_> = tables.ports().map(|port| port.spec.name.to_string()).collect();
     names.sort_unstable();
-    let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+    let known = if names.is_empty() {
+        "there are none".to_owned()
+    } else {
+        format!("there are: {}", names.join(", "))
+    };
     Refusal::new(RefusalCode::NotFound, format!("no port is called `{name}`")).with_hint(known)
 }
 
-/// An SA that decrypts: both directions of a tunnel may have one reqid, and the one that decrypts ends at an address of ours.
+/// An SA that decrypts: both directions of a tunnel may have one reqid, and the one that decrypts
+/// ends at an address of ours.
 fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
     tables.sad().iter().map(|sa| &**sa).find(|sa| {
         let identity = &sa.spec.identity;
@@ -155,12 +178,15 @@ fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
 }
 
 fn judge_size(decision: &Decision, size: u16) -> Option<String> {
-    let (Verdict::Forward(exit) | Verdict::Protect(_, exit)) = decision.verdict else { return None };
+    let (Verdict::Forward(exit) | Verdict::Protect(_, exit)) = decision.verdict else {
+        return None;
+    };
     Some(if size <= exit.limit {
         format!("{size} bytes fit the {} of this way", exit.limit)
     } else {
         format!(
-            "{size} bytes are more than the {} of this way: IPv4 without DF is cut into fragments, all else is dropped (too_big) and the \
+            "{size} bytes are more than the {} of this way: IPv4 without DF is cut into fragments, \
+            all else is dropped (too_big) and the \
              sender told the limit",
             exit.limit
         )
@@ -171,7 +197,9 @@ fn judge_size(decision: &Decision, size: u16) -> Option<String> {
 fn outcome(decision: &Decision) -> &'static str {
     match decision.verdict {
         Verdict::Drop(_) | Verdict::Refuse(..) => DROPPED,
-        Verdict::Forward(exit) | Verdict::Protect(_, exit) if matches!(exit.link, LinkHeader::Unresolved(_)) => {
+        Verdict::Forward(exit) | Verdict::Protect(_, exit)
+            if matches!(exit.link, LinkHeader::Unresolved(_)) =>
+        {
             "sent-once-resolved"
         }
         Verdict::Forward(_) => "sent-in-clear",

@@ -1,6 +1,10 @@
-//! The decision cache: from what is configured to what workers are made with, and from what they count to what users see.
+//! The decision cache: from what is configured to what workers are made with, and from what they
+//! count to what users see.
 
-use api::{CacheCosts, CacheMisses, CacheReport, CacheState, CacheTable, CacheView, FlowCacheEntries, WorkerCache};
+use api::{
+    CacheCosts, CacheMisses, CacheReport, CacheState, CacheTable, CacheView, FlowCacheEntries,
+    WorkerCache,
+};
 use control::IpsecSettings;
 use flow::{Associativity, CacheSettings, CacheStatistics};
 
@@ -17,7 +21,11 @@ pub(crate) fn settings(ipsec: &IpsecSettings) -> [CacheSettings; 4] {
                 api::CacheMode::Auto => flow::CacheMode::Auto,
             },
             buckets: said.buckets,
-            associativity: if ipsec.associativity == 1 { Associativity::Direct } else { Associativity::Four },
+            associativity: if ipsec.associativity == 1 {
+                Associativity::Direct
+            } else {
+                Associativity::Four
+            },
         }
     })
 }
@@ -25,10 +33,10 @@ pub(crate) fn settings(ipsec: &IpsecSettings) -> [CacheSettings; 4] {
 /// What the tables of workers have done: `counted` has those of each worker.
 pub(crate) fn report(ipsec: &IpsecSettings, counted: &[&[CacheStatistics; 4]]) -> CacheReport {
     let workers = counted.iter().enumerate().flat_map(|(worker, tables)| {
-        tables
-            .iter()
-            .zip(CacheTable::ALL)
-            .map(move |(table, name)| WorkerCache { worker, cache: Sum::new(name).with(table).view(ipsec) })
+        tables.iter().zip(CacheTable::ALL).map(move |(table, name)| WorkerCache {
+            worker,
+            cache: Sum::new(name).with(table).view(ipsec),
+        })
     });
     let totals = CacheTable::ALL.map(|name| {
         let of_table = counted.iter().map(|tables| &tables[name as usize]);
@@ -39,7 +47,8 @@ pub(crate) fn report(ipsec: &IpsecSettings, counted: &[&[CacheStatistics; 4]]) -
 
 /// Live entries by table.
 pub(crate) fn live(counted: &[&[CacheStatistics; 4]]) -> Vec<FlowCacheEntries> {
-    let entries = |table: CacheTable| counted.iter().map(|tables| tables[table as usize].live.read()).sum();
+    let entries =
+        |table: CacheTable| counted.iter().map(|tables| tables[table as usize].live.read()).sum();
     CacheTable::ALL.map(|table| FlowCacheEntries { table, entries: entries(table) }).into()
 }
 
@@ -180,12 +189,19 @@ mod tests {
     fn what_is_configured_reaches_the_workers() {
         assert_eq!(settings(&IpsecSettings::default()), [CacheSettings::default(); 4]);
         assert_eq!(control::CacheSettings::MAX_BUCKETS, CacheSettings::MAX_BUCKETS);
-        assert_eq!(CacheTable::ALL.map(CacheTable::name), flow::CacheTable::ALL.map(flow::CacheTable::name));
+        assert_eq!(
+            CacheTable::ALL.map(CacheTable::name),
+            flow::CacheTable::ALL.map(flow::CacheTable::name)
+        );
         let mut ipsec = IpsecSettings { associativity: 1, ..IpsecSettings::default() };
         ipsec.caches[CacheTable::V6Outbound as usize] =
             control::CacheSettings { mode: api::CacheMode::On, buckets: 64 };
         let made = settings(&ipsec)[flow::CacheTable::V6Outbound as usize];
-        let wanted = CacheSettings { mode: flow::CacheMode::On, buckets: 64, associativity: Associativity::Direct };
+        let wanted = CacheSettings {
+            mode: flow::CacheMode::On,
+            buckets: 64,
+            associativity: Associativity::Direct,
+        };
         assert_eq!(made, wanted);
     }
 
@@ -211,7 +227,10 @@ mod tests {
         assert_eq!((report.workers[4].worker, report.workers[4].cache.hits), (1, 20));
         assert_eq!(report.workers[4].cache.state, CacheState::Bypassed);
         let total = &report.totals[0];
-        assert_eq!((total.hits, total.buckets, total.live, total.state), (80, 16, 14, CacheState::Mixed));
+        assert_eq!(
+            (total.hits, total.buckets, total.live, total.state),
+            (80, 16, 14, CacheState::Mixed)
+        );
         assert_eq!(total.misses, CacheMisses { new: 10, stale: 6, evicted: 4, bypassed: 200 });
         assert!((total.hit_ratio.unwrap() - 80.0 / 300.0).abs() < 1e-9);
         let costs = total.costs;
@@ -219,7 +238,10 @@ mod tests {
         assert!((decide / look - 10.0).abs() < 1e-6);
         assert!((costs.saved_ns.unwrap() - (0.8 * decide - look)).abs() < 1e-6);
         assert_eq!(report.totals[1].state, CacheState::Off);
-        assert_eq!((report.totals[1].hit_ratio, report.totals[1].costs), (None, CacheCosts::default()));
+        assert_eq!(
+            (report.totals[1].hit_ratio, report.totals[1].costs),
+            (None, CacheCosts::default())
+        );
         assert_eq!(
             live(&[&workers[0], &workers[1]])[0],
             FlowCacheEntries { table: CacheTable::V4Outbound, entries: 14 }

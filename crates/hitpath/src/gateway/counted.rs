@@ -1,6 +1,8 @@
 //! Everything that a gateway has counted, for reports.
 
-use api::{DropView, PolicyFilter, PolicyView, PortView, Refusal, Reply, Request, StateList, StateView};
+use api::{
+    DropView, PolicyFilter, PolicyView, PortView, Refusal, Reply, Request, StateList, StateView,
+};
 use packet::Time;
 use serde::Serialize;
 

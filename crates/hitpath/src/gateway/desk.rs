@@ -39,7 +39,11 @@ impl Desk {
     }
 
     /// Counts for a worker from now on.
-    pub(crate) fn add_worker(&mut self, processor: Option<usize>, statistics: Arc<WorkerStatistics>) {
+    pub(crate) fn add_worker(
+        &mut self,
+        processor: Option<usize>,
+        statistics: Arc<WorkerStatistics>,
+    ) {
         self.workers.push(Counted { processor, statistics });
     }
 
@@ -67,19 +71,25 @@ impl Desk {
     /// Why it was refused. Nothing was changed.
     pub(crate) fn answer(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         match request {
-            Request::Version => {
-                Ok(Reply::Version { gateway: env!("CARGO_PKG_VERSION").to_owned(), interface: api::VERSION })
-            }
+            Request::Version => Ok(Reply::Version {
+                gateway: env!("CARGO_PKG_VERSION").to_owned(),
+                interface: api::VERSION,
+            }),
             Request::Workers => Ok(Reply::Workers(self.workers())),
             Request::Drops => Ok(Reply::Drops(self.drops())),
-            Request::Caches => Ok(Reply::Caches(caches::report(&self.control.gateway().ipsec, &self.caches()))),
-            Request::Explain { packet } => Ok(Reply::Steps(explain::explain(&packet, &self.tables())?)),
+            Request::Caches => {
+                Ok(Reply::Caches(caches::report(&self.control.gateway().ipsec, &self.caches())))
+            }
+            Request::Explain { packet } => {
+                Ok(Reply::Steps(explain::explain(&packet, &self.tables())?))
+            }
             request => {
                 let mut reply = self.control.handle(request, now)?;
                 match &mut reply {
                     Reply::Ports(ports) => {
                         for port in ports {
-                            port.statistics = self.ports.get(&PortId(port.id)).map(|queues| total(queues));
+                            port.statistics =
+                                self.ports.get(&PortId(port.id)).map(|queues| total(queues));
                         }
                     }
                     Reply::Spd(report) => report.flow_cache = caches::live(&self.caches()),

@@ -1,4 +1,5 @@
-//! A whole gateway on the caller's thread, driven by the caller's clock: one worker, and control between its rounds.
+//! A whole gateway on the caller's thread, driven by the caller's clock: one worker, and control
+//! between its rounds.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// News and questions between worker and control at once.
 pub(crate) const RING: usize = 4096;
 
-/// A gateway without threads and without a clock: the same packets at the same times, with the same seed, give the same bytes.
+/// A gateway without threads and without a clock: the same packets at the same times, with the same
+/// seed, give the same bytes.
 pub(crate) struct Gateway {
     desk: Desk,
     worker: Worker,
@@ -44,7 +46,8 @@ impl Gateway {
 
         let (mut opened, mut ports) = (Vec::new(), Vec::new());
         for (settings, id) in plan.ports_to_open().iter().zip(desk.free_port_ids()) {
-            let port = open(settings, id).with_context(|| format!("opening port {}", settings.name))?;
+            let port =
+                open(settings, id).with_context(|| format!("opening port {}", settings.name))?;
             opened.push(OpenedPort {
                 name: settings.name.clone(),
                 id,
@@ -58,8 +61,10 @@ impl Gateway {
 
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let settings = WorkerSettings { index: 0, buffers, seed, caches, ticks: crate::clock::ticks };
-        let mut worker = Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver)?;
+        let settings =
+            WorkerSettings { index: 0, buffers, seed, caches, ticks: crate::clock::ticks };
+        let mut worker =
+            Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver)?;
         desk.add_worker(None, worker.statistics().clone());
         for (id, port) in ports {
             desk.add_port(id, vec![port.statistics().clone()]);

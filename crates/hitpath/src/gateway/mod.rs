@@ -46,14 +46,20 @@ pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
     let mut bytes = Vec::new();
     // Devices and pipes do not say how much there is to come.
     let opened = File::open(file).map(|file| file.take(MAX_CONFIG + 1));
-    opened.and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(|error| unreadable(error.to_string()))?;
+    opened
+        .and_then(|mut reader| reader.read_to_end(&mut bytes))
+        .map_err(|error| unreadable(error.to_string()))?;
     if bytes.len() as u64 > MAX_CONFIG {
-        return Err(unreadable(format!("more than the {MAX_CONFIG} bytes that a configuration may have")));
+        return Err(unreadable(format!(
+            "more than the {MAX_CONFIG} bytes that a configuration may have"
+        )));
     }
     let name = file.display().to_string();
     match str::from_utf8(&bytes) {
         Ok(text) => control::load(&name, text).map_err(ConfigError::Wrong),
-        Err(error) => Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..error.valid_up_to()])]))),
+        Err(error) => {
+            Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..error.valid_up_to()])])))
+        }
     }
 }
 

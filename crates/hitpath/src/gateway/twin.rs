@@ -24,7 +24,8 @@ pub(crate) fn link(settings: &PortSettings) -> LinkKind {
     }
 }
 
-/// The configured Ethernet address, or a locally administered one made from the name, so that it is the same each time.
+/// The configured Ethernet address, or a locally administered one made from the name, so that it is
+/// the same each time.
 pub(crate) fn mac(settings: &PortSettings) -> Mac {
     settings.mac.unwrap_or_else(|| {
         let [.., a, b, c, d, e] = fnv1a(settings.name.as_bytes()).to_be_bytes();
@@ -34,7 +35,9 @@ pub(crate) fn mac(settings: &PortSettings) -> Mac {
 
 /// The hash FNV-1a with 64 bits: not for secrets, the same on every machine.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Capture files through the whole gateway, in the captures' own time.
 //!
-//! The code is that of the live gateway; only the ports and the clock differ. Time is the captures': packets of all inputs come in the
-//! order of their timestamps, and whatever is due between two packets happens between them. So the same files with the same
-//! seed give the same bytes.
+//! The code is that of the live gateway; only the ports and the clock differ. Time is the
+//! captures': packets of all inputs come in the order of their timestamps, and whatever is due
+//! between two packets happens between them. So the same files with the same seed give the same
+//! bytes.
 
 mod neighbours;
 mod port;
@@ -26,10 +27,12 @@ use port::Tap;
 
 pub(crate) use report::Report;
 
-/// How far time goes on behind the last packet, at most, for packets that still wait inside: fragments wait longest.
+/// How far time goes on behind the last packet, at most, for packets that still wait inside:
+/// fragments wait longest.
 const AFTERWARDS: Duration = Duration::from_secs(120);
 
-/// A silence longer than this is passed in ever larger steps, so that a capture of one packet a year takes no year.
+/// A silence longer than this is passed in ever larger steps, so that a capture of one packet a
+/// year takes no year.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Rounds between two looks at the progress.
@@ -58,14 +61,15 @@ impl Replay {
     /// Replays.
     ///
     /// # Errors
-    /// Where a name or a file is wrong, or an output cannot be written. A damaged input is in the report instead.
+    /// Where a name or a file is wrong, or an output cannot be written. A damaged input is in the
+    /// report instead.
     pub(crate) fn run(&self) -> anyhow::Result<Report> {
         let taps = self.open()?;
         let mut config = self.config.clone();
         // A capture without Ethernet headers makes a port without neighbours.
-        config
-            .neighbours
-            .retain(|neighbour| taps.get(&neighbour.port).is_none_or(|tap| tap.link() == LinkKind::Ethernet));
+        config.neighbours.retain(|neighbour| {
+            taps.get(&neighbour.port).is_none_or(|tap| tap.link() == LinkKind::Ethernet)
+        });
         let begin = taps.values().filter_map(Tap::next_time).min().unwrap_or_default();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_be_bytes());
@@ -81,7 +85,8 @@ impl Replay {
         running.finish(begin)
     }
 
-    /// Opens the captures of every port: a port without an input is silent, one without an output sends to nobody.
+    /// Opens the captures of every port: a port without an input is silent, one without an output
+    /// sends to nobody.
     fn open(&self) -> anyhow::Result<BTreeMap<String, Tap>> {
         let inputs = by_port("--in", &self.inputs, &self.config)?;
         let outputs = by_port("--out", &self.outputs, &self.config)?;
@@ -100,17 +105,21 @@ impl Replay {
         }
         for settings in &self.config.ports {
             let reader = readers.remove(settings.name.as_str());
-            let link =
-                reader.as_ref().and_then(PcapReader::link).and_then(LinkType::kind).unwrap_or(twin::link(settings));
+            let link = reader
+                .as_ref()
+                .and_then(PcapReader::link)
+                .and_then(LinkType::kind)
+                .unwrap_or(twin::link(settings));
             let configured = match &settings.kind {
                 PortKind::Pcap { output, .. } => output.as_deref(),
                 _ => None,
             };
             let writer = match outputs.get(settings.name.as_str()).copied().or(configured) {
                 None => None,
-                Some(path) => {
-                    Some(PcapWriter::create(path, link).with_context(|| format!("making {}", path.display()))?)
-                }
+                Some(path) => Some(
+                    PcapWriter::create(path, link)
+                        .with_context(|| format!("making {}", path.display()))?,
+                ),
             };
             let port = PcapPort::new(options(settings, link), reader, writer)?;
             taps.insert(settings.name.clone(), Tap::new(port, self.assume_neighbours));
@@ -122,7 +131,9 @@ impl Replay {
         let total: u64 = taps.values().filter_map(Tap::bytes_in_all).sum();
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         if self.progress {
-            let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {total_bytes}, {eta} to go");
+            let style = ProgressStyle::with_template(
+                "{bar:40} {percent:>3} % of {total_bytes}, {eta} to go",
+            );
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             // Hides itself where standard error is no terminal.
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -188,9 +199,12 @@ impl Running {
         let mut answered = false;
         for (name, tap) in &self.taps {
             for address in tap.questions() {
-                let neighbour = NeighbourSpec { port: name.clone(), address, mac: neighbours::mac(address) };
-                // A full neighbour table leaves the question open, and the packets are dropped with that reason.
-                let answer = self.gateway.desk_mut().answer(Request::NeighbourReplace(neighbour), self.now);
+                let neighbour =
+                    NeighbourSpec { port: name.clone(), address, mac: neighbours::mac(address) };
+                // A full neighbour table leaves the question open, and the packets are dropped with
+                // that reason.
+                let answer =
+                    self.gateway.desk_mut().answer(Request::NeighbourReplace(neighbour), self.now);
                 answered |= answer.is_ok();
             }
         }
@@ -231,27 +245,32 @@ fn by_port<'a>(
             )));
         }
         if found.insert(name.as_str(), path.as_path()).is_some() {
-            bail!(Usage(format!("{option} {name}={}: port `{name}` has a file already", path.display())));
+            bail!(Usage(format!(
+                "{option} {name}={}: port `{name}` has a file already",
+                path.display()
+            )));
         }
     }
     Ok(found)
 }
 
-/// An output that is also an input would be emptied before it is read, one file cannot hold two outputs, and a configuration is nobody's
-/// capture.
+/// An output that is also an input would be emptied before it is read, one file cannot hold two
+/// outputs, and a configuration is nobody's capture.
 fn refuse_overwriting(
     configuration: &Path,
     inputs: &BTreeMap<&str, &Path>,
     outputs: &BTreeMap<&str, &Path>,
 ) -> anyhow::Result<()> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut taken: Vec<PathBuf> = inputs.values().copied().chain([configuration]).map(real).collect();
+    let mut taken: Vec<PathBuf> =
+        inputs.values().copied().chain([configuration]).map(real).collect();
     for (name, path) in outputs {
         let path_taken = real(path);
         if path_taken.is_file() || !path_taken.exists() {
             if taken.contains(&path_taken) {
                 bail!(Usage(format!(
-                    "--out {name}={}: the file is in use by another --in or --out, or is the configuration",
+                    "--out {name}={}: the file is in use by another --in or --out, or is the \
+                    configuration",
                     path.display()
                 )));
             }

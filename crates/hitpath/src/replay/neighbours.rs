@@ -10,19 +10,24 @@ use crate::gateway::twin::fnv1a;
 /// Who is asked for.
 pub(crate) type Question = IpAddr;
 
-/// Whom an Ethernet frame of the gateway's own asks for, where it is an ARP request or a neighbour solicitation.
+/// Whom an Ethernet frame of the gateway's own asks for, where it is an ARP request or a neighbour
+/// solicitation.
 pub(crate) fn question(frame: &[u8]) -> Option<Question> {
     let payload = frame.get(ethernet::HEADER_LENGTH..)?;
     match ethernet::Header::parse(frame)?.ether_type {
         EtherType::ARP => {
             let packet = arp::Packet::parse(payload).ok()?;
             // Whoever asks for its own address announces it.
-            let asks = packet.operation == arp::Operation::Request && packet.sender_ip != packet.target_ip;
+            let asks =
+                packet.operation == arp::Operation::Request && packet.sender_ip != packet.target_ip;
             asks.then_some(packet.target_ip.into())
         }
         EtherType::IPV6 => {
-            // No router lets a solicitation's hop limit through, so a valid one is not somebody else's that is passing.
-            let headers = headers::parse(payload).ok().filter(|headers| headers.protocol == Protocol::ICMPV6)?;
+            // No router lets a solicitation's hop limit through, so a valid one is not somebody
+            // else's that is passing.
+            let headers = headers::parse(payload)
+                .ok()
+                .filter(|headers| headers.protocol == Protocol::ICMPV6)?;
             match ndp::parse(&headers, headers.upper_bytes(payload)) {
                 Ok(ndp::Message::NeighbourSolicitation { target, .. }) => Some(target.into()),
                 _ => None,
@@ -32,8 +37,8 @@ pub(crate) fn question(frame: &[u8]) -> Option<Question> {
     }
 }
 
-/// The Ethernet address of the neighbour that is made up for `address`: 02:00, then an IPv4 address's four bytes, or the last four
-/// bytes of an IPv6 address's hash.
+/// The Ethernet address of the neighbour that is made up for `address`: 02:00, then an IPv4
+/// address's four bytes, or the last four bytes of an IPv6 address's hash.
 pub(crate) fn mac(address: IpAddr) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(address) => address.octets(),
@@ -62,7 +67,10 @@ mod tests {
         let asked = frame(EtherType::ARP, &request.to_bytes());
         assert_eq!(question(&asked), Some(other.into()));
         assert_eq!(question(&frame(EtherType::ARP, &request.reply(ASKER).to_bytes())), None);
-        assert_eq!(question(&frame(EtherType::ARP, &arp::Packet::request(ASKER, own, own).to_bytes())), None);
+        assert_eq!(
+            question(&frame(EtherType::ARP, &arp::Packet::request(ASKER, own, own).to_bytes())),
+            None
+        );
         for length in 0..asked.len() {
             assert_eq!(question(&asked[..length]), None);
         }
@@ -70,10 +78,12 @@ mod tests {
 
     #[test]
     fn a_neighbour_solicitation_asks_and_one_from_elsewhere_does_not() {
-        let (source, target): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        let (source, target): (Ipv6Addr, Ipv6Addr) =
+            ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
         let message = ndp::Message::NeighbourSolicitation { target, source_link: Some(ASKER) };
         let mut packet = [0; ndp::MAX_PACKET];
-        let length = message.write_packet(source, ndp::solicited_node(target), &mut packet).unwrap();
+        let length =
+            message.write_packet(source, ndp::solicited_node(target), &mut packet).unwrap();
         assert_eq!(question(&frame(EtherType::IPV6, &packet[..length])), Some(target.into()));
         packet[7] = 254;
         assert_eq!(question(&frame(EtherType::IPV6, &packet[..length])), None);

@@ -34,7 +34,8 @@ struct ReplayPort {
 }
 
 impl Tap {
-    /// Shares `port`. Where `answer` is set, questions after neighbours are kept for [`Tap::questions`] instead of being sent.
+    /// Shares `port`. Where `answer` is set, questions after neighbours are kept for
+    /// [`Tap::questions`] instead of being sent.
     pub(crate) fn new(port: PcapPort, answer: bool) -> Self {
         let questions = answer.then(Vec::new);
         Self(Arc::new(Mutex::new(Shared { port: Some(port), damage: None, questions })))
@@ -79,7 +80,8 @@ impl Tap {
         self.lock().questions.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Writes the output to its end. Answers what was skipped of the input, and the damage that it ended in.
+    /// Writes the output to its end. Answers what was skipped of the input, and the damage that it
+    /// ended in.
     ///
     /// # Errors
     /// Where the output cannot be written.
@@ -116,7 +118,12 @@ impl Port for ReplayPort {
     }
 
     /// Damage in one capture does not end the replay of the others, nor what this port sends.
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError> {
         let mut shared = self.tap.lock();
         let Some(port) = &mut shared.port else { return Ok(0) };
         match port.receive(now, pool, batch) {

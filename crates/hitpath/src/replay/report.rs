@@ -41,7 +41,12 @@ impl Report {
     ///
     /// # Errors
     /// None that is known: what is asked can always be answered.
-    pub(crate) fn of(gateway: &mut Gateway, begin: Time, last_packet: Time, now: Time) -> Result<Self, Refusal> {
+    pub(crate) fn of(
+        gateway: &mut Gateway,
+        begin: Time,
+        last_packet: Time,
+        now: Time,
+    ) -> Result<Self, Refusal> {
         let held = gateway.held();
         Ok(Self {
             begin_ns: begin.0,
@@ -73,7 +78,8 @@ impl Report {
 
     /// As tables for people. What did not happen is left out.
     pub(crate) fn text(&self) -> String {
-        let mut parts = vec![view::ports(&self.counted.ports), view::drops(&self.counted.drops, false)];
+        let mut parts =
+            vec![view::ports(&self.counted.ports), view::drops(&self.counted.drops, false)];
         if !self.counted.policies.is_empty() {
             parts.push(view::policies(&self.counted.policies));
         }
@@ -85,24 +91,28 @@ impl Report {
             text.push_str(&format!("\n{} packets still wait inside\n", self.held));
         }
         for capture in &self.captures {
-            let Capture { port, skipped_truncated, skipped_too_long, skipped_link_type, .. } = capture;
+            let Capture { port, skipped_truncated, skipped_too_long, skipped_link_type, .. } =
+                capture;
             let skipped = skipped_truncated + skipped_too_long + skipped_link_type;
             if skipped > 0 {
                 text.push_str(&format!(
-                    "\n{port}: {skipped} captured packets were skipped: {skipped_truncated} cut off by the capture, {skipped_too_long} longer \
+                    "\n{port}: {skipped} captured packets were skipped: {skipped_truncated} cut \
+                    off by the capture, {skipped_too_long} longer \
                      than a buffer, {skipped_link_type} of another link type\n"
                 ));
             }
         }
         if self.counted.dropped("link_not_for_us") > 0 {
             text.push_str(
-                "\nFrames were dropped because they are addressed to another station: give the port the `mac` that the capture's \
+                "\nFrames were dropped because they are addressed to another station: give the \
+                port the `mac` that the capture's \
                  frames are addressed to.\n",
             );
         }
         if self.counted.dropped("neighbour_unresolved") > 0 {
             text.push_str(
-                "\nNext hops did not answer: --assume-neighbours makes them up, or configure them as neighbours.\n",
+                "\nNext hops did not answer: --assume-neighbours makes them up, or configure them \
+                as neighbours.\n",
             );
         }
         text

@@ -11,11 +11,14 @@ use crate::exit::Exit;
 
 /// Carry out a file of commands, as `ip -batch` does
 ///
-/// A line is a command in iproute2's grammar, without `hitpath` in front. Blank lines and what stands behind `#` are left out, a backslash at the end of a
-/// line continues it, words may stand in quotes. Packets pass all the while, and see the tables before or after a change, never in between.
+/// A line is a command in iproute2's grammar, without `hitpath` in front. Blank lines and what
+/// stands behind `#` are left out, a backslash at the end of a line continues it, words may stand
+/// in quotes. Packets pass all the while, and see the tables before or after a change, never in
+/// between.
 ///
-/// The first command that is refused ends it with exit code 1 and its line; those before it stay done. With --force the others are carried out all the
-/// same; with --atomic nothing is done unless everything can be.
+/// The first command that is refused ends it with exit code 1 and its line; those before it stay
+/// done. With --force the others are carried out all the same; with --atomic nothing is done unless
+/// everything can be.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

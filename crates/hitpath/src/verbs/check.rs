@@ -13,9 +13,9 @@ use crate::output;
 
 /// Check configuration files without running them
 ///
-/// Prints every error of every file at once, with file, line and column, what is wrong and what would be right. Exits with 0
-/// where all files are right, with 1 otherwise. Of a right file it says what is worth a word: numbers that are rounded, policies that defeat
-/// their lookup.
+/// Prints every error of every file at once, with file, line and column, what is wrong and what
+/// would be right. Exits with 0 where all files are right, with 1 otherwise. Of a right file it
+/// says what is worth a word: numbers that are rounded, policies that defeat their lookup.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,12 +41,21 @@ impl Check {
                     for note in &config.notes {
                         output::line(&note.to_string())?;
                     }
-                    let (count, ports) = (config.ports.len(), if config.ports.len() == 1 { "port" } else { "ports" });
+                    let (count, ports) = (
+                        config.ports.len(),
+                        if config.ports.len() == 1 { "port" } else { "ports" },
+                    );
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
                 }
-                Err(ConfigError::Wrong(errors)) if !global.json => output::line(&errors.to_string())?,
-                Err(ConfigError::Wrong(errors)) => diagnostics.extend(errors.0.iter().map(diagnostic)),
-                Err(error @ ConfigError::Unreadable { .. }) if !global.json => output::line(&error.to_string())?,
+                Err(ConfigError::Wrong(errors)) if !global.json => {
+                    output::line(&errors.to_string())?
+                }
+                Err(ConfigError::Wrong(errors)) => {
+                    diagnostics.extend(errors.0.iter().map(diagnostic))
+                }
+                Err(error @ ConfigError::Unreadable { .. }) if !global.json => {
+                    output::line(&error.to_string())?
+                }
                 Err(ConfigError::Unreadable { file, problem }) => diagnostics.push(json!({
                     "file": file,
                     "line": null,

@@ -11,8 +11,9 @@ use crate::output;
 
 /// Show a tunnel at work: two gateways and two hosts in this process
 ///
-/// Pings through an ESP tunnel and shows what an eavesdropper between the gateways sees, and what the gateways have counted. Needs no root and touches no
-/// interface. Exits with 0 where every ping was answered and nothing passed in the clear.
+/// Pings through an ESP tunnel and shows what an eavesdropper between the gateways sees, and what
+/// the gateways have counted. Needs no root and touches no interface. Exits with 0 where every ping
+/// was answered and nothing passed in the clear.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +40,11 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        let demo = demo::Demo { packets: self.packets, size: self.size.into(), capture: self.pcap.clone() };
+        let demo = demo::Demo {
+            packets: self.packets,
+            size: self.size.into(),
+            capture: self.pcap.clone(),
+        };
         let report = demo.run()?;
         if global.json {
             output::json(&report)?;

@@ -14,7 +14,8 @@ use crate::view;
 
 /// Say what would happen to a packet, step by step, and send nothing
 ///
-/// Runs the very code that decides about packets, on the tables of the running daemon, or on those of a configuration file.
+/// Runs the very code that decides about packets, on the tables of the running daemon, or on those
+/// of a configuration file.
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
 A packet is described by:
@@ -42,7 +43,8 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let packet = self.words.join(" ");
-        // Here already, so that words which make no sense are the user's error and not the daemon's refusal.
+        // Here already, so that words which make no sense are the user's error and not the daemon's
+        // refusal.
         Description::parse(&packet).map_err(|error| Usage(error.to_string()))?;
         let request = Request::Explain { packet };
         let reply = match &self.config {

@@ -43,7 +43,15 @@ fn list(stages: &[Stage]) -> String {
     let width = stages.iter().map(|stage| stage.name.len()).max().unwrap_or_default();
     stages
         .iter()
-        .map(|stage| format!("{:width$}  {}\n{:width$}  -> {}\n", stage.name, stage.does, "", stage.next.join(", ")))
+        .map(|stage| {
+            format!(
+                "{:width$}  {}\n{:width$}  -> {}\n",
+                stage.name,
+                stage.does,
+                "",
+                stage.next.join(", ")
+            )
+        })
         .collect()
 }
 

@@ -30,7 +30,8 @@ impl Man {
                 output::text(&String::from_utf8(page)?)?;
             }
             Some(folder) => {
-                std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+                std::fs::create_dir_all(folder)
+                    .with_context(|| format!("making {}", folder.display()))?;
                 clap_mangen::generate_to(Cli::command(), folder)
                     .with_context(|| format!("writing man pages to {}", folder.display()))?;
             }

@@ -10,7 +10,8 @@ use crate::output;
 
 /// Have the daemon read its configuration file again
 ///
-/// The difference is applied, all of it or none, and printed: `+` is new, `-` is gone, `~` is different, `!` needs a restart.
+/// The difference is applied, all of it or none, and printed: `+` is new, `-` is gone, `~` is
+/// different, `!` needs a restart.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +27,9 @@ impl Reload {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         match client::ask(global.socket(), &Request::Reload { dry_run: self.dry_run })? {
             Reply::Difference(difference) if global.json => output::json(&difference)?,
-            Reply::Difference(difference) if difference.is_empty() => output::line("nothing is different")?,
+            Reply::Difference(difference) if difference.is_empty() => {
+                output::line("nothing is different")?
+            }
             Reply::Difference(difference) => output::line(&difference.to_string())?,
             other => return Err(client::unexpected(&other)),
         }

@@ -12,9 +12,10 @@ use crate::replay;
 
 /// Put capture files through the whole gateway, in their own time
 ///
-/// Needs no root and touches no interface. Reads pcap and pcapng, Ethernet and raw IP; writes pcap with nanoseconds. The same files, configuration and seed
-/// give the same bytes. Ends with what became of every packet: by port, drop reason, policy and SA. Exits with 1 where an input was damaged; what came
-/// before the damage is replayed.
+/// Needs no root and touches no interface. Reads pcap and pcapng, Ethernet and raw IP; writes pcap
+/// with nanoseconds. The same files, configuration and seed give the same bytes. Ends with what
+/// became of every packet: by port, drop reason, policy and SA. Exits with 1 where an input was
+/// damaged; what came before the damage is replayed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +44,8 @@ pub(crate) struct Replay {
 
     /// Let every next hop answer, at an Ethernet address made from its IP address
     ///
-    /// Without it packets wait for an answer as they do live: from the captures, or from the configuration's neighbours.
+    /// Without it packets wait for an answer as they do live: from the captures, or from the
+    /// configuration's neighbours.
     #[arg(long)]
     assume_neighbours: bool,
 }
@@ -77,7 +79,9 @@ impl Replay {
 
 fn port_and_file(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((port, file)) if !port.is_empty() && !file.is_empty() => Ok((port.to_owned(), file.into())),
+        Some((port, file)) if !port.is_empty() && !file.is_empty() => {
+            Ok((port.to_owned(), file.into()))
+        }
         _ => Err("say PORT=FILE, as in lan=capture.pcap".to_owned()),
     }
 }

@@ -10,9 +10,9 @@ use crate::exit::Exit;
 
 /// Run the gateway of a configuration file
 ///
-/// Checks the file, opens its ports, starts its workers and the control socket, and prints `ready` when packets pass.
-/// SIGHUP, or `hitpath reload`, reads the file again and applies the difference, all of it or none. SIGTERM and SIGINT stop it
-/// cleanly.
+/// Checks the file, opens its ports, starts its workers and the control socket, and prints `ready`
+/// when packets pass. SIGHUP, or `hitpath reload`, reads the file again and applies the difference,
+/// all of it or none. SIGTERM and SIGINT stop it cleanly.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -99,15 +99,21 @@ fn spd_filter(words: &[String]) -> Result<SpdFilter, Usage> {
         match (word, words.next()) {
             ("vrf", Some(name)) if filter.vrf.is_none() => filter.vrf = Some(name.to_owned()),
             ("dir", Some(name)) if filter.direction.is_none() => {
-                let direction = Direction::ALL.into_iter().find(|direction| direction.name() == name);
+                let direction =
+                    Direction::ALL.into_iter().find(|direction| direction.name() == name);
                 let wrong = || Usage(format!("dir '{}' (in, out or fwd)", name.escape_debug()));
                 filter.direction = Some(direction.ok_or_else(wrong)?);
             }
-            ("vrf", None) => return Err(Usage("the name of a VRF is needed behind 'vrf'".to_owned())),
+            ("vrf", None) => {
+                return Err(Usage("the name of a VRF is needed behind 'vrf'".to_owned()));
+            }
             ("dir", None) => return Err(Usage("in, out or fwd is needed behind 'dir'".to_owned())),
             ("vrf" | "dir", Some(_)) => return Err(Usage(format!("'{word}' is given twice"))),
             _ => {
-                let message = format!("'{}' is not expected here (vrf NAME, dir in|out|fwd)", word.escape_debug());
+                let message = format!(
+                    "'{}' is not expected here (vrf NAME, dir in|out|fwd)",
+                    word.escape_debug()
+                );
                 return Err(Usage(message));
             }
         }

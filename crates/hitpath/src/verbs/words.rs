@@ -1,5 +1,5 @@
-//! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their words go to
-//! [`control::grammar`]; here is only what teaches them.
+//! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their
+//! words go to [`control::grammar`]; here is only what teaches them.
 
 use api::{PolicyAdded, Reply};
 use clap::{Args, CommandFactory};
@@ -107,7 +107,8 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
     if asks_for_help(object, words) {
         return help(object);
     }
-    let words: Vec<&str> = std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
+    let words: Vec<&str> =
+        std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
     let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
     let reply = client::ask(global.socket(), &request)?;
     view::print(&request, &reply, global.json)?;
@@ -119,12 +120,14 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// What iproute2 does not say of a policy that was added: the index where one wants to know it, and in any case that lookups become slow.
+/// What iproute2 does not say of a policy that was added: the index where one wants to know it, and
+/// in any case that lookups become slow.
 fn tell(added: &PolicyAdded, verbose: bool) {
     if verbose {
         let PolicyAdded { index, worst_case_probes, worst_case_policies, .. } = added;
         output::say(&format!(
-            "index {index}; a lookup is {worst_case_probes} probes and {worst_case_policies} policies compared at worst"
+            "index {index}; a lookup is {worst_case_probes} probes and {worst_case_policies} \
+            policies compared at worst"
         ));
     }
     if let Some(warning) = &added.warning {

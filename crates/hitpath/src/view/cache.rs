@@ -4,8 +4,8 @@ use api::{CacheReport, CacheState, CacheView};
 
 use super::table;
 
-/// Three tables: how large, what it did, what it costs and saves. A line for each worker and table, and one for all workers together where
-/// there are several.
+/// Three tables: how large, what it did, what it costs and saves. A line for each worker and table,
+/// and one for all workers together where there are several.
 pub(super) fn caches(report: &CacheReport) -> String {
     let several = report.workers.iter().any(|of| of.worker > 0);
     let rows: Vec<(String, &CacheView)> = report
@@ -81,7 +81,8 @@ fn work(worker: &str, cache: &CacheView) -> Vec<String> {
 }
 
 fn costs(worker: &str, cache: &CacheView) -> Vec<String> {
-    let measured = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+    let measured =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
     let costs = &cache.costs;
     let mut row = vec![worker.to_owned(), cache.table.to_string()];
     row.extend([costs.look_ns, costs.decide_ns, costs.keep_ns, costs.saved_ns].map(measured));
@@ -116,13 +117,26 @@ mod tests {
             evicted: 0,
             refused: 0,
             live: 1,
-            costs: CacheCosts { look_ns: Some(10.04), saved_ns: Some(-2.5), ..CacheCosts::default() },
+            costs: CacheCosts {
+                look_ns: Some(10.04),
+                saved_ns: Some(-2.5),
+                ..CacheCosts::default()
+            },
         };
         let of = |cache| WorkerCache { worker: 0, cache };
-        let (on, off) = (view(CacheTable::V4Outbound, CacheState::InUse), view(CacheTable::V6Inbound, CacheState::Off));
-        let report = CacheReport { workers: vec![of(on.clone()), of(off.clone())], totals: vec![on, off.clone()] };
+        let (on, off) = (
+            view(CacheTable::V4Outbound, CacheState::InUse),
+            view(CacheTable::V6Inbound, CacheState::Off),
+        );
+        let report = CacheReport {
+            workers: vec![of(on.clone()), of(off.clone())],
+            totals: vec![on, off.clone()],
+        };
         let text = caches(&report);
-        assert!(text.contains("25.0 %") && text.contains("75.0 %") && text.contains("10.0"), "{text}");
+        assert!(
+            text.contains("25.0 %") && text.contains("75.0 %") && text.contains("10.0"),
+            "{text}"
+        );
         assert!(text.contains("-2.5") && !text.contains("all"), "{text}");
         assert_eq!(text.matches("ipv6-inbound").count(), 1, "{text}");
         let text = caches(&CacheReport { workers: vec![of(off.clone())], totals: vec![off] });

@@ -21,9 +21,14 @@ pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::
     output::text(&text(request, reply))
 }
 
-/// Prints the answer to `hitpath show`: tables where there are any, iproute2's words for the rest. `all` shows also drop reasons that no
-/// packet was dropped for.
-pub(crate) fn show(request: &Request, reply: &Reply, as_json: bool, all: bool) -> anyhow::Result<()> {
+/// Prints the answer to `hitpath show`: tables where there are any, iproute2's words for the rest.
+/// `all` shows also drop reasons that no packet was dropped for.
+pub(crate) fn show(
+    request: &Request,
+    reply: &Reply,
+    as_json: bool,
+    all: bool,
+) -> anyhow::Result<()> {
     match reply {
         _ if as_json => print(request, reply, true),
         Reply::Drops(views) => output::text(&drops(views, all)),
@@ -58,7 +63,8 @@ fn text(request: &Request, reply: &Reply) -> String {
 pub(crate) fn ports(views: &[PortView]) -> String {
     let row = |port: &PortView| {
         let counted = port.statistics.unwrap_or_default();
-        let addresses = port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let addresses =
+            port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         vec![
             port.name.clone(),
             port.kind.clone(),
@@ -73,8 +79,19 @@ pub(crate) fn ports(views: &[PortView]) -> String {
             if addresses.is_empty() { "-".to_owned() } else { addresses },
         ]
     };
-    let heading =
-        ["PORT", "KIND", "VRF", "STATE", "RX", "RX BYTES", "RX LOST", "TX", "TX BYTES", "TX LOST", "ADDRESSES"];
+    let heading = [
+        "PORT",
+        "KIND",
+        "VRF",
+        "STATE",
+        "RX",
+        "RX BYTES",
+        "RX LOST",
+        "TX",
+        "TX BYTES",
+        "TX LOST",
+        "ADDRESSES",
+    ];
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -187,8 +204,19 @@ pub(crate) fn states(views: &[StateView]) -> String {
             state.errors.packets.to_string(),
         ]
     };
-    let heading =
-        ["VRF", "SPI", "SOURCE", "DESTINATION", "REQID", "ALGORITHM", "SENT", "RECEIVED", "PACKETS", "BYTES", "ERRORS"];
+    let heading = [
+        "VRF",
+        "SPI",
+        "SOURCE",
+        "DESTINATION",
+        "REQID",
+        "ALGORITHM",
+        "SENT",
+        "RECEIVED",
+        "PACKETS",
+        "BYTES",
+        "ERRORS",
+    ];
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -207,7 +235,11 @@ mod tests {
 
     #[test]
     fn json_has_lists_without_an_envelope() {
-        let drops = Reply::Drops(vec![DropView { reason: "no_route".into(), meaning: "none".into(), packets: 3 }]);
+        let drops = Reply::Drops(vec![DropView {
+            reason: "no_route".into(),
+            meaning: "none".into(),
+            packets: 3,
+        }]);
         assert_eq!(
             plain(&drops).unwrap(),
             serde_json::json!([{ "reason": "no_route", "meaning": "none", "packets": 3 }])
@@ -218,7 +250,11 @@ mod tests {
 
     #[test]
     fn only_drops_that_happened_are_shown_unless_all_are_wanted() {
-        let view = |reason: &str, packets| DropView { reason: reason.into(), meaning: "why".into(), packets };
+        let view = |reason: &str, packets| DropView {
+            reason: reason.into(),
+            meaning: "why".into(),
+            packets,
+        };
         let views = [view("no_route", 3), view("hop_limit", 0)];
         assert_eq!(drops(&views, false), "PACKETS  REASON    MEANING\n      3  no_route  why\n");
         assert!(drops(&views, true).contains("hop_limit"));

@@ -4,14 +4,19 @@ use std::fmt::Write;
 
 use api::{LookupEngine, SpdBound, SpdReport};
 
-/// For each VRF and direction a line about the whole, and the policies in the order in which they are tried; then how many flows the
-/// decision cache knows.
+/// For each VRF and direction a line about the whole, and the policies in the order in which they
+/// are tried; then how many flows the decision cache knows.
 pub(super) fn spd(report: &SpdReport) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     for spd in &report.spds {
         let SpdBound { vrf, direction, .. } = &spd.bound;
-        let _ = writeln!(text, "vrf {vrf} dir {direction}: {}; default {}", bound(&spd.bound), spd.default);
+        let _ = writeln!(
+            text,
+            "vrf {vrf} dir {direction}: {}; default {}",
+            bound(&spd.bound),
+            spd.default
+        );
         if let Some(warning) = spd.bound.warning() {
             let _ = writeln!(text, "warning: {warning}");
         }
@@ -31,7 +36,9 @@ pub(super) fn spd(report: &SpdReport) -> String {
 
 /// What a lookup costs, in a few words.
 pub(crate) fn bound(bound: &SpdBound) -> String {
-    let SpdBound { policies, engine, worst_case_probes, worst_case_policies, policies_limit, .. } = bound;
+    let SpdBound {
+        policies, engine, worst_case_probes, worst_case_policies, policies_limit, ..
+    } = bound;
     if *policies == 0 {
         return "no policies".to_owned();
     }

@@ -36,19 +36,26 @@ impl Cutter {
 
     /// Copies a frame in.
     pub(crate) fn load(&mut self, frame: &[u8]) -> Result<(), Refused> {
-        let room = self.buffer.get_mut(VnetHeader::LENGTH..VnetHeader::LENGTH + frame.len()).ok_or(Refused::Length)?;
+        let room = self
+            .buffer
+            .get_mut(VnetHeader::LENGTH..VnetHeader::LENGTH + frame.len())
+            .ok_or(Refused::Length)?;
         room.copy_from_slice(frame);
         Ok(())
     }
 
-    /// Begins to cut the first `length` bytes behind the virtio-net header's place. `vlan` goes into each segment.
+    /// Begins to cut the first `length` bytes behind the virtio-net header's place. `vlan` goes
+    /// into each segment.
     pub(crate) fn start(
         &mut self,
         length: usize,
         header: &VnetHeader,
         vlan: Option<(u16, u16)>,
     ) -> Result<(), Refused> {
-        let frame = self.buffer.get(VnetHeader::LENGTH..VnetHeader::LENGTH + length).ok_or(Refused::Length)?;
+        let frame = self
+            .buffer
+            .get(VnetHeader::LENGTH..VnetHeader::LENGTH + length)
+            .ok_or(Refused::Length)?;
         let segmenter = Segmenter::new(frame, header)?;
         if vlan.is_some() && segmenter.longest() + VLAN_TAG > MAX_FRAME {
             return Err(Refused::Length);
@@ -58,9 +65,15 @@ impl Cutter {
         Ok(())
     }
 
-    /// Cuts segments into `batch` until it is full, the frame is cut up, or `pool` is empty. Answers their bytes, or
-    /// `None` where the pool was empty.
-    pub(crate) fn cut(&mut self, port: PortId, now: Time, pool: &mut Pool, batch: &mut Batch) -> Option<u64> {
+    /// Cuts segments into `batch` until it is full, the frame is cut up, or `pool` is empty.
+    /// Returns their bytes, or `None` where the pool was empty.
+    pub(crate) fn cut(
+        &mut self,
+        port: PortId,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Option<u64> {
         let Some(segmenter) = &mut self.segmenter else { return Some(0) };
         let frame = &self.buffer[VnetHeader::LENGTH..VnetHeader::LENGTH + self.length];
         let mut bytes = 0;

@@ -80,7 +80,16 @@ impl Layout {
                     upper += (usize::from(*frame.get(upper + 1)?) + 1) * 8;
                 }
                 Protocol::FRAGMENT => return None,
-                _ => return Some(Self { network, upper, end, protocol, is_ipv6: true, has_routing }),
+                _ => {
+                    return Some(Self {
+                        network,
+                        upper,
+                        end,
+                        protocol,
+                        is_ipv6: true,
+                        has_routing,
+                    });
+                }
             }
         }
         None

@@ -1,12 +1,13 @@
 //! Undoes the offloads of hosts on the same machine.
 //!
-//! A host behind a veth leaves the last steps of sending to a network card: transport checksums are not filled in
-//! (`CHECKSUM_PARTIAL`) and TCP or UDP data come in one frame of up to 64 KiB to be cut later (GSO). There is no card; the
-//! frame goes from the host's stack straight to us. The kernel says what was left undone in a virtio-net header
-//! (Virtual I/O Device 1.3, section 5.1.6; linux/virtio_net.h) and this module does it, with the kernel's own rules.
+//! A host behind a veth leaves the last steps of sending to a network card: transport checksums are
+//! not filled in (`CHECKSUM_PARTIAL`) and TCP or UDP data come in one frame of up to 64 KiB to be
+//! cut later (GSO). There is no card; the frame goes from the host's stack straight to us. The
+//! kernel says what was left undone in a virtio-net header (Virtual I/O Device 1.3, section 5.1.6;
+//! linux/virtio_net.h) and this module does it, with the kernel's own rules.
 //!
-//! What cannot be undone with certainty is refused, never passed on half done: tunnels with inner segmentation, UFO,
-//! unknown types, and headers that contradict the virtio-net header.
+//! What cannot be undone with certainty is refused, never passed on half done: tunnels with inner
+//! segmentation, UFO, unknown types, and headers that contradict the virtio-net header.
 
 mod crc32c;
 mod cutter;
@@ -62,8 +63,8 @@ impl VnetHeader {
     /// A flag beside the TCP types: CWR is set, and belongs to the first segment.
     const GSO_ECN: u8 = 0x80;
 
-    /// Reads the header as packet sockets and TAP devices write it, in host byte order. (`hdr_len`, bytes 2 and 3, is a
-    /// hint that must not be relied on, so it is not kept.)
+    /// Reads the header as packet sockets and TAP devices write it, in host byte order. (`hdr_len`,
+    /// bytes 2 and 3, is a hint that must not be relied on, so it is not kept.)
     pub fn parse(bytes: [u8; Self::LENGTH]) -> Self {
         let [flags, gso_type, _, _, a, b, c, d, e, f] = bytes;
         let [gso_size, csum_start, csum_offset] = [[a, b], [c, d], [e, f]].map(u16::from_ne_bytes);
@@ -99,10 +100,12 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
     if field + 2 > frame.len() {
         return Err(Refused::Headers);
     }
-    // The one transport whose checksum is not a sum. The header cannot say so, but nothing else is SCTP here.
+    // The one transport whose checksum is not a sum. The header cannot say so, but nothing else is
+    // SCTP here.
     const SCTP_CHECKSUM: usize = 8;
     if offset == SCTP_CHECKSUM && layout_is_sctp(frame, start) {
-        let (before, after) = (&frame[start..field], frame.get(field + 4..).ok_or(Refused::Headers)?);
+        let (before, after) =
+            (&frame[start..field], frame.get(field + 4..).ok_or(Refused::Headers)?);
         let crc = crc32c::crc32c(&[before, &[0; 4], after]);
         frame[field..field + 4].copy_from_slice(&crc);
         return Ok(());
@@ -116,7 +119,8 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
 /// Length of a VLAN tag in bytes.
 pub(crate) const VLAN_TAG: usize = 4;
 
-/// Puts a VLAN tag back that the kernel took out of the frame. Answers false where there is no room.
+/// Puts a VLAN tag back that the kernel took out of the frame. Answers false where there is no
+/// room.
 pub fn insert_vlan(packet: &mut Packet, tpid: u16, tci: u16) -> bool {
     const ADDRESSES: usize = 12;
     if packet.len() < ADDRESSES || packet.tailroom() < VLAN_TAG {
@@ -133,14 +137,15 @@ pub fn insert_vlan(packet: &mut Packet, tpid: u16, tci: u16) -> bool {
     true
 }
 
-/// A TCP or UDP checksum as it is written. Zero becomes 0xffff, which is the same number in ones' complement and does not
-/// mean "none" in UDP; the kernel writes both so.
+/// A TCP or UDP checksum as it is written. Zero becomes 0xffff, which is the same number in ones'
+/// complement and does not mean "none" in UDP; the kernel writes both so.
 fn written(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
 fn layout_is_sctp(frame: &[u8], start: usize) -> bool {
-    Layout::find(frame).is_some_and(|layout| layout.protocol == Protocol::SCTP && layout.upper == start)
+    Layout::find(frame)
+        .is_some_and(|layout| layout.protocol == Protocol::SCTP && layout.upper == start)
 }
 
 #[cfg(test)]

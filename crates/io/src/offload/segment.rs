@@ -8,13 +8,17 @@ use super::{Refused, VnetHeader, written};
 
 /// Cuts one frame. It keeps where it is, not the frame: that is given to each call anew.
 ///
-/// The rules are those of the kernel's `tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment` and
-/// `ipv6_gso_segment`:
-/// - every segment has the frame's headers and `gso_size` bytes of its payload, the last one what is left;
-/// - IPv4's total length and IPv6's payload length are the segment's; IPv4's identification counts up by one;
-/// - TCP's sequence number counts up by the payload; FIN and PSH stay on the last segment only, CWR on the first only;
+/// The rules are those of the kernel's `tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`
+/// and `ipv6_gso_segment`:
+/// - every segment has the frame's headers and `gso_size` bytes of its payload, the last one what
+///   is left;
+/// - IPv4's total length and IPv6's payload length are the segment's; IPv4's identification counts
+///   up by one;
+/// - TCP's sequence number counts up by the payload; FIN and PSH stay on the last segment only, CWR
+///   on the first only;
 /// - UDP's length is the segment's;
-/// - every checksum is complete, except that a UDP checksum of zero ("none") without offload stays zero.
+/// - every checksum is complete, except that a UDP checksum of zero ("none") without offload stays
+///   zero.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     layout: Layout,
@@ -25,7 +29,8 @@ pub struct Segmenter {
     done: usize,
     index: u16,
     finished: bool,
-    /// The sum of the pseudo-header without its length, or `None` for a UDP packet that has no checksum.
+    /// The sum of the pseudo-header without its length, or `None` for a UDP packet that has no
+    /// checksum.
     pseudo_header: Option<u16>,
 }
 
@@ -45,7 +50,9 @@ impl Segmenter {
         let (protocol, is_ipv6) = match header.gso_type & !VnetHeader::GSO_ECN {
             VnetHeader::GSO_TCPV4 => (Protocol::TCP, false),
             VnetHeader::GSO_TCPV6 => (Protocol::TCP, true),
-            VnetHeader::GSO_UDP_L4 if header.gso_type & VnetHeader::GSO_ECN == 0 => (Protocol::UDP, layout.is_ipv6),
+            VnetHeader::GSO_UDP_L4 if header.gso_type & VnetHeader::GSO_ECN == 0 => {
+                (Protocol::UDP, layout.is_ipv6)
+            }
             _ => return Err(Refused::Type),
         };
         // A tunnel's frame says TCP too, of the packet inside: then the outer headers differ.
@@ -68,11 +75,14 @@ impl Segmenter {
         }
         let checksum = u16::from_be_bytes([upper[field], upper[field + 1]]);
         let pseudo_header = if header.lacks_checksum() {
-            if (usize::from(header.csum_start), usize::from(header.csum_offset)) != (layout.upper, field) {
+            if (usize::from(header.csum_start), usize::from(header.csum_offset))
+                != (layout.upper, field)
+            {
                 return Err(Refused::Headers);
             }
-            // The field holds the pseudo-header's sum with the whole packet's length. Adding the complement takes the
-            // length out again. The addresses may not be those that count (routing header), the field always is right.
+            // The field holds the pseudo-header's sum with the whole packet's length. Adding the
+            // complement takes the length out again. The addresses may not be those that count
+            // (routing header), the field always is right.
             Some(checksum::combine(&[checksum, !(upper.len() as u16)]))
         } else if protocol == Protocol::UDP && checksum == 0 {
             None
@@ -99,8 +109,8 @@ impl Segmenter {
         self.payload + self.size.min(self.layout.end - self.payload)
     }
 
-    /// Puts the next segment of `frame`, the one given to [`Segmenter::new`], into `packet`. Answers false, and leaves
-    /// the packet empty, after the last.
+    /// Puts the next segment of `frame`, the one given to [`Segmenter::new`], into `packet`.
+    /// Answers false, and leaves the packet empty, after the last.
     pub fn next_segment(&mut self, frame: &[u8], packet: &mut Packet) -> bool {
         packet.clear();
         if self.finished || self.layout.end > frame.len() {
@@ -142,8 +152,8 @@ impl Segmenter {
     fn fix_upper(&self, packet: &mut [u8], is_last: bool) {
         let length = packet.len() as u16;
         let field = if self.layout.protocol == Protocol::TCP {
-            let sequence =
-                u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]).wrapping_add(self.done as u32);
+            let sequence = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]])
+                .wrapping_add(self.done as u32);
             packet[4..8].copy_from_slice(&sequence.to_be_bytes());
             if !is_last {
                 packet[13] &= !(TCP_FIN | TCP_PSH);

@@ -5,7 +5,8 @@ use wire::{Addresses, Protocol, checksum};
 
 use super::*;
 
-/// A frame as a host hands it to a card: headers, payload, and the pseudo-header's sum where the checksum goes.
+/// A frame as a host hands it to a card: headers, payload, and the pseudo-header's sum where the
+/// checksum goes.
 #[derive(Clone, Debug)]
 struct Host {
     is_ipv6: bool,
@@ -23,9 +24,15 @@ struct Host {
 impl Host {
     fn addresses(&self) -> Addresses {
         if self.is_ipv6 {
-            Addresses::V6 { source: "fd00::1".parse().unwrap(), destination: "2001:db8::2".parse().unwrap() }
+            Addresses::V6 {
+                source: "fd00::1".parse().unwrap(),
+                destination: "2001:db8::2".parse().unwrap(),
+            }
         } else {
-            Addresses::V4 { source: "10.1.2.3".parse().unwrap(), destination: "192.0.2.9".parse().unwrap() }
+            Addresses::V4 {
+                source: "10.1.2.3".parse().unwrap(),
+                destination: "192.0.2.9".parse().unwrap(),
+            }
         }
     }
 
@@ -37,7 +44,11 @@ impl Host {
     fn frame(&self) -> (Vec<u8>, usize, usize) {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tag in 0..self.vlan_tags {
-            frame.extend(if tag == 0 && self.vlan_tags == 2 { [0x88, 0xa8, 0, 5] } else { [0x81, 0, 0, 7] });
+            frame.extend(if tag == 0 && self.vlan_tags == 2 {
+                [0x88, 0xa8, 0, 5]
+            } else {
+                [0x81, 0, 0, 7]
+            });
         }
         frame.extend(if self.is_ipv6 { [0x86, 0xdd] } else { [8, 0] });
         let network = frame.len();
@@ -57,7 +68,8 @@ impl Host {
             }
             Addresses::V6 { source, destination } => {
                 let extension = if self.ip_options > 0 { 8 } else { 0 };
-                let next = if extension > 0 { Protocol::DESTINATION_OPTIONS } else { self.protocol() };
+                let next =
+                    if extension > 0 { Protocol::DESTINATION_OPTIONS } else { self.protocol() };
                 frame.extend([0x60, 0, 0, 0]);
                 frame.extend(((extension + upper.len()) as u16).to_be_bytes());
                 frame.extend([next.0, 64]);
@@ -77,7 +89,20 @@ impl Host {
         let mut upper = vec![0x13, 0x88, 0, 80];
         if self.is_tcp {
             upper.extend(self.sequence.to_be_bytes());
-            upper.extend([0, 0, 0, 9, ((5 + self.tcp_options) << 4) as u8, self.flags, 1, 2, 0, 0, 0, 0]);
+            upper.extend([
+                0,
+                0,
+                0,
+                9,
+                ((5 + self.tcp_options) << 4) as u8,
+                self.flags,
+                1,
+                2,
+                0,
+                0,
+                0,
+                0,
+            ]);
             upper.extend(vec![1; 4 * self.tcp_options]);
         } else {
             upper.extend([0, 0, 0, 0]);
@@ -85,7 +110,8 @@ impl Host {
             upper[4..6].copy_from_slice(&length.to_be_bytes());
         }
         upper.extend(&self.payload);
-        let partial = checksum::pseudo_header(&self.addresses(), self.protocol(), upper.len() as u32);
+        let partial =
+            checksum::pseudo_header(&self.addresses(), self.protocol(), upper.len() as u32);
         let field = self.field();
         upper[field..field + 2].copy_from_slice(&partial.to_be_bytes());
         upper
@@ -106,7 +132,13 @@ impl Host {
             (_, true, false) => 1,
             (_, true, true) => 4,
         };
-        VnetHeader { flags: 1, gso_type, gso_size, csum_start: upper_at as u16, csum_offset: self.field() as u16 }
+        VnetHeader {
+            flags: 1,
+            gso_type,
+            gso_size,
+            csum_start: upper_at as u16,
+            csum_offset: self.field() as u16,
+        }
     }
 }
 
@@ -114,11 +146,16 @@ fn host() -> impl Strategy<Value = Host> {
     let shape = (any::<bool>(), any::<bool>(), 0..3_usize, 0..3_usize, 0..4_usize);
     let payload = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..5000),
-        (50_000..65_000_usize, any::<u8>()).prop_map(|(length, first)| (0..length).map(|n| n as u8 ^ first).collect()),
+        (50_000..65_000_usize, any::<u8>())
+            .prop_map(|(length, first)| (0..length).map(|n| n as u8 ^ first).collect()),
     ];
     let numbers = (any::<u16>(), any::<u32>(), any::<u8>());
     (shape, numbers, payload).prop_map(
-        |((is_ipv6, is_tcp, vlan_tags, ip_options, tcp_options), (identification, sequence, flags), payload)| Host {
+        |(
+            (is_ipv6, is_tcp, vlan_tags, ip_options, tcp_options),
+            (identification, sequence, flags),
+            payload,
+        )| Host {
             is_ipv6,
             is_tcp,
             vlan_tags,
@@ -154,7 +191,8 @@ proptest! {
         let mut stream: Vec<u8> = Vec::new();
         for (index, segment) in segments.iter().enumerate() {
             let is_last = index + 1 == segments.len();
-            prop_assert_eq!(&segment[..network], &frame[..network], "the link header is the frame's");
+            prop_assert_eq!(&segment[..network], &frame[..network], "the link header is the \
+                frame's");
             let ip = &segment[network..];
             let headers = parse(ip).unwrap();
             prop_assert_eq!(usize::from(headers.total_length), ip.len());
@@ -248,10 +286,18 @@ fn unknown_types_and_contradictions_are_refused() {
     assert!(cut(&frame, &good).is_ok());
     assert!(cut(&frame, &VnetHeader { gso_type: 0x81, ..good }).is_ok(), "TCP with ECN");
     for gso_type in [2, 3, 6, 0x40, 0x85, 0x83] {
-        assert_eq!(cut(&frame, &VnetHeader { gso_type, ..good }), Err(Refused::Type), "{gso_type:#x}");
+        assert_eq!(
+            cut(&frame, &VnetHeader { gso_type, ..good }),
+            Err(Refused::Type),
+            "{gso_type:#x}"
+        );
     }
     for gso_type in [4, 5] {
-        assert_eq!(cut(&frame, &VnetHeader { gso_type, ..good }), Err(Refused::Headers), "{gso_type:#x}");
+        assert_eq!(
+            cut(&frame, &VnetHeader { gso_type, ..good }),
+            Err(Refused::Headers),
+            "{gso_type:#x}"
+        );
     }
     assert_eq!(cut(&frame, &VnetHeader { gso_size: 0, ..good }), Err(Refused::Headers));
     assert_eq!(cut(&frame, &VnetHeader { gso_size: 2000, ..good }), Err(Refused::Length));
@@ -286,13 +332,15 @@ fn the_field_decides_where_a_routing_header_makes_the_addresses_wrong() {
     let last_hop: std::net::Ipv6Addr = "2001:db8::77".parse().unwrap();
     let mut routed = frame[..upper_at].to_vec();
     routed[network + 6] = 43;
-    routed[network + 4..network + 6].copy_from_slice(&((24 + frame.len() - upper_at) as u16).to_be_bytes());
+    routed[network + 4..network + 6]
+        .copy_from_slice(&((24 + frame.len() - upper_at) as u16).to_be_bytes());
     routed.extend([6, 2, 2, 1, 0, 0, 0, 0]);
     routed.extend(last_hop.octets());
     let upper_at = routed.len();
     routed.extend(host.upper());
     let finally = Addresses::V6 { source: "fd00::1".parse().unwrap(), destination: last_hop };
-    let partial = checksum::pseudo_header(&finally, Protocol::TCP, (routed.len() - upper_at) as u32);
+    let partial =
+        checksum::pseudo_header(&finally, Protocol::TCP, (routed.len() - upper_at) as u32);
     routed[upper_at + 16..upper_at + 18].copy_from_slice(&partial.to_be_bytes());
     let header = host.header(upper_at, 1000);
     for segment in cut(&routed, &header).unwrap() {
@@ -324,7 +372,9 @@ fn sctp_gets_its_crc() {
 #[test]
 fn a_checksum_outside_the_frame_is_refused() {
     let (mut frame, _, upper_at) = tcp4(0).frame();
-    for (csum_start, csum_offset) in [(upper_at as u16, 19), (u16::MAX, u16::MAX), (frame.len() as u16, 0)] {
+    for (csum_start, csum_offset) in
+        [(upper_at as u16, 19), (u16::MAX, u16::MAX), (frame.len() as u16, 0)]
+    {
         let header = VnetHeader { flags: 1, csum_start, csum_offset, ..VnetHeader::default() };
         assert_eq!(complete_checksum(&mut frame, &header), Err(Refused::Headers));
     }
@@ -335,7 +385,10 @@ fn a_vlan_tag_goes_behind_the_addresses() {
     let mut packet: Packet = Pool::new(1).take().unwrap();
     assert!(packet.fill(&tcp4(10).frame().0));
     assert!(insert_vlan(&mut packet, 0x8100, 0x2064));
-    assert_eq!(packet.bytes()[..18], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0x20, 0x64, 8, 0]);
+    assert_eq!(
+        packet.bytes()[..18],
+        [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0x20, 0x64, 8, 0]
+    );
     assert_eq!(packet.len(), tcp4(10).frame().0.len() + 4);
     packet.truncate(11);
     assert!(!insert_vlan(&mut packet, 0x8100, 1));
@@ -351,7 +404,10 @@ fn the_virtio_header_is_read_as_the_kernel_writes_it() {
         bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());
     }
     let header = VnetHeader::parse(bytes);
-    assert_eq!(header, VnetHeader { flags: 1, gso_type: 0x81, gso_size: 1448, csum_start: 34, csum_offset: 16 });
+    assert_eq!(
+        header,
+        VnetHeader { flags: 1, gso_type: 0x81, gso_size: 1448, csum_start: 34, csum_offset: 16 }
+    );
     assert!(header.is_segmented() && header.lacks_checksum() && !header.is_whole());
     assert!(VnetHeader { flags: 2, ..VnetHeader::default() }.is_whole());
 }

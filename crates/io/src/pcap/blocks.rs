@@ -61,7 +61,8 @@ impl Clock {
             _ => (u128::from(timestamp) * u128::from(SECOND)) >> exponent,
         };
         let nanoseconds = i128::try_from(nanoseconds).unwrap_or(i128::MAX);
-        let shifted = nanoseconds.saturating_add(i128::from(self.offset) * i128::from(SECOND)).max(0);
+        let shifted =
+            nanoseconds.saturating_add(i128::from(self.offset) * i128::from(SECOND)).max(0);
         Time(u64::try_from(shifted).unwrap_or(u64::MAX))
     }
 }
@@ -91,7 +92,9 @@ impl Interface {
             }
             let value = rest.get(..length).ok_or(Problem::Option(code))?;
             match code {
-                TIMESTAMP_RESOLUTION => clock.resolution = *value.first().ok_or(Problem::Option(code))?,
+                TIMESTAMP_RESOLUTION => {
+                    clock.resolution = *value.first().ok_or(Problem::Option(code))?
+                }
                 TIMESTAMP_OFFSET => {
                     let value = *value.first_chunk::<8>().ok_or(Problem::Option(code))?;
                     clock.offset = match order {
@@ -103,7 +106,11 @@ impl Interface {
             }
             options = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
-        Ok(Self { link: LinkType::from_number(order.u16([a, b])), snapshot_length: order.u32([c, d, e, f]), clock })
+        Ok(Self {
+            link: LinkType::from_number(order.u16([a, b])),
+            snapshot_length: order.u32([c, d, e, f]),
+            clock,
+        })
     }
 }
 
@@ -119,7 +126,11 @@ impl Source {
     }
 
     /// Fills `buffer`. Answers false where the file had ended before its first byte.
-    pub(super) fn fill_or_end(&mut self, buffer: &mut [u8], what: &'static str) -> Result<bool, Problem> {
+    pub(super) fn fill_or_end(
+        &mut self,
+        buffer: &mut [u8],
+        what: &'static str,
+    ) -> Result<bool, Problem> {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.input.read(&mut buffer[filled..]) {
@@ -143,14 +154,22 @@ impl Source {
     }
 
     /// Reads words of 32 bits.
-    pub(super) fn words<const N: usize>(&mut self, what: &'static str) -> Result<[[u8; 4]; N], Problem> {
+    pub(super) fn words<const N: usize>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<[[u8; 4]; N], Problem> {
         let mut words = [[0; 4]; N];
         self.fill(words.as_flattened_mut(), what)?;
         Ok(words)
     }
 
     /// Reads `count` bytes into `buffer`, replacing what it held.
-    pub(super) fn read(&mut self, buffer: &mut Vec<u8>, count: u32, what: &'static str) -> Result<(), Problem> {
+    pub(super) fn read(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        count: u32,
+        what: &'static str,
+    ) -> Result<(), Problem> {
         buffer.resize(count as usize, 0);
         self.fill(buffer, what)
     }

@@ -1,11 +1,12 @@
 //! Capture files, as input and as output.
 //!
-//! [`PcapReader`] reads pcap (micro- and nanoseconds, both byte orders) and pcapng (several sections and interfaces, any
-//! clock resolution). [`PcapWriter`] writes pcap with nanoseconds, and writes the same bytes for the same packets and
-//! times. [`PcapPort`] makes a [`packet::Port`] of a reader and a writer.
+//! [`PcapReader`] reads pcap (micro- and nanoseconds, both byte orders) and pcapng (several
+//! sections and interfaces, any clock resolution). [`PcapWriter`] writes pcap with nanoseconds, and
+//! writes the same bytes for the same packets and times. [`PcapPort`] makes a [`packet::Port`] of a
+//! reader and a writer.
 //!
-//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Memory is bounded whatever a file claims: at most one record
-//! of [`MAX_RECORD`] bytes and the interfaces of one section are held.
+//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Memory is bounded whatever a file
+//! claims: at most one record of [`MAX_RECORD`] bytes and the interfaces of one section are held.
 
 mod blocks;
 mod port;
@@ -25,7 +26,8 @@ pub use writer::PcapWriter;
 /// The most bytes a captured packet may have: the largest snapshot length of libpcap.
 pub const MAX_RECORD: u32 = 262_144;
 
-/// What a captured packet begins with: those of IANA's link types (LINKTYPE_*) that a gateway has a use for.
+/// What a captured packet begins with: those of IANA's link types (LINKTYPE_*) that a gateway has a
+/// use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// 1: an Ethernet header.
@@ -108,10 +110,15 @@ pub enum Problem {
     #[error("the file ends inside this {0}: it was cut off")]
     End(&'static str),
     /// A link type that is not supported.
-    #[error("link type {0} is not supported: capture on one Ethernet or IP interface (Ethernet is 1, raw IP 101)")]
+    #[error(
+        "link type {0} is not supported: capture on one Ethernet or IP interface (Ethernet is 1, \
+        raw IP 101)"
+    )]
     LinkType(LinkType),
     /// A record longer than any that may be.
-    #[error("a record of {0} bytes is longer than any packet ({MAX_RECORD} bytes): the file is damaged")]
+    #[error(
+        "a record of {0} bytes is longer than any packet ({MAX_RECORD} bytes): the file is damaged"
+    )]
     RecordLength(u32),
     /// A pcapng packet that is longer than its block.
     #[error("a packet of {0} bytes in a block with room for {1}")]

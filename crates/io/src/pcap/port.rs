@@ -21,11 +21,13 @@ pub struct PcapOptions {
     pub link: LinkKind,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// The largest IP packet in bytes that it sends. Longer ones are refused and counted, as an interface would.
+    /// The largest IP packet in bytes that it sends. Longer ones are refused and counted, as an
+    /// interface would.
     pub mtu: u16,
 }
 
-/// Captured packets that were not handed to the gateway, by reason. Together they are the port's `rx_errors`.
+/// Captured packets that were not handed to the gateway, by reason. Together they are the port's
+/// `rx_errors`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// The capture has only the packet's first bytes.
@@ -36,10 +38,11 @@ pub struct Skipped {
     pub link_type: u64,
 }
 
-/// Receives the packets of a capture file, each when its time has come, and writes what is sent to another.
+/// Receives the packets of a capture file, each when its time has come, and writes what is sent to
+/// another.
 ///
-/// Time never runs backwards on a port: a packet that the capture puts before its predecessor is received at its
-/// predecessor's time.
+/// Time never runs backwards on a port: a packet that the capture puts before its predecessor is
+/// received at its predecessor's time.
 #[derive(Debug)]
 pub struct PcapPort {
     options: PcapOptions,
@@ -56,7 +59,8 @@ pub struct PcapPort {
 }
 
 impl PcapPort {
-    /// A port that receives what `reader` reads, or nothing, and writes what it sends to `writer`, or nowhere.
+    /// A port that receives what `reader` reads, or nothing, and writes what it sends to `writer`,
+    /// or nowhere.
     ///
     /// # Errors
     /// Where the files' link type is not the port's.
@@ -91,8 +95,8 @@ impl PcapPort {
         Ok(port)
     }
 
-    /// When the next packet is due, or `None` where there are no more. With several ports, whoever replays them hands each its
-    /// packets in the order of these times.
+    /// When the next packet is due, or `None` where there are no more. With several ports, whoever
+    /// replays them hands each its packets in the order of these times.
     ///
     /// A capture that turns out to be damaged is due once more, at its last packet's time, and
     /// [`receive`](Port::receive) tells of it.
@@ -148,7 +152,12 @@ impl PcapPort {
                 "longer than a buffer"
             };
             self.statistics.rx_errors.add(1);
-            tracing::debug!(port = self.options.name, packet = record.number, reason, "captured packet skipped");
+            tracing::debug!(
+                port = self.options.name,
+                packet = record.number,
+                reason,
+                "captured packet skipped"
+            );
         }
     }
 
@@ -175,7 +184,12 @@ impl Port for PcapPort {
     }
 
     /// Receives the packets that were captured up to `now`, stamped with the time of their capture.
-    fn receive(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<usize, PortError> {
+    fn receive(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) -> Result<usize, PortError> {
         let (before, mut bytes) = (batch.len(), 0);
         while let Some(length) = self.next_length.filter(|_| self.time <= now && !batch.is_full()) {
             let Some(mut packet) = pool.take() else { break };
@@ -194,7 +208,11 @@ impl Port for PcapPort {
             && let Some(failure) = self.failure.take()
         {
             let source = io::Error::new(io::ErrorKind::InvalidData, failure);
-            return Err(PortError { port: self.options.name.clone(), what: "cannot read the capture", source });
+            return Err(PortError {
+                port: self.options.name.clone(),
+                what: "cannot read the capture",
+                source,
+            });
         }
         Ok(received)
     }

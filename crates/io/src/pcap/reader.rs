@@ -93,8 +93,15 @@ impl PcapReader {
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         let name = path.display().to_string();
         match File::open(path).and_then(|file| Ok((file.metadata()?, file))) {
-            Ok((metadata, file)) => Self::new(name, Box::new(file), metadata.is_file().then_some(metadata.len())),
-            Err(error) => Err(CaptureError { file: name, offset: 0, packets: 0, problem: Problem::Read(error) }),
+            Ok((metadata, file)) => {
+                Self::new(name, Box::new(file), metadata.is_file().then_some(metadata.len()))
+            }
+            Err(error) => Err(CaptureError {
+                file: name,
+                offset: 0,
+                packets: 0,
+                problem: Problem::Read(error),
+            }),
         }
     }
 
@@ -102,7 +109,11 @@ impl PcapReader {
     ///
     /// # Errors
     /// Where it does not begin like a capture of a supported link type.
-    pub fn new(name: String, input: Box<dyn Read + Send>, total: Option<u64>) -> Result<Self, CaptureError> {
+    pub fn new(
+        name: String,
+        input: Box<dyn Read + Send>,
+        total: Option<u64>,
+    ) -> Result<Self, CaptureError> {
         let mut reader = Self {
             name,
             total,
@@ -137,7 +148,14 @@ impl PcapReader {
             Ok(Some(Packet { original_length, link, interface })) => {
                 self.packets += 1;
                 let (time, number) = (self.time, self.packets);
-                Ok(Some(Record { time, bytes: &self.bytes, original_length, link, interface, number }))
+                Ok(Some(Record {
+                    time,
+                    bytes: &self.bytes,
+                    original_length,
+                    link,
+                    interface,
+                    number,
+                }))
             }
             Ok(None) => {
                 self.ended = true;
@@ -150,7 +168,8 @@ impl PcapReader {
         }
     }
 
-    /// The link type: of the first interface, in pcapng. `None` where the file describes no interface, and so has no packets.
+    /// The link type: of the first interface, in pcapng. `None` where the file describes no
+    /// interface, and so has no packets.
     pub fn link(&self) -> Option<LinkType> {
         self.link
     }
@@ -195,7 +214,8 @@ impl PcapReader {
             (_, PCAP_NANOSECONDS) => (Order::Big, 1),
             _ => return Err(Problem::Magic(magic)),
         };
-        let [[a, b, c, d], _zone, _accuracy, _snapshot, network] = self.source.words("file header")?;
+        let [[a, b, c, d], _zone, _accuracy, _snapshot, network] =
+            self.source.words("file header")?;
         let (major, minor) = (order.u16([a, b]), order.u16([c, d]));
         // Before 2.3 a record's two lengths stood the other way round.
         if major != 2 || minor < 3 {
@@ -220,7 +240,8 @@ impl PcapReader {
             return Err(Problem::RecordLength(captured));
         }
         self.source.read(&mut self.bytes, captured, "record")?;
-        self.time = Time(u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * u64::from(unit));
+        self.time =
+            Time(u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * u64::from(unit));
         Ok(Some(Packet { original_length, link, interface: 0 }))
     }
 
@@ -263,7 +284,9 @@ impl PcapReader {
         let body = length - 12;
         let block = match kind {
             INTERFACE_DESCRIPTION => self.read_interface(order, body)?,
-            OBSOLETE_PACKET | ENHANCED_PACKET => Block::Packet(self.read_stamped(kind, order, body)?),
+            OBSOLETE_PACKET | ENHANCED_PACKET => {
+                Block::Packet(self.read_stamped(kind, order, body)?)
+            }
             SIMPLE_PACKET => Block::Packet(self.read_simple(order, body)?),
             _ => {
                 self.source.skip(body.into(), "block")?;
@@ -311,7 +334,8 @@ impl PcapReader {
         Ok(Block::Interface)
     }
 
-    /// Reads an enhanced packet block or the obsolete packet block, which differ in their first word.
+    /// Reads an enhanced packet block or the obsolete packet block, which differ in their first
+    /// word.
     fn read_stamped(&mut self, kind: u32, order: Order, body: u32) -> Result<Packet, Problem> {
         let header: [[u8; 4]; 5] = self.source.words("packet block")?;
         let [whole, high, low, captured, original_length] = order.words(header);
@@ -326,12 +350,14 @@ impl PcapReader {
     fn read_simple(&mut self, order: Order, body: u32) -> Result<Packet, Problem> {
         let [original_length] = order.words(self.source.words("packet block")?);
         let interface = self.interface(0)?;
-        let most = if interface.snapshot_length == 0 { u32::MAX } else { interface.snapshot_length };
+        let most =
+            if interface.snapshot_length == 0 { u32::MAX } else { interface.snapshot_length };
         self.read_data(original_length.min(most).min(body - 4), body - 4)?;
         Ok(Packet { original_length, link: interface.link, interface: 0 })
     }
 
-    /// Reads the `captured` bytes of a packet, and over the padding and options behind, `room` bytes together.
+    /// Reads the `captured` bytes of a packet, and over the padding and options behind, `room`
+    /// bytes together.
     fn read_data(&mut self, captured: u32, room: u32) -> Result<(), Problem> {
         if captured > MAX_RECORD {
             return Err(Problem::RecordLength(captured));
@@ -349,7 +375,9 @@ impl PcapReader {
     }
 
     fn interface(&self, id: u32) -> Result<Interface, Problem> {
-        let Format::Pcapng { interfaces, .. } = &self.format else { return Err(Problem::Interface(id, 0)) };
+        let Format::Pcapng { interfaces, .. } = &self.format else {
+            return Err(Problem::Interface(id, 0));
+        };
         interfaces.get(id as usize).copied().ok_or(Problem::Interface(id, interfaces.len()))
     }
 
@@ -360,6 +388,9 @@ impl PcapReader {
 
 impl fmt::Debug for PcapReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PcapReader").field("name", &self.name).field("packets", &self.packets).finish_non_exhaustive()
+        f.debug_struct("PcapReader")
+            .field("name", &self.name)
+            .field("packets", &self.packets)
+            .finish_non_exhaustive()
     }
 }

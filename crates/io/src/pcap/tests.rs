@@ -15,10 +15,11 @@ type Seen = (u64, Vec<u8>, u32, LinkType, u32);
 fn read(bytes: &[u8]) -> (Vec<Seen>, Option<CaptureError>) {
     let mut seen = Vec::new();
     let total = Some(bytes.len() as u64);
-    let mut reader = match PcapReader::new("test".to_owned(), Box::new(Cursor::new(bytes.to_vec())), total) {
-        Ok(reader) => reader,
-        Err(error) => return (seen, Some(error)),
-    };
+    let mut reader =
+        match PcapReader::new("test".to_owned(), Box::new(Cursor::new(bytes.to_vec())), total) {
+            Ok(reader) => reader,
+            Err(error) => return (seen, Some(error)),
+        };
     loop {
         match reader.next_record() {
             Ok(Some(record)) => {
@@ -92,10 +93,15 @@ impl Maker {
     }
 
     fn packet(self, interface: u32, time: u64, data: &[u8], original: u32) -> Vec<u8> {
-        let head = self.words(&[interface, (time >> 32) as u32, time as u32, data.len() as u32, original]);
+        let head =
+            self.words(&[interface, (time >> 32) as u32, time as u32, data.len() as u32, original]);
         let padding = vec![0; data.len().next_multiple_of(4) - data.len()];
         // A comment behind, which is to be read over.
-        self.block(6, &[head, data.to_vec(), padding, self.option(1, b"a comment"), self.option(0, b"")].concat())
+        self.block(
+            6,
+            &[head, data.to_vec(), padding, self.option(1, b"a comment"), self.option(0, b"")]
+                .concat(),
+        )
     }
 }
 
@@ -121,8 +127,9 @@ fn pcap_of_every_kind_is_read() {
                 .concat();
                 let (seen, error) = read(&file);
                 assert!(error.is_none(), "{error:?}");
-                let times = [(1_700_000_000, 123_456), (1_700_000_000, 5), (u64::from(u32::MAX), 999_999)]
-                    .map(|(seconds, fraction)| seconds * 1_000_000_000 + fraction * unit);
+                let times =
+                    [(1_700_000_000, 123_456), (1_700_000_000, 5), (u64::from(u32::MAX), 999_999)]
+                        .map(|(seconds, fraction)| seconds * 1_000_000_000 + fraction * unit);
                 assert_eq!(
                     seen,
                     [
@@ -150,11 +157,16 @@ fn pcapng_with_several_sections_interfaces_and_clocks_is_read() {
                 maker.interface(101, 0, &[maker.option(9, &[9]), maker.option(14, &offset)]),
                 maker.packet(0, 1_500_000, b"micro", 5),
                 maker.packet(1, 1_500_000, b"nano", 4),
-                // The simple packet block: its snapshot length is the first interface's, its time the last packet's.
+                // The simple packet block: its snapshot length is the first interface's, its time
+                // the last packet's.
                 maker.block(3, &[maker.words(&[5]), b"simple..".to_vec()].concat()),
                 maker.interface(229, 0, &[maker.option(9, &[0x8a])]),
                 maker.packet(2, 2048, b"binary", 60),
-                maker.block(2, &[&maker.u16(1)[..], &maker.u16(0), &maker.words(&[0, 7, 3, 3]), b"old\0"].concat()),
+                maker.block(
+                    2,
+                    &[&maker.u16(1)[..], &maker.u16(0), &maker.words(&[0, 7, 3, 3]), b"old\0"]
+                        .concat(),
+                ),
             ]
             .concat(),
         );
@@ -171,7 +183,8 @@ fn pcapng_with_several_sections_interfaces_and_clocks_is_read() {
     assert_eq!(seen, expected);
 }
 
-/// What pcap-parser, an independent reader, sees in a pcapng file: timestamp, bytes, original length, interface.
+/// What pcap-parser, an independent reader, sees in a pcapng file: timestamp, bytes, original
+/// length, interface.
 fn oracle(file: &[u8]) -> Vec<(u64, Vec<u8>, u32, u32)> {
     let mut reader = PcapNGReader::new(1 << 20, file).unwrap();
     let mut seen = Vec::new();
@@ -287,10 +300,16 @@ proptest! {
 #[test]
 fn a_file_cut_off_anywhere_gives_what_came_before_and_says_where() {
     let maker = Maker { big: false };
-    let pcap = [maker.pcap(0xa1b2_c3d4, 1), maker.record(1, 2, b"one", 3), maker.record(1, 3, b"two", 3)].concat();
-    let ng =
-        [maker.section(), maker.interface(1, 0, &[]), maker.packet(0, 1, b"one", 3), maker.packet(0, 2, b"two", 3)]
+    let pcap =
+        [maker.pcap(0xa1b2_c3d4, 1), maker.record(1, 2, b"one", 3), maker.record(1, 3, b"two", 3)]
             .concat();
+    let ng = [
+        maker.section(),
+        maker.interface(1, 0, &[]),
+        maker.packet(0, 1, b"one", 3),
+        maker.packet(0, 2, b"two", 3),
+    ]
+    .concat();
     for (file, ends) in [(&pcap, vec![24, 43, 62]), (&ng, vec![28, 48, 104, 160])] {
         assert_eq!(file.len(), *ends.last().unwrap());
         for length in 0..file.len() {
@@ -323,31 +342,43 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (
             b"GIF89a..".to_vec(),
-            "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [47, 49, 46, 38]",
+            "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [47, 49, 46, \
+            38]",
         ),
         (
             maker.pcap(0xa1b2_cd34, 1),
-            "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [34, cd, b2, a1]",
+            "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [34, cd, b2, \
+            a1]",
         ),
         (
             maker.pcap(0xa1b2_c3d4, 113),
-            "test: at byte 0, after packet 0: link type Linux cooked (113) is not supported: capture on one Ethernet or IP interface (Ethernet is 1, raw IP 101)",
+            "test: at byte 0, after packet 0: link type Linux cooked (113) is not supported: \
+            capture on one Ethernet or IP interface (Ethernet is 1, raw IP 101)",
         ),
         (
-            [maker.pcap(0xa1b2_c3d4, 1), maker.record(1, 1, b"ok", 2), maker.words(&[1, 1, 262_145, 60])].concat(),
-            "test: at byte 42, after packet 1: a record of 262145 bytes is longer than any packet (262144 bytes): the file is damaged",
+            [
+                maker.pcap(0xa1b2_c3d4, 1),
+                maker.record(1, 1, b"ok", 2),
+                maker.words(&[1, 1, 262_145, 60]),
+            ]
+            .concat(),
+            "test: at byte 42, after packet 1: a record of 262145 bytes is longer than any packet \
+            (262144 bytes): the file is damaged",
         ),
         (
             with(maker.words(&[6, u32::MAX - 3, 0])),
-            "test: at byte 48, after packet 0: the file ends inside this packet block: it was cut off",
+            "test: at byte 48, after packet 0: the file ends inside this packet block: it was cut \
+            off",
         ),
         (
             with(maker.words(&[6, 28, 0])),
-            "test: at byte 48, after packet 0: a block of type 0x00000006 says it is 28 bytes long, which it cannot be",
+            "test: at byte 48, after packet 0: a block of type 0x00000006 says it is 28 bytes \
+            long, which it cannot be",
         ),
         (
             with(maker.words(&[99, 13])),
-            "test: at byte 48, after packet 0: a block of type 0x00000063 says it is 13 bytes long, which it cannot be",
+            "test: at byte 48, after packet 0: a block of type 0x00000063 says it is 13 bytes \
+            long, which it cannot be",
         ),
         (
             with(maker.block(6, &maker.words(&[0, 0, 0, 5, 5, 0]))),
@@ -363,7 +394,8 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
         ),
         (
             with(wrong_end),
-            "test: at byte 48, after packet 0: a block says at its begin that it is 56 bytes long and at its end 150995000",
+            "test: at byte 48, after packet 0: a block says at its begin that it is 56 bytes long \
+            and at its end 150995000",
         ),
         (
             with(maker.interface(1, 0, &[vec![9, 0, 9, 0, 0, 0, 0, 0]])),
@@ -377,7 +409,11 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
             with(maker.words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 2, 0, 0, 28])),
             "test: at byte 48, after packet 0: format version 2.0 is not supported",
         ),
-        (vec![], "test: at byte 0, after packet 0: the file ends inside this file header: it was cut off"),
+        (
+            vec![],
+            "test: at byte 0, after packet 0: the file ends inside this file header: it was cut \
+            off",
+        ),
     ];
     for (file, message) in cases {
         let (_, error) = read(&file);
@@ -385,13 +421,20 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
         assert_eq!(error.to_string(), message);
     }
     let missing = PcapReader::open(std::path::Path::new("/no/such.pcap")).unwrap_err().to_string();
-    assert!(missing.starts_with("/no/such.pcap: at byte 0, after packet 0: cannot read: No such file"), "{missing}");
+    assert!(
+        missing.starts_with("/no/such.pcap: at byte 0, after packet 0: cannot read: No such file"),
+        "{missing}"
+    );
 }
 
 #[test]
 fn a_file_without_packets_is_no_error() {
     let maker = Maker { big: true };
-    for file in [maker.pcap(0xa1b2_3c4d, 1), maker.section(), [maker.section(), maker.interface(1, 0, &[])].concat()] {
+    for file in [
+        maker.pcap(0xa1b2_3c4d, 1),
+        maker.section(),
+        [maker.section(), maker.interface(1, 0, &[])].concat(),
+    ] {
         let (seen, error) = read(&file);
         assert!(seen.is_empty() && error.is_none());
     }
@@ -400,7 +443,8 @@ fn a_file_without_packets_is_no_error() {
 #[test]
 fn the_writer_writes_exactly_this() {
     let file = written(&[(1_700_000_000_000_000_007, b"abc".to_vec())]);
-    let mut expected = vec![0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    let mut expected =
+        vec![0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
     expected.extend([0x00, 0xf1, 0x53, 0x65, 7, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0]);
     expected.extend(b"abc");
     assert_eq!(file, expected);
@@ -411,10 +455,17 @@ fn the_writer_writes_exactly_this() {
 }
 
 fn port(input: Option<Vec<u8>>, output: Option<&Shared>) -> PcapPort {
-    let options =
-        PcapOptions { name: "p".to_owned(), id: PortId(4), link: LinkKind::Ethernet, mac: Mac([2; 6]), mtu: 1500 };
-    let reader = input.map(|bytes| PcapReader::new("in".to_owned(), Box::new(Cursor::new(bytes)), None).unwrap());
-    let writer = output.map(|file| PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap());
+    let options = PcapOptions {
+        name: "p".to_owned(),
+        id: PortId(4),
+        link: LinkKind::Ethernet,
+        mac: Mac([2; 6]),
+        mtu: 1500,
+    };
+    let reader = input
+        .map(|bytes| PcapReader::new("in".to_owned(), Box::new(Cursor::new(bytes)), None).unwrap());
+    let writer =
+        output.map(|file| PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap());
     PcapPort::new(options, reader, writer).unwrap()
 }
 
@@ -428,13 +479,18 @@ fn due(port: &mut PcapPort, now: u64) -> Result<Vec<(u64, Vec<u8>)>, PortError> 
 
 #[test]
 fn packets_are_received_when_they_are_due() {
-    let packets = [(100, b"a".to_vec()), (200, b"b".to_vec()), (150, b"c".to_vec()), (300, b"d".to_vec())];
+    let packets =
+        [(100, b"a".to_vec()), (200, b"b".to_vec()), (150, b"c".to_vec()), (300, b"d".to_vec())];
     let mut port = port(Some(written(&packets)), None);
     assert_eq!(port.next_time(), Some(Time(100)));
     assert_eq!(due(&mut port, 99).unwrap(), []);
     assert_eq!(due(&mut port, 100).unwrap(), [(100, b"a".to_vec())]);
     assert_eq!(port.next_time(), Some(Time(200)));
-    assert_eq!(due(&mut port, 250).unwrap(), [(200, b"b".to_vec()), (200, b"c".to_vec())], "time never runs backwards");
+    assert_eq!(
+        due(&mut port, 250).unwrap(),
+        [(200, b"b".to_vec()), (200, b"c".to_vec())],
+        "time never runs backwards"
+    );
     assert_eq!(due(&mut port, 300).unwrap(), [(300, b"d".to_vec())]);
     assert_eq!((port.next_time(), due(&mut port, u64::MAX).unwrap()), (None, vec![]));
     assert_eq!((port.statistics().rx_packets.read(), port.statistics().rx_bytes.read()), (4, 4));
@@ -484,7 +540,8 @@ fn a_damaged_capture_is_told_of_after_its_good_packets() {
     let error = due(&mut port, 200).unwrap_err().to_string();
     assert_eq!(
         error,
-        "port p: cannot read the capture: in: at byte 58, after packet 2: the file ends inside this record header: it was cut off"
+        "port p: cannot read the capture: in: at byte 58, after packet 2: the file ends inside \
+        this record header: it was cut off"
     );
     assert_eq!((port.next_time(), due(&mut port, 300).unwrap()), (None, vec![]));
 }
@@ -518,8 +575,13 @@ fn a_full_disk_loses_the_port() {
         }
     }
     let writer = PcapWriter::new(Box::new(Full), LinkKind::Ethernet).unwrap();
-    let options =
-        PcapOptions { name: "p".to_owned(), id: PortId(4), link: LinkKind::Ethernet, mac: Mac([2; 6]), mtu: 1500 };
+    let options = PcapOptions {
+        name: "p".to_owned(),
+        id: PortId(4),
+        link: LinkKind::Ethernet,
+        mac: Mac([2; 6]),
+        mtu: 1500,
+    };
     let port = PcapPort::new(options, None, Some(writer)).unwrap();
     let error = port.finish().unwrap_err().to_string();
     assert!(error.starts_with("port p: cannot write the capture: No space left"), "{error}");
@@ -527,8 +589,18 @@ fn a_full_disk_loses_the_port() {
 
 #[test]
 fn a_capture_of_another_link_type_is_refused() {
-    let options = PcapOptions { name: "p".to_owned(), id: PortId(4), link: LinkKind::Ip, mac: Mac([2; 6]), mtu: 1500 };
-    let reader = PcapReader::new("in".to_owned(), Box::new(Cursor::new(written(&[]))), None).unwrap();
+    let options = PcapOptions {
+        name: "p".to_owned(),
+        id: PortId(4),
+        link: LinkKind::Ip,
+        mac: Mac([2; 6]),
+        mtu: 1500,
+    };
+    let reader =
+        PcapReader::new("in".to_owned(), Box::new(Cursor::new(written(&[]))), None).unwrap();
     let error = PcapPort::new(options, Some(reader), None).unwrap_err().to_string();
-    assert_eq!(error, "port p: the capture to read is of another link type; the port is Ip, the file Ethernet");
+    assert_eq!(
+        error,
+        "port p: the capture to read is of another link type; the port is Ip, the file Ethernet"
+    );
 }

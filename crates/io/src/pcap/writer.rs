@@ -9,10 +9,11 @@ use packet::{LinkKind, Time};
 
 use super::MAX_RECORD;
 
-/// Writes a pcap file with nanoseconds, little-endian. The same packets at the same times make the same bytes.
+/// Writes a pcap file with nanoseconds, little-endian. The same packets at the same times make the
+/// same bytes.
 ///
-/// Writing is buffered: [`PcapWriter::finish`] or [`PcapWriter::flush`] writes the rest and says whether that worked;
-/// dropping the writer writes it and cannot say.
+/// Writing is buffered: [`PcapWriter::finish`] or [`PcapWriter::flush`] writes the rest and says
+/// whether that worked; dropping the writer writes it and cannot say.
 pub struct PcapWriter {
     output: BufWriter<Box<dyn Write + Send>>,
     link: LinkKind,
@@ -52,13 +53,13 @@ impl PcapWriter {
     /// Writes one packet, captured at `time` (nanoseconds since 1970).
     ///
     /// # Errors
-    /// Where writing fails, the time is after 2106 (the format's seconds have 32 bits), or the packet is longer than
-    /// [`MAX_RECORD`].
+    /// Where writing fails, the time is after 2106 (the format's seconds have 32 bits), or the
+    /// packet is longer than [`MAX_RECORD`].
     pub fn write(&mut self, time: Time, packet: &[u8]) -> io::Result<()> {
         const SECOND: u64 = 1_000_000_000;
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let seconds =
-            u32::try_from(time.0 / SECOND).map_err(|_| invalid("a pcap file cannot hold times after the year 2106"))?;
+        let seconds = u32::try_from(time.0 / SECOND)
+            .map_err(|_| invalid("a pcap file cannot hold times after the year 2106"))?;
         let length = u32::try_from(packet.len())
             .ok()
             .filter(|length| *length <= MAX_RECORD)

@@ -9,7 +9,10 @@ use super::check;
 pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ || bytes.contains(&0) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface name has 1 to 15 bytes"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "an interface name has 1 to 15 bytes",
+        ));
     }
     // SAFETY: an ifreq is plain integers in a union; all zeroes is a value of it.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -27,14 +30,16 @@ impl Query {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the descriptor is checked and owned by nobody else.
         unsafe {
-            let descriptor = check(libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
+            let descriptor =
+                check(libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
             Ok(Self(OwnedFd::from_raw_fd(descriptor)))
         }
     }
 
     fn ask(&self, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: every call made here reads and writes one ifreq, which lives across the call.
-        check(unsafe { libc::ioctl(self.0.as_raw_fd(), call, std::ptr::from_mut(request)) }).map(drop)
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), call, std::ptr::from_mut(request)) })
+            .map(drop)
     }
 
     pub(crate) fn index(&self, name: &str) -> io::Result<i32> {
@@ -52,8 +57,12 @@ impl Query {
         let named = self.ask(libc::SIOCGIFNAME as _, &mut request);
         match named.and_then(|()| self.ask(libc::SIOCGIFFLAGS as _, &mut request)) {
             // SAFETY: SIOCGIFFLAGS has set the flags.
-            Ok(()) => Ok(Some(libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => Ok(None),
+            Ok(()) => Ok(Some(
+                libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0,
+            )),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

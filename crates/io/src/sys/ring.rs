@@ -32,8 +32,8 @@ const STATUS_COPY: u32 = 1 << 1;
 const STATUS_VLAN_VALID: u32 = 1 << 4;
 const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 
-/// Bytes of a slot in front of a frame's Ethernet header: the kernel's header, a `sockaddr_ll`, alignment, and the
-/// virtio-net header.
+/// Bytes of a slot in front of a frame's Ethernet header: the kernel's header, a `sockaddr_ll`,
+/// alignment, and the virtio-net header.
 pub(crate) const SLOT_OVERHEAD: usize = 76;
 
 /// Length of the virtio-net header in front of a frame.
@@ -71,10 +71,12 @@ unsafe impl Send for Ring {}
 const BLOCK: usize = 1 << 16;
 
 impl Ring {
-    /// Gives `socket` a ring of at least `slots` slots of `slot_size` bytes (a power of two from 128 to 65,536) and
-    /// maps it. The socket's version must be TPACKET_V2 and its virtio-net header switched on before.
+    /// Gives `socket` a ring of at least `slots` slots of `slot_size` bytes (a power of two from
+    /// 128 to 65,536) and maps it. The socket's version must be TPACKET_V2 and its virtio-net
+    /// header switched on before.
     pub(crate) fn new(socket: &PacketSocket, slots: usize, slot_size: usize) -> io::Result<Self> {
-        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "slot size or count of the ring");
+        let invalid =
+            || io::Error::new(io::ErrorKind::InvalidInput, "slot size or count of the ring");
         if !slot_size.is_power_of_two() || !(128..=BLOCK).contains(&slot_size) {
             return Err(invalid());
         }
@@ -89,7 +91,8 @@ impl Ring {
             tp_frame_nr: u32::try_from(slots).map_err(|_| invalid())?,
         };
         socket.set_receive_ring(&request)?;
-        // SAFETY: a new mapping, at a place the kernel chooses, of a descriptor that is open; its length is the ring's.
+        // SAFETY: a new mapping, at a place the kernel chooses, of a descriptor that is open; its
+        // length is the ring's.
         let map = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -115,14 +118,16 @@ impl Ring {
         if status & STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the slot is inside the mapping and aligned to its size, of at least 128 bytes. The kernel wrote the
-        // header before it set the status (seen with Acquire) and leaves the slot alone while the status says so.
+        // SAFETY: the slot is inside the mapping and aligned to its size, of at least 128 bytes.
+        // The kernel wrote the header before it set the status (seen with Acquire) and leaves the
+        // slot alone while the status says so.
         let header = unsafe { slot.cast::<Header>().read() };
-        // The kernel keeps both inside the slot; holding it to that keeps this function safe on its own.
+        // The kernel keeps both inside the slot; holding it to that keeps this function safe on its
+        // own.
         let start = usize::from(header.mac).clamp(VNET_HEADER, self.slot_size);
         let captured = (header.captured as usize).min(self.slot_size - start);
-        // SAFETY: start and length were held to the slot, which the kernel leaves alone as long as the frame is
-        // borrowed: release needs the ring mutably.
+        // SAFETY: start and length were held to the slot, which the kernel leaves alone as long as
+        // the frame is borrowed: release needs the ring mutably.
         let (vnet, bytes) = unsafe {
             (
                 slot.add(start - VNET_HEADER).cast::<[u8; VNET_HEADER]>().read(),
@@ -157,8 +162,8 @@ impl Ring {
 
     #[inline]
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, is inside the mapping and aligned; the kernel and this process both
-        // access it atomically.
+        // SAFETY: a slot begins with its status, is inside the mapping and aligned; the kernel and
+        // this process both access it atomically.
         unsafe { AtomicU32::from_ptr(self.slot().cast::<u32>().as_ptr()) }
     }
 }

@@ -27,7 +27,8 @@ impl PacketSocket {
         }
     }
 
-    /// Binds to the interface with this index. `protocol` is an EtherType, `ETH_P_ALL` for all, or 0 for none: a socket that only sends.
+    /// Binds to the interface with this index. `protocol` is an EtherType, `ETH_P_ALL` for all, or
+    /// 0 for none: a socket that only sends.
     pub(crate) fn bind(&self, index: i32, protocol: u16) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -49,7 +50,11 @@ impl PacketSocket {
         .map(drop)
     }
 
-    pub(crate) fn set_packet_option(&self, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    pub(crate) fn set_packet_option(
+        &self,
+        option: libc::c_int,
+        value: libc::c_int,
+    ) -> io::Result<()> {
         self.set_option(libc::SOL_PACKET, option, &value)
     }
 
@@ -65,10 +70,15 @@ impl PacketSocket {
             .or_else(|_| self.set_option(libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
     }
 
-    /// Has the interface receive more than its own frames, as long as the socket lives: `PACKET_MR_ALLMULTI` or
-    /// `PACKET_MR_PROMISC`.
+    /// Has the interface receive more than its own frames, as long as the socket lives:
+    /// `PACKET_MR_ALLMULTI` or `PACKET_MR_PROMISC`.
     pub(crate) fn add_membership(&self, index: i32, kind: libc::c_int) -> io::Result<()> {
-        let request = libc::packet_mreq { mr_ifindex: index, mr_type: kind as u16, mr_alen: 0, mr_address: [0; 8] };
+        let request = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: kind as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
         self.set_option(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
     }
 
@@ -79,7 +89,8 @@ impl PacketSocket {
 
     /// Packets and drops since the last call.
     pub(crate) fn statistics(&self) -> io::Result<(u32, u32)> {
-        let [packets, drops] = self.option(libc::SOL_PACKET, libc::PACKET_STATISTICS, [0_u32; 2])?;
+        let [packets, drops] =
+            self.option(libc::SOL_PACKET, libc::PACKET_STATISTICS, [0_u32; 2])?;
         Ok((packets, drops))
     }
 
@@ -94,8 +105,8 @@ impl PacketSocket {
         Ok((error != 0).then(|| io::Error::from_raw_os_error(error)))
     }
 
-    /// Receives one frame from the socket's queue, without waiting. Answers its whole length, which is more than
-    /// `buffer`'s where that was too short.
+    /// Receives one frame from the socket's queue, without waiting. Answers its whole length, which
+    /// is more than `buffer`'s where that was too short.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the pointer and the length are of one live slice.
         check_count(unsafe {
@@ -108,8 +119,8 @@ impl PacketSocket {
         })
     }
 
-    /// Sends up to a batch of frames with one system call, without waiting. Answers how many were sent; an error is
-    /// the first one's.
+    /// Sends up to a batch of frames with one system call, without waiting. Answers how many were
+    /// sent; an error is the first one's.
     pub(crate) fn send(&self, frames: &[Packet]) -> io::Result<usize> {
         let mut parts: ArrayVec<libc::iovec, BATCH> = frames
             .iter()
@@ -122,17 +133,23 @@ impl PacketSocket {
         let mut messages: ArrayVec<libc::mmsghdr, BATCH> = parts
             .iter_mut()
             .map(|part| {
-                // SAFETY: an mmsghdr is integers and pointers; all zeroes, so null and 0, is a value of it.
+                // SAFETY: an mmsghdr is integers and pointers; all zeroes, so null and 0, is a
+                // value of it.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_iov = part;
                 message.msg_hdr.msg_iovlen = 1;
                 message
             })
             .collect();
-        // SAFETY: each message points at one live part, each part at one live frame's bytes, which sendmmsg only reads;
-        // the count is the number of messages.
+        // SAFETY: each message points at one live part, each part at one live frame's bytes, which
+        // sendmmsg only reads; the count is the number of messages.
         let sent = check(unsafe {
-            libc::sendmmsg(self.descriptor(), messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT)
+            libc::sendmmsg(
+                self.descriptor(),
+                messages.as_mut_ptr(),
+                messages.len() as u32,
+                libc::MSG_DONTWAIT,
+            )
         })?;
         Ok(sent as usize)
     }
@@ -141,8 +158,14 @@ impl PacketSocket {
         self.0.as_raw_fd()
     }
 
-    fn set_option<T: Plain>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the value lives across the call, the length is its own, and the kernel only reads it.
+    fn set_option<T: Plain>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: &T,
+    ) -> io::Result<()> {
+        // SAFETY: the value lives across the call, the length is its own, and the kernel only reads
+        // it.
         check(unsafe {
             libc::setsockopt(
                 self.descriptor(),
@@ -155,11 +178,18 @@ impl PacketSocket {
         .map(drop)
     }
 
-    fn option<T: Plain>(&self, level: libc::c_int, option: libc::c_int, mut value: T) -> io::Result<T> {
+    fn option<T: Plain>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        mut value: T,
+    ) -> io::Result<T> {
         let mut length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value and its length live across the call, and the kernel writes no more than the length says. T is
-        // plain, so whatever it writes is a value.
-        check(unsafe { libc::getsockopt(self.descriptor(), level, option, (&raw mut value).cast(), &mut length) })?;
+        // SAFETY: the value and its length live across the call, and the kernel writes no more than
+        // the length says. T is plain, so whatever it writes is a value.
+        check(unsafe {
+            libc::getsockopt(self.descriptor(), level, option, (&raw mut value).cast(), &mut length)
+        })?;
         Ok(value)
     }
 }

@@ -7,13 +7,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use super::interface::request;
 use super::{check, check_count};
 
-/// One queue of a TAP device. A device that was made by opening it goes when its last queue is closed.
+/// One queue of a TAP device. A device that was made by opening it goes when its last queue is
+/// closed.
 #[derive(Debug)]
 pub(crate) struct TapQueue(OwnedFd);
 
 impl TapQueue {
-    /// Opens a queue of the TAP device `name`, which is made where there is none. Answers it with the device's name,
-    /// which differs where `name` has a `%d` in it.
+    /// Opens a queue of the TAP device `name`, which is made where there is none. Answers it with
+    /// the device's name, which differs where `name` has a `%d` in it.
     pub(crate) fn open(name: &str, multi_queue: bool) -> io::Result<(Self, String)> {
         let mut request = request(name)?;
         // SAFETY: the path ends in a zero; the descriptor is checked and owned by nobody else.
@@ -27,7 +28,8 @@ impl TapQueue {
         }
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         let no_offloads: libc::c_ulong = 0;
-        // SAFETY: TUNSETIFF reads and writes one ifreq, which lives across the call; TUNSETOFFLOAD takes an integer.
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which lives across the call; TUNSETOFFLOAD
+        // takes an integer.
         unsafe {
             check(libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request))?;
             check(libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETOFFLOAD as _, no_offloads))?;
@@ -37,20 +39,32 @@ impl TapQueue {
         Ok((Self(descriptor), name.to_string_lossy().into_owned()))
     }
 
-    /// Reads one frame: its first bytes into `first`, what is longer into `second` and `third`. Answers how many bytes came.
-    pub(crate) fn read(&self, first: &mut [u8], second: &mut [u8], third: &mut [u8]) -> io::Result<usize> {
-        let parts =
-            [first, second, third].map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+    /// Reads one frame: its first bytes into `first`, what is longer into `second` and `third`.
+    /// Returns how many bytes came.
+    pub(crate) fn read(
+        &self,
+        first: &mut [u8],
+        second: &mut [u8],
+        third: &mut [u8],
+    ) -> io::Result<usize> {
+        let parts = [first, second, third]
+            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
         // SAFETY: each part is one live slice's pointer and length.
-        check_count(unsafe { libc::readv(self.descriptor(), parts.as_ptr(), parts.len() as libc::c_int) })
+        check_count(unsafe {
+            libc::readv(self.descriptor(), parts.as_ptr(), parts.len() as libc::c_int)
+        })
     }
 
     /// Writes one frame: both parts, one after the other.
     pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
-        let parts =
-            [first, second].map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+        let parts = [first, second].map(|part| libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        });
         // SAFETY: each part is one live slice's pointer and length, which writev only reads.
-        check_count(unsafe { libc::writev(self.descriptor(), parts.as_ptr(), parts.len() as libc::c_int) })
+        check_count(unsafe {
+            libc::writev(self.descriptor(), parts.as_ptr(), parts.len() as libc::c_int)
+        })
     }
 
     pub(crate) fn descriptor(&self) -> RawFd {

@@ -62,12 +62,16 @@ fn frames_cross_a_veth_in_both_directions() {
     let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
     let mut pool = Pool::new(BATCH);
     let lengths = [46, 47, 1000, 1500];
-    let forth: Vec<_> = (0..1000).map(|n| frame(b.mac(), a.mac(), &vec![n as u8; lengths[n % 4]])).collect();
+    let forth: Vec<_> =
+        (0..1000).map(|n| frame(b.mac(), a.mac(), &vec![n as u8; lengths[n % 4]])).collect();
     send(&mut a, &mut pool, &forth).unwrap();
     assert!(receive(&mut b, &mut pool, forth.len()) == forth);
     let back: Vec<_> = (0..10).map(|n| frame(a.mac(), b.mac(), &[n; 60])).collect();
     send(&mut b, &mut pool, &back).unwrap();
-    assert!(receive(&mut a, &mut pool, back.len()) == back, "own frames are not received, the other's are");
+    assert!(
+        receive(&mut a, &mut pool, back.len()) == back,
+        "own frames are not received, the other's are"
+    );
     let multicast = [frame(Mac([0x33, 0x33, 0, 0, 0, 1]), a.mac(), &[1; 60])];
     send(&mut a, &mut pool, &multicast).unwrap();
     assert!(receive(&mut b, &mut pool, 1) == multicast);
@@ -120,7 +124,8 @@ fn a_slow_gateway_misses_frames_and_counts_every_one() {
     let (one, two) = (Namespace::new(), Namespace::new());
     one.cable("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
-    let mut b = port(&two, &AfPacketOptions { ring_frames: 64, ..AfPacketOptions::new("b", PortId(7)) });
+    let mut b =
+        port(&two, &AfPacketOptions { ring_frames: 64, ..AfPacketOptions::new("b", PortId(7)) });
     let mut pool = Pool::new(BATCH);
     let frames: Vec<_> = (0..500).map(|_| frame(b.mac(), a.mac(), &[3; 100])).collect();
     send(&mut a, &mut pool, &frames).unwrap();
@@ -144,7 +149,8 @@ fn tcp_and_udp_of_hosts_with_offloads_pass_a_forwarder() {
     }
     // Another address than its own: the forwarder takes the hosts' frames for each other.
     let ports = ["left", "right"].map(|interface| {
-        let options = AfPacketOptions { mac: Some(ANOTHER), ..AfPacketOptions::new(interface, PortId(0)) };
+        let options =
+            AfPacketOptions { mac: Some(ANOTHER), ..AfPacketOptions::new(interface, PortId(0)) };
         Box::new(port(&gateway, &options)) as Box<dyn Port>
     });
     let forwarder = Forwarder::start(ports);
@@ -156,7 +162,12 @@ fn tcp_and_udp_of_hosts_with_offloads_pass_a_forwarder() {
         let rate = traffic::tcp(&one, &two, address, 20_000_000);
         println!("TCP to {address}: {rate:.0} Mbit/s");
         assert!(left.rx_segmented.read() > before, "the host used segmentation offload");
-        traffic::tcp(&two, &one, if address == two4 { "10.9.0.1" } else { "fd09::1" }.parse().unwrap(), 2_000_000);
+        traffic::tcp(
+            &two,
+            &one,
+            if address == two4 { "10.9.0.1" } else { "fd09::1" }.parse().unwrap(),
+            2_000_000,
+        );
         let before = left.rx_segmented.read();
         traffic::udp_segments(&one, &two, address, 1200, 40, 0);
         traffic::udp_segments(&one, &two, address, 1000, 7, 999);
@@ -198,7 +209,11 @@ fn the_port_outlives_its_interface_going_down_but_not_its_deletion() {
     send(&mut a, &mut pool, &frames).unwrap();
     assert_eq!((a.statistics().tx_packets.read(), a.statistics().tx_errors.read()), (0, 1));
     turn(&mut a, &mut pool).unwrap();
-    assert_eq!(io::wait(&[a.descriptor().unwrap()], Duration::ZERO).unwrap(), 0, "the error is reported once");
+    assert_eq!(
+        io::wait(&[a.descriptor().unwrap()], Duration::ZERO).unwrap(),
+        0,
+        "the error is reported once"
+    );
 
     one.ip("link set dev a up");
     send(&mut a, &mut pool, &frames).unwrap();
@@ -245,7 +260,8 @@ fn several_queues_share_the_flows() {
         assert!(!seen[1].contains(frame), "a flow stays with its queue");
     }
     // What one queue sends, neither hears: not itself, and not the other.
-    let answers: Vec<_> = frames.iter().map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat()).collect();
+    let answers: Vec<_> =
+        frames.iter().map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat()).collect();
     send(&mut queues[0], &mut pool, &answers).unwrap();
     assert_eq!(receive(&mut a, &mut pool, 128).len(), 128);
     for queue in &mut queues {
@@ -261,15 +277,23 @@ fn what_cannot_be_opened_is_refused_with_advice() {
     let (one, two) = (Namespace::new(), Namespace::new());
     one.cable("a", &two, "b");
     one.ip("link set dev a mtu 9000");
-    let refused =
-        |interface: &str| one.enter(|| open(&AfPacketOptions::new(interface, PortId(0))).unwrap_err().to_string());
+    let refused = |interface: &str| {
+        one.enter(|| open(&AfPacketOptions::new(interface, PortId(0))).unwrap_err().to_string())
+    };
     assert_eq!(
         refused("a"),
-        "port a: the interface's MTU is too large; it is 9000, and at most 2034 is supported: `ip link set dev a mtu 1500`"
+        "port a: the interface's MTU is too large; it is 9000, and at most 2034 is supported: `ip \
+        link set dev a mtu 1500`"
     );
-    assert_eq!(refused("lo"), "port lo: not an Ethernet interface; use a veth, a bridge port or a network card");
+    assert_eq!(
+        refused("lo"),
+        "port lo: not an Ethernet interface; use a veth, a bridge port or a network card"
+    );
     let missing = refused("none");
-    assert!(missing.contains("there is no interface `none` in this network namespace"), "{missing}");
+    assert!(
+        missing.contains("there is no interface `none` in this network namespace"),
+        "{missing}"
+    );
 }
 
 /// The values of a counter in /proc/net/snmp and /proc/net/snmp6.
@@ -279,7 +303,11 @@ fn counters(host: &Namespace, name: &str) -> Vec<u64> {
     let lines: Vec<_> = text.lines().collect();
     for pair in lines.chunks(2) {
         let columns = pair[0].split_whitespace().zip(pair[1].split_whitespace());
-        values.extend(columns.filter(|(column, _)| *column == name).map(|(_, value)| value.parse::<u64>().unwrap()));
+        values.extend(
+            columns
+                .filter(|(column, _)| *column == name)
+                .map(|(_, value)| value.parse::<u64>().unwrap()),
+        );
     }
     for line in host.exec("cat /proc/net/snmp6").lines() {
         let (column, value) = line.split_once(char::is_whitespace).unwrap();

@@ -21,7 +21,8 @@ impl Forwarder {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let (mut pool, mut batch) = (Pool::new(1024), Batch::new());
-            let descriptors: Vec<RawFd> = ports.iter().map(|port| port.descriptor().unwrap()).collect();
+            let descriptors: Vec<RawFd> =
+                ports.iter().map(|port| port.descriptor().unwrap()).collect();
             let started = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 let now = Time(started.elapsed().as_nanos() as u64);

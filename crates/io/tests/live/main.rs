@@ -1,4 +1,5 @@
-//! The ports against the Linux kernel, in network namespaces of their own. Needs root; skips without.
+//! The ports against the Linux kernel, in network namespaces of their own. Needs root; skips
+//! without.
 
 mod af_packet;
 mod forwarder;

@@ -21,7 +21,8 @@ pub(crate) struct Namespace(String);
 impl Namespace {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("hitpath-io-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("hitpath-io-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         run(Command::new("ip").args(["netns", "add", &name]));
         let namespace = Self(name);
         namespace.ip("link set lo up");
@@ -36,7 +37,8 @@ impl Namespace {
 
     /// Runs a program inside, which must succeed.
     pub(crate) fn exec(&self, words: &str) -> String {
-        let output = run(Command::new("ip").args(["netns", "exec", &self.0]).args(words.split(' ')));
+        let output =
+            run(Command::new("ip").args(["netns", "exec", &self.0]).args(words.split(' ')));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -45,7 +47,8 @@ impl Namespace {
         let namespace = File::open(format!("/run/netns/{}", self.0)).unwrap();
         std::thread::scope(|scope| {
             let inside = scope.spawn(move || {
-                // SAFETY: an open descriptor of a network namespace; only this thread moves, and it ends here.
+                // SAFETY: an open descriptor of a network namespace; only this thread moves, and it
+                // ends here.
                 let moved = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
                 assert_eq!(moved, 0, "{}", std::io::Error::last_os_error());
                 work()
@@ -56,7 +59,10 @@ impl Namespace {
 
     /// Lays a veth from `name` here to `other_name` in `other`, and sets both up.
     pub(crate) fn cable(&self, name: &str, other: &Self, other_name: &str) {
-        self.ip(&format!("link add name {name} type veth peer name {other_name} netns {}", other.0));
+        self.ip(&format!(
+            "link add name {name} type veth peer name {other_name} netns {}",
+            other.0
+        ));
         // No neighbour discovery of the kernel's own, so that the tests see their own frames only.
         for (namespace, name) in [(self, name), (other, other_name)] {
             namespace.ip(&format!("link set dev {name} addrgenmode none"));

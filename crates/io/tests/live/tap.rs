@@ -33,7 +33,11 @@ fn hosts_behind_two_taps_reach_each_other() {
     for statistics in &forwarder.statistics {
         assert!(statistics.rx_packets.read() > 0 && statistics.tx_packets.read() > 0);
         assert_eq!((statistics.rx_errors.read(), statistics.tx_errors.read()), (0, 0));
-        assert_eq!((statistics.rx_segmented.read(), statistics.rx_checksummed.read()), (0, 0), "the kernel did it all");
+        assert_eq!(
+            (statistics.rx_segmented.read(), statistics.rx_checksummed.read()),
+            (0, 0),
+            "the kernel did it all"
+        );
     }
     forwarder.stop();
 }
@@ -48,7 +52,10 @@ fn a_tap_and_a_veth_are_two_ports_of_one_gateway() {
     let left = tap(&one, "tap0");
     one.ip("addr add 10.9.2.1/24 dev tap0");
     two.ip("addr add 10.9.2.2/24 dev eth0");
-    let options = AfPacketOptions { mac: Some(Mac([2, 0, 0, 0, 0, 9])), ..AfPacketOptions::new("right", PortId(1)) };
+    let options = AfPacketOptions {
+        mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+        ..AfPacketOptions::new("right", PortId(1))
+    };
     let right = gateway.enter(|| af_packet::open(&options).unwrap().pop().unwrap());
     let forwarder = Forwarder::start([Box::new(left), Box::new(right)]);
     one.exec("ping -c 3 -i 0.2 -W 2 10.9.2.2");

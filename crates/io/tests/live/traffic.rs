@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::namespaces::Namespace;
 
-/// Sends `bytes` bytes over TCP from one namespace to `address` in the other, which checks every one of them. Answers
-/// Mbit/s.
+/// Sends `bytes` bytes over TCP from one namespace to `address` in the other, which checks every
+/// one of them. Answers Mbit/s.
 pub(crate) fn tcp(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usize) -> f64 {
     let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap());
     let target = listener.local_addr().unwrap();
@@ -28,7 +28,8 @@ pub(crate) fn tcp(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usiz
             received += count;
         }
     });
-    let mut stream = from.enter(|| TcpStream::connect_timeout(&target, Duration::from_secs(5)).unwrap());
+    let mut stream =
+        from.enter(|| TcpStream::connect_timeout(&target, Duration::from_secs(5)).unwrap());
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
     let started = Instant::now();
@@ -46,15 +47,23 @@ pub(crate) fn tcp(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usiz
     bytes as f64 * 8.0 / seconds / 1e6
 }
 
-/// Has the kernel send one buffer of `count` datagrams of `size` bytes (the last one shorter by `less`) by UDP
-/// segmentation offload, and checks that exactly those arrive.
-pub(crate) fn udp_segments(from: &Namespace, to: &Namespace, address: IpAddr, size: usize, count: usize, less: usize) {
+/// Has the kernel send one buffer of `count` datagrams of `size` bytes (the last one shorter by
+/// `less`) by UDP segmentation offload, and checks that exactly those arrive.
+pub(crate) fn udp_segments(
+    from: &Namespace,
+    to: &Namespace,
+    address: IpAddr,
+    size: usize,
+    count: usize,
+    less: usize,
+) {
     let receiver = to.enter(|| UdpSocket::bind((address, 0)).unwrap());
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let target = receiver.local_addr().unwrap();
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let sender = from.enter(|| UdpSocket::bind(any.parse::<SocketAddr>().unwrap()).unwrap());
-    // One plain datagram first: it fills in the neighbour, behind which a burst would queue and be dropped.
+    // One plain datagram first: it fills in the neighbour, behind which a burst would queue and be
+    // dropped.
     sender.send_to(b"hello", target).unwrap();
     let mut buffer = [0; 2048];
     assert_eq!(receiver.recv(&mut buffer).unwrap(), 5);
@@ -63,7 +72,13 @@ pub(crate) fn udp_segments(from: &Namespace, to: &Namespace, address: IpAddr, si
     let set = unsafe {
         const UDP_SEGMENT: libc::c_int = 103;
         let length = size_of::<libc::c_int>() as libc::socklen_t;
-        libc::setsockopt(sender.as_raw_fd(), libc::SOL_UDP, UDP_SEGMENT, (&raw const segment).cast(), length)
+        libc::setsockopt(
+            sender.as_raw_fd(),
+            libc::SOL_UDP,
+            UDP_SEGMENT,
+            (&raw const segment).cast(),
+            length,
+        )
     };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     let data: Vec<u8> = (0..size * count - less).map(pattern).collect();

@@ -35,9 +35,16 @@ pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: 
     }
 }
 
-/// Passes on what was heard of a neighbour: always when it answers us, and when a known one announces another address. Strangers who
-/// ask are not remembered, or anybody could fill the queue of news with them.
-pub(crate) fn learn(round: &mut Round<'_>, port: &Port, address: IpAddr, mac: Mac, solicited: bool) {
+/// Passes on what was heard of a neighbour: always when it answers us, and when a known one
+/// announces another address. Strangers who ask are not remembered, or anybody could fill the queue
+/// of news with them.
+pub(crate) fn learn(
+    round: &mut Round<'_>,
+    port: &Port,
+    address: IpAddr,
+    mac: Mac,
+    solicited: bool,
+) {
     let is_news = port.neighbours.lookup(address).is_some_and(|known| known != mac);
     if (solicited || is_news) && !address.is_unspecified() {
         round.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });

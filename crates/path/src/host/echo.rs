@@ -1,4 +1,5 @@
-//! Echo requests to the gateway are turned into replies, in place (RFC 1122 section 3.2.2.6, RFC 4443 section 4.2).
+//! Echo requests to the gateway are turned into replies, in place (RFC 1122 section 3.2.2.6, RFC
+//! 4443 section 4.2).
 
 use std::net::IpAddr;
 
@@ -11,10 +12,16 @@ use crate::worker::Round;
 
 const HOP_LIMIT: u8 = 64;
 
-pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, onward: &mut Onward) {
+pub(super) fn reply(
+    round: &mut Round<'_>,
+    mut packet: Packet,
+    flight: &Flight,
+    onward: &mut Onward,
+) {
     let (headers, key) = (&flight.headers, &flight.key());
     let arrival = answer_to(key);
-    // RFC 1122 section 3.2.2 and RFC 4443 section 2.4: a damaged message is discarded, not answered.
+    // RFC 1122 section 3.2.2 and RFC 4443 section 2.4: a damaged message is discarded, not
+    // answered.
     let message = headers.upper_bytes(packet.bytes());
     let intact = match headers.addresses {
         Addresses::V4 { .. } => icmpv4::is_right(message),
@@ -32,7 +39,8 @@ pub(super) fn reply(round: &mut Round<'_>, mut packet: Packet, flight: &Flight, 
             packet.bytes_mut().get_mut(ipv4::HEADER_LENGTH..).is_some_and(icmpv4::echo_reply)
         }
         Addresses::V6 { source, destination } => {
-            let mut is_reply = packet.bytes_mut().get_mut(ipv6::HEADER_LENGTH..).is_some_and(icmpv6::echo_reply);
+            let mut is_reply =
+                packet.bytes_mut().get_mut(ipv6::HEADER_LENGTH..).is_some_and(icmpv6::echo_reply);
             ipv6::turn_around(packet.bytes_mut(), HOP_LIMIT);
             if destination.is_multicast() {
                 let port = round.tables.port(packet.port());

@@ -22,8 +22,15 @@ pub(crate) enum Complaint {
 }
 
 impl Round<'_> {
-    /// Tells the sender of a packet why it was not sent on. Says nothing about the gateway's own packets.
-    pub(crate) fn complain(&mut self, packet: &Packet, flight: &Flight, complaint: Complaint, onward: &mut Onward) {
+    /// Tells the sender of a packet why it was not sent on. Says nothing about the gateway's own
+    /// packets.
+    pub(crate) fn complain(
+        &mut self,
+        packet: &Packet,
+        flight: &Flight,
+        complaint: Complaint,
+        onward: &mut Onward,
+    ) {
         if matches!(flight.arrival.origin, Origin::Host | Origin::HostProtected) {
             return;
         }
@@ -31,8 +38,8 @@ impl Round<'_> {
         self.error(packet, &flight.headers, complaint, from, answer_to(&flight.key()), onward);
     }
 
-    /// Tells the sender of a packet that its next hop did not answer. Whether the packet came in clear is not known any more, so
-    /// the message may not leave in clear where there are policies.
+    /// Tells the sender of a packet that its next hop did not answer. Whether the packet came in
+    /// clear is not known any more, so the message may not leave in clear where there are policies.
     pub(crate) fn complain_unanswered(&mut self, packet: &Packet, onward: &mut Onward) {
         let Ok(headers) = wire::headers::parse(packet.bytes()) else { return };
         let Some(port) = self.tables.port(packet.port()) else { return };
@@ -43,7 +50,14 @@ impl Round<'_> {
         }
         let from = port.source_for(source);
         let arrival = Arrival { vrf, origin: Origin::HostProtected };
-        self.error(packet, &headers, Complaint::Unreachable(Refusal::HostUnreachable), from, arrival, onward);
+        self.error(
+            packet,
+            &headers,
+            Complaint::Unreachable(Refusal::HostUnreachable),
+            from,
+            arrival,
+            onward,
+        );
     }
 
     fn error(
@@ -75,8 +89,9 @@ impl Round<'_> {
         self.say(packet, headers.addresses.source(), arrival, onward);
     }
 
-    /// The address of ours that speaks about a packet: of the port that it came by (RFC 1812 section 4.3.2.4), or, where it came
-    /// by a tunnel, one that the tunnel's policy covers, so that the answer may go back the same way.
+    /// The address of ours that speaks about a packet: of the port that it came by (RFC 1812
+    /// section 4.3.2.4), or, where it came by a tunnel, one that the tunnel's policy covers, so
+    /// that the answer may go back the same way.
     fn speaking_address(&self, key: &FlowKey, packet: &Packet) -> Option<IpAddr> {
         let peer = key.addresses.source();
         let by_port = || self.tables.port(packet.port())?.source_for(peer);
@@ -93,15 +108,23 @@ impl Round<'_> {
         covered.or_else(by_port)
     }
 
-    /// Sends a packet of our own to `peer`: through the stages, or straight onto the link where the peer's address means
-    /// something on that link only.
-    pub(crate) fn say(&mut self, packet: Packet, peer: IpAddr, arrival: Arrival, onward: &mut Onward) {
+    /// Sends a packet of our own to `peer`: through the stages, or straight onto the link where the
+    /// peer's address means something on that link only.
+    pub(crate) fn say(
+        &mut self,
+        packet: Packet,
+        peer: IpAddr,
+        arrival: Arrival,
+        onward: &mut Onward,
+    ) {
         match peer {
             IpAddr::V6(address) if address.is_unicast_link_local() => {
                 let port = packet.port();
                 let limit = self.tables.port(port).map_or(0, |port| port.spec.mtu);
                 let packet = match packet.len() > usize::from(limit) {
-                    true => self.cut(packet, limit, |round, part| round.send_to_neighbour(port, peer, part)),
+                    true => self.cut(packet, limit, |round, part| {
+                        round.send_to_neighbour(port, peer, part)
+                    }),
                     false => Some(packet),
                 };
                 if let Some(packet) = packet {
@@ -117,7 +140,9 @@ fn message_v4(complaint: Complaint) -> icmpv4::ErrorMessage {
     use icmpv4::{ErrorMessage, Unreachable};
     match complaint {
         Complaint::Unreachable(Refusal::NoRoute) => ErrorMessage::Unreachable(Unreachable::Network),
-        Complaint::Unreachable(Refusal::HostUnreachable) => ErrorMessage::Unreachable(Unreachable::Host),
+        Complaint::Unreachable(Refusal::HostUnreachable) => {
+            ErrorMessage::Unreachable(Unreachable::Host)
+        }
         Complaint::Unreachable(Refusal::Prohibited) => {
             ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited)
         }
@@ -132,18 +157,24 @@ fn message_v6(complaint: Complaint, headers: &Headers) -> icmpv6::ErrorMessage {
     use icmpv6::{ErrorMessage, ParameterProblem, Unreachable};
     match complaint {
         Complaint::Unreachable(Refusal::NoRoute) => ErrorMessage::Unreachable(Unreachable::NoRoute),
-        Complaint::Unreachable(Refusal::HostUnreachable) => ErrorMessage::Unreachable(Unreachable::Address),
+        Complaint::Unreachable(Refusal::HostUnreachable) => {
+            ErrorMessage::Unreachable(Unreachable::Address)
+        }
         Complaint::Unreachable(Refusal::Prohibited) => {
             ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited)
         }
         Complaint::Port => ErrorMessage::Unreachable(Unreachable::Port),
-        // The pointer names the next-header octet of the fixed header: the chain's last where there is no other.
+        // The pointer names the next-header octet of the fixed header: the chain's last where there
+        // is no other.
         Complaint::Protocol => {
-            let pointer = if usize::from(headers.upper_offset) == ipv6::HEADER_LENGTH { 6 } else { 40 };
+            let pointer =
+                if usize::from(headers.upper_offset) == ipv6::HEADER_LENGTH { 6 } else { 40 };
             ErrorMessage::ParameterProblem { code: ParameterProblem::NextHeader, pointer }
         }
         Complaint::HopLimit => ErrorMessage::TimeExceeded,
         // A link has at least this MTU (RFC 8200 section 5), and hosts ignore less.
-        Complaint::TooBig(mtu) => ErrorMessage::PacketTooBig { mtu: u32::from(mtu.max(ipv6::MIN_MTU)) },
+        Complaint::TooBig(mtu) => {
+            ErrorMessage::PacketTooBig { mtu: u32::from(mtu.max(ipv6::MIN_MTU)) }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Neighbour discovery (RFC 4861): answers solicitations for our own addresses, and learns who answers us.
+//! Neighbour discovery (RFC 4861): answers solicitations for our own addresses, and learns who
+//! answers us.
 //!
 //! Exits: `nd_malformed`, `nd_not_for_us`.
 
@@ -35,9 +36,9 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
             advertise(round, port, target, source, source_link);
             round.consume(packet);
         }
-        Message::NeighbourAdvertisement { target, solicited, override_cached, target_link, .. }
-            if !port.owns(target.into()) =>
-        {
+        Message::NeighbourAdvertisement {
+            target, solicited, override_cached, target_link, ..
+        } if !port.owns(target.into()) => {
             let mac = match (target_link, port.neighbours.lookup(target.into())) {
                 // RFC 4861 section 7.2.5: only where it says so does it replace what is known.
                 (Some(told), Some(known)) if told != known && !override_cached => None,
@@ -54,8 +55,15 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
     }
 }
 
-/// Tells that we have `target`: whoever asked, or, where the asker has no address yet, everyone (RFC 4861 section 7.2.4).
-fn advertise(round: &mut Round<'_>, port: &Port, target: Ipv6Addr, asker: Ipv6Addr, asker_link: Option<Mac>) {
+/// Tells that we have `target`: whoever asked, or, where the asker has no address yet, everyone
+/// (RFC 4861 section 7.2.4).
+fn advertise(
+    round: &mut Round<'_>,
+    port: &Port,
+    target: Ipv6Addr,
+    asker: Ipv6Addr,
+    asker_link: Option<Mac>,
+) {
     let solicited = !asker.is_unspecified();
     let message = Message::NeighbourAdvertisement {
         target,

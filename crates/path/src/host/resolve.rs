@@ -23,14 +23,22 @@ pub(crate) fn probe(round: &mut Round<'_>, probe: &Probe) {
 
 fn question(round: &mut Round<'_>, port: PortId, next_hop: IpAddr, mac: Option<Mac>) {
     let tables = round.tables;
-    let Some(port) = tables.port(port).filter(|port| port.spec.link == LinkKind::Ethernet) else { return };
+    let Some(port) = tables.port(port).filter(|port| port.spec.link == LinkKind::Ethernet) else {
+        return;
+    };
     match (port.source_for(next_hop), next_hop) {
         (Some(IpAddr::V4(source)), IpAddr::V4(target)) => {
             let request = arp::Packet::request(port.spec.mac, source, target);
-            round.send_frame(port, mac.unwrap_or(Mac::BROADCAST), EtherType::ARP, &request.to_bytes());
+            round.send_frame(
+                port,
+                mac.unwrap_or(Mac::BROADCAST),
+                EtherType::ARP,
+                &request.to_bytes(),
+            );
         }
         (Some(IpAddr::V6(source)), IpAddr::V6(target)) => {
-            let message = Message::NeighbourSolicitation { target, source_link: Some(port.spec.mac) };
+            let message =
+                Message::NeighbourSolicitation { target, source_link: Some(port.spec.mac) };
             let destination = if mac.is_some() { target } else { ndp::solicited_node(target) };
             let Some(mut packet) = round.new_packet(port.id) else { return };
             let room = packet.append(ndp::MAX_PACKET).unwrap_or_default();
@@ -57,7 +65,13 @@ impl Round<'_> {
     }
 
     /// Sends a frame of our own.
-    pub(crate) fn send_frame(&mut self, port: &Port, mac: Mac, ether_type: EtherType, payload: &[u8]) {
+    pub(crate) fn send_frame(
+        &mut self,
+        port: &Port,
+        mac: Mac,
+        ether_type: EtherType,
+        payload: &[u8],
+    ) {
         let Some(mut packet) = self.new_packet(port.id) else { return };
         let header = ethernet::Header { destination: mac, source: port.spec.mac, ether_type };
         if packet.fill(&header.to_bytes())

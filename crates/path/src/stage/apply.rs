@@ -1,6 +1,7 @@
 //! Apply: does to each packet what was decided.
 //!
-//! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, and those of the stages behind it.
+//! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, and those of the stages
+//! behind it.
 
 use flow::Reassembled;
 use packet::{DropReason, Packet};
@@ -13,10 +14,12 @@ use crate::host::{self, errors::Complaint};
 use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
 use crate::worker::Round;
 
-/// So many changes of the policy from packet to packet, in the batch before, make two passes for the counters' memory worth it.
+/// So many changes of the policy from packet to packet, in the batch before, make two passes for
+/// the counters' memory worth it.
 const MANY: u32 = 16;
 
-/// Packets of a batch one after the other that count for one policy. Written once for all, as the next addition would wait for the last.
+/// Packets of a batch one after the other that count for one policy. Written once for all, as the
+/// next addition would wait for the last.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     policy: Option<PolicySlot>,
@@ -38,12 +41,20 @@ impl Round<'_> {
             self.count(&mut outbound, decision.outbound, bytes, &mut runs);
             match &decision.verdict {
                 Verdict::Forward(exit) => self.send_on(packet, flight, None, exit, onward),
-                Verdict::Protect(slot, exit) => self.send_on(packet, flight, Some(*slot), exit, onward),
+                Verdict::Protect(slot, exit) => {
+                    self.send_on(packet, flight, Some(*slot), exit, onward)
+                }
                 Verdict::Decrypt(slot, spi) => {
                     packet.strip(usize::from(flight.headers.upper_offset));
                     let order = onward.opening.len() as u16;
                     let outer_traffic_class = flight.headers.traffic_class;
-                    onward.opening.push(Opening { packet, slot: *slot, spi: *spi, order, outer_traffic_class });
+                    onward.opening.push(Opening {
+                        packet,
+                        slot: *slot,
+                        spi: *spi,
+                        order,
+                        outer_traffic_class,
+                    });
                 }
                 Verdict::Drop(reason) => self.drop(packet, *reason),
                 Verdict::Refuse(reason, refusal) => {
@@ -92,7 +103,14 @@ impl Round<'_> {
 
     /// Forwards a packet, in clear or by an SA.
     #[inline]
-    fn send_on(&mut self, mut packet: Packet, flight: &Flight, slot: Option<SaSlot>, exit: &Exit, onward: &mut Onward) {
+    fn send_on(
+        &mut self,
+        mut packet: Packet,
+        flight: &Flight,
+        slot: Option<SaSlot>,
+        exit: &Exit,
+        onward: &mut Onward,
+    ) {
         let headers = &flight.headers;
         if matches!(flight.arrival.origin, Origin::Port(_) | Origin::Sa(_)) {
             if headers.hop_limit <= 1 {
@@ -134,13 +152,15 @@ impl Round<'_> {
         onward.sealing.push(Sealing { packet, slot, order, inner, is_oversize, exit: *exit });
     }
 
-    /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait for its next hop.
+    /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait
+    /// for its next hop.
     #[inline]
     pub(crate) fn emit(&mut self, mut packet: Packet, exit: &Exit) {
         match &exit.link {
             LinkHeader::None => {}
             LinkHeader::Ethernet(header) => {
-                match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut()) {
+                match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut())
+                {
                     Some(room) => header.write(room),
                     None => return self.drop(packet, DropReason::EspNoRoom),
                 }
@@ -165,7 +185,8 @@ impl Round<'_> {
     fn reassemble(&mut self, packet: Packet, flight: &Flight, onward: &mut Onward) {
         let (headers, key) = (&flight.headers, &flight.key());
         let (_, waiting) = self.worker.reassembly.waiting();
-        let outcome = self.worker.reassembly.push(self.now, key, headers, packet, &mut self.worker.pool);
+        let outcome =
+            self.worker.reassembly.push(self.now, key, headers, packet, &mut self.worker.pool);
         let (_, still_waiting) = self.worker.reassembly.waiting();
         let statistics = &self.worker.statistics;
         // What neither waits nor was dropped nor goes on was joined, or was there already.
@@ -177,7 +198,9 @@ impl Round<'_> {
                 *fragments
             }
         };
-        statistics.consumed.add((waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on));
+        statistics
+            .consumed
+            .add((waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on));
         if let Reassembled::Complete(packet) = outcome {
             statistics.reassembled.add(1);
             self.again(&mut onward.again, packet, Arrival { vrf: key.vrf, origin: key.origin });

@@ -1,8 +1,8 @@
 //! Decide: for every packet, what happens to it: from the cache, or else by [`crate::decide()`].
 //!
-//! Packets are sorted by the cache's tables, and each table's are looked up together, then those that were not found are decided
-//! together, then what was decided is kept. Nothing is done to a packet before all are decided, so that those of one flow
-//! stay in order.
+//! Packets are sorted by the cache's tables, and each table's are looked up together, then those
+//! that were not found are decided together, then what was decided is kept. Nothing is done to a
+//! packet before all are decided, so that those of one flow stay in order.
 
 use std::sync::Arc;
 
@@ -53,9 +53,9 @@ impl Round<'_> {
         let Flights { packets, flights } = batch;
         let flights = &mut flights[..packets.len()];
         let Some(mut caches) = self.worker.caches.take() else {
-            return flights
-                .iter_mut()
-                .for_each(|flight| flight.decision = crate::decide(&flight.key(), self.tables, &mut ()));
+            return flights.iter_mut().for_each(|flight| {
+                flight.decision = crate::decide(&flight.key(), self.tables, &mut ())
+            });
         };
         let Caches { v4, v6, tables, lists, keys } = &mut *caches;
         let (only, count) = (self.sort(flights, tables), flights.len());
@@ -132,16 +132,24 @@ impl Round<'_> {
         let hashed = ticks();
         let (outcome, looked, left) = match plan {
             Plan::Sample => self.find_sampled(room, list, flights, &mut missed),
-            _ => (self.find(room, 0..list.len(), list, flights, &mut missed), count, Positions::new()),
+            _ => (
+                self.find(room, 0..list.len(), list, flights, &mut missed),
+                count,
+                Positions::new(),
+            ),
         };
         let found = ticks();
         let unknown = missed.len();
         missed.extend(left);
         // Deciding some of them anew tells what it costs, and must not tell anything else.
-        let tried = if is_measured && missed.is_empty() { room.controller.wanted_decisions() } else { 0 };
+        let tried =
+            if is_measured && missed.is_empty() { room.controller.wanted_decisions() } else { 0 };
         missed.extend(ALL[..list.len().min(tried)].iter().copied());
         let known: ArrayVec<_, BATCH> = match cfg!(debug_assertions) && tried > 0 {
-            true => missed.iter().map(|&position| flights[usize::from(list[usize::from(position)])].decision).collect(),
+            true => missed
+                .iter()
+                .map(|&position| flights[usize::from(list[usize::from(position)])].decision)
+                .collect(),
             false => ArrayVec::new(),
         };
         self.decide_missed(&missed, list, flights, keys);
@@ -191,7 +199,8 @@ impl Round<'_> {
         }
     }
 
-    /// Looks up only the flows that belong to the part that is used for sampling. Answers how many these were, and where the others are.
+    /// Looks up only the flows that belong to the part that is used for sampling. Answers how many
+    /// these were, and where the others are.
     #[cold]
     fn find_sampled<const KEY: usize>(
         &self,
@@ -203,10 +212,15 @@ impl Round<'_> {
         let (mut sampled, mut left) = (Positions::new(), Positions::new());
         if let Room { table: Some(table), packets, .. } = &*room {
             for (looking, &position) in packets.iter().zip(&ALL[..list.len()]) {
-                if table.is_sampled(looking.hash) { sampled.push(position) } else { left.push(position) }
+                if table.is_sampled(looking.hash) {
+                    sampled.push(position)
+                } else {
+                    left.push(position)
+                }
             }
         }
-        let outcome = self.find(room, sampled.iter().map(|&position| position.into()), list, flights, missed);
+        let outcome =
+            self.find(room, sampled.iter().map(|&position| position.into()), list, flights, missed);
         (outcome, sampled.len() as u64, left)
     }
 
@@ -258,7 +272,13 @@ impl Round<'_> {
     }
 
     /// Decides packets, looking their policies up together.
-    fn decide_missed(&self, missed: &[u8], list: &[u8], flights: &mut [Flight], keys: &mut ArrayVec<FlowKey, BATCH>) {
+    fn decide_missed(
+        &self,
+        missed: &[u8],
+        list: &[u8],
+        flights: &mut [Flight],
+        keys: &mut ArrayVec<FlowKey, BATCH>,
+    ) {
         let tables = self.tables;
         if missed.len() < TOGETHER || tables.lookup_engine() == LookupEngine::Linear {
             return self.decide_alone(missed, list, flights);
@@ -268,7 +288,8 @@ impl Round<'_> {
         let mut left = missed;
         while let Some(&first) = left.first() {
             let vrf = flights[flight_of(first)].arrival.vrf;
-            let others = left.iter().position(|&position| flights[flight_of(position)].arrival.vrf != vrf);
+            let others =
+                left.iter().position(|&position| flights[flight_of(position)].arrival.vrf != vrf);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
             if tables.vrf(vrf).is_none_or(|vrf| !are_many(vrf)) {
@@ -276,7 +297,9 @@ impl Round<'_> {
                 continue;
             }
             keys.clear();
-            keys.extend(run.iter().map(|&position| flights[usize::from(list[usize::from(position)])].key()));
+            keys.extend(
+                run.iter().map(|&position| flights[usize::from(list[usize::from(position)])].key()),
+            );
             let looked = Policies::look(tables, vrf, keys);
             for (number, (&position, key)) in run.iter().zip(keys.iter()).enumerate() {
                 let decision = decide_by(key, tables, &looked.of(number), &mut ());
@@ -295,7 +318,13 @@ impl Round<'_> {
 
     /// Keeps what was decided.
     #[inline]
-    fn keep<const KEY: usize>(&self, room: &mut Room<KEY>, missed: &[u8], list: &[u8], flights: &[Flight]) {
+    fn keep<const KEY: usize>(
+        &self,
+        room: &mut Room<KEY>,
+        missed: &[u8],
+        list: &[u8],
+        flights: &[Flight],
+    ) {
         let Room { table: Some(table), packets, .. } = room else { return };
         let generation = self.tables.generation();
         for &position in missed {
@@ -306,7 +335,13 @@ impl Round<'_> {
         }
     }
 
-    fn note<const KEY: usize>(&self, which: usize, room: &Room<KEY>, outcome: &Outcome, is_measured: bool) {
+    fn note<const KEY: usize>(
+        &self,
+        which: usize,
+        room: &Room<KEY>,
+        outcome: &Outcome,
+        is_measured: bool,
+    ) {
         let statistics = &self.worker.statistics.caches[which];
         statistics.hits.add(outcome.hits);
         statistics.restamped.add(outcome.restamped);
@@ -319,7 +354,9 @@ impl Round<'_> {
         statistics.refused.set(table.counts.refused);
         statistics.live.set(table.counts.live);
         statistics.occupied.set(table.counts.occupied);
-        statistics.bypassing.set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
+        statistics
+            .bypassing
+            .set((room.mode == CacheMode::Auto && room.controller.is_bypassing()).into());
         if is_measured {
             let costs = room.controller.costs();
             statistics.probe_cost.set(costs.probe);
@@ -339,14 +376,21 @@ struct Policies<'t> {
 impl<'t> Policies<'t> {
     /// Looks up what most packets will be asked for; what else is wanted is looked up when it is.
     fn look(tables: &'t Tables, vrf: VrfId, keys: &[FlowKey]) -> Self {
-        let mut policies = Self { admission: Direction::In, admitting: ArrayVec::new(), outbound: ArrayVec::new() };
-        let Some(spd) = tables.vrf(vrf).map(|vrf| &vrf.spd).filter(|spd| !spd.is_empty()) else { return policies };
+        let mut policies = Self {
+            admission: Direction::In,
+            admitting: ArrayVec::new(),
+            outbound: ArrayVec::new(),
+        };
+        let Some(spd) = tables.vrf(vrf).map(|vrf| &vrf.spd).filter(|spd| !spd.is_empty()) else {
+            return policies;
+        };
         if spd.policies(Direction::Fwd).len() > 0 {
             policies.admission = Direction::Fwd;
         }
-        for (direction, found) in
-            [(policies.admission, &mut policies.admitting), (Direction::Out, &mut policies.outbound)]
-        {
+        for (direction, found) in [
+            (policies.admission, &mut policies.admitting),
+            (Direction::Out, &mut policies.outbound),
+        ] {
             // No policy is quickly not found, and one packet's turn is not worth everybody's.
             if spd.policies(direction).len() > 0 && keys.iter().any(|key| may_ask(key, direction)) {
                 found.extend(keys.iter().map(|_| None));
@@ -371,7 +415,8 @@ fn may_ask(key: &FlowKey, direction: Direction) -> bool {
     !is_esp && (direction == Direction::Out || !is_ours)
 }
 
-/// Whether there are so many policies that looking them up waits for memory, and several packets' waits should overlap.
+/// Whether there are so many policies that looking them up waits for memory, and several packets'
+/// waits should overlap.
 fn are_many(vrf: &Vrf) -> bool {
     Direction::ALL.iter().any(|direction| vrf.spd.policies(*direction).len() > NEAR)
 }

@@ -1,7 +1,9 @@
-//! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes through the stages again.
+//! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes
+//! through the stages again.
 //!
-//! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
-//! `esp_congestion`, `ip_version`, `ip_truncated`.
+//! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`, `esp_bad_icv`,
+//! `esp_bad_padding`, `esp_next_header`, `esp_dummy`, `esp_congestion`, `ip_version`,
+//! `ip_truncated`.
 
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
@@ -17,7 +19,8 @@ impl Round<'_> {
     pub(crate) fn open(&mut self, opening: &mut ArrayVec<Opening, BATCH>, again: &mut Lane) {
         opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
         let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
-        for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi)) {
+        for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi))
+        {
             self.open_group(group, &mut outcomes);
         }
         for (item, outcome) in opening.drain(..).zip(outcomes) {
@@ -25,12 +28,18 @@ impl Round<'_> {
             match (outcome, vrf) {
                 (Err(reason), _) => self.drop(item.packet, reason),
                 (Ok(()), None) => self.drop(item.packet, DropReason::EspNoSa),
-                (Ok(()), Some(vrf)) => self.again(again, item.packet, Arrival { vrf, origin: Origin::Sa(item.slot) }),
+                (Ok(()), Some(vrf)) => {
+                    self.again(again, item.packet, Arrival { vrf, origin: Origin::Sa(item.slot) })
+                }
             }
         }
     }
 
-    fn open_group(&mut self, group: &mut [Opening], outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>) {
+    fn open_group(
+        &mut self,
+        group: &mut [Opening],
+        outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>,
+    ) {
         let tables = self.tables;
         let slot = group.first().and_then(|first| tables.sad().slot(first.slot));
         let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
@@ -52,8 +61,10 @@ impl Round<'_> {
             let outcome = match result {
                 Ok(()) => {
                     item.packet.set_used(start, length);
-                    // `noecn`: what the outer header says of congestion is nothing to the inner one.
-                    let outer_traffic_class = if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
+                    // `noecn`: what the outer header says of congestion is nothing to the inner
+                    // one.
+                    let outer_traffic_class =
+                        if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
                     inner(&mut item.packet, next_header, outer_traffic_class)
                 }
                 Err(why) => Err(reason(why)),
@@ -75,7 +86,11 @@ impl Round<'_> {
 }
 
 /// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).
-fn inner(packet: &mut Packet, next_header: Protocol, outer_traffic_class: u8) -> Result<(), DropReason> {
+fn inner(
+    packet: &mut Packet,
+    next_header: Protocol,
+    outer_traffic_class: u8,
+) -> Result<(), DropReason> {
     let version = packet.bytes().first().map(|octet| octet >> 4);
     match (next_header, version) {
         (Protocol::IPV4, Some(4)) | (Protocol::IPV6, Some(6)) => {}

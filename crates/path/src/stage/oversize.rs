@@ -12,9 +12,10 @@ use crate::lane::{Flight, Onward};
 use crate::worker::Round;
 
 impl Round<'_> {
-    /// A packet that exceeds `exit.limit`. IPv4 without DF, and what the gateway says itself, is cut before it is encrypted, so that no
-    /// ESP packet needs reassembly before it can be decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every
-    /// link must carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1).
+    /// A packet that exceeds `exit.limit`. IPv4 without DF, and what the gateway says itself, is
+    /// cut before it is encrypted, so that no ESP packet needs reassembly before it can be
+    /// decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every link must
+    /// carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1).
     pub(crate) fn oversize(
         &mut self,
         packet: Packet,
@@ -30,7 +31,9 @@ impl Round<'_> {
             return self.leave(packet, headers, slot, exit, onward);
         }
         let packet = match !headers.dont_fragment || (is_v6 && is_own) {
-            true => self.cut(packet, exit.limit, |round, part| round.leave(part, headers, slot, exit, onward)),
+            true => self.cut(packet, exit.limit, |round, part| {
+                round.leave(part, headers, slot, exit, onward)
+            }),
             false => Some(packet),
         };
         if let Some(packet) = packet {
@@ -56,7 +59,11 @@ impl Round<'_> {
         mut each: impl FnMut(&mut Self, Packet),
     ) -> Option<Packet> {
         let is_v6 = packet.bytes().first().is_some_and(|octet| octet >> 4 == 6);
-        let plan = if is_v6 { fragment::plan_v6(packet.bytes(), limit) } else { fragment::plan(packet.bytes(), limit) };
+        let plan = if is_v6 {
+            fragment::plan_v6(packet.bytes(), limit)
+        } else {
+            fragment::plan(packet.bytes(), limit)
+        };
         let Ok(plan) = plan else { return Some(packet) };
         let identification = if is_v6 { self.worker.randomness.next_u32() } else { 0 };
         for piece in plan {

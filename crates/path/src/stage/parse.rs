@@ -1,6 +1,7 @@
 //! Parse: every IP packet is judged, and its flow named.
 //!
-//! Exits: every reason of [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and the neighbour discovery handler's.
+//! Exits: every reason of [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and the neighbour
+//! discovery handler's.
 
 use packet::DropReason;
 use wire::{FragmentClass, Headers, Origin, Protocol, Upper};
@@ -9,7 +10,8 @@ use crate::host::nd;
 use crate::lane::{Arrival, Flights, Lane};
 use crate::worker::Round;
 
-/// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel takes two.
+/// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel
+/// takes two.
 const MAX_DEPTH: usize = 4;
 
 impl Round<'_> {
@@ -45,9 +47,12 @@ impl Round<'_> {
         }
     }
 
-    /// Gives later fragments the ports of their datagram's first, in VRFs whose policies may ask for them.
+    /// Gives later fragments the ports of their datagram's first, in VRFs whose policies may ask
+    /// for them.
     fn virtual_reassembly(&mut self, headers: &mut Headers, arrival: Arrival) -> Result<(), ()> {
-        let Some(vrf) = self.tables.vrf(arrival.vrf).filter(|vrf| !vrf.spd.is_empty()) else { return Ok(()) };
+        let Some(vrf) = self.tables.vrf(arrival.vrf).filter(|vrf| !vrf.spd.is_empty()) else {
+            return Ok(());
+        };
         if vrf.is_local(headers.addresses.destination()) {
             return Ok(());
         }
@@ -56,7 +61,8 @@ impl Round<'_> {
         if key.fragment == FragmentClass::First {
             self.worker.fragment_upper.learn(self.now, &key, identification, key.upper);
         } else {
-            headers.upper = self.worker.fragment_upper.recall(self.now, &key, identification).ok_or(())?;
+            headers.upper =
+                self.worker.fragment_upper.recall(self.now, &key, identification).ok_or(())?;
         }
         Ok(())
     }
@@ -64,5 +70,6 @@ impl Round<'_> {
 
 /// Router and neighbour solicitations, advertisements and redirects (RFC 4861 section 4).
 fn is_neighbour_discovery(headers: &Headers) -> bool {
-    headers.protocol == Protocol::ICMPV6 && matches!(headers.upper, Upper::Icmp { kind: 133..=137, .. })
+    headers.protocol == Protocol::ICMPV6
+        && matches!(headers.upper, Upper::Icmp { kind: 133..=137, .. })
 }

@@ -1,7 +1,7 @@
 //! Receive: from a port into the lane, the link header checked and stripped.
 //!
-//! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`, `not_unicast`, `ip_version`, `ip_truncated`,
-//! and the ARP handler's.
+//! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`,
+//! `not_unicast`, `ip_version`, `ip_truncated`, and the ARP handler's.
 
 use packet::{Batch, DropReason, LinkKind, Packet};
 use tables::Port;
@@ -13,7 +13,8 @@ use crate::lane::{Arrival, Lane};
 use crate::worker::Round;
 
 impl Round<'_> {
-    /// Receives one batch from port `id`. Answers how many packets came, ARP and dropped frames included.
+    /// Receives one batch from port `id`. Answers how many packets came, ARP and dropped frames
+    /// included.
     pub(crate) fn receive(&mut self, id: PortId, lane: &mut Lane) -> usize {
         let Some(attached) = &mut self.worker.ports[usize::from(id.0)] else { return 0 };
         let mut batch = Batch::new();
@@ -65,14 +66,18 @@ impl Round<'_> {
         let version = packet.bytes().first().map(|octet| octet >> 4);
         match (header.ether_type, version) {
             (EtherType::IPV4, Some(4)) | (EtherType::IPV6, Some(6)) => {}
-            (EtherType::IPV4 | EtherType::IPV6, Some(_)) => return self.drop(packet, DropReason::IpVersion),
-            (EtherType::IPV4 | EtherType::IPV6, None) => return self.drop(packet, DropReason::IpTruncated),
+            (EtherType::IPV4 | EtherType::IPV6, Some(_)) => {
+                return self.drop(packet, DropReason::IpVersion);
+            }
+            (EtherType::IPV4 | EtherType::IPV6, None) => {
+                return self.drop(packet, DropReason::IpTruncated);
+            }
             (EtherType::ARP, _) => return arp::receive(self, port, packet, header.source),
             (other, _) if other.is_vlan() => return self.drop(packet, DropReason::LinkVlan),
             _ => return self.drop(packet, DropReason::LinkProtocol),
         }
-        // A unicast packet in a group frame is nobody's to forward (RFC 1122 section 3.3.6), and broadcasts are not forwarded
-        // (RFC 2644) nor of any use to us.
+        // A unicast packet in a group frame is nobody's to forward (RFC 1122 section 3.3.6), and
+        // broadcasts are not forwarded (RFC 2644) nor of any use to us.
         if group && !is_multicast(packet.bytes()) {
             return self.drop(packet, DropReason::NotUnicast);
         }

@@ -38,12 +38,14 @@ impl Round<'_> {
             .iter_mut()
             .map(|item| {
                 let (buffer, start, length) = item.packet.buffer_mut();
-                let next_header = if buffer[start] >> 4 == 6 { Protocol::IPV6 } else { Protocol::IPV4 };
+                let next_header =
+                    if buffer[start] >> 4 == 6 { Protocol::IPV6 } else { Protocol::IPV4 };
                 SealJob::new(buffer, start, length, next_header)
             })
             .collect();
         sa.outbound.seal(&mut jobs, &mut self.worker.randomness);
-        let results: ArrayVec<_, BATCH> = jobs.iter().map(|job| (job.start, job.length, job.result)).collect();
+        let results: ArrayVec<_, BATCH> =
+            jobs.iter().map(|job| (job.start, job.length, job.result)).collect();
         drop(jobs);
         let (mut packets, mut bytes, mut failed) = (0, 0, 0);
         for (item, (start, length, result)) in group.iter_mut().zip(results) {

@@ -1,7 +1,7 @@
 //! Transmit: what a port is to send goes out; and packets that waited for a neighbour go on.
 //!
-//! Exits: `neighbour_queue_full`, `neighbour_table_full`, `neighbour_unresolved`, `reassembly_timeout`; what a port could not send is in the port's
-//! own statistics.
+//! Exits: `neighbour_queue_full`, `neighbour_table_full`, `neighbour_unresolved`,
+//! `reassembly_timeout`; what a port could not send is in the port's own statistics.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -23,7 +23,9 @@ impl Round<'_> {
         if attached.outgoing.is_empty() {
             return;
         }
-        if let Err(error) = attached.port.transmit(self.now, &mut self.worker.pool, &mut attached.outgoing) {
+        if let Err(error) =
+            attached.port.transmit(self.now, &mut self.worker.pool, &mut attached.outgoing)
+        {
             self.worker.statistics.drops.add(DropReason::PortDown, attached.outgoing.len() as u64);
             self.worker.pool.give_all(attached.outgoing.drain(..));
             attached.fail(error);
@@ -47,7 +49,9 @@ impl Round<'_> {
         let Some(mut queue) = self.worker.neighbours.take() else { return };
         let tables = self.tables;
         let lookup = |port, address| tables.port(port)?.neighbours.lookup(address);
-        queue.take_resolved(lookup, |port, next_hop, mac, packet| self.resume(port, next_hop, mac, packet));
+        queue.take_resolved(lookup, |port, next_hop, mac, packet| {
+            self.resume(port, next_hop, mac, packet)
+        });
         self.worker.neighbours = Some(queue);
     }
 
@@ -69,14 +73,16 @@ impl Round<'_> {
         let now = self.now;
         if self.worker.reassembly.next_deadline().is_some_and(|deadline| deadline <= now) {
             let statistics = &self.worker.statistics;
-            let dropped = |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
+            let dropped =
+                |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
             self.worker.reassembly.expire(now, &mut self.worker.pool, dropped);
         }
     }
 
     fn neighbour_timers(&mut self, onward: &mut Onward) {
         let now = self.now;
-        let due = |queue: &NeighbourQueue| queue.next_deadline().is_some_and(|deadline| deadline <= now);
+        let due =
+            |queue: &NeighbourQueue| queue.next_deadline().is_some_and(|deadline| deadline <= now);
         let Some(mut queue) = self.worker.neighbours.take_if(|queue| due(queue)) else { return };
         let round = RefCell::new(&mut *self);
         queue.advance(

@@ -19,9 +19,11 @@ use world::{PORTS, World, act};
 
 /// Flows as they may come by any way, ESP for the worlds' SAs among them.
 fn key() -> impl Strategy<Value = FlowKey> {
-    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53])).prop_map(|(source, destination)| {
-        (select(vec![Protocol::UDP, Protocol::TCP]), Just(Upper::Ports { source, destination }))
-    });
+    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53])).prop_map(
+        |(source, destination)| {
+            (select(vec![Protocol::UDP, Protocol::TCP]), Just(Upper::Ports { source, destination }))
+        },
+    );
     let icmp = select(vec![(Protocol::ICMP, 8u8), (Protocol::ICMPV6, 128), (Protocol::ICMP, 3)])
         .prop_map(|(protocol, kind)| (protocol, Upper::Icmp { kind, code: 0, identifier: 7 }));
     let upper = prop_oneof![
@@ -36,11 +38,11 @@ fn key() -> impl Strategy<Value = FlowKey> {
         1 => Just(Origin::Host),
         1 => Just(Origin::HostProtected),
     ];
-    let fragment =
-        prop_oneof![6 => Just(FragmentClass::Whole), 1 => Just(FragmentClass::First), 1 => Just(FragmentClass::Later)];
+    let fragment = prop_oneof![6 => Just(FragmentClass::Whole), 1 => Just(FragmentClass::First), 1 => Just(FragmentClass::Later)];
     let vrf = prop_oneof![6 => Just(VrfId(0)), 3 => Just(VrfId(1)), 1 => Just(VrfId(2))];
     let clear = (world::ends(), upper);
-    let esp = (world::tunnel(), world::spi()).prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
+    let esp = (world::tunnel(), world::spi())
+        .prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
     let what = prop_oneof![6 => clear, 1 => esp];
     (vrf, origin, what, fragment).prop_map(|(vrf, origin, (ends, (protocol, upper)), fragment)| {
         let addresses = match ends {
@@ -120,7 +122,10 @@ fn what_was_forgotten_holds_for_nobody() {
     let key = FlowKey {
         vrf: VrfId::MAIN,
         origin: Origin::Port(PortId(0)),
-        addresses: Addresses::V4 { source: [10, 1, 0, 5].into(), destination: [10, 3, 0, 5].into() },
+        addresses: Addresses::V4 {
+            source: [10, 1, 0, 5].into(),
+            destination: [10, 3, 0, 5].into(),
+        },
         protocol: Protocol::UDP,
         fragment: FragmentClass::Whole,
         upper: Upper::Ports { source: 1, destination: 2 },
@@ -128,11 +133,17 @@ fn what_was_forgotten_holds_for_nobody() {
     publisher.publish(Tables::clone(&publisher.current()));
     let decision = decide(&key, &publisher.current());
     assert!(matches!(decision.verdict, Verdict::Protect(..)));
-    for (noise, holding) in [(10, true), (MOST_CHANGES, true), (MOST_CHANGES + 1, false), (2000, false)] {
+    for (noise, holding) in
+        [(10, true), (MOST_CHANGES, true), (MOST_CHANGES + 1, false), (2000, false)]
+    {
         let generation = publisher.current().generation();
         world.tables = Tables::clone(&publisher.current());
         world.apply(&world::Act::Noise(noise));
         publisher.publish(world.tables.clone());
-        assert_eq!(holds(&key, &decision, generation, &publisher.current()), holding, "{noise} changes");
+        assert_eq!(
+            holds(&key, &decision, generation, &publisher.current()),
+            holding,
+            "{noise} changes"
+        );
     }
 }

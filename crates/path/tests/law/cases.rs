@@ -1,4 +1,5 @@
-//! Changes that chance brings about too seldom: each alters what becomes of packets whose flow is known.
+//! Changes that chance brings about too seldom: each alters what becomes of packets whose flow is
+//! known.
 
 use tables::{DefaultAction, Direction, RouteKind, SaIdentity, SaSpec};
 use wire::{PortId, Spi, VrfId};
@@ -17,8 +18,8 @@ fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
     SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false }
 }
 
-/// Sends a packet twice, changes something, and sends it twice again: without a cache the packet fares otherwise then, and with any it fares
-/// as without.
+/// Sends a packet twice, changes something, and sends it twice again: without a cache the packet
+/// fares otherwise then, and with any it fares as without.
 fn fares_otherwise(packet: &Sending, before: impl Fn(&mut World), change: impl Fn(&mut World)) {
     let run = |twin: &mut Twin| {
         let mut peers = Peers::default();
@@ -45,7 +46,9 @@ fn fares_otherwise(packet: &Sending, before: impl Fn(&mut World), change: impl F
 fn the_sa_goes_that_an_inbound_template_names_and_another_stays_in_its_slot() {
     let packet = Sending::udp(PortId(1), "fd03::5", "fd01::5", 20).sealed(PEER, ME, 302);
     let both = |world: &mut World| world.add_sa(sa(PEER, ME, 1, 302), ALGORITHMS[0]);
-    let one = |world: &mut World| _ = world.tables.remove_sa(VrfId::MAIN, ME.parse().unwrap(), Spi(301)).unwrap();
+    let one = |world: &mut World| {
+        _ = world.tables.remove_sa(VrfId::MAIN, ME.parse().unwrap(), Spi(301)).unwrap()
+    };
     fares_otherwise(&packet, both, one);
 }
 
@@ -54,7 +57,11 @@ fn a_newer_sa_leaves_less_room() {
     // As large as it may be with the first algorithm.
     let largest = (1300..1472).rev().find(|payload| {
         let packet = Sending::udp(PortId(0), "10.1.0.5", "10.3.0.5", *payload);
-        let bytes: Vec<_> = packet.packets(&mut Peers::default()).into_iter().map(|bytes| (PortId(0), bytes)).collect();
+        let bytes: Vec<_> = packet
+            .packets(&mut Peers::default())
+            .into_iter()
+            .map(|bytes| (PortId(0), bytes))
+            .collect();
         !reference().receive(0, &bytes).frames()[1].is_empty()
     });
     let packet = Sending::udp(PortId(0), "10.1.0.5", "10.3.0.5", largest.unwrap());
@@ -71,7 +78,10 @@ fn a_template_for_any_sa_gets_one_of_another_slot() {
 fn the_way_to_the_tunnels_end_is_another() {
     let packet = Sending::udp(PortId(0), "10.1.0.5", "10.3.0.5", 20);
     let away = |world: &mut World| {
-        world.tables.set_route(VrfId::MAIN, "10.2.0.9/32".parse().unwrap(), RouteKind::Blackhole).unwrap();
+        world
+            .tables
+            .set_route(VrfId::MAIN, "10.2.0.9/32".parse().unwrap(), RouteKind::Blackhole)
+            .unwrap();
     };
     fares_otherwise(&packet, |_| {}, away);
 }
@@ -80,7 +90,10 @@ fn the_way_to_the_tunnels_end_is_another() {
 fn the_tunnels_next_hop_is_elsewhere() {
     let packet = Sending::udp(PortId(0), "10.1.0.5", "10.3.0.5", 20);
     let elsewhere = |world: &mut World| {
-        world.tables.set_neighbour(PortId(1), PEER.parse().unwrap(), wire::Mac([2, 9, 9, 9, 9, 9])).unwrap();
+        world
+            .tables
+            .set_neighbour(PortId(1), PEER.parse().unwrap(), wire::Mac([2, 9, 9, 9, 9, 9]))
+            .unwrap();
     };
     fares_otherwise(&packet, |_| {}, elsewhere);
 }
@@ -93,7 +106,10 @@ fn the_gateway_answers_the_same_station_in_two_vrfs() {
         let mut seen = Vec::new();
         for port in [0, 2, 0, 2] {
             let packets = Sending::echo(PortId(port), "10.1.0.5", "10.2.0.1").packets(&mut peers);
-            seen.push(twin.receive(0, &packets.into_iter().map(|bytes| (PortId(port), bytes)).collect::<Vec<_>>()));
+            seen.push(twin.receive(
+                0,
+                &packets.into_iter().map(|bytes| (PortId(port), bytes)).collect::<Vec<_>>(),
+            ));
         }
         seen
     };

@@ -1,4 +1,5 @@
-//! A clock that moves on whenever it is read, so that what is done for a packet alone seems dear and what is done for many cheap.
+//! A clock that moves on whenever it is read, so that what is done for a packet alone seems dear
+//! and what is done for many cheap.
 
 use std::cell::Cell;
 

@@ -1,8 +1,9 @@
 //! The law: with the cache, everything is as without it.
 //!
-//! Two and more gateways are made from the same events. One decides every packet, by trying policy after policy; the others have
-//! caches of all sizes and shapes, and the fast policy lookup. Whatever is done to their tables in between, and whatever comes in, the same
-//! bytes leave by the same ports in the same order, the same is dropped for the same reasons, and every policy and SA
+//! Two and more gateways are made from the same events. One decides every packet, by trying policy
+//! after policy; the others have caches of all sizes and shapes, and the fast policy lookup.
+//! Whatever is done to their tables in between, and whatever comes in, the same bytes leave by the
+//! same ports in the same order, the same is dropped for the same reasons, and every policy and SA
 //! has counted the same. `PROPTEST_CASES` runs it longer.
 
 mod cases;
@@ -45,9 +46,12 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// What happens before any packet comes: sometimes so many policies that the fast lookup's index is asked.
+/// What happens before any packet comes: sometimes so many policies that the fast lookup's index is
+/// asked.
 fn before() -> impl Strategy<Value = Vec<Act>> {
-    let crowd = [Direction::Out, Direction::In].map(|direction| Act::Crowd(VrfId::MAIN, direction)).to_vec();
+    let crowd = [Direction::Out, Direction::In]
+        .map(|direction| Act::Crowd(VrfId::MAIN, direction))
+        .to_vec();
     (prop::collection::vec(act(), 0..20), prop_oneof![Just(Vec::new()), Just(crowd)])
         .prop_map(|(acts, crowd)| [crowd, acts].concat())
 }
@@ -92,7 +96,8 @@ fn cached(kind: &str) -> Twin {
         "none" => [CacheSettings::OFF; 4],
         _ => settings(CacheMode::On, 4096, Four),
     };
-    let engine = if kind.ends_with("linear lookup") { LookupEngine::Linear } else { LookupEngine::Fast };
+    let engine =
+        if kind.ends_with("linear lookup") { LookupEngine::Linear } else { LookupEngine::Fast };
     Twin::new(engine, caches)
 }
 
@@ -114,7 +119,9 @@ fn run(
         }
         Happening::Batch(which) => {
             for sending in which.iter().map(|which| which.get(sendings)) {
-                packets.extend(sending.packets(peers).into_iter().map(|packet| (sending.port, packet)));
+                packets.extend(
+                    sending.packets(peers).into_iter().map(|packet| (sending.port, packet)),
+                );
             }
         }
         Happening::Wait(time) => milliseconds = *time,
@@ -134,7 +141,10 @@ fn run(
 }
 
 fn more(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases: ProptestConfig::default().cases.max(cases), ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: ProptestConfig::default().cases.max(cases),
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
@@ -156,15 +166,19 @@ proptest! {
     }
 }
 
-/// The same, over so many packets that the worker finds out that its cache does not pay, as too much changes, and goes on
-/// by samples.
+/// The same, over so many packets that the worker finds out that its cache does not pay, as too
+/// much changes, and goes on by samples.
 #[test]
 fn everything_is_as_without_a_cache_while_the_worker_changes_its_mind() {
     use Associativity::{Direct, Four};
-    let auto = |buckets, how| Twin::new(LookupEngine::Fast, settings(CacheMode::Auto, buckets, how));
+    let auto =
+        |buckets, how| Twin::new(LookupEngine::Fast, settings(CacheMode::Auto, buckets, how));
     let mut twins = vec![("auto", auto(2048, Four)), ("auto, direct", auto(2048, Direct))];
     let mut reference = reference();
-    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]));
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]),
+    );
     let mut peers = Peers::default();
     let sendings = drawn(&mut runner, prop::collection::vec(sending(), 300));
     let mut looked = vec![vec![(0, 0); twins.len()]];
@@ -183,7 +197,8 @@ fn everything_is_as_without_a_cache_while_the_worker_changes_its_mind() {
         looked.push(twins.iter().map(|(_, twin)| twin.looked()).collect());
     }
     for (number, (name, _)) in twins.iter().enumerate() {
-        let (hits, bypassed): (Vec<u64>, Vec<u64>) = looked.iter().map(|phase| phase[number]).unzip();
+        let (hits, bypassed): (Vec<u64>, Vec<u64>) =
+            looked.iter().map(|phase| phase[number]).unzip();
         assert!(hits[1] > 0 && bypassed[1] == 0, "{name}: {looked:?}");
         assert!(bypassed[3] > 0, "{name}: {looked:?}");
         // At least the samples.

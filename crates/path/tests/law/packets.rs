@@ -91,7 +91,8 @@ impl Sending {
     /// The same in ESP.
     pub(crate) fn sealed(self, source: &str, destination: &str, spi: u32) -> Self {
         let ends = (source.parse().unwrap(), destination.parse().unwrap());
-        let sealed = Sealed { ends, spi: Spi(spi), algorithm: Algorithm::AesGcm128, is_twice: false };
+        let sealed =
+            Sealed { ends, spi: Spi(spi), algorithm: Algorithm::AesGcm128, is_twice: false };
         Self { sealed: Some(sealed), ..self }
     }
 
@@ -131,7 +132,11 @@ impl Sending {
         if let Upper::Echo = self.upper {
             let sum = match is_v4 {
                 true => wire::checksum::checksum(&upper),
-                false => wire::checksum::upper(&crate::fixture::addresses(source, destination), icmp, &upper),
+                false => wire::checksum::upper(
+                    &crate::fixture::addresses(source, destination),
+                    icmp,
+                    &upper,
+                ),
             };
             upper[2..4].copy_from_slice(&sum.to_be_bytes());
         }
@@ -158,7 +163,13 @@ impl Sending {
 }
 
 impl Peers {
-    fn seal(&mut self, ends: (IpAddr, IpAddr), spi: Spi, algorithm: Algorithm, inner: &[u8]) -> Vec<u8> {
+    fn seal(
+        &mut self,
+        ends: (IpAddr, IpAddr),
+        spi: Spi,
+        algorithm: Algorithm,
+        inner: &[u8],
+    ) -> Vec<u8> {
         let seed = || StdRng::from_seed([spi.0 as u8; 32]);
         let sa = self
             .sealing
@@ -215,8 +226,9 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
         1 => spi().prop_map(Upper::Esp),
     ];
     // Mostly what the first tunnel's peer would send.
-    let from_peer =
-        tunnel().prop_map(|(here, there)| if here.to_string().ends_with(".9") { (here, there) } else { (there, here) });
+    let from_peer = tunnel().prop_map(|(here, there)| {
+        if here.to_string().ends_with(".9") { (here, there) } else { (there, here) }
+    });
     let sealed = (from_peer, spi(), algorithm(), prop::bool::weighted(0.1))
         .prop_map(|(ends, spi, algorithm, is_twice)| Sealed { ends, spi, algorithm, is_twice });
     let pieces = prop_oneof![
@@ -233,16 +245,18 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     let flags = (prop::bool::weighted(0.07), prop::bool::weighted(0.2));
     let sealed = prop::option::weighted(0.25, sealed);
     (port, ends(), upper, hop_limit, payload, flags, sealed, pieces).prop_map(
-        |(port, ends, upper, hop_limit, payload, (has_options, dont_fragment), sealed, pieces)| Sending {
-            port,
-            ends,
-            upper,
-            hop_limit,
-            payload,
-            has_options,
-            dont_fragment,
-            sealed,
-            pieces,
+        |(port, ends, upper, hop_limit, payload, (has_options, dont_fragment), sealed, pieces)| {
+            Sending {
+                port,
+                ends,
+                upper,
+                hop_limit,
+                payload,
+                has_options,
+                dont_fragment,
+                sealed,
+                pieces,
+            }
         },
     )
 }

@@ -46,12 +46,20 @@ impl Twin {
         let publisher = Publisher::new(world.tables.clone());
         let (events_in, events) = rtrb::RingBuffer::new(4096);
         let (_, probes_out) = rtrb::RingBuffer::new(1);
-        let settings = WorkerSettings { index: 0, buffers: BUFFERS, seed: [7; 32], caches, ticks: clock::ticks };
-        let mut worker = Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();
+        let settings = WorkerSettings {
+            index: 0,
+            buffers: BUFFERS,
+            seed: [7; 32],
+            caches,
+            ticks: clock::ticks,
+        };
+        let mut worker =
+            Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();
         let handles = (0..PORTS)
             .map(PortId)
             .map(|id| {
-                let options = MemoryOptions { link: port_link(id), ..MemoryOptions::ethernet("", id) };
+                let options =
+                    MemoryOptions { link: port_link(id), ..MemoryOptions::ethernet("", id) };
                 let (port, handle) = memory::port(options, 1024);
                 worker.attach(id, Box::new(port));
                 handle
@@ -142,7 +150,10 @@ impl Twin {
     /// Hits, and packets that were decided without looking.
     pub(crate) fn looked(&self) -> (u64, u64) {
         let caches = &self.worker.statistics().caches;
-        (caches.iter().map(|cache| cache.hits.read()).sum(), caches.iter().map(|cache| cache.bypassed.read()).sum())
+        (
+            caches.iter().map(|cache| cache.hits.read()).sum(),
+            caches.iter().map(|cache| cache.bypassed.read()).sum(),
+        )
     }
 }
 
@@ -161,15 +172,23 @@ impl Seen {
         for (port, (one, two)) in self.frames.iter().zip(&other.frames).enumerate() {
             if one != two {
                 let first = one.iter().zip(two).position(|(one, two)| one != two);
-                text +=
-                    &format!("port {port}: {} and {} frames, the first other one is {first:?}\n", one.len(), two.len());
+                text += &format!(
+                    "port {port}: {} and {} frames, the first other one is {first:?}\n",
+                    one.len(),
+                    two.len()
+                );
             }
         }
         if self.drops != other.drops {
             text += &format!("drops: {:?} and {:?}\n", self.drops, other.drops);
         }
         if self.policies != other.policies {
-            let differ = self.policies.iter().zip(&other.policies).enumerate().filter(|(_, (one, two))| one != two);
+            let differ = self
+                .policies
+                .iter()
+                .zip(&other.policies)
+                .enumerate()
+                .filter(|(_, (one, two))| one != two);
             text += &format!("policies: {:?}\n", differ.collect::<Vec<_>>());
         }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))

@@ -1,5 +1,5 @@
-//! Worlds in which everything that a decision reads comes, goes and changes. Addresses, prefixes, selectors and tunnels are few, so that they
-//! meet.
+//! Worlds in which everything that a decision reads comes, goes and changes. Addresses, prefixes,
+//! selectors and tunnels are few, so that they meet.
 #![allow(dead_code, reason = "the law and the unit test of validity use a part each")]
 
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteKind, Sa, SaIdentity, SaSpec,
-    Selector, Tables, Template, UpperSelector,
+    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteKind, Sa,
+    SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -22,7 +22,8 @@ pub(crate) const PORTS: u16 = 4;
 const RED: VrfId = VrfId(1);
 const VRFS: [VrfId; 3] = [VrfId::MAIN, RED, VrfId(2)];
 
-/// Stations, and the gateway's own addresses; and what is not routed. By family, and the more usual ones first.
+/// Stations, and the gateway's own addresses; and what is not routed. By family, and the more usual
+/// ones first.
 const HOSTS: [[&str; 13]; 2] = [
     [
         "10.1.0.5",
@@ -40,8 +41,8 @@ const HOSTS: [[&str; 13]; 2] = [
         "169.254.1.1",
     ],
     [
-        "fd01::5", "fd03::5", "fd03::6", "fd02::9", "fd02::1", "fd01::6", "fd04::1", "fd01::1", "fd02::8", "fd99::1",
-        "fe80::5", "ff02::1", "fe80::9",
+        "fd01::5", "fd03::5", "fd03::6", "fd02::9", "fd02::1", "fd01::6", "fd04::1", "fd01::1",
+        "fd02::8", "fd99::1", "fe80::5", "ff02::1", "fe80::9",
     ],
 ];
 const PREFIXES: [[&str; 8]; 2] = [
@@ -55,7 +56,16 @@ const PREFIXES: [[&str; 8]; 2] = [
         "10.4.0.0/16",
         "10.0.0.0/8",
     ],
-    ["::/0", "fd03::/64", "fd03::4/127", "fd03::5/128", "fd02::9/128", "fd02::8/125", "fd04::/32", "fd00::/8"],
+    [
+        "::/0",
+        "fd03::/64",
+        "fd03::4/127",
+        "fd03::5/128",
+        "fd02::9/128",
+        "fd02::8/125",
+        "fd04::/32",
+        "fd00::/8",
+    ],
 ];
 const RANGES: [[&str; 9]; 2] = [
     [
@@ -82,8 +92,12 @@ const RANGES: [[&str; 9]; 2] = [
     ],
 ];
 /// The ends of tunnels, mine first. The second's far end is behind another station.
-const TUNNELS: [(&str, &str); 4] =
-    [("10.2.0.1", "10.2.0.9"), ("10.2.0.1", "10.3.0.6"), ("fd02::1", "fd02::9"), ("10.1.0.1", "10.2.0.9")];
+const TUNNELS: [(&str, &str); 4] = [
+    ("10.2.0.1", "10.2.0.9"),
+    ("10.2.0.1", "10.3.0.6"),
+    ("fd02::1", "fd02::9"),
+    ("10.1.0.1", "10.2.0.9"),
+];
 /// Of different sizes on the wire.
 pub(crate) const ALGORITHMS: [Algorithm; 3] = [
     Algorithm::AesGcm128,
@@ -201,8 +215,14 @@ impl World {
         let mut world = Self { tables, policies: Vec::new(), sas: Vec::new() };
         (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3))] {
-            for (to, by) in [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")] {
-                world.apply(&Act::SetRoute(vrf, parsed(to), RouteKind::Via { port, next_hop: parsed(by) }));
+            for (to, by) in
+                [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")]
+            {
+                world.apply(&Act::SetRoute(
+                    vrf,
+                    parsed(to),
+                    RouteKind::Via { port, next_hop: parsed(by) },
+                ));
             }
         }
         for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5])] {
@@ -234,7 +254,8 @@ impl World {
                     upper: UpperSelector::Any,
                 };
                 let action = Action::Protect(template);
-                let spec = PolicySpec { vrf: VrfId::MAIN, direction, priority: 2, selector, action };
+                let spec =
+                    PolicySpec { vrf: VrfId::MAIN, direction, priority: 2, selector, action };
                 world.apply(&Act::AddPolicy(spec));
             }
         }
@@ -261,7 +282,9 @@ impl World {
                     self.tables.remove_policy(policy.index).unwrap();
                 }
             }
-            Act::Default(vrf, direction, action) => _ = tables.set_default_action(*vrf, *direction, *action),
+            Act::Default(vrf, direction, action) => {
+                _ = tables.set_default_action(*vrf, *direction, *action)
+            }
             Act::SetRoute(vrf, prefix, kind) => _ = tables.set_route(*vrf, *prefix, *kind),
             Act::RemoveRoute(vrf, prefix) => _ = tables.remove_route(*vrf, *prefix),
             Act::SetNeighbour(port, address, mac) => {
@@ -315,15 +338,22 @@ impl World {
             }
             Act::Noise(count) => {
                 for number in 0..*count {
-                    let _ = tables.set_neighbour(PortId(0), parsed("10.1.0.77"), Mac([2, 0xcc, 0, 0, 0, number as u8]));
+                    let _ = tables.set_neighbour(
+                        PortId(0),
+                        parsed("10.1.0.77"),
+                        Mac([2, 0xcc, 0, 0, 0, number as u8]),
+                    );
                 }
             }
         }
     }
 
     fn policy(&self, which: &Index) -> Option<Arc<Policy>> {
-        let there: Vec<_> =
-            self.policies.iter().filter_map(|policy| self.tables.policy_of_index(policy.index)).collect();
+        let there: Vec<_> = self
+            .policies
+            .iter()
+            .filter_map(|policy| self.tables.policy_of_index(policy.index))
+            .collect();
         (!there.is_empty()).then(|| (*which.get(&there)).clone())
     }
 
@@ -340,7 +370,8 @@ impl World {
 
     pub(crate) fn add_sa(&mut self, spec: SaSpec, algorithm: Algorithm) {
         let keys = keys(algorithm);
-        let outbound = OutboundSa::new(spec.spi, &keys, 0, &mut StdRng::from_seed([spec.spi.0 as u8; 32]));
+        let outbound =
+            OutboundSa::new(spec.spi, &keys, 0, &mut StdRng::from_seed([spec.spi.0 as u8; 32]));
         let inbound = InboundSa::new(spec.spi, &keys, WindowSize::new(1024).unwrap(), 0);
         self.sas.extend(self.tables.add_sa(spec, outbound, inbound));
     }
@@ -415,7 +446,8 @@ pub(crate) fn tunnel() -> impl Strategy<Value = (IpAddr, IpAddr)> {
         false => (parsed(here), parsed(there)),
         true => (parsed(there), parsed(here)),
     };
-    (prop_oneof![4 => 0..1usize, 2 => 0..4usize], any::<bool>()).prop_map(move |(at, back)| towards(TUNNELS[at], back))
+    (prop_oneof![4 => 0..1usize, 2 => 0..4usize], any::<bool>())
+        .prop_map(move |(at, back)| towards(TUNNELS[at], back))
 }
 
 pub(crate) fn spi() -> impl Strategy<Value = Spi> {
@@ -427,7 +459,9 @@ pub(crate) fn algorithm() -> impl Strategy<Value = Algorithm> {
 }
 
 fn selector() -> impl Strategy<Value = Selector> {
-    let port = || prop_oneof![Just((0, u16::MAX)), Just((1000, 1000)), Just((1000, 1001)), Just((53, 999))];
+    let port = || {
+        prop_oneof![Just((0, u16::MAX)), Just((1000, 1000)), Just((1000, 1001)), Just((53, 999))]
+    };
     let range = |(first, last)| PortRange::new(first, last).unwrap();
     let ports = (port(), port()).prop_map(move |(source, destination)| UpperSelector::Ports {
         source: range(source),
@@ -448,23 +482,40 @@ fn selector() -> impl Strategy<Value = Selector> {
             (1, _, UpperSelector::Icmp { .. }) => Some(Protocol::ICMPV6),
             _ => protocol,
         };
-        Selector { source: parsed(RANGES[family][from]), destination: parsed(RANGES[family][to]), protocol, upper }
+        Selector {
+            source: parsed(RANGES[family][from]),
+            destination: parsed(RANGES[family][to]),
+            protocol,
+            upper,
+        }
     })
 }
 
 fn action() -> impl Strategy<Value = Action> {
     let spi = prop::option::weighted(0.4, spi());
-    let template =
-        (tunnel(), any::<bool>(), 0..3u32, spi).prop_map(|((source, destination), any_source, reqid, spi)| {
-            Action::Protect(Template { source: (!any_source).then_some(source), destination, reqid, spi })
-        });
+    let template = (tunnel(), any::<bool>(), 0..3u32, spi).prop_map(
+        |((source, destination), any_source, reqid, spi)| {
+            Action::Protect(Template {
+                source: (!any_source).then_some(source),
+                destination,
+                reqid,
+                spi,
+            })
+        },
+    );
     prop_oneof![2 => Just(Action::Bypass), 1 => Just(Action::Discard), 3 => template]
 }
 
 fn policy() -> impl Strategy<Value = PolicySpec> {
-    (vrf(), direction(), 0..4u32, selector(), action()).prop_map(|(vrf, direction, priority, selector, action)| {
-        PolicySpec { vrf, direction, priority, selector, action }
-    })
+    (vrf(), direction(), 0..4u32, selector(), action()).prop_map(
+        |(vrf, direction, priority, selector, action)| PolicySpec {
+            vrf,
+            direction,
+            priority,
+            selector,
+            action,
+        },
+    )
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
@@ -488,20 +539,25 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteKind)> {
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];
-    (family(), to, 0..9usize, port(), next_hop).prop_map(move |(family, to, what, port, next_hop)| {
-        (parsed(PREFIXES[family][to]), kind(what, port, parsed(HOSTS[family][next_hop])))
-    })
+    (family(), to, 0..9usize, port(), next_hop).prop_map(
+        move |(family, to, what, port, next_hop)| {
+            (parsed(PREFIXES[family][to]), kind(what, port, parsed(HOSTS[family][next_hop])))
+        },
+    )
 }
 
 fn neighbour() -> impl Strategy<Value = IpAddr> {
-    (family(), of(&[0usize, 1, 2, 3, 5, 6, 8])).prop_map(|(family, host)| parsed(HOSTS[family][host]))
+    (family(), of(&[0usize, 1, 2, 3, 5, 6, 8]))
+        .prop_map(|(family, host)| parsed(HOSTS[family][host]))
 }
 
 fn sa() -> impl Strategy<Value = SaSpec> {
-    (vrf(), tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(|(vrf, (source, destination), reqid, spi, flag)| {
-        let identity = SaIdentity { vrf, source, destination, reqid };
-        SaSpec { identity, spi, no_ecn: flag, no_pmtu_discovery: flag }
-    })
+    (vrf(), tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(
+        |(vrf, (source, destination), reqid, spi, flag)| {
+            let identity = SaIdentity { vrf, source, destination, reqid };
+            SaSpec { identity, spi, no_ecn: flag, no_pmtu_discovery: flag }
+        },
+    )
 }
 
 fn port_edit() -> impl Strategy<Value = PortEdit> {

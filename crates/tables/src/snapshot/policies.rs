@@ -12,18 +12,21 @@ use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Select
 use crate::spd::{Place, Spd};
 
 impl Tables {
-    /// Adds a policy and answers its index. As in Linux, `index & 7` is the direction: 0 in, 1 out, 2 fwd.
+    /// Adds a policy and answers its index. As in Linux, `index & 7` is the direction: 0 in, 1 out,
+    /// 2 fwd.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`]; what is wrong with the selector or the template; [`TableError::PolicyExists`] where the VRF has one of
-    /// the same direction and selector, whatever its priority; [`TableError::Limit`], [`TableError::PolicyIndexes`].
+    /// [`TableError::NoVrf`]; what is wrong with the selector or the template;
+    /// [`TableError::PolicyExists`] where the VRF has one of the same direction and selector,
+    /// whatever its priority; [`TableError::Limit`], [`TableError::PolicyIndexes`].
     pub fn add_policy(&mut self, spec: PolicySpec) -> Result<u32, TableError> {
         self.check_policy(&spec)?;
         let handle = self.policies.next_handle(spec.direction)?;
         let counters = FlowCounters::new(self.workers);
         let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
         let spd = self.spd_mut(spec.vrf)?;
-        // With the first policy, default actions begin to apply; with the first of `fwd`, those of `in` cease to decide what is forwarded.
+        // With the first policy, default actions begin to apply; with the first of `fwd`, those of
+        // `in` cease to decide what is forwarded.
         let is_first = spd.is_empty() || spd.policies(spec.direction).len() == 0;
         spd.insert(Arc::clone(&policy));
         Arc::make_mut(&mut self.policies).add(policy);
@@ -31,11 +34,12 @@ impl Tables {
         Ok(handle.index)
     }
 
-    /// Replaces a policy's contents, keeping its index, its counters and, at equal priority, its place. At a new priority its place
-    /// among equals follows from when it was first added.
+    /// Replaces a policy's contents, keeping its index, its counters and, at equal priority, its
+    /// place. At a new priority its place among equals follows from when it was first added.
     ///
     /// # Errors
-    /// [`TableError::NoPolicy`]; [`TableError::PolicyMoved`] where VRF or direction differ; otherwise as [`Tables::add_policy`].
+    /// [`TableError::NoPolicy`]; [`TableError::PolicyMoved`] where VRF or direction differ;
+    /// otherwise as [`Tables::add_policy`].
     pub fn update_policy(&mut self, index: u32, spec: PolicySpec) -> Result<(), TableError> {
         let old = Arc::clone(self.policies.of_index(index)?);
         if (old.spec.vrf, old.spec.direction) != (spec.vrf, spec.direction) {
@@ -71,7 +75,8 @@ impl Tables {
         Ok(policy)
     }
 
-    /// Sets what happens to packets of `direction` that no policy matches, in a VRF that has policies.
+    /// Sets what happens to packets of `direction` that no policy matches, in a VRF that has
+    /// policies.
     ///
     /// # Errors
     /// [`TableError::NoVrf`].
@@ -103,7 +108,8 @@ impl Tables {
     }
 }
 
-/// Whom a policy's coming or going concerns: whom it selects, or the whole VRF where `rules` change with it.
+/// Whom a policy's coming or going concerns: whom it selects, or the whole VRF where `rules` change
+/// with it.
 fn concerned(spec: &PolicySpec, rules: bool) -> Change {
     match rules {
         true => Change::Vrf(spec.vrf),

@@ -1,4 +1,5 @@
-//! Adding, changing and removing ports, with the routes that come and go with them; and their neighbours.
+//! Adding, changing and removing ports, with the routes that come and go with them; and their
+//! neighbours.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ impl Tables {
     /// Adds a port, its local routes and its connected routes.
     ///
     /// # Errors
-    /// Whatever is wrong with the spec; an address or prefix that another port of the VRF has; a static route of the very prefix of
-    /// a local or connected one.
+    /// Whatever is wrong with the spec; an address or prefix that another port of the VRF has; a
+    /// static route of the very prefix of a local or connected one.
     pub fn add_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
         if self.port(id).is_some() {
             return Err(TableError::PortExists(id));
@@ -37,9 +38,9 @@ impl Tables {
 
     /// Replaces what is known of a port: routes follow.
     ///
-    /// Static routes that are no longer possible go with what made them so: all by this port where it moves to another VRF,
-    /// those whose next hop is no longer on a prefix of the port. Neighbours are forgotten where the VRF or the kind of link
-    /// changes.
+    /// Static routes that are no longer possible go with what made them so: all by this port where
+    /// it moves to another VRF, those whose next hop is no longer on a prefix of the port.
+    /// Neighbours are forgotten where the VRF or the kind of link changes.
     ///
     /// # Errors
     /// As [`Tables::add_port`].
@@ -73,9 +74,14 @@ impl Tables {
     /// Makes a neighbour known.
     ///
     /// # Errors
-    /// [`TableError::NoPort`], [`TableError::NoEthernet`], [`TableError::NeighbourAddress`], [`TableError::NeighbourMac`],
-    /// [`TableError::NeighboursFull`].
-    pub fn set_neighbour(&mut self, port: PortId, address: IpAddr, mac: Mac) -> Result<(), TableError> {
+    /// [`TableError::NoPort`], [`TableError::NoEthernet`], [`TableError::NeighbourAddress`],
+    /// [`TableError::NeighbourMac`], [`TableError::NeighboursFull`].
+    pub fn set_neighbour(
+        &mut self,
+        port: PortId,
+        address: IpAddr,
+        mac: Mac,
+    ) -> Result<(), TableError> {
         let found = self.existing_port(port)?;
         if found.spec.link != LinkKind::Ethernet {
             return Err(TableError::NoEthernet(Arc::clone(&found.spec.name)));
@@ -133,16 +139,22 @@ impl Tables {
         port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
     }
 
-    /// Puts a port, which is not there, in its place, and its routes with it. On refusal, part of that may be done: the caller has a
-    /// copy to throw away.
-    fn put_port(&mut self, id: PortId, spec: PortSpec, old: Option<&Port>) -> Result<(), TableError> {
+    /// Puts a port, which is not there, in its place, and its routes with it. On refusal, part of
+    /// that may be done: the caller has a copy to throw away.
+    fn put_port(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        old: Option<&Port>,
+    ) -> Result<(), TableError> {
         self.existing_vrf(spec.vrf)?;
         if self.port_named(&spec.name).is_some() {
             return Err(TableError::PortName(spec.name));
         }
         let spec = spec.checked(old)?;
         let same_link = old.filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
-        let neighbours = same_link.map_or_else(|| self.no_neighbours(), |old| Arc::clone(&old.neighbours));
+        let neighbours =
+            same_link.map_or_else(|| self.no_neighbours(), |old| Arc::clone(&old.neighbours));
         let port = Port { id, spec, neighbours };
         self.announce_routes(&port)?;
         let place = usize::from(id.0);
@@ -160,24 +172,47 @@ impl Tables {
         let mut connected = BTreeSet::new();
         for own in &port.spec.addresses {
             let host = IpPrefix::host(own.address());
-            let in_the_way = |route| TableError::RouteInTheWay { port: name(), address: *own, route };
+            let in_the_way =
+                |route| TableError::RouteInTheWay { port: name(), address: *own, route };
             if !is_routed(own) {
-                // Two link-local addresses of a port may not be one; those of other ports do not matter.
-                if port.spec.addresses.iter().filter(|other| other.address() == own.address()).count() > 1 {
-                    return Err(TableError::AddressTaken { port: name(), address: own.address(), owner: name() });
+                // Two link-local addresses of a port may not be one; those of other ports do not
+                // matter.
+                if port
+                    .spec
+                    .addresses
+                    .iter()
+                    .filter(|other| other.address() == own.address())
+                    .count()
+                    > 1
+                {
+                    return Err(TableError::AddressTaken {
+                        port: name(),
+                        address: own.address(),
+                        owner: name(),
+                    });
                 }
                 continue;
             }
             match self.existing_vrf(vrf)?.route_of(host).map(|route| route.kind) {
                 None => {}
                 Some(RouteKind::Local) => {
-                    let owner = self.ports().find(|other| other.spec.vrf == vrf && other.owns(own.address()));
+                    let owner = self
+                        .ports()
+                        .find(|other| other.spec.vrf == vrf && other.owns(own.address()));
                     let owner = owner.map_or_else(name, |owner| Arc::clone(&owner.spec.name));
-                    return Err(TableError::AddressTaken { port: name(), address: own.address(), owner });
+                    return Err(TableError::AddressTaken {
+                        port: name(),
+                        address: own.address(),
+                        owner,
+                    });
                 }
                 Some(RouteKind::Broadcast) => {
                     let broadcast = own.address();
-                    return Err(TableError::AddressIsBroadcast { port: name(), address: *own, broadcast });
+                    return Err(TableError::AddressIsBroadcast {
+                        port: name(),
+                        address: *own,
+                        broadcast,
+                    });
                 }
                 Some(_) => return Err(in_the_way(host)),
             }
@@ -213,7 +248,11 @@ impl Tables {
                 // Prefixes inside one another may end in the same address.
                 Some(RouteKind::Broadcast) => {}
                 Some(RouteKind::Local) => {
-                    return Err(TableError::AddressIsBroadcast { port: name(), address: *own, broadcast });
+                    return Err(TableError::AddressIsBroadcast {
+                        port: name(),
+                        address: *own,
+                        broadcast,
+                    });
                 }
                 Some(_) => return Err(in_the_way(prefix)),
             }
@@ -224,15 +263,21 @@ impl Tables {
     /// Takes away the routes that a port's addresses made.
     fn withdraw_routes(&mut self, port: &Port) -> Result<(), TableError> {
         let others = |other: &&Port| other.id != port.id && other.spec.vrf == port.spec.vrf;
-        let shared: BTreeSet<_> =
-            self.ports().filter(others).flat_map(|other| &other.spec.addresses).filter_map(broadcast_of).collect();
+        let shared: BTreeSet<_> = self
+            .ports()
+            .filter(others)
+            .flat_map(|other| &other.spec.addresses)
+            .filter_map(broadcast_of)
+            .collect();
         let vrf = self.vrf_mut(port.spec.vrf)?;
         for own in port.spec.addresses.iter().filter(|own| is_routed(own)) {
             vrf.remove(IpPrefix::host(own.address()));
             if !own.is_host() {
                 vrf.remove(own.network());
             }
-            if let Some(broadcast) = broadcast_of(own).filter(|broadcast| !shared.contains(broadcast)) {
+            if let Some(broadcast) =
+                broadcast_of(own).filter(|broadcast| !shared.contains(broadcast))
+            {
                 vrf.remove(IpPrefix::host(broadcast.into()));
             }
         }
@@ -244,11 +289,14 @@ impl Tables {
         let port = self.port(old.id).filter(|port| port.spec.vrf == old.spec.vrf);
         let stranded = |route: &&Route| match route.kind {
             RouteKind::Connected { port: by } => by == old.id && port.is_none(),
-            RouteKind::Via { port: by, next_hop } => by == old.id && port.is_none_or(|port| !port.reaches(next_hop)),
+            RouteKind::Via { port: by, next_hop } => {
+                by == old.id && port.is_none_or(|port| !port.reaches(next_hop))
+            }
             _ => false,
         };
         let vrf: VrfId = old.spec.vrf;
-        let prefixes: Vec<_> = self.existing_vrf(vrf)?.routes().filter(stranded).map(|route| route.prefix).collect();
+        let prefixes: Vec<_> =
+            self.existing_vrf(vrf)?.routes().filter(stranded).map(|route| route.prefix).collect();
         if prefixes.is_empty() {
             return Ok(());
         }

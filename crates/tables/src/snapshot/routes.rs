@@ -13,18 +13,27 @@ use crate::route::{Route, RouteKind};
 use crate::vrf::{Vrf, not_routable};
 
 impl Tables {
-    /// Adds or replaces the static route of a prefix. A route that comes with a port's address cannot be replaced.
+    /// Adds or replaces the static route of a prefix. A route that comes with a port's address
+    /// cannot be replaced.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::HostBits`], [`TableError::RouteIsLocal`], [`TableError::RouteIsConnected`],
-    /// [`TableError::Limit`], and for routes by a port what is wrong with the port or the next hop.
-    pub fn set_route(&mut self, vrf: VrfId, prefix: IpPrefix, kind: RouteKind) -> Result<(), TableError> {
+    /// [`TableError::NoVrf`], [`TableError::HostBits`], [`TableError::RouteIsLocal`],
+    /// [`TableError::RouteIsConnected`], [`TableError::Limit`], and for routes by a port what is
+    /// wrong with the port or the next hop.
+    pub fn set_route(
+        &mut self,
+        vrf: VrfId,
+        prefix: IpPrefix,
+        kind: RouteKind,
+    ) -> Result<(), TableError> {
         let found = self.existing_vrf(vrf)?;
         if prefix.network() != prefix {
             return Err(TableError::HostBits { given: prefix, network: prefix.network() });
         }
         match kind {
-            RouteKind::Local | RouteKind::Broadcast => return Err(TableError::RouteIsLocal(prefix)),
+            RouteKind::Local | RouteKind::Broadcast => {
+                return Err(TableError::RouteIsLocal(prefix));
+            }
             RouteKind::Connected { port } => {
                 self.route_port(found, prefix, port)?;
             }
@@ -43,7 +52,8 @@ impl Tables {
     /// Removes the static route of a prefix.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::NoRoute`], [`TableError::RouteIsLocal`], [`TableError::RouteIsConnected`].
+    /// [`TableError::NoVrf`], [`TableError::NoRoute`], [`TableError::RouteIsLocal`],
+    /// [`TableError::RouteIsConnected`].
     pub fn remove_route(&mut self, vrf: VrfId, prefix: IpPrefix) -> Result<Route, TableError> {
         let found = self.existing_vrf(vrf)?;
         let missing = TableError::NoRoute { vrf: Arc::clone(&found.name), prefix };
@@ -65,10 +75,15 @@ impl Tables {
     fn check_static(&self, vrf: &Vrf, prefix: IpPrefix) -> Result<(), TableError> {
         match vrf.route_of(prefix).map(|route| route.kind) {
             Some(RouteKind::Local | RouteKind::Broadcast) => Err(TableError::RouteIsLocal(prefix)),
-            Some(RouteKind::Connected { port }) => match self.port(port).filter(|port| port.connects(prefix)) {
-                Some(port) => Err(TableError::RouteIsConnected { prefix, port: Arc::clone(&port.spec.name) }),
-                None => Ok(()),
-            },
+            Some(RouteKind::Connected { port }) => {
+                match self.port(port).filter(|port| port.connects(prefix)) {
+                    Some(port) => Err(TableError::RouteIsConnected {
+                        prefix,
+                        port: Arc::clone(&port.spec.name),
+                    }),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -80,21 +95,36 @@ impl Tables {
         }
         let port = self.existing_port(port)?;
         if port.spec.vrf != vrf.id {
-            return Err(TableError::PortElsewhere { port: Arc::clone(&port.spec.name), vrf: Arc::clone(&vrf.name) });
+            return Err(TableError::PortElsewhere {
+                port: Arc::clone(&port.spec.name),
+                vrf: Arc::clone(&vrf.name),
+            });
         }
         Ok(port)
     }
 }
 
-fn check_next_hop(vrf: &Vrf, port: &Port, prefix: IpPrefix, next_hop: IpAddr) -> Result<(), TableError> {
+fn check_next_hop(
+    vrf: &Vrf,
+    port: &Port,
+    prefix: IpPrefix,
+    next_hop: IpAddr,
+) -> Result<(), TableError> {
     if next_hop.is_ipv4() != prefix.address().is_ipv4() {
         return Err(TableError::NextHopFamily { next_hop, prefix });
     }
     let why = not_a_station(next_hop).or_else(|| {
-        let broadcast = port.spec.addresses.iter().filter_map(broadcast_of).any(|broadcast| next_hop == broadcast);
+        let broadcast = port
+            .spec
+            .addresses
+            .iter()
+            .filter_map(broadcast_of)
+            .any(|broadcast| next_hop == broadcast);
         match next_hop {
             _ if broadcast => Some("a broadcast address"),
-            _ if vrf.is_local(next_hop) || port.owns(next_hop) => Some("one of the gateway's own addresses"),
+            _ if vrf.is_local(next_hop) || port.owns(next_hop) => {
+                Some("one of the gateway's own addresses")
+            }
             _ => None,
         }
     });

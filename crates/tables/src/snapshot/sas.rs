@@ -16,8 +16,8 @@ impl Tables {
     /// Adds an SA to its slot, making the slot where it is the first.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::TunnelFamilies`], [`TableError::TunnelEnd`], [`TableError::SpiZero`],
-    /// [`TableError::SaExists`], [`TableError::Limit`].
+    /// [`TableError::NoVrf`], [`TableError::TunnelFamilies`], [`TableError::TunnelEnd`],
+    /// [`TableError::SpiZero`], [`TableError::SaExists`], [`TableError::Limit`].
     pub fn add_sa(
         &mut self,
         spec: SaSpec,
@@ -32,7 +32,11 @@ impl Tables {
         }
         if self.sad.inbound(identity.vrf, identity.destination, spec.spi).is_some() {
             let vrf = Arc::clone(&vrf.name);
-            return Err(TableError::SaExists { vrf, destination: identity.destination, spi: spec.spi });
+            return Err(TableError::SaExists {
+                vrf,
+                destination: identity.destination,
+                spi: spec.spi,
+            });
         }
         if self.sad.len() >= MAX_SAS {
             return Err(TableError::Limit { what: "SAs", limit: MAX_SAS });
@@ -47,7 +51,12 @@ impl Tables {
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::NoSa`].
-    pub fn remove_sa(&mut self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Result<Arc<Sa>, TableError> {
+    pub fn remove_sa(
+        &mut self,
+        vrf: VrfId,
+        destination: IpAddr,
+        spi: Spi,
+    ) -> Result<Arc<Sa>, TableError> {
         let name = &self.existing_vrf(vrf)?.name;
         let missing = TableError::NoSa { vrf: Arc::clone(name), destination, spi };
         if self.sad.inbound(vrf, destination, spi).is_none() {

@@ -39,7 +39,8 @@ impl Tables {
         Ok(id)
     }
 
-    /// Removes a VRF that has no port, policy or SA. Routes that are left, such as blackholes, go with it.
+    /// Removes a VRF that has no port, policy or SA. Routes that are left, such as blackholes, go
+    /// with it.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::VrfMain`], [`TableError::VrfInUse`].

@@ -1,7 +1,7 @@
 //! The clear linear engine: policies in order, tried one after the other.
 //!
-//! What a try needs lies side by side in memory, by address family; chunks of 256 policies are shared between snapshots, and a change
-//! copies one.
+//! What a try needs lies side by side in memory, by address family; chunks of 256 policies are
+//! shared between snapshots, and a change copies one.
 
 use core::slice;
 use std::sync::Arc;
@@ -72,7 +72,10 @@ impl List {
     fn find(&self, place: Place) -> (usize, usize) {
         let after = self.chunks.partition_point(|chunk| Place::of(&chunk.policies[0]) <= place);
         let chunk = after.saturating_sub(1);
-        let at = self.chunks.get(chunk).map_or(0, |chunk| chunk.policies.partition_point(|p| Place::of(p) < place));
+        let at = self
+            .chunks
+            .get(chunk)
+            .map_or(0, |chunk| chunk.policies.partition_point(|p| Place::of(p) < place));
         (chunk, at)
     }
 
@@ -87,8 +90,11 @@ impl List {
                 found.policies.insert(at, policy);
                 found.index();
             }
-            // Behind the last one of a full chunk a new one begins, so that policies added in order fill their chunks.
-            Some(_) if at == CHUNK => self.chunks.insert(chunk + 1, Arc::new(Chunk::new(vec![policy]))),
+            // Behind the last one of a full chunk a new one begins, so that policies added in order
+            // fill their chunks.
+            Some(_) if at == CHUNK => {
+                self.chunks.insert(chunk + 1, Arc::new(Chunk::new(vec![policy])))
+            }
             Some(found) => {
                 let mut policies = found.policies.clone();
                 policies.insert(at, policy);
@@ -144,7 +150,8 @@ impl Chunk {
                     self.v4.push(Compact::new(source, destination, selector, position as u16));
                 }
                 _ => {
-                    let (source, destination) = (v6_bounds(&selector.source), v6_bounds(&selector.destination));
+                    let (source, destination) =
+                        (v6_bounds(&selector.source), v6_bounds(&selector.destination));
                     self.v6.push(Compact::new(source, destination, selector, position as u16));
                 }
             }

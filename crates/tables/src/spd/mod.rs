@@ -21,8 +21,9 @@ use crate::policy::{DefaultAction, Direction, Policy};
 pub enum LookupEngine {
     /// One policy after the other, in order; nothing is kept besides the list.
     Linear,
-    /// By an index over addresses, which is kept besides the list, where there are more policies than one tries in passing. A policy is
-    /// found in about the same time among a thousand as among a hundred thousand, [`Spd::bound`] permitting.
+    /// By an index over addresses, which is kept besides the list, where there are more policies
+    /// than one tries in passing. A policy is found in about the same time among a thousand as
+    /// among a hundred thousand, [`Spd::bound`] permitting.
     #[default]
     Fast,
 }
@@ -43,7 +44,8 @@ const FEW: usize = 32;
 impl Spd {
     /// No policies. `secret` keys the index's hashes.
     pub(crate) fn new(engine: LookupEngine, secret: u64) -> Self {
-        let mut spd = Self { lists: Default::default(), defaults: Default::default(), indexes: None, secret };
+        let mut spd =
+            Self { lists: Default::default(), defaults: Default::default(), indexes: None, secret };
         spd.set_engine(engine);
         spd
     }
@@ -54,7 +56,8 @@ impl Spd {
         self.lists.iter().all(|list| list.len() == 0)
     }
 
-    /// The policy of `direction` that decides the packet: the first in order of priority, then of insertion, that matches.
+    /// The policy of `direction` that decides the packet: the first in order of priority, then of
+    /// insertion, that matches.
     #[inline]
     pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
         match self.index(direction) {
@@ -63,9 +66,15 @@ impl Spd {
         }
     }
 
-    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`, which is as long.
+    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`,
+    /// which is as long.
     #[inline]
-    pub fn lookup_batch<'a>(&'a self, direction: Direction, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+    pub fn lookup_batch<'a>(
+        &'a self,
+        direction: Direction,
+        keys: &[FlowKey],
+        found: &mut [Option<&'a Arc<Policy>>],
+    ) {
         if let Some(index) = self.index(direction) {
             index.lookup_batch(self.lists[direction as usize].len(), keys, found);
             return;
@@ -76,9 +85,14 @@ impl Spd {
         }
     }
 
-    /// The same answer as [`Spd::lookup`], by trying one policy after the other, with the policy's position among the direction's, from 1.
+    /// The same answer as [`Spd::lookup`], by trying one policy after the other, with the policy's
+    /// position among the direction's, from 1.
     #[inline]
-    pub fn lookup_linear(&self, direction: Direction, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
+    pub fn lookup_linear(
+        &self,
+        direction: Direction,
+        key: &FlowKey,
+    ) -> Option<(usize, &Arc<Policy>)> {
         self.lists[direction as usize].lookup(key)
     }
 
@@ -91,7 +105,9 @@ impl Spd {
     pub fn bound(&self, direction: Direction) -> LookupBound {
         match self.index(direction) {
             Some(index) => index.bound(),
-            None => LookupBound { probes: 0, policies: self.lists[direction as usize].len() as u32 },
+            None => {
+                LookupBound { probes: 0, policies: self.lists[direction as usize].len() as u32 }
+            }
         }
     }
 
@@ -171,7 +187,8 @@ impl fmt::Debug for Spd {
     }
 }
 
-/// Where a policy stands among those of its direction. Indexes grow, so among equal priorities the one added first is first.
+/// Where a policy stands among those of its direction. Indexes grow, so among equal priorities the
+/// one added first is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) priority: u32,

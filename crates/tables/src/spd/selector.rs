@@ -6,8 +6,8 @@ use wire::{FlowKey, IpRange, Upper};
 
 use crate::policy::{Selector, UpperSelector};
 
-/// A selector as the scan reads it. Ranges are a first value and how much more the last is, so that one subtraction and one
-/// comparison judge them.
+/// A selector as the scan reads it. Ranges are a first value and how much more the last is, so that
+/// one subtraction and one comparison judge them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Compact<A> {
     source: Range<A>,
@@ -65,7 +65,12 @@ macro_rules! address {
 address!(u16, u32, u128);
 
 impl<A: Address> Compact<A> {
-    pub(super) fn new(source: (A, A), destination: (A, A), selector: &Selector, position: u16) -> Self {
+    pub(super) fn new(
+        source: (A, A),
+        destination: (A, A),
+        selector: &Selector,
+        position: u16,
+    ) -> Self {
         let all = (0, u16::MAX);
         let (upper_kind, a, b) = match selector.upper {
             UpperSelector::Any => (0, all, all),
@@ -122,8 +127,10 @@ impl<A: Address> Compact<A> {
 
     #[inline(always)]
     pub(super) fn matches(&self, probe: &Probe<A>) -> bool {
-        // No short cuts among the cheap comparisons: a branch that goes astray costs more than all of them.
-        let addresses = probe.source.within(self.source) & probe.destination.within(self.destination);
+        // No short cuts among the cheap comparisons: a branch that goes astray costs more than all
+        // of them.
+        let addresses =
+            probe.source.within(self.source) & probe.destination.within(self.destination);
         let (kind, a, b) = probe.upper;
         let protocol = (self.protocol ^ probe.protocol) & self.protocol_mask;
         let upper = (self.upper_kind ^ kind) & self.upper_mask;

@@ -12,12 +12,19 @@ use crate::policy::{Action, PolicyHandle, PolicySpec, Selector, UpperSelector};
 const DIRECTION: Direction = Direction::Out;
 
 fn policy(index: u32, priority: u32, selector: Selector) -> Arc<Policy> {
-    let spec = PolicySpec { vrf: VrfId(0), direction: DIRECTION, priority, selector, action: Action::Bypass };
+    let spec = PolicySpec {
+        vrf: VrfId(0),
+        direction: DIRECTION,
+        priority,
+        selector,
+        action: Action::Bypass,
+    };
     let counters = FlowCounters::new(1);
     Arc::new(Policy { handle: PolicyHandle { slot: 0, index }, index, spec, counters })
 }
 
-/// Few addresses, so that things meet, but at every length of prefix: multiples of these powers of two, and those before.
+/// Few addresses, so that things meet, but at every length of prefix: multiples of these powers of
+/// two, and those before.
 const V4_SHIFTS: [u32; 5] = [0, 3, 8, 16, 28];
 const V6_SHIFTS: [u32; 6] = [0, 7, 30, 64, 81, 120];
 
@@ -26,29 +33,44 @@ fn v4(number: u32, shift: usize, before: bool) -> IpAddr {
 }
 
 fn v6(number: u32, shift: usize, before: bool) -> IpAddr {
-    IpAddr::V6((u128::from(number) << V6_SHIFTS[shift % V6_SHIFTS.len()]).saturating_sub(before.into()).into())
+    IpAddr::V6(
+        (u128::from(number) << V6_SHIFTS[shift % V6_SHIFTS.len()])
+            .saturating_sub(before.into())
+            .into(),
+    )
 }
 
 fn small_range() -> impl Strategy<Value = IpRange> {
     let ends = || (0u32..6, 0u32..7, prop_oneof![3 => Just(0), 2 => 0usize..6], any::<bool>());
     let range = |a: IpAddr, b: IpAddr| IpRange::new(a.min(b), a.max(b)).unwrap();
-    let v4 = ends().prop_map(move |(a, b, shift, before)| range(v4(a, shift, false), v4(b, shift, before)));
-    let v6 = ends().prop_map(move |(a, b, shift, before)| range(v6(a, shift, false), v6(b, shift, before)));
+    let v4 = ends()
+        .prop_map(move |(a, b, shift, before)| range(v4(a, shift, false), v4(b, shift, before)));
+    let v6 = ends()
+        .prop_map(move |(a, b, shift, before)| range(v6(a, shift, false), v6(b, shift, before)));
     prop_oneof![3 => v4, 1 => v6, 1 => Just(IpRange::ALL_V4), 1 => Just(IpRange::ALL_V6)]
 }
 
 fn selector() -> impl Strategy<Value = Selector> {
-    let ports = || (0u16..6, 0u16..6).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap());
+    let ports =
+        || (0u16..6, 0u16..6).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap());
     let bytes = || (0u8..6, 0u8..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
     let upper = prop_oneof![
         Just(UpperSelector::Any),
-        (ports(), ports()).prop_map(|(source, destination)| UpperSelector::Ports { source, destination }),
+        (ports(), ports())
+            .prop_map(|(source, destination)| UpperSelector::Ports { source, destination }),
         (bytes(), bytes()).prop_map(|(kind, code)| UpperSelector::Icmp { kind, code }),
     ];
     let protocol = proptest::option::of((0u8..3).prop_map(Protocol));
     (small_range(), small_range(), protocol, upper)
-        .prop_map(|(source, destination, protocol, upper)| Selector { source, destination, protocol, upper })
-        .prop_filter("one family", |selector| selector.source.is_v6() == selector.destination.is_v6())
+        .prop_map(|(source, destination, protocol, upper)| Selector {
+            source,
+            destination,
+            protocol,
+            upper,
+        })
+        .prop_filter("one family", |selector| {
+            selector.source.is_v6() == selector.destination.is_v6()
+        })
 }
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -58,23 +80,35 @@ fn key() -> impl Strategy<Value = FlowKey> {
         (0u16..6, 0u16..6).prop_map(|(source, destination)| Upper::Ports { source, destination }),
         (0u8..6, 0u8..6).prop_map(|(kind, code)| Upper::Icmp { kind, code, identifier: 1 }),
     ];
-    let address =
-        || (0u32..7, prop_oneof![2 => Just(0), 1 => 0usize..6], prop_oneof![3 => Just(false), 1 => Just(true)]);
-    (any::<bool>(), address(), address(), 0u8..3, upper).prop_map(|(is_v6, (a, b, c), (d, e, f), protocol, upper)| {
-        let addresses = if is_v6 { [v6(a, b, c), v6(d, e, f)] } else { [v4(a, b, c), v4(d, e, f)] };
-        FlowKey {
-            vrf: VrfId(0),
-            origin: Origin::Host,
-            addresses: match addresses {
-                [IpAddr::V4(source), IpAddr::V4(destination)] => Addresses::V4 { source, destination },
-                [IpAddr::V6(source), IpAddr::V6(destination)] => Addresses::V6 { source, destination },
-                _ => unreachable!("both are of one family"),
-            },
-            protocol: Protocol(protocol),
-            fragment: FragmentClass::Whole,
-            upper,
-        }
-    })
+    let address = || {
+        (
+            0u32..7,
+            prop_oneof![2 => Just(0), 1 => 0usize..6],
+            prop_oneof![3 => Just(false), 1 => Just(true)],
+        )
+    };
+    (any::<bool>(), address(), address(), 0u8..3, upper).prop_map(
+        |(is_v6, (a, b, c), (d, e, f), protocol, upper)| {
+            let addresses =
+                if is_v6 { [v6(a, b, c), v6(d, e, f)] } else { [v4(a, b, c), v4(d, e, f)] };
+            FlowKey {
+                vrf: VrfId(0),
+                origin: Origin::Host,
+                addresses: match addresses {
+                    [IpAddr::V4(source), IpAddr::V4(destination)] => {
+                        Addresses::V4 { source, destination }
+                    }
+                    [IpAddr::V6(source), IpAddr::V6(destination)] => {
+                        Addresses::V6 { source, destination }
+                    }
+                    _ => unreachable!("both are of one family"),
+                },
+                protocol: Protocol(protocol),
+                fragment: FragmentClass::Whole,
+                upper,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -93,7 +127,8 @@ proptest! {
         for index in 0..1000 {
             let at = index as usize;
             let priority = priorities[at % priorities.len()].wrapping_mul(index % 7 + 1);
-            // The first of few matches nearly everything; most must match little, or the rest is never reached.
+            // The first of few matches nearly everything; most must match little, or the rest is
+            // never reached.
             let selector = selectors[at * at % selectors.len()];
             let policy = policy(index, priority, selector);
             spd.insert(Arc::clone(&policy));

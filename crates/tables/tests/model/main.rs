@@ -1,5 +1,6 @@
-//! The tables against the simplest model of them: random changes, possible and impossible ones. What the model allows is done and
-//! seen, what it forbids is refused and leaves no trace, and snapshots taken on the way stay as they were.
+//! The tables against the simplest model of them: random changes, possible and impossible ones.
+//! What the model allows is done and seen, what it forbids is refused and leaves no trace, and
+//! snapshots taken on the way stay as they were.
 
 mod reference;
 mod world;
@@ -46,7 +47,8 @@ proptest! {
 
 /// Does the change to the real tables; the policies' indexes are the model's.
 fn apply(tables: &mut Tables, model: &Model, change: &Change) -> Result<(), TableError> {
-    let index = |which: &prop::sample::Index| model.index(which).map_or(1, |at| model.policies[at].0);
+    let index =
+        |which: &prop::sample::Index| model.index(which).map_or(1, |at| model.policies[at].0);
     match change {
         Change::AddVrf(number) => tables.add_vrf(&vrf_name(*number)).map(drop),
         Change::RemoveVrf(id) => tables.remove_vrf(*id),
@@ -56,16 +58,22 @@ fn apply(tables: &mut Tables, model: &Model, change: &Change) -> Result<(), Tabl
         Change::SetRoute(vrf, prefix, kind) => tables.set_route(*vrf, *prefix, *kind),
         Change::RemoveRoute(vrf, prefix) => tables.remove_route(*vrf, *prefix).map(drop),
         Change::SetNeighbour(port, address, mac) => tables.set_neighbour(*port, *address, *mac),
-        Change::RemoveNeighbour(port, address) => tables.remove_neighbour(*port, *address).map(drop),
+        Change::RemoveNeighbour(port, address) => {
+            tables.remove_neighbour(*port, *address).map(drop)
+        }
         Change::AddPolicy(spec) => tables.add_policy(*spec).map(drop),
         Change::UpdatePolicy(which, spec) => tables.update_policy(index(which), *spec),
         Change::RemovePolicy(which) => tables.remove_policy(index(which)).map(drop),
-        Change::SetDefault(vrf, direction, action) => tables.set_default_action(*vrf, *direction, *action),
+        Change::SetDefault(vrf, direction, action) => {
+            tables.set_default_action(*vrf, *direction, *action)
+        }
         Change::AddSa(spec) => {
             let (outbound, inbound) = keys(spec.spi);
             tables.add_sa(*spec, outbound, inbound).map(drop)
         }
-        Change::RemoveSa(vrf, destination, spi) => tables.remove_sa(*vrf, *destination, *spi).map(drop),
+        Change::RemoveSa(vrf, destination, spi) => {
+            tables.remove_sa(*vrf, *destination, *spi).map(drop)
+        }
         Change::Snapshot => Ok(()),
     }
 }
@@ -91,13 +99,20 @@ fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
             prop_assert_eq!(vrf.route(address).copied(), longest(&routes, address));
         }
         for direction in Direction::ALL {
-            let seen: Vec<_> = vrf.spd.policies(direction).map(|policy| (policy.index, policy.spec)).collect();
+            let seen: Vec<_> =
+                vrf.spd.policies(direction).map(|policy| (policy.index, policy.spec)).collect();
             prop_assert_eq!(vrf.spd.policies(direction).len(), seen.len());
             let ordered = model.ordered(*id, direction);
             prop_assert_eq!(&seen, &ordered);
-            prop_assert_eq!(vrf.spd.default_action(direction), model_vrf.defaults[direction as usize]);
+            prop_assert_eq!(
+                vrf.spd.default_action(direction),
+                model_vrf.defaults[direction as usize]
+            );
             for key in flow_keys() {
-                let found = vrf.spd.lookup_linear(direction, &key).map(|(position, policy)| (position, policy.index));
+                let found = vrf
+                    .spd
+                    .lookup_linear(direction, &key)
+                    .map(|(position, policy)| (position, policy.index));
                 let expected = ordered.iter().position(|(_, spec)| spec.selector.matches(&key));
                 prop_assert_eq!(found, expected.map(|at| (at + 1, ordered[at].0)));
             }
@@ -128,20 +143,31 @@ fn compare_ports(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
     for (id, expected) in &model.ports {
         let port = tables.port(*id).unwrap();
         let mut spec = expected.spec.clone();
-        spec.addresses.extend(derived_link_local(&spec).map(|address| IpPrefix::new(address, 64).unwrap()));
+        spec.addresses
+            .extend(derived_link_local(&spec).map(|address| IpPrefix::new(address, 64).unwrap()));
         prop_assert_eq!(&port.spec, &spec);
         let neighbours: BTreeMap<_, _> = port.neighbours.iter().collect();
         prop_assert_eq!(&neighbours, &expected.neighbours);
         for address in addresses() {
-            prop_assert_eq!(port.neighbours.lookup(address), expected.neighbours.get(&address).copied());
+            prop_assert_eq!(
+                port.neighbours.lookup(address),
+                expected.neighbours.get(&address).copied()
+            );
             let local = model.vrfs.contains_key(&spec.vrf)
                 && model.ports.values().any(|port| {
-                    let routed = port.routed().any(|own| own.address() == address || broadcast(own) == Some(address));
+                    let routed = port
+                        .routed()
+                        .any(|own| own.address() == address || broadcast(own) == Some(address));
                     port.spec.vrf == spec.vrf && routed
                 });
             let everyone = address == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
             let listened = everyone || spec.addresses.iter().any(|own| own.address() == address);
-            prop_assert_eq!(tables.is_local(spec.vrf, *id, address), local || listened, "{}", address);
+            prop_assert_eq!(
+                tables.is_local(spec.vrf, *id, address),
+                local || listened,
+                "{}",
+                address
+            );
         }
     }
     Ok(())
@@ -157,18 +183,24 @@ fn compare_sas(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
         prop_assert_eq!(&sa.spec, spec);
         let slot = sad.slot(sa.slot).unwrap();
         prop_assert_eq!(slot.identity, identity);
-        let serving: Vec<_> = model.sas.iter().filter(|sa| sa.identity == identity).copied().collect();
+        let serving: Vec<_> =
+            model.sas.iter().filter(|sa| sa.identity == identity).copied().collect();
         prop_assert_eq!(slot.sas.iter().map(|sa| sa.spec).collect::<Vec<_>>(), serving);
     }
     for template in templates() {
         for vrf in [0, 1].map(VrfId) {
             let admitted = |sa: &&SaSpec| sa.identity.vrf == vrf && template.admits(&sa.identity);
-            let newest =
-                model.sas.iter().rev().filter(admitted).find(|sa| template.spi.is_none_or(|spi| spi == sa.spi));
+            let newest = model
+                .sas
+                .iter()
+                .rev()
+                .filter(admitted)
+                .find(|sa| template.spi.is_none_or(|spi| spi == sa.spi));
             prop_assert_eq!(tables.outbound_sa(vrf, &template).map(|sa| &sa.spec), newest);
             // The slot's newest is the SA itself, unless a template insists on an older one.
-            let newest_of_slot =
-                newest.filter(|sa| model.sas.iter().rev().find(|other| other.identity == sa.identity) == Some(*sa));
+            let newest_of_slot = newest.filter(|sa| {
+                model.sas.iter().rev().find(|other| other.identity == sa.identity) == Some(*sa)
+            });
             let resolved = tables.resolve(vrf, &template).and_then(|slot| sad.outbound(slot));
             prop_assert_eq!(resolved.map(|sa| &sa.spec), newest_of_slot);
         }

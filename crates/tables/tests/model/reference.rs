@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, Route, RouteKind, SaIdentity, SaSpec, UpperSelector,
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, Route, RouteKind, SaIdentity, SaSpec,
+    UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
@@ -77,7 +78,8 @@ fn link_local(address: IpAddr) -> bool {
 pub(crate) fn derived_link_local(spec: &PortSpec) -> Option<IpAddr> {
     let given = spec.addresses.iter().any(|own| link_local(own.address()));
     let [a, b, c, d, e, f] = spec.mac.0.map(u128::from);
-    let identifier = (a ^ 2) << 56 | b << 48 | c << 40 | 0xff << 32 | 0xfe << 24 | d << 16 | e << 8 | f;
+    let identifier =
+        (a ^ 2) << 56 | b << 48 | c << 40 | 0xff << 32 | 0xfe << 24 | d << 16 | e << 8 | f;
     let address = IpAddr::V6((0xfe80 << 112 | identifier).into());
     (spec.link == LinkKind::Ethernet && spec.mtu >= 1280 && !given).then_some(address)
 }
@@ -95,11 +97,13 @@ fn is_station(address: IpAddr) -> bool {
 
 impl Model {
     pub(crate) fn new() -> Self {
-        let main = ModelVrf { name: "main".into(), routes: BTreeMap::new(), defaults: Default::default() };
+        let main =
+            ModelVrf { name: "main".into(), routes: BTreeMap::new(), defaults: Default::default() };
         Self { vrfs: [(VrfId::MAIN, main)].into(), ..Self::default() }
     }
 
-    /// The routes that the addresses of the VRF's ports make, or nothing where they contradict each other.
+    /// The routes that the addresses of the VRF's ports make, or nothing where they contradict each
+    /// other.
     fn port_routes(&self, vrf: VrfId) -> Option<BTreeMap<IpPrefix, RouteKind>> {
         let mut routes = BTreeMap::new();
         let in_vrf = || self.ports.iter().filter(|(_, port)| port.spec.vrf == vrf);
@@ -115,9 +119,12 @@ impl Model {
                 return None;
             }
         }
-        for (&port, own) in in_vrf().flat_map(|(id, port)| port.routed().map(move |own| (id, own))) {
+        for (&port, own) in in_vrf().flat_map(|(id, port)| port.routed().map(move |own| (id, own)))
+        {
             let kind = RouteKind::Connected { port };
-            if !own.is_host() && routes.insert(own.network(), kind).is_some_and(|before| before != kind) {
+            if !own.is_host()
+                && routes.insert(own.network(), kind).is_some_and(|before| before != kind)
+            {
                 return None;
             }
         }
@@ -132,7 +139,8 @@ impl Model {
 
     fn spec_is_possible(spec: &PortSpec) -> bool {
         let addresses = &spec.addresses;
-        let distinct = addresses.iter().map(IpPrefix::address).collect::<BTreeSet<_>>().len() == addresses.len();
+        let distinct = addresses.iter().map(IpPrefix::address).collect::<BTreeSet<_>>().len()
+            == addresses.len();
         let possible = |own: &IpPrefix| {
             let edge = own.address().is_ipv4()
                 && own.length() < 31
@@ -142,10 +150,15 @@ impl Model {
         let v6 = addresses.iter().any(|own| own.address().is_ipv6());
         let most = if spec.link == LinkKind::Ethernet { 2034 } else { 2048 };
         let mac = spec.link == LinkKind::Ip || (!spec.mac.is_group() && spec.mac != Mac([0; 6]));
-        distinct && addresses.iter().all(possible) && mac && spec.mtu >= if v6 { 1280 } else { 68 } && spec.mtu <= most
+        distinct
+            && addresses.iter().all(possible)
+            && mac
+            && spec.mtu >= if v6 { 1280 } else { 68 }
+            && spec.mtu <= most
     }
 
-    /// Puts a port, and takes the routes away that it does not serve any more. False where that cannot be.
+    /// Puts a port, and takes the routes away that it does not serve any more. False where that
+    /// cannot be.
     fn put_port(&mut self, id: PortId, spec: &PortSpec) -> bool {
         let old = self.ports.remove(&id);
         let name_taken = self.ports.values().any(|port| port.spec.name == spec.name);
@@ -165,7 +178,8 @@ impl Model {
         {
             spec.addresses.retain(|own| own.address() != derived);
         }
-        let same_link = old.as_ref().filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
+        let same_link =
+            old.as_ref().filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
         let neighbours = same_link.map(|old| old.neighbours.clone()).unwrap_or_default();
         self.ports.insert(id, ModelPort { spec: spec.clone(), neighbours });
         let Some(made) = self.port_routes(spec.vrf) else { return false };
@@ -182,29 +196,40 @@ impl Model {
             let port = port.filter(|port| port.spec.vrf == *vrf_id);
             vrf.routes.retain(|_, kind| match *kind {
                 RouteKind::Connected { port: by } => by != id || port.is_some(),
-                RouteKind::Via { port: by, next_hop } => by != id || port.is_some_and(|port| port.reaches(next_hop)),
+                RouteKind::Via { port: by, next_hop } => {
+                    by != id || port.is_some_and(|port| port.reaches(next_hop))
+                }
                 _ => true,
             });
         }
     }
 
     fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, kind: RouteKind) -> bool {
-        let Some(made) = self.vrfs.contains_key(&vrf).then(|| self.port_routes(vrf)).flatten() else { return false };
+        let Some(made) = self.vrfs.contains_key(&vrf).then(|| self.port_routes(vrf)).flatten()
+        else {
+            return false;
+        };
         let first = prefix.address();
         let everywhere = match first {
             IpAddr::V4(first) => first.is_multicast() && prefix.length() >= 4,
             IpAddr::V6(first) => {
-                first.is_multicast() && prefix.length() >= 8 || first.is_unicast_link_local() && prefix.length() >= 10
+                first.is_multicast() && prefix.length() >= 8
+                    || first.is_unicast_link_local() && prefix.length() >= 10
             }
         };
-        let port = |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
+        let port =
+            |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
         let by = match kind {
             RouteKind::Local | RouteKind::Broadcast => false,
             RouteKind::Connected { port: by } => port(by).is_some(),
             RouteKind::Via { port: by, next_hop } => port(by).is_some_and(|port| {
                 let host = longest(&made, next_hop).map(|route| route.kind);
-                let ours = matches!(host, Some(RouteKind::Local | RouteKind::Broadcast)) || port.owns(next_hop);
-                is_station(next_hop) && !ours && next_hop.is_ipv4() == first.is_ipv4() && port.reaches(next_hop)
+                let ours = matches!(host, Some(RouteKind::Local | RouteKind::Broadcast))
+                    || port.owns(next_hop);
+                is_station(next_hop)
+                    && !ours
+                    && next_hop.is_ipv4() == first.is_ipv4()
+                    && port.reaches(next_hop)
             }),
             RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => true,
         };
@@ -233,7 +258,8 @@ impl Model {
             Action::Bypass | Action::Discard => true,
         };
         let same = |other: &PolicySpec| {
-            (other.vrf, other.direction, other.selector) == (spec.vrf, spec.direction, spec.selector)
+            (other.vrf, other.direction, other.selector)
+                == (spec.vrf, spec.direction, spec.selector)
         };
         let taken = self.policies.iter().any(|(index, other)| Some(*index) != but && same(other));
         self.vrfs.contains_key(&spec.vrf) && families && upper && template && !taken
@@ -241,7 +267,8 @@ impl Model {
 
     /// Policies in the order in which they are tried.
     pub(crate) fn ordered(&self, vrf: VrfId, direction: Direction) -> Vec<(u32, PolicySpec)> {
-        let wanted = |(_, spec): &&(u32, PolicySpec)| spec.vrf == vrf && spec.direction == direction;
+        let wanted =
+            |(_, spec): &&(u32, PolicySpec)| spec.vrf == vrf && spec.direction == direction;
         let mut ordered: Vec<_> = self.policies.iter().filter(wanted).copied().collect();
         ordered.sort_by_key(|(_, spec)| spec.priority);
         ordered
@@ -266,7 +293,14 @@ impl Model {
                 !taken
                     && self
                         .vrfs
-                        .insert(free, ModelVrf { name, routes: BTreeMap::new(), defaults: Default::default() })
+                        .insert(
+                            free,
+                            ModelVrf {
+                                name,
+                                routes: BTreeMap::new(),
+                                defaults: Default::default(),
+                            },
+                        )
                         .is_none()
             }
             Change::RemoveVrf(id) => {
@@ -294,7 +328,8 @@ impl Model {
             }
             Change::SetNeighbour(port, address, mac) => {
                 let Some(port) = self.ports.get_mut(port) else { return false };
-                let ours = port.owns(*address) || port.routed().filter_map(broadcast).any(|own| own == *address);
+                let ours = port.owns(*address)
+                    || port.routed().filter_map(broadcast).any(|own| own == *address);
                 let possible = port.spec.link == LinkKind::Ethernet
                     && is_station(*address)
                     && !ours
@@ -305,9 +340,10 @@ impl Model {
                 }
                 possible
             }
-            Change::RemoveNeighbour(port, address) => {
-                self.ports.get_mut(port).is_some_and(|port| port.neighbours.remove(address).is_some())
-            }
+            Change::RemoveNeighbour(port, address) => self
+                .ports
+                .get_mut(port)
+                .is_some_and(|port| port.neighbours.remove(address).is_some()),
             Change::AddPolicy(spec) => {
                 let possible = self.policy_is_possible(spec, None);
                 if possible {
@@ -326,7 +362,9 @@ impl Model {
                 }
                 possible
             }
-            Change::RemovePolicy(which) => self.index(which).map(|at| self.policies.remove(at)).is_some(),
+            Change::RemovePolicy(which) => {
+                self.index(which).map(|at| self.policies.remove(at)).is_some()
+            }
             Change::SetDefault(vrf, direction, action) => match self.vrfs.get_mut(vrf) {
                 Some(vrf) => {
                     vrf.defaults[*direction as usize] = *action;
@@ -337,7 +375,8 @@ impl Model {
             Change::AddSa(spec) => {
                 let SaIdentity { vrf, source, destination, .. } = spec.identity;
                 let same = |other: &SaSpec| {
-                    (other.identity.vrf, other.identity.destination, other.spi) == (vrf, destination, spec.spi)
+                    (other.identity.vrf, other.identity.destination, other.spi)
+                        == (vrf, destination, spec.spi)
                 };
                 let possible = self.vrfs.contains_key(&vrf)
                     && source.is_ipv4() == destination.is_ipv4()
@@ -351,10 +390,9 @@ impl Model {
                 possible
             }
             Change::RemoveSa(vrf, destination, spi) => {
-                let at = self
-                    .sas
-                    .iter()
-                    .position(|sa| (sa.identity.vrf, sa.identity.destination, sa.spi) == (*vrf, *destination, *spi));
+                let at = self.sas.iter().position(|sa| {
+                    (sa.identity.vrf, sa.identity.destination, sa.spi) == (*vrf, *destination, *spi)
+                });
                 at.map(|at| self.sas.remove(at)).is_some()
             }
             Change::Snapshot => true,

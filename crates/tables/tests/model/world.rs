@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, Template,
-    UpperSelector,
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec,
+    Selector, Template, UpperSelector,
 };
 use wire::{
-    Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PortId, PortRange, Protocol, Spi, Upper, VrfId,
+    Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PortId, PortRange, Protocol,
+    Spi, Upper, VrfId,
 };
 
 use crate::reference::Change;
@@ -47,7 +48,8 @@ fn address() -> impl Strategy<Value = IpAddr> + Clone {
 
 fn prefix() -> impl Strategy<Value = IpPrefix> + Clone {
     (address(), 0..6usize).prop_map(|(address, length)| {
-        let lengths = if address.is_ipv4() { [0, 16, 24, 25, 31, 32] } else { [0, 10, 48, 64, 127, 128] };
+        let lengths =
+            if address.is_ipv4() { [0, 16, 24, 25, 31, 32] } else { [0, 10, 48, 64, 127, 128] };
         IpPrefix::new(address, lengths[length]).unwrap()
     })
 }
@@ -72,8 +74,15 @@ fn mac() -> impl Strategy<Value = Mac> + Clone {
 fn port_spec() -> impl Strategy<Value = PortSpec> {
     let link = prop_oneof![4 => Just(LinkKind::Ethernet), 1 => Just(LinkKind::Ip)];
     let mtu = prop_oneof![8 => Just(1500u16), 1 => Just(1279), 1 => Just(67), 1 => Just(2035)];
-    let usual =
-        ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.129/25", "10.0.0.2/31", "10.0.1.1/24", "2001:db8::1/64", "fe80::1/64"];
+    let usual = [
+        "10.0.0.1/24",
+        "10.0.0.2/24",
+        "10.0.0.129/25",
+        "10.0.0.2/31",
+        "10.0.1.1/24",
+        "2001:db8::1/64",
+        "fe80::1/64",
+    ];
     let usual = prop::sample::select(usual.map(|text| text.parse().unwrap()).to_vec());
     let own = prop_oneof![4 => usual, 1 => prefix().prop_filter("mostly possible", |own| own.length() > 15)];
     (0u8..3, vrf(), link, mac(), mtu, proptest::collection::vec(own, 0..4), any::<bool>()).prop_map(
@@ -123,21 +132,29 @@ fn selector() -> impl Strategy<Value = Selector> {
         Some(Protocol::ICMPV6),
         Some(Protocol(0)),
     ]);
-    (range(), range(), protocol, upper).prop_map(|(source, destination, protocol, upper)| Selector {
-        source,
-        destination,
-        protocol,
-        upper,
+    (range(), range(), protocol, upper).prop_map(|(source, destination, protocol, upper)| {
+        Selector { source, destination, protocol, upper }
     })
 }
 
 fn policy() -> impl Strategy<Value = PolicySpec> {
     let template = prop::sample::select(templates());
-    let action = prop_oneof![Just(Action::Bypass), Just(Action::Discard), template.prop_map(Action::Protect)];
-    let direction = prop_oneof![3 => Just(Direction::Out), 1 => Just(Direction::In), 1 => Just(Direction::Fwd)];
-    (vrf(), direction, 0u32..3, selector(), action).prop_map(|(vrf, direction, priority, selector, action)| {
-        PolicySpec { vrf, direction, priority, selector, action }
-    })
+    let action = prop_oneof![
+        Just(Action::Bypass),
+        Just(Action::Discard),
+        template.prop_map(Action::Protect)
+    ];
+    let direction =
+        prop_oneof![3 => Just(Direction::Out), 1 => Just(Direction::In), 1 => Just(Direction::Fwd)];
+    (vrf(), direction, 0u32..3, selector(), action).prop_map(
+        |(vrf, direction, priority, selector, action)| PolicySpec {
+            vrf,
+            direction,
+            priority,
+            selector,
+            action,
+        },
+    )
 }
 
 fn ends() -> Vec<IpAddr> {
@@ -148,7 +165,9 @@ pub(crate) fn templates() -> Vec<Template> {
     let mut templates = Vec::new();
     for destination in ends() {
         for source in ends().into_iter().map(Some).chain([None]) {
-            for (reqid, spi) in [(0, None), (1, None), (2, None), (0, Some(Spi(1))), (1, Some(Spi(2)))] {
+            for (reqid, spi) in
+                [(0, None), (1, None), (2, None), (0, Some(Spi(1))), (1, Some(Spi(2)))]
+            {
                 templates.push(Template { source, destination, reqid, spi });
             }
         }
@@ -158,17 +177,20 @@ pub(crate) fn templates() -> Vec<Template> {
 
 fn sa() -> impl Strategy<Value = SaSpec> {
     let end = prop_oneof![8 => prop::sample::select(ends()), 1 => address()];
-    (vrf(), end.clone(), end, 0u32..3, 0u32..6).prop_map(|(vrf, source, destination, reqid, spi)| SaSpec {
-        identity: SaIdentity { vrf, source, destination, reqid },
-        spi: Spi(spi),
-        no_ecn: false,
-        no_pmtu_discovery: false,
-    })
+    (vrf(), end.clone(), end, 0u32..3, 0u32..6).prop_map(
+        |(vrf, source, destination, reqid, spi)| SaSpec {
+            identity: SaIdentity { vrf, source, destination, reqid },
+            spi: Spi(spi),
+            no_ecn: false,
+            no_pmtu_discovery: false,
+        },
+    )
 }
 
 /// Packets to look policies up for.
 pub(crate) fn flow_keys() -> Vec<FlowKey> {
-    let pairs = [("10.0.0.1", "10.0.0.2"), ("10.0.0.255", "192.0.2.1"), ("2001:db8::1", "2001:db8::2")];
+    let pairs =
+        [("10.0.0.1", "10.0.0.2"), ("10.0.0.255", "192.0.2.1"), ("2001:db8::1", "2001:db8::2")];
     let uppers = [
         (Protocol::UDP, Upper::Ports { source: 1500, destination: 53 }),
         (Protocol::TCP, Upper::Ports { source: 53, destination: 53 }),
@@ -182,12 +204,23 @@ pub(crate) fn flow_keys() -> Vec<FlowKey> {
     for (source, destination) in pairs {
         for (protocol, upper) in uppers {
             let addresses = match (source.parse().unwrap(), destination.parse().unwrap()) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-                (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
+                (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                    Addresses::V4 { source, destination }
+                }
+                (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                    Addresses::V6 { source, destination }
+                }
                 _ => unreachable!(),
             };
             let origin = Origin::Port(PortId(0));
-            keys.push(FlowKey { vrf: VrfId(0), origin, addresses, protocol, fragment: FragmentClass::Whole, upper });
+            keys.push(FlowKey {
+                vrf: VrfId(0),
+                origin,
+                addresses,
+                protocol,
+                fragment: FragmentClass::Whole,
+                upper,
+            });
         }
     }
     keys

@@ -39,7 +39,10 @@ fn an_ipv4_packet_with_padding_behind() {
 
     let key = headers.key(VrfId(7), Origin::Port(PortId(3)));
     assert_eq!((key.vrf, key.origin), (VrfId(7), Origin::Port(PortId(3))));
-    assert_eq!((key.addresses, key.protocol, key.upper), (headers.addresses, headers.protocol, headers.upper));
+    assert_eq!(
+        (key.addresses, key.protocol, key.upper),
+        (headers.addresses, headers.protocol, headers.upper)
+    );
     assert_eq!(key.fragment, FragmentClass::Whole);
 }
 
@@ -58,7 +61,8 @@ fn an_ipv6_first_fragment_behind_hop_by_hop_options() {
         &[
             44, 0, 5, 2, 0, 0, 1, 0, // hop-by-hop: router alert
             6, 0, 0, 1, 0xde, 0xad, 0xbe, 0xef, // fragment: first, more
-            0x01, 0xbb, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, // TCP
+            0x01, 0xbb, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0, 1, 2, 3,
+            4, // TCP
         ],
     );
     let expected = Headers {
@@ -68,7 +72,12 @@ fn an_ipv6_first_fragment_behind_hop_by_hop_options() {
         },
         protocol: Protocol::TCP,
         upper: Upper::Ports { source: 443, destination: 40_000 },
-        fragment: Fragment { class: FragmentClass::First, identification: 0xdead_beef, offset: 0, more: true },
+        fragment: Fragment {
+            class: FragmentClass::First,
+            identification: 0xdead_beef,
+            offset: 0,
+            more: true,
+        },
         hop_limit: 9,
         traffic_class: 0xab,
         dont_fragment: true,
@@ -85,7 +94,10 @@ fn a_later_fragment_has_no_ports() {
     let packet = v6(44, &[17, 0, 0, 0x18, 0, 0, 0, 1, 0x13, 0x88, 0, 0x35, 0, 8, 0, 0]);
     let headers = headers::parse(&packet).unwrap();
     assert_eq!((headers.protocol, headers.upper), (Protocol::UDP, Upper::None));
-    assert_eq!(headers.fragment, Fragment { class: FragmentClass::Later, identification: 1, offset: 24, more: false });
+    assert_eq!(
+        headers.fragment,
+        Fragment { class: FragmentClass::Later, identification: 1, offset: 24, more: false }
+    );
     assert!(!headers.has_options);
 }
 
@@ -112,9 +124,13 @@ fn upper_fields_by_protocol() {
         assert!(headers::parse(&v6(protocol, &eight)).is_err(), "protocol {protocol}");
     }
     assert_eq!(upper(58, &eight), Upper::Icmp { kind: 128, code: 0, identifier: 0x1234 });
-    assert_eq!(upper(58, &[1, 4, 0, 0, 0x12, 0x34, 0, 0]), Upper::Icmp { kind: 1, code: 4, identifier: 0 });
+    assert_eq!(
+        upper(58, &[1, 4, 0, 0, 0x12, 0x34, 0, 0]),
+        Upper::Icmp { kind: 1, code: 4, identifier: 0 }
+    );
     assert_eq!(upper(50, &eight), Upper::Spi(Spi(0x8000_abcd)));
-    // The other family's ICMP has no meaning here, AH hides what it protects, and a tunnel's inside is its own packet.
+    // The other family's ICMP has no meaning here, AH hides what it protects, and a tunnel's inside
+    // is its own packet.
     for protocol in [1, 51, 4, 41, 47, 59, 253] {
         assert_eq!(upper(protocol, &eight), Upper::None, "protocol {protocol}");
     }
@@ -124,14 +140,18 @@ fn upper_fields_by_protocol() {
 fn mobility_is_a_protocol_when_nothing_follows() {
     let alone = headers::parse(&v6(135, &[59, 0, 5, 0, 0, 0, 0, 0])).unwrap();
     assert_eq!((alone.protocol, alone.upper_offset), (Protocol::MOBILITY, 40));
-    let followed = headers::parse(&v6(135, &[17, 0, 5, 0, 0, 0, 0, 0, 0, 7, 0, 9, 0, 8, 0, 0])).unwrap();
+    let followed =
+        headers::parse(&v6(135, &[17, 0, 5, 0, 0, 0, 0, 0, 0, 7, 0, 9, 0, 8, 0, 0])).unwrap();
     assert_eq!((followed.protocol, followed.upper_offset), (Protocol::UDP, 48));
 }
 
 #[test]
 fn nothing_behind_options_is_no_next_header() {
     let headers = headers::parse(&v6(60, &[59, 0, 1, 4, 0, 0, 0, 0, 1, 2, 3])).unwrap();
-    assert_eq!((headers.protocol, headers.upper, headers.upper_offset), (Protocol::NONE, Upper::None, 48));
+    assert_eq!(
+        (headers.protocol, headers.upper, headers.upper_offset),
+        (Protocol::NONE, Upper::None, 48)
+    );
 }
 
 #[test]
@@ -159,7 +179,8 @@ fn a_fragment_may_reach_65535_and_no_further() {
     assert_eq!(v4(11), Ok(65_504));
     assert_eq!(v4(12), Err(headers::Malformed::Fragment));
 
-    let fragment = |payload: usize| [&[17, 0, 0xff, 0xf8, 0, 0, 0, 1], vec![0; payload].as_slice()].concat();
+    let fragment =
+        |payload: usize| [&[17, 0, 0xff, 0xf8, 0, 0, 0, 1], vec![0; payload].as_slice()].concat();
     let judged = |packet: &[u8]| headers::parse(packet).map(|headers| headers.fragment.offset);
     assert_eq!(judged(&v6(44, &fragment(7))), Ok(65_528));
     assert_eq!(judged(&v6(44, &fragment(8))), Err(headers::Malformed::Fragment));
@@ -179,7 +200,10 @@ fn both_echo_messages_of_ipv4_have_their_identifier() {
             ..ipv4::Header::default()
         };
         let packet = [header.to_bytes().as_slice(), &[kind, 0, 0, 0, 0x12, 0x34, 0, 1]].concat();
-        assert_eq!(headers::parse(&packet).unwrap().upper, Upper::Icmp { kind, code: 0, identifier });
+        assert_eq!(
+            headers::parse(&packet).unwrap().upper,
+            Upper::Icmp { kind, code: 0, identifier }
+        );
     }
 }
 

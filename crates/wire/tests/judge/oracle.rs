@@ -1,7 +1,8 @@
 //! The same packets before another library, where it and we mean the same.
 //!
-//! It does not judge checksums, options, addresses or fragment fields, so it accepts more; it looks into AH and into the
-//! payload of later fragments, and not behind mobility, HIP and Shim6 headers, so those are left out.
+//! It does not judge checksums, options, addresses or fragment fields, so it accepts more; it looks
+//! into AH and into the payload of later fragments, and not behind mobility, HIP and Shim6 headers,
+//! so those are left out.
 
 use etherparse::IpSlice;
 use proptest::prelude::*;
@@ -49,7 +50,10 @@ fn compare(bytes: &[u8], ours: &Headers) -> Result<(), TestCaseError> {
     match ours.upper {
         Upper::Ports { source, destination } if ours.protocol == Protocol::UDP => {
             let udp = etherparse::UdpHeaderSlice::from_slice(payload.payload);
-            prop_assert_eq!(udp.map(|udp| (udp.source_port(), udp.destination_port())), Ok((source, destination)));
+            prop_assert_eq!(
+                udp.map(|udp| (udp.source_port(), udp.destination_port())),
+                Ok((source, destination))
+            );
         }
         Upper::Ports { source, destination } if ours.protocol == Protocol::TCP => {
             // Its header may be longer than what is there, which is the receiver's to judge.
@@ -70,14 +74,18 @@ fn looks_into(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::ROUTING | Protocol::FRAGMENT | Protocol::DESTINATION_OPTIONS)
 }
 
-/// Whether an extension header that only we look behind is in the way. Only asked of packets that we accept.
+/// Whether an extension header that only we look behind is in the way. Only asked of packets that
+/// we accept.
 fn has_headers_it_does_not_know(bytes: &[u8]) -> bool {
-    let unknown = |protocol| matches!(protocol, Protocol::MOBILITY | Protocol::HIP | Protocol::SHIM6);
+    let unknown =
+        |protocol| matches!(protocol, Protocol::MOBILITY | Protocol::HIP | Protocol::SHIM6);
     let (mut next, mut at) = (Protocol(bytes[6]), 40);
     loop {
         match next {
             Protocol::FRAGMENT => (next, at) = (Protocol(bytes[at]), at + 8),
-            Protocol::HOP_BY_HOP | Protocol::ROUTING | Protocol::DESTINATION_OPTIONS if at + 1 < bytes.len() => {
+            Protocol::HOP_BY_HOP | Protocol::ROUTING | Protocol::DESTINATION_OPTIONS
+                if at + 1 < bytes.len() =>
+            {
                 (next, at) = (Protocol(bytes[at]), at + 8 * (usize::from(bytes[at + 1]) + 1));
             }
             other => return unknown(other),

@@ -62,7 +62,11 @@ impl<'t> Cursor<'t> {
         let word = self.column(what)?;
         match IpPrefix::from_str(word) {
             Ok(prefix) if word.contains('/') => Ok(prefix.range()),
-            Ok(prefix) => Err(self.error(Problem::NoLength { what, text: shortened(word), host: prefix.length() })),
+            Ok(prefix) => Err(self.error(Problem::NoLength {
+                what,
+                text: shortened(word),
+                host: prefix.length(),
+            })),
             Err(why) => Err(self.error(Problem::Prefix { what, text: shortened(word), why })),
         }
     }
@@ -78,7 +82,11 @@ impl<'t> Cursor<'t> {
     }
 
     /// `LOW : HIGH`, with or without blanks around the colon.
-    pub(super) fn ports(&mut self, low: &'static str, high: &'static str) -> Result<PortRange, ParseError> {
+    pub(super) fn ports(
+        &mut self,
+        low: &'static str,
+        high: &'static str,
+    ) -> Result<PortRange, ParseError> {
         let first = self.port(low)?;
         self.mark(':', "':' between the ends of a port range")?;
         let last = self.port(high)?;
@@ -89,8 +97,12 @@ impl<'t> Cursor<'t> {
     pub(super) fn protocol(&mut self) -> Result<Option<Protocol>, ParseError> {
         const EXPECTED: &str = "the protocol and its mask, as in 0x06/0xFF";
         let word = self.column(EXPECTED)?;
-        let read = word.split_once('/').and_then(|(protocol, mask)| Some((number(protocol)?, number(mask)?)));
-        match read.and_then(|(protocol, mask)| Some((u8::try_from(protocol).ok()?, u8::try_from(mask).ok()?))) {
+        let read = word
+            .split_once('/')
+            .and_then(|(protocol, mask)| Some((number(protocol)?, number(mask)?)));
+        match read.and_then(|(protocol, mask)| {
+            Some((u8::try_from(protocol).ok()?, u8::try_from(mask).ok()?))
+        }) {
             Some((protocol, 0xff)) => Ok(Some(Protocol(protocol))),
             Some((_, 0)) => Ok(None),
             Some((_, mask)) => Err(self.error(Problem::Mask(mask))),
@@ -101,9 +113,14 @@ impl<'t> Cursor<'t> {
     /// The last column of a rule, or nothing.
     pub(super) fn flags(&mut self) -> Result<(), ParseError> {
         if let Some(word) = self.next_word() {
-            let read = word.split_once('/').and_then(|(flags, mask)| Some((number(flags)?, number(mask)?)));
+            let read = word
+                .split_once('/')
+                .and_then(|(flags, mask)| Some((number(flags)?, number(mask)?)));
             if read.is_none() {
-                return Err(self.unexpected(word, "TCP flags and their mask, as in 0x0000/0x0000, or the line's end"));
+                return Err(self.unexpected(
+                    word,
+                    "TCP flags and their mask, as in 0x0000/0x0000, or the line's end",
+                ));
             }
         }
         match self.next_word() {
@@ -192,7 +209,9 @@ fn decimal<N: FromStr>(word: &str) -> Option<N> {
 /// A number in decimal, or in hexadecimal with `0x`.
 fn number(word: &str) -> Option<u32> {
     match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
-        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => u32::from_str_radix(digits, 16).ok(),
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            u32::from_str_radix(digits, 16).ok()
+        }
         Some(_) => None,
         None => decimal(word),
     }

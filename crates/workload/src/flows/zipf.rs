@@ -3,10 +3,11 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Draws ranks 1 to `ranks` with probabilities in proportion to `rank^-power`, by rejection-inversion (Hörmann and Derflinger,
-/// "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", 1996). It inverts the integral of the density
-/// `h(x) = x^-power` and rejects where the histogram's column is lower than the integral over its width: fewer than three draws
-/// in ten, whatever the number of ranks.
+/// Draws ranks 1 to `ranks` with probabilities in proportion to `rank^-power`, by
+/// rejection-inversion (Hörmann and Derflinger, "Rejection-Inversion to Generate Variates from
+/// Monotone Discrete Distributions", 1996). It inverts the integral of the density `h(x) =
+/// x^-power` and rejects where the histogram's column is lower than the integral over its width:
+/// fewer than three draws in ten, whatever the number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zipf {
     ranks: f64,

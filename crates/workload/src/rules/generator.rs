@@ -53,14 +53,16 @@ impl Generator {
             let first = largest.take_if(|most| *most <= quota && pair != (0, 0));
             left += self.fill(pair, quota, first);
         }
-        // Short prefixes are few; what did not fit goes where there is room. Pairs of hosts never run out.
+        // Short prefixes are few; what did not fit goes where there is room. Pairs of hosts never
+        // run out.
         while left > 0 {
             left = self.fill((32, 32), left, None);
         }
         self.rules
     }
 
-    /// Adds `quota` rules whose prefix lengths are `pair`, and answers how many did not fit. The first addresses get `first` rules.
+    /// Adds `quota` rules whose prefix lengths are `pair`, and answers how many did not fit. The
+    /// first addresses get `first` rules.
     fn fill(&mut self, pair: Pair, quota: usize, mut first: Option<usize>) -> usize {
         let mut left = quota;
         let mut failures = 0;
@@ -78,14 +80,17 @@ impl Generator {
 
     /// A source and a destination of these prefix lengths, or inside of such prefixes.
     fn addresses(&mut self, (source, destination): Pair) -> (IpRange, IpRange) {
-        let [source, destination] = [(self.sources, source), (self.destinations, destination)].map(|(trie, length)| {
-            let length = if self.v6 { stretched(length) } else { length };
-            (trie.draw(length, &mut self.random), length)
-        });
+        let [source, destination] =
+            [(self.sources, source), (self.destinations, destination)].map(|(trie, length)| {
+                let length = if self.v6 { stretched(length) } else { length };
+                (trie.draw(length, &mut self.random), length)
+            });
         // Any address, and fewer than eight of them, stay a prefix.
         let width = if self.v6 { 128 } else { 32 };
-        let [at_source, at_destination] = [source, destination].map(|(_, length)| length > 0 && width - length >= 3);
-        let misaligned = self.profile.misaligned > 0.0 && self.random.random_bool(self.profile.misaligned);
+        let [at_source, at_destination] =
+            [source, destination].map(|(_, length)| length > 0 && width - length >= 3);
+        let misaligned =
+            self.profile.misaligned > 0.0 && self.random.random_bool(self.profile.misaligned);
         let (at_source, at_destination) = match misaligned {
             true if at_source && at_destination && self.random.random() => (true, false),
             true if at_destination => (false, true),
@@ -94,7 +99,8 @@ impl Generator {
         (self.range(source, at_source), self.range(destination, at_destination))
     }
 
-    /// The prefix, or a range that begins in its first and ends in its last quarter but is no prefix.
+    /// The prefix, or a range that begins in its first and ends in its last quarter but is no
+    /// prefix.
     fn range(&mut self, (prefix, length): (u128, u32), misaligned: bool) -> IpRange {
         let width = if self.v6 { 128 } else { 32 };
         let (mut first, mut last) = (prefix, prefix | low_bits(width - length));
@@ -110,7 +116,8 @@ impl Generator {
         IpRange::new(first, last).expect("the first quarter is before the last")
     }
 
-    /// How many rules to give to one address pair: usually one, and `n` or more with a probability that falls with a power of `n`.
+    /// How many rules to give to one address pair: usually one, and `n` or more with a probability
+    /// that falls with a power of `n`.
     fn together(&mut self) -> usize {
         let power = if self.kind == Kind::Fw4 { 1.0 } else { 1.6 };
         let most = self.profile.most as f64;
@@ -119,18 +126,21 @@ impl Generator {
 
     /// Adds a rule for these addresses, unless they have as many as they may.
     fn add(&mut self, (source, destination): (IpRange, IpRange)) -> bool {
-        let anywhere = [IpRange::ALL_V4, IpRange::ALL_V6].contains(&source) && source == destination;
+        let anywhere =
+            [IpRange::ALL_V4, IpRange::ALL_V6].contains(&source) && source == destination;
         let layers = self.layers.entry((source, destination)).or_default();
         if layers.len() >= self.profile.most {
             return false;
         }
-        // One rule for any protocol is all that an address pair can have, and none that matches every packet is wanted. Chance
-        // makes up for that: the further a class lags behind its share, the likelier it is.
+        // One rule for any protocol is all that an address pair can have, and none that matches
+        // every packet is wanted. Chance makes up for that: the further a class lags behind its
+        // share, the likelier it is.
         let total = self.rules.len() as f64;
-        let [any, range] = [(self.profile.any_protocol, 0), (self.profile.ranges, 1)].map(|(share, class)| {
-            let lag = share * total - self.classes[class] as f64;
-            if share == 0.0 { 0.0 } else { (share * (1.0 + 0.1 * lag)).clamp(0.0, 1.0) }
-        });
+        let [any, range] =
+            [(self.profile.any_protocol, 0), (self.profile.ranges, 1)].map(|(share, class)| {
+                let lag = share * total - self.classes[class] as f64;
+                if share == 0.0 { 0.0 } else { (share * (1.0 + 0.1 * lag)).clamp(0.0, 1.0) }
+            });
         let any = if anywhere || layers.contains(&(None, UpperSelector::Any)) { 0.0 } else { any };
         let draw = self.random.random::<f64>();
         let class = match () {
@@ -149,7 +159,12 @@ impl Generator {
                     Class::Range => self.classes[1] += 1,
                     Class::Plain => {}
                 }
-                self.rules.push(Selector { source, destination, protocol: layer.0, upper: layer.1 });
+                self.rules.push(Selector {
+                    source,
+                    destination,
+                    protocol: layer.0,
+                    upper: layer.1,
+                });
                 return true;
             }
         }

@@ -10,15 +10,16 @@ use super::profile::Profile;
 /// Prefix lengths of source and destination, in IPv4's terms.
 pub(super) type Pair = (u32, u32);
 
-/// The pairs of a set of `count` rules with their numbers of rules, the most common first. A kind has the same pairs whatever the
-/// seed of the set.
+/// The pairs of a set of `count` rules with their numbers of rules, the most common first. A kind
+/// has the same pairs whatever the seed of the set.
 pub(super) fn quotas(kind: Kind, profile: &Profile, count: usize) -> Vec<(Pair, usize)> {
     let sizes = sizes(profile, count);
     let pairs = pairs(kind, profile, count, &sizes);
     pairs.into_iter().zip(sizes).collect()
 }
 
-/// The length that a prefix has in an IPv6 set: 0 stays, 8, 16, 24 and 32 become 32, 48, 64 and 128, and the others lie evenly between.
+/// The length that a prefix has in an IPv6 set: 0 stays, 8, 16, 24 and 32 become 32, 48, 64 and
+/// 128, and the others lie evenly between.
 pub(super) fn stretched(length: u32) -> u32 {
     match length {
         0 => 0,
@@ -39,12 +40,14 @@ fn sizes(profile: &Profile, count: usize) -> Vec<usize> {
     sizes
 }
 
-/// Divides `total` into `parts` numbers that fall off as a power of their rank, and none of which is 0 where that is possible.
+/// Divides `total` into `parts` numbers that fall off as a power of their rank, and none of which
+/// is 0 where that is possible.
 fn apportion(total: usize, parts: usize, exponent: f64) -> Vec<usize> {
     let weight = |rank: usize| ((rank + 1) as f64).powf(-exponent);
     let sum: f64 = (0..parts).map(weight).sum();
     let spare = total.saturating_sub(parts);
-    let mut sizes: Vec<_> = (0..parts).map(|rank| 1 + (spare as f64 * weight(rank) / sum) as usize).collect();
+    let mut sizes: Vec<_> =
+        (0..parts).map(|rank| 1 + (spare as f64 * weight(rank) / sum) as usize).collect();
     let rest = total.saturating_sub(sizes.iter().sum());
     for at in 0..rest {
         sizes[at % parts] += 1;
@@ -52,27 +55,37 @@ fn apportion(total: usize, parts: usize, exponent: f64) -> Vec<usize> {
     sizes
 }
 
-/// The pairs for those sizes, so that as many rules have any source and any destination as the profile says.
+/// The pairs for those sizes, so that as many rules have any source and any destination as the
+/// profile says.
 fn pairs(kind: Kind, profile: &Profile, count: usize, sizes: &[usize]) -> Vec<Pair> {
     let mut random = ChaCha8Rng::seed_from_u64(kind as u64);
-    let mut for_any_source = shuffled(&mut random, (8..=32).map(|length| ((0, length), weight(kind, length))));
-    let mut for_any_destination = shuffled(&mut random, (8..=32).map(|length| ((length, 0), weight(kind, length))));
+    let mut for_any_source =
+        shuffled(&mut random, (8..=32).map(|length| ((0, length), weight(kind, length))));
+    let mut for_any_destination =
+        shuffled(&mut random, (8..=32).map(|length| ((length, 0), weight(kind, length))));
     let both = (8..=32).flat_map(|source| (8..=32).map(move |destination| (source, destination)));
-    let mut specific = shuffled(&mut random, both.map(|pair| (pair, weight(kind, pair.0) * weight(kind, pair.1))));
+    let mut specific =
+        shuffled(&mut random, both.map(|pair| (pair, weight(kind, pair.0) * weight(kind, pair.1))));
 
-    let mut left = [profile.any_source, profile.any_destination].map(|share| (share * count as f64).round() as usize);
+    let mut left = [profile.any_source, profile.any_destination]
+        .map(|share| (share * count as f64).round() as usize);
     let mut pairs = vec![None; sizes.len()];
-    // Firewalls and IP chains have rules for any address at all; they are few, since ports alone tell them apart.
+    // Firewalls and IP chains have rules for any address at all; they are few, since ports alone
+    // tell them apart.
     if kind != Kind::Acl
-        && let Some(&size) = sizes.last().filter(|&&size| size <= profile.most && left.iter().all(|&left| size <= left))
+        && let Some(&size) = sizes
+            .last()
+            .filter(|&&size| size <= profile.most && left.iter().all(|&left| size <= left))
     {
         pairs[sizes.len() - 1] = Some((0, 0));
         left = left.map(|left| left - size);
     }
-    // First with restraint, so that not just the largest sizes are for any address; then whatever still fits.
+    // First with restraint, so that not just the largest sizes are for any address; then whatever
+    // still fits.
     for chance in [0.6, 1.0] {
         for (pair, &size) in pairs.iter_mut().zip(sizes).filter(|(pair, _)| pair.is_none()) {
-            for (left, list) in left.iter_mut().zip([&mut for_any_source, &mut for_any_destination]) {
+            for (left, list) in left.iter_mut().zip([&mut for_any_source, &mut for_any_destination])
+            {
                 if pair.is_none() && size <= *left && random.random_bool(chance) {
                     *pair = list.pop();
                     *left -= if pair.is_some() { size } else { 0 };
@@ -101,9 +114,11 @@ fn weight(kind: Kind, length: u32) -> f64 {
     }
 }
 
-/// All items in random order, in which a heavier one is likely to be later, to be popped (Efraimidis and Spirakis 2006).
+/// All items in random order, in which a heavier one is likely to be later, to be popped
+/// (Efraimidis and Spirakis 2006).
 fn shuffled(random: &mut ChaCha8Rng, items: impl Iterator<Item = (Pair, f64)>) -> Vec<Pair> {
-    let mut keyed: Vec<_> = items.map(|(pair, weight)| (random.random::<f64>().powf(1.0 / weight), pair)).collect();
+    let mut keyed: Vec<_> =
+        items.map(|(pair, weight)| (random.random::<f64>().powf(1.0 / weight), pair)).collect();
     keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
     keyed.into_iter().map(|(_, pair)| pair).collect()
 }
@@ -119,8 +134,15 @@ mod tests {
         for kind in Kind::ALL {
             for count in [0, 1, 2, 3, 10, 100, 1000, 10_000, 100_000] {
                 let quotas = quotas(kind, &Profile::of(kind, count), count);
-                assert_eq!(quotas.iter().map(|quota| quota.1).sum::<usize>(), count, "{kind:?} {count}");
-                assert_eq!(quotas.iter().map(|quota| quota.0).collect::<HashSet<_>>().len(), quotas.len());
+                assert_eq!(
+                    quotas.iter().map(|quota| quota.1).sum::<usize>(),
+                    count,
+                    "{kind:?} {count}"
+                );
+                assert_eq!(
+                    quotas.iter().map(|quota| quota.0).collect::<HashSet<_>>().len(),
+                    quotas.len()
+                );
                 assert!(quotas.iter().all(|quota| quota.1 > 0));
             }
         }

@@ -11,8 +11,8 @@ use wire::IpRange;
 
 use super::{bits, covering_prefix, low_bits};
 
-/// Puts rules into a random order in which each comes before every other that covers it, as ClassBench does with its own: behind
-/// one that covers it, it could never match.
+/// Puts rules into a random order in which each comes before every other that covers it, as
+/// ClassBench does with its own: behind one that covers it, it could never match.
 pub(super) fn specific_first(rules: Vec<Selector>, seed: u64) -> Vec<Selector> {
     let mut random = ChaCha8Rng::seed_from_u64(!seed);
     let mut groups: HashMap<(IpRange, IpRange), usize> = HashMap::new();
@@ -26,8 +26,9 @@ pub(super) fn specific_first(rules: Vec<Selector>, seed: u64) -> Vec<Selector> {
         members[at].1.push(Placed { place: wanted(&rule, &mut random), rule });
     }
 
-    // From the widest addresses to the narrowest: all that cover a group have been placed when its turn comes. Width of the source,
-    // then of the destination, is such an order, since what covers is wider in one and not narrower in the other.
+    // From the widest addresses to the narrowest: all that cover a group have been placed when its
+    // turn comes. Width of the source, then of the destination, is such an order, since what covers
+    // is wider in one and not narrower in the other.
     members.sort_by_cached_key(|((source, destination), _)| {
         (Reverse((width(source), width(destination))), *source, *destination)
     });
@@ -39,14 +40,17 @@ pub(super) fn specific_first(rules: Vec<Selector>, seed: u64) -> Vec<Selector> {
         for at in 0..members.len() {
             let (wider, rest) = members.split_at_mut(at);
             let covering = wider.iter().filter(|wider| covers_upper(&wider.rule, &rest[0].rule));
-            rest[0].place = covering.map(|wider| wider.place).fold(rest[0].place.min(before), f64::min);
+            rest[0].place =
+                covering.map(|wider| wider.place).fold(rest[0].place.min(before), f64::min);
             first = first.min(rest[0].place);
         }
         placed.insert(*source, *destination, first);
     }
 
     let mut rules: Vec<_> = members.into_iter().flat_map(|(_, members)| members).collect();
-    rules.sort_by(|a, b| a.place.total_cmp(&b.place).then_with(|| volume(&a.rule).cmp(&volume(&b.rule))));
+    rules.sort_by(|a, b| {
+        a.place.total_cmp(&b.place).then_with(|| volume(&a.rule).cmp(&volume(&b.rule)))
+    });
     rules.into_iter().map(|placed| placed.rule).collect()
 }
 
@@ -56,7 +60,8 @@ struct Placed {
     place: f64,
 }
 
-/// Where a rule would like to be: wide ones towards the end, or else the many that they cover would all crowd before them.
+/// Where a rule would like to be: wide ones towards the end, or else the many that they cover would
+/// all crowd before them.
 fn wanted(rule: &Selector, random: &mut ChaCha8Rng) -> f64 {
     let bits = if rule.source.is_v6() { 256.0 } else { 64.0 };
     let length = covering_prefix(&rule.source).0 + covering_prefix(&rule.destination).0;
@@ -96,8 +101,12 @@ impl Covering {
             within.map(move |&length| (length, prefix & !low_bits(width - length)))
         };
         let mut first = f64::INFINITY;
-        for destinations in prefixes(source, &self.lengths[0]).filter_map(|key| self.sources.get(&key)) {
-            for pairs in prefixes(destination, &self.lengths[1]).filter_map(|key| destinations.get(&key)) {
+        for destinations in
+            prefixes(source, &self.lengths[0]).filter_map(|key| self.sources.get(&key))
+        {
+            for pairs in
+                prefixes(destination, &self.lengths[1]).filter_map(|key| destinations.get(&key))
+            {
                 for (wider_source, wider_destination, place) in pairs {
                     if covers(wider_source, source) && covers(wider_destination, destination) {
                         first = first.min(*place);
@@ -120,14 +129,15 @@ fn covers_upper(wider: &Selector, rule: &Selector) -> bool {
             (
                 UpperSelector::Ports { source, destination },
                 UpperSelector::Ports { source: narrow_source, destination: narrow_destination },
-            ) => [(source, narrow_source), (destination, narrow_destination)]
+            ) => [(source, narrow_source), (destination, narrow_destination)].iter().all(
+                |(wide, narrow)| wide.first() <= narrow.first() && narrow.last() <= wide.last(),
+            ),
+            (
+                UpperSelector::Icmp { kind, code },
+                UpperSelector::Icmp { kind: narrow_kind, code: narrow_code },
+            ) => [(kind, narrow_kind), (code, narrow_code)]
                 .iter()
-                .all(|(wide, narrow)| wide.first() <= narrow.first() && narrow.last() <= wide.last()),
-            (UpperSelector::Icmp { kind, code }, UpperSelector::Icmp { kind: narrow_kind, code: narrow_code }) => {
-                [(kind, narrow_kind), (code, narrow_code)]
-                    .iter()
-                    .all(|(wide, narrow)| wide.0 <= narrow.0 && narrow.1 <= wide.1)
-            }
+                .all(|(wide, narrow)| wide.0 <= narrow.0 && narrow.1 <= wide.1),
             _ => false,
         }
 }
@@ -146,11 +156,15 @@ fn upper_width(rule: &Selector) -> [u32; 4] {
     match rule.upper {
         UpperSelector::Any => [any_protocol, 1, 0, 0],
         UpperSelector::Ports { source, destination } => {
-            let [source, destination] = [source, destination].map(|ports| u32::from(ports.last() - ports.first()));
+            let [source, destination] =
+                [source, destination].map(|ports| u32::from(ports.last() - ports.first()));
             [any_protocol, 0, source, destination]
         }
-        UpperSelector::Icmp { kind, code } => {
-            [any_protocol, 0, u32::from(kind.1.abs_diff(kind.0)), u32::from(code.1.abs_diff(code.0))]
-        }
+        UpperSelector::Icmp { kind, code } => [
+            any_protocol,
+            0,
+            u32::from(kind.1.abs_diff(kind.0)),
+            u32::from(code.1.abs_diff(code.0)),
+        ],
     }
 }

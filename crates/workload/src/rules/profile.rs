@@ -1,4 +1,5 @@
-//! What rule sets of each kind were measured to be like, and what that means for a set of another size.
+//! What rule sets of each kind were measured to be like, and what that means for a set of another
+//! size.
 
 use super::Kind;
 
@@ -103,7 +104,8 @@ impl Profile {
         };
         let rules = count.max(1) as f64;
         let share = |values: &[f64; 3]| interpolate(&measured.rules, values, rules);
-        // Counts grow by factors, and a set smaller than the smallest that was measured has fewer of everything.
+        // Counts grow by factors, and a set smaller than the smallest that was measured has fewer
+        // of everything.
         let number = |values: &[f64; 3]| {
             let smaller = (rules / measured.rules[0]).min(1.0).powf(0.75);
             let number = interpolate(&measured.rules, &values.map(f64::ln), rules).exp() * smaller;
@@ -123,7 +125,8 @@ impl Profile {
     }
 }
 
-/// The value at `x`, on the lines through three points over a logarithmic axis; level outside of them.
+/// The value at `x`, on the lines through three points over a logarithmic axis; level outside of
+/// them.
 fn interpolate(points: &[f64; 3], values: &[f64; 3], x: f64) -> f64 {
     let x = x.clamp(points[0], points[2]);
     let from = usize::from(x > points[1]);
@@ -148,7 +151,10 @@ mod tests {
         assert!((86..146).contains(&between.pairs), "{between:?}");
         assert_eq!(Profile::of(Kind::Acl, 100_000).pairs, 159);
         let small = Profile::of(Kind::Ipc, 10);
-        assert!((2..=10).contains(&small.pairs) && small.head <= small.pairs && small.most == 1, "{small:?}");
+        assert!(
+            (2..=10).contains(&small.pairs) && small.head <= small.pairs && small.most == 1,
+            "{small:?}"
+        );
         assert_eq!(Profile::of(Kind::Spd, 0).pairs, 1);
     }
 }

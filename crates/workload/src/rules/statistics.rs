@@ -13,7 +13,8 @@ use super::upper::is_true_range;
 pub struct Statistics {
     /// How many rules.
     pub rules: usize,
-    /// Distinct pairs of source and destination prefix length. A range that is no prefix counts as the longest prefix that holds it.
+    /// Distinct pairs of source and destination prefix length. A range that is no prefix counts as
+    /// the longest prefix that holds it.
     pub length_pairs: usize,
     /// How many of those pairs, the most common first, hold 90 % of the rules.
     pub length_pairs_of_90_percent: usize,
@@ -45,8 +46,11 @@ pub fn statistics(rules: &[Selector]) -> Statistics {
         _ => [wire::PortRange::ALL; 2],
     };
     let is_any = |range: &IpRange| [IpRange::ALL_V4, IpRange::ALL_V6].contains(range);
-    let lengths =
-        counts(rules.iter().map(|rule| (covering_prefix(&rule.source).0, covering_prefix(&rule.destination).0)));
+    let lengths = counts(
+        rules
+            .iter()
+            .map(|rule| (covering_prefix(&rule.source).0, covering_prefix(&rule.destination).0)),
+    );
     let addresses = counts(rules.iter().map(|rule| (rule.source, rule.destination)));
     let mut covered = 0;
     let head = lengths.iter().take_while(|&&size| {
@@ -62,10 +66,16 @@ pub fn statistics(rules: &[Selector]) -> Statistics {
         any_destination: share(&|rule| is_any(&rule.destination)),
         port_ranges: share(&|rule| ports(rule).iter().any(is_true_range)),
         source_port_ranges: rules.iter().map(|rule| ports(rule)[0]).collect::<HashSet<_>>().len(),
-        destination_port_ranges: rules.iter().map(|rule| ports(rule)[1]).collect::<HashSet<_>>().len(),
+        destination_port_ranges: rules
+            .iter()
+            .map(|rule| ports(rule)[1])
+            .collect::<HashSet<_>>()
+            .len(),
         any_protocol: share(&|rule| rule.protocol.is_none()),
         most_per_address_pair: addresses.first().copied().unwrap_or(0),
-        misaligned: share(&|rule| rule.source.as_prefix().is_none() || rule.destination.as_prefix().is_none()),
+        misaligned: share(&|rule| {
+            rule.source.as_prefix().is_none() || rule.destination.as_prefix().is_none()
+        }),
     }
 }
 

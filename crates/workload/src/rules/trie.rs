@@ -9,10 +9,11 @@ use crate::splitmix::scrambled;
 /// How often the less likely of two children is taken.
 const SKEW: f64 = 0.35;
 
-/// A binary trie of addresses that is nowhere stored: whether a node has one child or two, and which is the likelier, follows
-/// from a hash of the seed and the node. Prefixes of all lengths that are drawn from one trie share its few branches, and so they
-/// nest as subnets do and some are drawn much more often than others; this is how ClassBench characterises real sets too
-/// (branching probability and skew by level).
+/// A binary trie of addresses that is nowhere stored: whether a node has one child or two, and
+/// which is the likelier, follows from a hash of the seed and the node. Prefixes of all lengths
+/// that are drawn from one trie share its few branches, and so they nest as subnets do and some are
+/// drawn much more often than others; this is how ClassBench characterises real sets too (branching
+/// probability and skew by level).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trie {
     seed: u64,
@@ -78,7 +79,11 @@ mod tests {
                 assert!(!v6 || long >> 125 == 1);
             }
             assert!(half.iter().all(|prefix| prefix & low_bits(width - width / 4) == 0));
-            assert!(inside > 500, "{inside} of 1000 addresses lie in one of {} prefixes", half.len());
+            assert!(
+                inside > 500,
+                "{inside} of 1000 addresses lie in one of {} prefixes",
+                half.len()
+            );
             assert_eq!(trie.draw(0, &mut random), 0);
         }
     }

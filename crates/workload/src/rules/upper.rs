@@ -24,7 +24,9 @@ pub(super) enum Class {
 impl Class {
     pub(super) fn of((protocol, upper): &Layer) -> Self {
         match upper {
-            UpperSelector::Ports { source, destination } if is_true_range(source) || is_true_range(destination) => {
+            UpperSelector::Ports { source, destination }
+                if is_true_range(source) || is_true_range(destination) =>
+            {
                 Self::Range
             }
             _ if protocol.is_none() => Self::AnyProtocol,
@@ -48,7 +50,8 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
                 Kind::Fw | Kind::Ipc | Kind::Spd => 0.4,
                 Kind::Fw4 => 0.7,
             };
-            // Either side, or both, has the range: clients' ports at the source, a service's at the destination.
+            // Either side, or both, has the range: clients' ports at the source, a service's at the
+            // destination.
             let at_source = random.random_bool(common);
             let at_destination = !at_source || random.random_bool(0.2);
             let source = if at_source { pick(&SOURCE_RANGES, random) } else { PortRange::ALL };
@@ -60,7 +63,8 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
         }
         Class::Plain if random.random_bool(0.08) => {
             let icmp = if v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
-            let protocols = [icmp, icmp, icmp, Protocol(47), Protocol::ESP, Protocol::AH, Protocol(89)];
+            let protocols =
+                [icmp, icmp, icmp, Protocol(47), Protocol::ESP, Protocol::AH, Protocol(89)];
             let protocol = protocols[random.random_range(0..protocols.len())];
             let upper = match kind {
                 Kind::Spd if protocol == icmp && random.random() => {
@@ -73,8 +77,13 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
             (Some(protocol), upper)
         }
         Class::Plain => {
-            let source = if random.random_bool(0.1) { single(&SOURCE_PORTS, random) } else { PortRange::ALL };
-            let destination = if random.random_bool(0.8) { service(random) } else { PortRange::ALL };
+            let source = if random.random_bool(0.1) {
+                single(&SOURCE_PORTS, random)
+            } else {
+                PortRange::ALL
+            };
+            let destination =
+                if random.random_bool(0.8) { service(random) } else { PortRange::ALL };
             let upper = match source.is_all() && destination.is_all() {
                 true => UpperSelector::Any,
                 false => UpperSelector::Ports { source, destination },
@@ -86,8 +95,10 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
 
 /// Any layer with ports, evenly: what remains where the likely ones are taken.
 pub(super) fn draw_rare(class: Class, random: &mut ChaCha8Rng) -> Layer {
-    let protocol = [Protocol::TCP, Protocol::UDP, Protocol::SCTP, Protocol::UDP_LITE][random.random_range(0..4)];
-    let even = |ports: &[u16], random: &mut ChaCha8Rng| one(ports[random.random_range(0..ports.len())]);
+    let protocol = [Protocol::TCP, Protocol::UDP, Protocol::SCTP, Protocol::UDP_LITE]
+        [random.random_range(0..4)];
+    let even =
+        |ports: &[u16], random: &mut ChaCha8Rng| one(ports[random.random_range(0..ports.len())]);
     let source = match class {
         Class::Range => {
             let (first, last) = SOURCE_RANGES[random.random_range(0..SOURCE_RANGES.len())];
@@ -129,16 +140,18 @@ fn range(first: u16, last: u16) -> PortRange {
     PortRange::new(first, last).expect("the lists below are in order")
 }
 
-/// With [`SOURCE_PORTS`] and "any", the source port ranges of all sets: no published set has more than 34.
+/// With [`SOURCE_PORTS`] and "any", the source port ranges of all sets: no published set has more
+/// than 34.
 const SOURCE_RANGES: [(u16, u16); 7] =
     [(1024, 65535), (0, 1023), (32768, 61000), (49152, 65535), (137, 139), (20, 21), (6000, 6063)];
 
 const SOURCE_PORTS: [u16; 26] = [
-    53, 80, 123, 443, 25, 22, 20, 67, 68, 161, 21, 23, 110, 137, 138, 139, 143, 389, 445, 500, 514, 1433, 1521, 1812,
-    3306, 5060,
+    53, 80, 123, 443, 25, 22, 20, 67, 68, 161, 21, 23, 110, 137, 138, 139, 143, 389, 445, 500, 514,
+    1433, 1521, 1812, 3306, 5060,
 ];
 
-/// With [`DESTINATION_PORTS`] and "any", the destination port ranges of all sets: no published set has more than 108.
+/// With [`DESTINATION_PORTS`] and "any", the destination port ranges of all sets: no published set
+/// has more than 108.
 const DESTINATION_RANGES: [(u16, u16); 24] = [
     (1024, 65535),
     (0, 1023),
@@ -167,15 +180,23 @@ const DESTINATION_RANGES: [(u16, u16); 24] = [
 ];
 
 const DESTINATION_PORTS: [u16; 83] = [
-    80, 443, 25, 53, 22, 21, 23, 110, 143, 123, 161, 389, 445, 139, 1433, 3306, 1521, 3389, 8080, 514, 162, 88, 135,
-    137, 138, 636, 993, 995, 465, 587, 69, 111, 113, 119, 179, 500, 515, 520, 554, 631, 873, 990, 1080, 1194, 1352,
-    1494, 1503, 1645, 1646, 1701, 1720, 1723, 1755, 1812, 1813, 2049, 2222, 2401, 2427, 2598, 3128, 3268, 3690, 4500,
-    4662, 5000, 5060, 5190, 5222, 5432, 5631, 5900, 6000, 6379, 6667, 7001, 8000, 8443, 8888, 9000, 9100, 11211, 27017,
+    80, 443, 25, 53, 22, 21, 23, 110, 143, 123, 161, 389, 445, 139, 1433, 3306, 1521, 3389, 8080,
+    514, 162, 88, 135, 137, 138, 636, 993, 995, 465, 587, 69, 111, 113, 119, 179, 500, 515, 520,
+    554, 631, 873, 990, 1080, 1194, 1352, 1494, 1503, 1645, 1646, 1701, 1720, 1723, 1755, 1812,
+    1813, 2049, 2222, 2401, 2427, 2598, 3128, 3268, 3690, 4500, 4662, 5000, 5060, 5190, 5222, 5432,
+    5631, 5900, 6000, 6379, 6667, 7001, 8000, 8443, 8888, 9000, 9100, 11211, 27017,
 ];
 
-/// Ranges of types and of codes: echo, unreachable, fragmentation needed, time exceeded, all up to redirects.
-const ICMP_MESSAGES: [((u8, u8), (u8, u8)); 6] =
-    [((8, 8), (0, 0)), ((0, 0), (0, 0)), ((3, 3), (0, 255)), ((3, 3), (4, 4)), ((11, 11), (0, 1)), ((0, 5), (0, 255))];
+/// Ranges of types and of codes: echo, unreachable, fragmentation needed, time exceeded, all up to
+/// redirects.
+const ICMP_MESSAGES: [((u8, u8), (u8, u8)); 6] = [
+    ((8, 8), (0, 0)),
+    ((0, 0), (0, 0)),
+    ((3, 3), (0, 255)),
+    ((3, 3), (4, 4)),
+    ((11, 11), (0, 1)),
+    ((0, 5), (0, 255)),
+];
 
 /// The same for ICMPv6: echo, errors, packet too big, neighbour discovery.
 const ICMPV6_MESSAGES: [((u8, u8), (u8, u8)); 6] = [

@@ -6,14 +6,17 @@ use super::random::command;
 use super::*;
 
 fn requests(lines: &[String]) -> Vec<Request> {
-    let parse = |line: &String| crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).ok();
+    let parse =
+        |line: &String| crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).ok();
     lines.iter().filter_map(parse).collect()
 }
 
 #[track_caller]
 fn batch(control: &mut Control, on_refusal: OnRefusal, requests: Vec<Request>) -> BatchReport {
     let before = (format!("{:?}", control.wishes), generation(control));
-    let Ok(Reply::Batch(report)) = control.handle(Request::Batch(Batch { on_refusal, requests }), NOW) else {
+    let Ok(Reply::Batch(report)) =
+        control.handle(Request::Batch(Batch { on_refusal, requests }), NOW)
+    else {
         panic!()
     };
     consistent(control);
@@ -33,22 +36,33 @@ fn generation(control: &Control) -> u64 {
 fn policies(count: u32) -> Vec<Request> {
     requests(
         &(0..count)
-            .map(|at| format!("xfrm policy add src 10.0.0.0/8 dst 10.0.{}.{} dir out", at >> 8, at & 255))
+            .map(|at| {
+                format!("xfrm policy add src 10.0.0.0/8 dst 10.0.{}.{} dir out", at >> 8, at & 255)
+            })
             .collect::<Vec<_>>(),
     )
 }
 
 #[test]
 fn a_refused_change_stops_is_left_out_or_undoes_all() {
-    let lines = ["vrf add red", "route add 10.0.0.0/8 via 172.16.0.1", "vrf add blue"].map(str::to_owned);
-    for (on_refusal, done, vrfs) in
-        [(OnRefusal::Stop, 1, "main red"), (OnRefusal::Continue, 2, "blue main red"), (OnRefusal::Undo, 0, "main")]
-    {
+    let lines =
+        ["vrf add red", "route add 10.0.0.0/8 via 172.16.0.1", "vrf add blue"].map(str::to_owned);
+    for (on_refusal, done, vrfs) in [
+        (OnRefusal::Stop, 1, "main red"),
+        (OnRefusal::Continue, 2, "blue main red"),
+        (OnRefusal::Undo, 0, "main"),
+    ] {
         let mut control = running(BASE);
         let report = batch(&mut control, on_refusal, requests(&lines));
         assert_eq!((report.done, report.refusals, report.refused.len()), (done, 1, 1));
-        assert_eq!((report.refused[0].at, report.refused[0].refusal.code), (1, RefusalCode::Invalid));
-        assert_eq!(control.wishes.vrfs.keys().map(String::as_str).collect::<Vec<_>>().join(" "), vrfs);
+        assert_eq!(
+            (report.refused[0].at, report.refused[0].refusal.code),
+            (1, RefusalCode::Invalid)
+        );
+        assert_eq!(
+            control.wishes.vrfs.keys().map(String::as_str).collect::<Vec<_>>().join(" "),
+            vrfs
+        );
     }
 }
 
@@ -66,7 +80,10 @@ fn a_batch_takes_changes_alone() {
     let count = wrong.len();
     let report = batch(&mut control, OnRefusal::Continue, wrong);
     assert_eq!((report.done, report.refusals), (0, count as u64));
-    assert!(report.refused.iter().all(|refused| refused.refusal.message.contains("changes alone")), "{report:?}");
+    assert!(
+        report.refused.iter().all(|refused| refused.refusal.message.contains("changes alone")),
+        "{report:?}"
+    );
 }
 
 #[test]
@@ -79,7 +96,11 @@ fn of_very_many_refusals_the_first_are_listed_and_all_counted() {
 #[test]
 fn what_a_lookup_costs_is_told_where_policies_are_added() {
     let mut control = running(&format!("[ipsec]\npolicy-lookup = \"linear\"\n{BASE}"));
-    let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy add src 10.9.0.0/16 dir out") else { panic!() };
+    let Ok(Reply::PolicyAdded(added)) =
+        run(&mut control, "xfrm policy add src 10.9.0.0/16 dir out")
+    else {
+        panic!()
+    };
     assert_eq!((added.worst_case_probes, added.worst_case_policies, added.warning), (0, 2, None));
 
     // The first of the last four is as many as may be, and the second is one too many.
@@ -89,15 +110,27 @@ fn what_a_lookup_costs_is_told_where_policies_are_added() {
     let report = batch(
         &mut control,
         OnRefusal::Stop,
-        requests(&(0..4).map(|at| format!("xfrm policy add src 11.0.0.{at} dir out")).collect::<Vec<_>>()),
+        requests(
+            &(0..4)
+                .map(|at| format!("xfrm policy add src 11.0.0.{at} dir out"))
+                .collect::<Vec<_>>(),
+        ),
     );
     let warned = report.warned.unwrap();
     let said = format!("compared with {}", most + 1);
     assert!(warned.at == 1 && warned.warning.contains(&said), "{warned:?}");
     let bound = &report.bounds[0];
-    assert_eq!((bound.vrf.as_str(), bound.direction, bound.engine), ("main", Direction::Out, LookupEngine::Linear));
-    assert_eq!((bound.policies, bound.worst_case_policies, bound.over_limit), (u64::from(most) + 3, most + 3, true));
-    let Ok(Reply::PolicyAdded(added)) = run(&mut control, "xfrm policy update src 10.9.0.0/16 dir out") else {
+    assert_eq!(
+        (bound.vrf.as_str(), bound.direction, bound.engine),
+        ("main", Direction::Out, LookupEngine::Linear)
+    );
+    assert_eq!(
+        (bound.policies, bound.worst_case_policies, bound.over_limit),
+        (u64::from(most) + 3, most + 3, true)
+    );
+    let Ok(Reply::PolicyAdded(added)) =
+        run(&mut control, "xfrm policy update src 10.9.0.0/16 dir out")
+    else {
         panic!()
     };
     assert!(added.warning.unwrap().contains(&most.to_string()));
@@ -129,10 +162,15 @@ fn databases_are_shown_by_vrf_and_direction() {
         }
     };
     let all = spds(None, None).unwrap();
-    let counts: Vec<_> = all.iter().map(|spd| (spd.bound.direction, spd.bound.policies, spd.default)).collect();
+    let counts: Vec<_> =
+        all.iter().map(|spd| (spd.bound.direction, spd.bound.policies, spd.default)).collect();
     use api::DefaultAction::{Accept, Block};
-    assert_eq!(counts, [(Direction::In, 0, Accept), (Direction::Out, 1, Block), (Direction::Fwd, 2, Block)]);
-    let places: Vec<_> = all[2].list.iter().map(|policy| (policy.position, policy.spec.priority)).collect();
+    assert_eq!(
+        counts,
+        [(Direction::In, 0, Accept), (Direction::Out, 1, Block), (Direction::Fwd, 2, Block)]
+    );
+    let places: Vec<_> =
+        all[2].list.iter().map(|policy| (policy.position, policy.spec.priority)).collect();
     assert_eq!(places, [(1, 4), (2, 5)]);
     assert_eq!(spds(Some("main"), Some(Direction::Fwd)).unwrap(), all[2..]);
     assert_eq!(spds(Some("red"), None).unwrap().len(), 3);
@@ -153,8 +191,8 @@ fn one_policy_is_shown_with_its_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A batch does what its requests do one after the other: all of them but those that are refused, or those before the first that is, or
-    /// none.
+    /// A batch does what its requests do one after the other: all of them but those that are
+    /// refused, or those before the first that is, or none.
     #[test]
     fn a_batch_is_its_requests_one_after_the_other(lines in prop::collection::vec(command(), 1..40)) {
         let requests: Vec<_> = requests(&lines).into_iter().filter(|request| !request.only_reads()).collect();

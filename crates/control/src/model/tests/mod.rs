@@ -76,14 +76,18 @@ pub(super) fn reload(control: &mut Control, text: &str) -> Result<String, Refusa
 #[track_caller]
 pub(super) fn run(control: &mut Control, line: &str) -> Result<Reply, Refusal> {
     let words: Vec<_> = line.split_whitespace().collect();
-    let request = crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    let request =
+        crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
     handle(control, request, NOW)
 }
 
-/// Carries out a request, and checks that nothing changed where it was refused, and that all fits together.
+/// Carries out a request, and checks that nothing changed where it was refused, and that all fits
+/// together.
 #[track_caller]
 pub(super) fn handle(control: &mut Control, request: Request, now: Time) -> Result<Reply, Refusal> {
-    let state = |control: &Control| (format!("{:?}", control.wishes), control.publisher.current().generation());
+    let state = |control: &Control| {
+        (format!("{:?}", control.wishes), control.publisher.current().generation())
+    };
     let before = state(control);
     let only_reads = request.only_reads();
     let reply = control.handle(request, now);
@@ -98,8 +102,10 @@ pub(super) fn handle(control: &mut Control, request: Request, now: Time) -> Resu
 #[track_caller]
 pub(super) fn show(control: &mut Control, line: &str) -> String {
     let words: Vec<_> = line.split_whitespace().collect();
-    let request = crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
-    let reply = control.handle(request.clone(), NOW).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    let request =
+        crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    let reply =
+        control.handle(request.clone(), NOW).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
     crate::render::reply(&request, &reply)
 }
 
@@ -110,7 +116,10 @@ pub(super) fn consistent(control: &Control) {
 
     let mut vrfs: Vec<_> = tables.vrfs().map(|vrf| (vrf.name.to_string(), vrf.id)).collect();
     vrfs.sort();
-    assert_eq!(vrfs, wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.id)).collect::<Vec<_>>());
+    assert_eq!(
+        vrfs,
+        wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.id)).collect::<Vec<_>>()
+    );
 
     assert_eq!(tables.ports().count(), wishes.ports.len());
     for (name, port) in &wishes.ports {
@@ -123,28 +132,48 @@ pub(super) fn consistent(control: &Control) {
         for (own, _) in &port.addresses {
             assert!(found.spec.addresses.contains(own), "{own}");
         }
-        assert!(found.spec.addresses.len() <= port.addresses.len() + 1, "more than the link-local address was added");
+        assert!(
+            found.spec.addresses.len() <= port.addresses.len() + 1,
+            "more than the link-local address was added"
+        );
     }
 
     for vrf in tables.vrfs() {
         for route in vrf.routes().filter(|route| !tables.comes_with_port(vrf.id, route)) {
-            assert!(wishes.routes.contains_key(&(vrf.id, route.prefix)), "nobody wished for {route:?}");
+            assert!(
+                wishes.routes.contains_key(&(vrf.id, route.prefix)),
+                "nobody wished for {route:?}"
+            );
         }
     }
     // A route is used exactly if it is the first of its prefix that can be.
-    let all = super::routes::list(tables, wishes, &api::RouteFilter { all: true, ..Default::default() }).unwrap();
+    let all =
+        super::routes::list(tables, wishes, &api::RouteFilter { all: true, ..Default::default() })
+            .unwrap();
     for (place, alternatives) in &wishes.routes {
         assert!(!alternatives.is_empty());
         assert!(alternatives.is_sorted_by(|a, b| a.spec.metric < b.spec.metric));
-        let of_prefix =
-            |view: &&api::RouteView| wishes.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1;
-        let active: Vec<_> =
-            all.iter().filter(of_prefix).filter(|view| view.active).map(|view| (view.origin, view.metric)).collect();
+        let of_prefix = |view: &&api::RouteView| {
+            wishes.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1
+        };
+        let active: Vec<_> = all
+            .iter()
+            .filter(of_prefix)
+            .filter(|view| view.active)
+            .map(|view| (view.origin, view.metric))
+            .collect();
         assert!(active.len() <= 1, "{place:?}: {active:?}");
         let in_tables = tables.vrf(place.0).unwrap().route_of(place.1).is_some();
-        let made =
-            tables.vrf(place.0).unwrap().route_of(place.1).is_some_and(|route| tables.comes_with_port(place.0, route));
-        assert_eq!(in_tables && !made, active.iter().any(|(origin, _)| *origin != api::Origin::Gateway), "{place:?}");
+        let made = tables
+            .vrf(place.0)
+            .unwrap()
+            .route_of(place.1)
+            .is_some_and(|route| tables.comes_with_port(place.0, route));
+        assert_eq!(
+            in_tables && !made,
+            active.iter().any(|(origin, _)| *origin != api::Origin::Gateway),
+            "{place:?}"
+        );
     }
 
     let mut known = 0;
@@ -163,7 +192,10 @@ pub(super) fn consistent(control: &Control) {
     assert_eq!(tables.sad().len(), wishes.states.len());
     for ((vrf, destination, spi), wish) in &wishes.states {
         let sa = tables.sad().inbound(*vrf, *destination, *spi).unwrap();
-        assert_eq!((sa.spec.identity.source, sa.spec.identity.reqid), (wish.spec.source, wish.spec.reqid));
+        assert_eq!(
+            (sa.spec.identity.source, sa.spec.identity.reqid),
+            (wish.spec.source, wish.spec.reqid)
+        );
     }
 
     assert_eq!(tables.policy_count(), wishes.policies.len());

@@ -36,7 +36,8 @@ fn an_answer_makes_a_neighbour_known_and_news_only_moves_it() {
     hear(&mut control, "fe80::9", MAC, true, NOW);
     assert_eq!(known(&control, "fe80::9"), Some(MAC));
     assert!(
-        show(&mut control, "neigh show dev lan").contains("192.168.13.9 dev lan lladdr 02:00:00:00:00:0a REACHABLE")
+        show(&mut control, "neigh show dev lan")
+            .contains("192.168.13.9 dev lan lladdr 02:00:00:00:00:0a REACHABLE")
     );
 }
 
@@ -44,15 +45,27 @@ fn an_answer_makes_a_neighbour_known_and_news_only_moves_it() {
 fn what_cannot_be_a_neighbour_is_not_learned() {
     let mut control = running(BASE);
     let before = control.publisher.current().generation();
-    for address in ["10.0.0.1", "192.168.13.1", "192.168.13.255", "192.168.11.2", "224.0.0.1", "2001:db8:99::1", "::"] {
+    for address in [
+        "10.0.0.1",
+        "192.168.13.1",
+        "192.168.13.255",
+        "192.168.11.2",
+        "224.0.0.1",
+        "2001:db8:99::1",
+        "::",
+    ] {
         hear(&mut control, address, MAC, true, NOW);
         assert_eq!(known(&control, address), None, "{address}");
     }
     hear(&mut control, "192.168.13.9", Mac::BROADCAST, true, NOW);
     hear(&mut control, "192.168.13.9", Mac([0; 6]), true, NOW);
     assert_eq!(known(&control, "192.168.13.9"), None);
-    let nowhere =
-        Event::NeighbourSeen { port: PortId(999), address: "192.168.13.9".parse().unwrap(), mac: MAC, solicited: true };
+    let nowhere = Event::NeighbourSeen {
+        port: PortId(999),
+        address: "192.168.13.9".parse().unwrap(),
+        mac: MAC,
+        solicited: true,
+    };
     control.event(nowhere, NOW);
     assert_eq!(control.publisher.current().generation(), before);
 }
@@ -72,7 +85,11 @@ fn nothing_heard_changes_a_permanent_one() {
 fn an_old_one_is_asked_three_times_used_meanwhile_and_forgotten() {
     let mut control = running(BASE);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    let probe = Probe { port: control.wishes.ports["lan"].id, address: "192.168.13.9".parse().unwrap(), mac: MAC };
+    let probe = Probe {
+        port: control.wishes.ports["lan"].id,
+        address: "192.168.13.9".parse().unwrap(),
+        mac: MAC,
+    };
     assert_eq!(control.tick(after(59)), []);
     assert_eq!(control.tick(after(60)), [probe]);
     assert_eq!(control.tick(after(60)), []);
@@ -92,7 +109,11 @@ fn an_answer_makes_it_young_again() {
     assert_eq!(control.tick(after(60)).len(), 1);
     let before = control.publisher.current().generation();
     hear(&mut control, "192.168.13.9", MAC, true, after(61));
-    assert_eq!(control.publisher.current().generation(), before, "nothing that workers see has changed");
+    assert_eq!(
+        control.publisher.current().generation(),
+        before,
+        "nothing that workers see has changed"
+    );
     assert_eq!(control.tick(after(120)), []);
     assert_eq!(control.tick(after(121)).len(), 1);
 }
@@ -111,7 +132,8 @@ fn a_silent_one_is_forgotten() {
 fn it_goes_with_its_link_and_survives_a_reload() {
     let mut control = running(BASE);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    reload(&mut control, &BASE.replace("via = \"192.168.11.1\"", "via = \"192.168.11.9\"")).unwrap();
+    reload(&mut control, &BASE.replace("via = \"192.168.11.1\"", "via = \"192.168.11.9\""))
+        .unwrap();
     assert_eq!(known(&control, "192.168.13.9"), Some(MAC));
     run(&mut control, "addr del 192.168.13.1/24 dev lan").unwrap();
     assert_eq!(known(&control, "192.168.13.9"), None);
@@ -119,11 +141,17 @@ fn it_goes_with_its_link_and_survives_a_reload() {
 
 #[test]
 fn a_flood_of_answers_is_bounded() {
-    let text = BASE.replace("192.168.13.1/24", "10.0.0.1/8").replace("192.168.13.0/24", "10.0.0.0/8");
+    let text =
+        BASE.replace("192.168.13.1/24", "10.0.0.1/8").replace("192.168.13.0/24", "10.0.0.0/8");
     let mut control = running(&text);
     for number in 0..40_000_u32 {
         let address = IpAddr::from((0x0a01_0000 + number).to_be_bytes());
-        let event = Event::NeighbourSeen { port: control.wishes.ports["lan"].id, address, mac: MAC, solicited: true };
+        let event = Event::NeighbourSeen {
+            port: control.wishes.ports["lan"].id,
+            address,
+            mac: MAC,
+            solicited: true,
+        };
         control.event(event, NOW);
     }
     consistent(&control);

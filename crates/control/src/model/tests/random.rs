@@ -19,8 +19,16 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             "2001:db8:1::1/64",
         ])
     };
-    let prefix =
-        || pick(&["default", "10.0.0.0/8", "10.1.0.0/16", "192.168.11.0/24", "192.168.11.9/32", "172.16.0.0/12"]);
+    let prefix = || {
+        pick(&[
+            "default",
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "192.168.11.0/24",
+            "192.168.11.9/32",
+            "172.16.0.0/12",
+        ])
+    };
     let hop = || pick(&["192.168.11.1", "192.168.13.9", "10.0.0.2", "10.1.0.2"]);
     let selector = || {
         pick(&[
@@ -33,35 +41,45 @@ pub(super) fn command() -> impl Strategy<Value = String> {
     let dir = || pick(&["in", "out", "fwd"]);
     let gcm = "mode tunnel aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
     prop_oneof![
-        (pick(&["add", "del"]), pick(&["red", "blue"])).prop_map(|(verb, name)| format!("vrf {verb} {name}")),
+        (pick(&["add", "del"]), pick(&["red", "blue"]))
+            .prop_map(|(verb, name)| format!("vrf {verb} {name}")),
         (pick(&["add", "replace", "del"]), address(), port())
             .prop_map(|(verb, address, port)| format!("addr {verb} {address} dev {port}")),
         (port(), pick(&["up", "down", "mtu 1300", "mtu 1500", "vrf red", "vrf blue", "nomaster"]))
             .prop_map(|(port, what)| format!("link set {port} {what}")),
         (pick(&["add", "replace", "change"]), prefix(), hop(), 0..3_u8, vrf()).prop_map(
-            |(verb, prefix, hop, metric, vrf)| format!("route {verb} {prefix} via {hop} metric {metric}{vrf}")
+            |(verb, prefix, hop, metric, vrf)| format!(
+                "route {verb} {prefix} via {hop} metric {metric}{vrf}"
+            )
         ),
         (pick(&["add", "replace"]), prefix(), port(), 0..3_u8, vrf()).prop_map(
-            |(verb, prefix, port, metric, vrf)| format!("route {verb} {prefix} dev {port} metric {metric}{vrf}")
+            |(verb, prefix, port, metric, vrf)| format!(
+                "route {verb} {prefix} dev {port} metric {metric}{vrf}"
+            )
         ),
         (pick(&["add blackhole", "del"]), prefix(), vrf())
             .prop_map(|(verb, prefix, vrf)| format!("route {verb} {prefix}{vrf}")),
-        (pick(&["add", "replace"]), hop(), port())
-            .prop_map(|(verb, hop, port)| format!("neigh {verb} {hop} lladdr 02:00:00:00:00:05 dev {port}")),
+        (pick(&["add", "replace"]), hop(), port()).prop_map(|(verb, hop, port)| format!(
+            "neigh {verb} {hop} lladdr 02:00:00:00:00:05 dev {port}"
+        )),
         (hop(), port()).prop_map(|(hop, port)| format!("neigh del {hop} dev {port}")),
         (pick(&["add", "update"]), selector(), dir(), 0..3_u8, vrf()).prop_map(
             |(verb, selector, dir, priority, vrf)| format!(
                 "xfrm policy {verb} {selector} dir {dir} priority {priority} action block{vrf}"
             )
         ),
-        (selector(), dir(), vrf())
-            .prop_map(|(selector, dir, vrf)| format!("xfrm policy delete {selector} dir {dir}{vrf}")),
+        (selector(), dir(), vrf()).prop_map(|(selector, dir, vrf)| format!(
+            "xfrm policy delete {selector} dir {dir}{vrf}"
+        )),
         (dir(), pick(&["accept", "block"]), vrf())
             .prop_map(|(dir, action, vrf)| format!("xfrm policy setdefault {dir} {action}{vrf}")),
-        (pick(&["add", "update"]), 1..4_u8, 0..2_u8, vrf()).prop_map(move |(verb, spi, reqid, vrf)| format!(
-            "xfrm state {verb} src 192.0.2.1 dst 192.0.2.2 spi {spi} reqid {reqid} {gcm}{vrf}"
-        )),
-        (1..4_u8, vrf()).prop_map(|(spi, vrf)| format!("xfrm state delete dst 192.0.2.2 spi {spi}{vrf}")),
+        (pick(&["add", "update"]), 1..4_u8, 0..2_u8, vrf()).prop_map(
+            move |(verb, spi, reqid, vrf)| format!(
+                "xfrm state {verb} src 192.0.2.1 dst 192.0.2.2 spi {spi} reqid {reqid} {gcm}{vrf}"
+            )
+        ),
+        (1..4_u8, vrf())
+            .prop_map(|(spi, vrf)| format!("xfrm state delete dst 192.0.2.2 spi {spi}{vrf}")),
         pick(&[
             "xfrm policy flush",
             "xfrm state flush",
@@ -111,7 +129,8 @@ action = "bypass"
 
 fn step() -> impl Strategy<Value = Step> {
     let port = prop::sample::select(&["lan", "wan", "tap0"][..]);
-    let address = prop::sample::select(&["192.168.13.9", "10.0.0.2", "192.168.11.1", "fe80::1"][..]);
+    let address =
+        prop::sample::select(&["192.168.13.9", "10.0.0.2", "192.168.11.1", "fe80::1"][..]);
     prop_oneof![
         20 => command().prop_map(Step::Command),
         2 => prop::sample::select(&[BASE, RED][..]).prop_map(Step::Reload),
@@ -123,8 +142,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is asked for in whatever order: the tables follow from the wishes, what is refused changes nothing, and a reload leaves
-    /// nothing different from the file.
+    /// Whatever is asked for in whatever order: the tables follow from the wishes, what is refused
+    /// changes nothing, and a reload leaves nothing different from the file.
     #[test]
     fn the_tables_follow_from_the_wishes(steps in prop::collection::vec(step(), 1..60)) {
         let mut control = running(BASE);

@@ -10,7 +10,8 @@ fn what_runs_is_no_different_from_itself() {
     let first = reload(&mut control, BASE).unwrap();
     assert!(first.contains("+ port lan memory 192.168.13.1/24 2001:db8:13::1/64"), "{first}");
     assert!(first.contains(
-        "+ policy src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto esp mode tunnel reqid 1"
+        "+ policy src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto esp \
+        mode tunnel reqid 1"
     ));
     assert_eq!(reload(&mut control, BASE).unwrap(), "");
     let example = include_str!("../../../../../docs/examples/gateway.toml");
@@ -25,14 +26,19 @@ fn what_runs_is_no_different_from_itself() {
 fn the_difference_is_told() {
     let mut control = running(BASE);
     let text = BASE
-        .replace("name = \"wan\"\nkind = \"memory\"", "name = \"wan\"\nkind = \"memory\"\nmtu = 1400")
+        .replace(
+            "name = \"wan\"\nkind = \"memory\"",
+            "name = \"wan\"\nkind = \"memory\"\nmtu = 1400",
+        )
         .replace("via = \"192.168.11.1\"", "via = \"192.168.11.9\"")
         .replace("mac = \"02:00:00:00:00:01\"", "mac = \"02:00:00:00:00:02\"")
         .replace(
             "action = \"protect\"\ntemplate = { destination = \"192.168.11.1\", reqid = 1 }",
             "action = \"discard\"",
         );
-    let text = format!("[gateway]\nworkers = 2\n[[vrf]]\nname = \"main\"\ndefault-in = \"accept\"\n{text}");
+    let text = format!(
+        "[gateway]\nworkers = 2\n[[vrf]]\nname = \"main\"\ndefault-in = \"accept\"\n{text}"
+    );
     let told = reload(&mut control, &text).unwrap();
     assert_eq!(
         told.lines().collect::<Vec<_>>(),
@@ -41,7 +47,9 @@ fn the_difference_is_told() {
             "~ port wan: mtu 1500 -> 1400",
             "~ route 0.0.0.0/0 via 192.168.11.1 -> 0.0.0.0/0 via 192.168.11.9",
             "~ neighbour 192.168.11.1 dev wan: 02:00:00:00:00:01 -> 02:00:00:00:00:02",
-            "~ policy src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto esp mode tunnel reqid 1 -> src 192.168.13.0/24 dst 192.168.12.0/24 dir out action block",
+            "~ policy src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto \
+            esp mode tunnel reqid 1 -> src 192.168.13.0/24 dst 192.168.12.0/24 dir out action \
+            block",
             "~ vrf main: default in block -> accept",
         ]
     );
@@ -60,7 +68,8 @@ fn what_commands_have_added_survives_and_what_they_changed_is_changed_back() {
         "addr add 192.168.99.1/24 dev lan",
         "neigh add 192.168.13.77 lladdr 02:00:00:00:00:77 dev lan",
         "xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir in vrf red",
-        "xfrm state add src 192.168.11.1 dst 192.168.11.2 spi 7 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00",
+        "xfrm state add src 192.168.11.1 dst 192.168.11.2 spi 7 mode tunnel enc aes \
+        0x000102030405060708090a0b0c0d0e0f auth sha1 0x00",
         "link set wan mtu 1300",
         "route del default",
         "xfrm policy update src 192.168.13.0/24 dst 192.168.12.0/24 dir out action block",
@@ -70,8 +79,10 @@ fn what_commands_have_added_survives_and_what_they_changed_is_changed_back() {
         run(&mut control, line).unwrap();
     }
     let told = reload(&mut control, BASE).unwrap();
-    let kinds: Vec<_> =
-        told.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect();
+    let kinds: Vec<_> = told
+        .lines()
+        .map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+        .collect();
     assert_eq!(kinds, ["~ port", "+ route", "+ neighbour", "~ policy"], "{told}");
     for (line, word) in [
         ("vrf show", "red"),
@@ -118,7 +129,10 @@ fn a_port_of_another_kind_is_opened_anew_and_keeps_what_commands_gave_it() {
     let before = control.wishes.ports["wan"].id;
     let tap = BASE.replace("name = \"wan\"\nkind = \"memory\"", "name = \"wan\"\nkind = \"tap\"");
     let plan = control.plan(load("x", &tap).unwrap());
-    assert_eq!(plan.ports_to_open().iter().map(|port| port.name.as_str()).collect::<Vec<_>>(), ["wan"]);
+    assert_eq!(
+        plan.ports_to_open().iter().map(|port| port.name.as_str()).collect::<Vec<_>>(),
+        ["wan"]
+    );
     assert_eq!(plan.ports_to_close(), [before]);
     let told = reload(&mut control, &tap).unwrap();
     assert_eq!(told, "~ port wan: opened anew as tap");
@@ -130,7 +144,10 @@ fn a_port_of_another_kind_is_opened_anew_and_keeps_what_commands_gave_it() {
 #[test]
 fn policies_of_one_priority_stand_in_the_order_of_the_file() {
     let policy = |net: u8| {
-        format!("[[policy]]\ndirection = \"in\"\nsource = \"10.{net}.0.0/16\"\npriority = 5\naction = \"bypass\"\n")
+        format!(
+            "[[policy]]\ndirection = \"in\"\nsource = \"10.{net}.0.0/16\"\npriority = 5\naction = \
+            \"bypass\"\n"
+        )
     };
     let order = |control: &mut Control| {
         let shown = show(control, "xfrm policy list dir in");
@@ -154,7 +171,9 @@ fn policies_of_one_priority_stand_in_the_order_of_the_file() {
 #[test]
 fn an_sa_that_is_made_anew_with_its_keys_goes_on_counting() {
     let mut control = running(BASE);
-    let told = reload(&mut control, &BASE.replace("spi = 0x1001\nreqid = 1", "spi = 0x1001\nreqid = 2")).unwrap();
+    let told =
+        reload(&mut control, &BASE.replace("spi = 0x1001\nreqid = 1", "spi = 0x1001\nreqid = 2"))
+            .unwrap();
     assert!(told.contains("reqid changed"), "{told}");
     let Ok(Reply::States(states)) = run(&mut control, "xfrm state list") else { panic!() };
     assert!(states[0].sent_sequence >= 1 << 20);
@@ -167,13 +186,18 @@ fn an_sa_that_is_made_anew_with_its_keys_goes_on_counting() {
 #[test]
 fn a_vrf_goes_with_what_is_in_it() {
     let red = with(
-        "[[vrf]]\nname = \"red\"\n[[port]]\nname = \"r\"\nkind = \"memory\"\nvrf = \"red\"\naddresses = [\"192.168.13.1/24\"]\n",
+        "[[vrf]]\nname = \"red\"\n[[port]]\nname = \"r\"\nkind = \"memory\"\nvrf = \
+        \"red\"\naddresses = [\"192.168.13.1/24\"]\n",
     );
     let mut control = running(&red);
     run(&mut control, "xfrm policy add dir in vrf red").unwrap();
     run(&mut control, "route add 10.0.0.0/8 via 192.168.13.9 vrf red").unwrap();
     let told = reload(&mut control, BASE).unwrap();
-    assert!(told.contains("- port r") && told.contains("- vrf red, with 1 policies, 0 SAs and 1 routes"), "{told}");
+    assert!(
+        told.contains("- port r")
+            && told.contains("- vrf red, with 1 policies, 0 SAs and 1 routes"),
+        "{told}"
+    );
     assert!(!show(&mut control, "vrf show").contains("red"));
 }
 
@@ -190,7 +214,8 @@ fn a_reload_that_does_not_fit_changes_nothing() {
     assert!(refusal.message.contains("192.168.50.1"), "{refusal}");
     assert_eq!((format!("{:?}", control.wishes), control.publisher.current().generation()), before);
 
-    let plan = control.plan(load("x", &with("[[port]]\nname = \"new\"\nkind = \"memory\"\n")).unwrap());
+    let plan =
+        control.plan(load("x", &with("[[port]]\nname = \"new\"\nkind = \"memory\"\n")).unwrap());
     let refusal = control.apply(plan, &[], NOW).unwrap_err();
     assert!(refusal.message.contains("port new has not been opened"), "{refusal}");
     assert_eq!((format!("{:?}", control.wishes), control.publisher.current().generation()), before);
@@ -199,7 +224,9 @@ fn a_reload_that_does_not_fit_changes_nothing() {
 #[test]
 fn a_port_that_turns_out_smaller_than_asked_for_is_refused() {
     let mut control = Control::new(1, [7; 32]);
-    let plan = control.plan(load("x", &BASE.replace("name = \"lan\"\n", "name = \"lan\"\nmtu = 1500\n")).unwrap());
+    let plan = control.plan(
+        load("x", &BASE.replace("name = \"lan\"\n", "name = \"lan\"\nmtu = 1500\n")).unwrap(),
+    );
     let mut opened = plan.imagined(&control.wishes);
     opened[0].mtu = 1400;
     let refusal = control.apply(plan, &opened, NOW).unwrap_err();
@@ -223,7 +250,9 @@ fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
 
 #[test]
 fn how_packets_are_decided_changes_at_the_next_start() {
-    let ipsec = "[ipsec]\nipv4-outbound-spd-flow-cache = \"on\"\nipv6-inbound-spd-flow-cache-hash-buckets = 1000\nspd-flow-cache-associativity = 1\npolicy-lookup = \"linear\"\n";
+    let ipsec = "[ipsec]\nipv4-outbound-spd-flow-cache = \
+        \"on\"\nipv6-inbound-spd-flow-cache-hash-buckets = 1000\nspd-flow-cache-associativity = \
+            1\npolicy-lookup = \"linear\"\n";
     let mut control = running(BASE);
     assert_eq!(control.publisher.current().lookup_engine(), tables::LookupEngine::Fast);
     let told = "! ipsec ipv4-outbound-spd-flow-cache auto -> on (when the gateway is started again)

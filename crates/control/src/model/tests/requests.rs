@@ -12,7 +12,8 @@ fn refused(control: &mut Control, line: &str, code: RefusalCode) {
 fn what_exists_cannot_be_added_and_what_does_not_cannot_be_removed() {
     use RefusalCode::{Exists, InUse, Invalid, NotFound, Unsupported};
     let mut control = running(BASE);
-    let sa = "src 192.168.11.2 dst 192.168.11.1 spi 0x1001 mode tunnel enc aes 0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
+    let sa = "src 192.168.11.2 dst 192.168.11.1 spi 0x1001 mode tunnel enc aes \
+        0x000102030405060708090a0b0c0d0e0f auth sha1 0x00";
     for (line, code) in [
         ("route add default via 192.168.11.9", Exists),
         ("route add 192.168.11.0/24 via 192.168.13.9", Exists),
@@ -73,11 +74,17 @@ fn of_several_routes_the_lowest_metric_that_works_is_used() {
     assert_eq!(taken("link set wan down"), "blackhole 10.1.1.1");
     assert_eq!(taken("link set lan up"), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
     assert_eq!(taken("addr del 192.168.13.1/24 dev lan"), "blackhole 10.1.1.1");
-    assert_eq!(taken("addr add 192.168.13.1/24 dev lan"), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
+    assert_eq!(
+        taken("addr add 192.168.13.1/24 dev lan"),
+        "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1"
+    );
     assert_eq!(taken("route del 10.0.0.0/8"), "blackhole 10.1.1.1");
     assert_eq!(taken("addr add 10.0.0.1/8 dev lan"), "10.1.1.1 dev lan src 10.0.0.1");
     assert_eq!(taken("addr del 10.0.0.1/8 dev lan"), "blackhole 10.1.1.1");
-    assert!(show(&mut control, "route show").contains("10.0.0.0/8 via 192.168.11.9 dev wan metric 20 dead"));
+    assert!(
+        show(&mut control, "route show")
+            .contains("10.0.0.0/8 via 192.168.11.9 dev wan metric 20 dead")
+    );
 }
 
 #[test]
@@ -86,10 +93,16 @@ fn a_port_in_another_vrf_takes_its_addresses_along() {
     run(&mut control, "vrf add red").unwrap();
     run(&mut control, "link set wan vrf red").unwrap();
     assert!(show(&mut control, "route show vrf red").contains("192.168.11.0/24 dev wan"));
-    assert!(show(&mut control, "route show vrf main").contains("default via 192.168.11.1 proto static dead"));
+    assert!(
+        show(&mut control, "route show vrf main")
+            .contains("default via 192.168.11.1 proto static dead")
+    );
     refused(&mut control, "vrf del red", RefusalCode::InUse);
     run(&mut control, "link set wan nomaster").unwrap();
-    assert!(show(&mut control, "route show").contains("default via 192.168.11.1 dev wan proto static\n"));
+    assert!(
+        show(&mut control, "route show")
+            .contains("default via 192.168.11.1 dev wan proto static\n")
+    );
     run(&mut control, "vrf del red").unwrap();
 }
 
@@ -110,17 +123,22 @@ fn keys_are_shown_only_to_those_who_ask_for_them() {
 fn updates_keep_what_they_should() {
     let mut control = running(BASE);
     let Ok(Reply::Policies(before)) = run(&mut control, "xfrm policy list") else { panic!() };
-    let update = "xfrm policy update src 192.168.13.0/24 dst 192.168.12.0/24 dir out priority 9 action block";
+    let update = "xfrm policy update src 192.168.13.0/24 dst 192.168.12.0/24 dir out priority 9 \
+        action block";
     let Ok(Reply::PolicyAdded(updated)) = run(&mut control, update) else { panic!() };
     assert_eq!(updated.index, before[0].index);
     let Ok(Reply::Policies(after)) = run(&mut control, "xfrm policy list") else { panic!() };
-    assert_eq!((after.len(), after[0].spec.priority, after[0].origin), (1, 9, Origin::Configuration));
+    assert_eq!(
+        (after.len(), after[0].spec.priority, after[0].origin),
+        (1, 9, Origin::Configuration)
+    );
     run(&mut control, "xfrm policy update src 10.0.0.0/8 dir in").unwrap();
     assert_eq!(run(&mut control, "xfrm policy count"), Ok(Reply::Count(2)));
 
     let gcm = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
     let same = format!(
-        "xfrm state update src 192.168.11.2 dst 192.168.11.1 spi 0x1001 reqid 1 mode tunnel replay-window 64 {gcm}"
+        "xfrm state update src 192.168.11.2 dst 192.168.11.1 spi 0x1001 reqid 1 mode tunnel \
+        replay-window 64 {gcm}"
     );
     assert_eq!(run(&mut control, &same), Ok(Reply::Done));
     refused(&mut control, &same.replace("10111213", "10111214"), RefusalCode::Unsupported);
@@ -131,8 +149,13 @@ fn updates_keep_what_they_should() {
 fn the_newest_sa_of_a_tunnel_is_told() {
     let mut control = running(BASE);
     let gcm = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
-    run(&mut control, &format!("xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 0x900 reqid 1 mode tunnel {gcm}"))
-        .unwrap();
+    run(
+        &mut control,
+        &format!(
+            "xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 0x900 reqid 1 mode tunnel {gcm}"
+        ),
+    )
+    .unwrap();
     let Ok(Reply::States(states)) = run(&mut control, "xfrm state list") else { panic!() };
     let newest: Vec<_> = states.iter().map(|state| (state.spi, state.newest)).collect();
     assert_eq!(newest, [(0x900, true), (0x1001, false)]);
@@ -157,7 +180,9 @@ fn flushes_take_what_they_name() {
 #[test]
 fn what_is_about_the_process_is_not_answered_here() {
     let mut control = running(BASE);
-    for request in [Request::Version, Request::Workers, Request::Drops, Request::Reload { dry_run: false }] {
+    for request in
+        [Request::Version, Request::Workers, Request::Drops, Request::Reload { dry_run: false }]
+    {
         assert_eq!(handle(&mut control, request, NOW).unwrap_err().code, RefusalCode::Unsupported);
     }
 }

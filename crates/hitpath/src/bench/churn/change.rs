@@ -1,4 +1,5 @@
-//! What is changed: policies by the tables themselves or by requests to the control thread, and the SAs of a tunnel.
+//! What is changed: policies by the tables themselves or by requests to the control thread, and the
+//! SAs of a tunnel.
 
 use api::{NeighbourSpec, PolicyAction, PolicyId, Request};
 use control::{Control, OpenedPort};
@@ -21,7 +22,8 @@ pub(super) trait Change: Send {
     fn change(&mut self) -> anyhow::Result<()>;
 }
 
-/// Tables with `count` policies: the first so many flows have one each, and the last is for all, so that no packet is ever without.
+/// Tables with `count` policies: the first so many flows have one each, and the last is for all, so
+/// that no packet is ever without.
 pub(super) fn policies(count: u32) -> anyhow::Result<Tables> {
     let mut tables = world::tables(1)?;
     for flow in 0..count.saturating_sub(1) {
@@ -31,7 +33,8 @@ pub(super) fn policies(count: u32) -> anyhow::Result<Tables> {
     Ok(tables)
 }
 
-/// Publishes tables once more than they were made, so that how they came about is behind whoever reads them.
+/// Publishes tables once more than they were made, so that how they came about is behind whoever
+/// reads them.
 pub(super) fn published(tables: Tables) -> Publisher {
     let mut publisher = Publisher::new(tables.clone());
     publisher.publish(tables);
@@ -42,14 +45,23 @@ pub(super) fn published(tables: Tables) -> Publisher {
 fn policy_of(flow: u32) -> anyhow::Result<PolicySpec> {
     let fields = Fields::of(Family::V4, flow.into());
     let port = |port| PortRange::new(port, port);
-    let upper = UpperSelector::Ports { source: port(fields.source_port)?, destination: port(fields.destination_port)? };
+    let upper = UpperSelector::Ports {
+        source: port(fields.source_port)?,
+        destination: port(fields.destination_port)?,
+    };
     let selector = Selector {
         source: IpPrefix::host(fields.source).range(),
         destination: IpPrefix::host(fields.destination).range(),
         protocol: Some(Protocol::UDP),
         upper,
     };
-    Ok(PolicySpec { vrf: VrfId::MAIN, direction: Direction::Out, priority: 1, selector, action: Action::Bypass })
+    Ok(PolicySpec {
+        vrf: VrfId::MAIN,
+        direction: Direction::Out,
+        priority: 1,
+        selector,
+        action: Action::Bypass,
+    })
 }
 
 /// Deletes the policy of one flow after the other, and adds it again.
@@ -75,7 +87,9 @@ impl Change for Policies {
             tables.add_policy(spec)?;
             self.next = (self.next + 1) % self.flows.saturating_sub(1).max(1);
         } else {
-            let index = tables.policy_of_selector(spec.vrf, spec.direction, &spec.selector).map(|policy| policy.index);
+            let index = tables
+                .policy_of_selector(spec.vrf, spec.direction, &spec.selector)
+                .map(|policy| policy.index);
             tables.remove_policy(index.unwrap_or_default())?;
         }
         self.deleted = !self.deleted;
@@ -122,7 +136,8 @@ impl Requests {
             link: LinkKind::Ethernet,
         });
         control.apply(plan, &opened, Time(0))?;
-        let neighbour = NeighbourSpec { port: "out".to_owned(), address: PEER_OUT.into(), mac: STATION };
+        let neighbour =
+            NeighbourSpec { port: "out".to_owned(), address: PEER_OUT.into(), mac: STATION };
         control.handle(Request::NeighbourAdd(neighbour), Time(0))?;
         for flow in 0..count.saturating_sub(1) {
             control.handle(Request::PolicyAdd(request(&policy_of(flow)?)), Time(0))?;
@@ -145,7 +160,12 @@ impl Change for Requests {
             self.control.handle(Request::PolicyAdd(spec), Time(0))?;
             self.next = (self.next + 1) % self.flows.saturating_sub(1).max(1);
         } else {
-            let id = PolicyId { vrf: spec.vrf, direction: spec.direction, index: None, selector: spec.selector };
+            let id = PolicyId {
+                vrf: spec.vrf,
+                direction: spec.direction,
+                index: None,
+                selector: spec.selector,
+            };
             self.control.handle(Request::PolicyDelete(id), Time(0))?;
         }
         self.deleted = !self.deleted;

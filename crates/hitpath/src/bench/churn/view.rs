@@ -61,17 +61,23 @@ fn of_quiet(row: &Row) -> Option<f64> {
 /// Speed by changes a second, for each number of flows.
 pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
     let line = |change: &str, flows: &str, name: String| {
-        let these = rows
-            .iter()
-            .filter(|row| row.text("change") == change && row.text("flows") == flows && row.text("by") == "tables");
-        let points = these.filter_map(|row| Some((row.number("changes_per_second")?, of_quiet(row)?)));
+        let these = rows.iter().filter(|row| {
+            row.text("change") == change && row.text("flows") == flows && row.text("by") == "tables"
+        });
+        let points =
+            these.filter_map(|row| Some((row.number("changes_per_second")?, of_quiet(row)?)));
         Line::ours(name, points.collect())
     };
     let mut lines = Vec::new();
     for (change, what) in [("policy", "policies"), ("rekey", "SAs")] {
-        let these: Vec<&Row> = rows.iter().copied().filter(|row| row.text("change") == change).collect();
+        let these: Vec<&Row> =
+            rows.iter().copied().filter(|row| row.text("change") == change).collect();
         let flows = text::values(&these, "flows");
-        lines.extend(flows.iter().map(|flows| line(change, flows, format!("{what}, {} flows", text::grouped(flows)))));
+        lines.extend(
+            flows.iter().map(|flows| {
+                line(change, flows, format!("{what}, {} flows", text::grouped(flows)))
+            }),
+        );
     }
     vec![Chart {
         name: "churn".to_owned(),
@@ -119,9 +125,20 @@ mod tests {
             let parameters = json!({ "change": "policy", "changes_per_second": rate, "policies": 100_000, "flows": 10, "by": "tables" });
             let found = json!({ "change_us_p99": p99, "quiet_cycles_per_packet": 100.0, "made_per_second": 0.99 * f64::from(rate) });
             let found = if rate > 0 { found } else { json!({}) };
-            Row::new("churn", series.to_owned(), parameters, Some(64), Cost::of(&meter, vec![cycles], 1)).with(found)
+            Row::new(
+                "churn",
+                series.to_owned(),
+                parameters,
+                Some(64),
+                Cost::of(&meter, vec![cycles], 1),
+            )
+            .with(found)
         };
-        let rows = [row("quiet", 0, 100.0, 0.0), row("100/s", 100, 101.0, 1500.0), row("1000/s", 1000, 104.0, 90.0)];
+        let rows = [
+            row("quiet", 0, 100.0, 0.0),
+            row("100/s", 100, 101.0, 1500.0),
+            row("1000/s", 1000, 104.0, 90.0),
+        ];
         let rows: Vec<&Row> = rows.iter().collect();
         let targets = targets(&rows);
         let reached: Vec<bool> = targets.iter().map(|target| target.reached).collect();
@@ -129,6 +146,10 @@ mod tests {
         assert!((targets[2].found - 100.0 / 104.0).abs() < 1e-9);
         let charts = charts(&rows);
         assert_eq!(charts[0].lines[0].points.len(), 3);
-        assert!(render(&rows).contains("| 0.962 |") || render(&rows).contains(" 0.962 "), "{}", render(&rows));
+        assert!(
+            render(&rows).contains("| 0.962 |") || render(&rows).contains(" 0.962 "),
+            "{}",
+            render(&rows)
+        );
     }
 }

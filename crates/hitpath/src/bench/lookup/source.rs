@@ -67,12 +67,17 @@ pub(super) fn choose(
     let sets = sets.unwrap_or(if quick { &usual[..3] } else { &usual });
     let usual = [10, 100, 1000, 10_000, 100_000];
     let sizes = sizes.unwrap_or(if quick { &usual[..4] } else { &usual });
-    let families = families.unwrap_or(if quick { &[Family::Ipv4] } else { &[Family::Ipv4, Family::Ipv6] });
+    let families =
+        families.unwrap_or(if quick { &[Family::Ipv4] } else { &[Family::Ipv4, Family::Ipv6] });
     let mut wanted = Vec::new();
     for family in families {
         for set in sets {
             let v6 = *family == Family::Ipv6;
-            wanted.extend(sizes.iter().map(|&count| Wanted { kind: set.0, v6, count: count as usize }));
+            wanted.extend(sizes.iter().map(|&count| Wanted {
+                kind: set.0,
+                v6,
+                count: count as usize,
+            }));
         }
     }
     wanted
@@ -80,7 +85,13 @@ pub(super) fn choose(
 
 impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} {} rules", self.kind.name(), text::grouped(&self.count.to_string()), self.family())
+        write!(
+            f,
+            "{}, {} {} rules",
+            self.kind.name(),
+            text::grouped(&self.count.to_string()),
+            self.family()
+        )
     }
 }
 
@@ -89,9 +100,15 @@ impl Wanted {
         if self.v6 { "ipv6" } else { "ipv4" }
     }
 
-    /// The rules, and headers that they are matched with: distinct ones, shuffled, one in twenty of which nothing matches.
+    /// The rules, and headers that they are matched with: distinct ones, shuffled, one in twenty of
+    /// which nothing matches.
     pub(super) fn make(&self, headers: usize) -> Set {
-        let rules = rules::generate(&rules::Options { kind: self.kind, v6: self.v6, count: self.count, seed: 1 });
+        let rules = rules::generate(&rules::Options {
+            kind: self.kind,
+            v6: self.v6,
+            count: self.count,
+            seed: 1,
+        });
         Set {
             name: self.to_string(),
             kind: self.kind.name().to_owned(),
@@ -104,21 +121,36 @@ impl Wanted {
 }
 
 fn headers_for(rules: &[Selector], headers: usize) -> Vec<FlowKey> {
-    trace::headers(rules, &trace::Options { headers, seed: 2, locality: Locality::None, unmatched: 0.05 })
+    trace::headers(
+        rules,
+        &trace::Options { headers, seed: 2, locality: Locality::None, unmatched: 0.05 },
+    )
 }
 
 /// A set in ClassBench's format; with headers made for it where there is no trace.
-pub(super) fn read(rules_file: &Path, trace_file: Option<&Path>, headers: usize) -> anyhow::Result<Set> {
-    let read = classbench::read_rules(&text_of(rules_file)?).with_context(|| rules_file.display().to_string())?;
+pub(super) fn read(
+    rules_file: &Path,
+    trace_file: Option<&Path>,
+    headers: usize,
+) -> anyhow::Result<Set> {
+    let read = classbench::read_rules(&text_of(rules_file)?)
+        .with_context(|| rules_file.display().to_string())?;
     let rules = read.selectors;
-    ensure!(!rules.is_empty(), "{}: there is no rule that a packet can match", rules_file.display());
+    ensure!(
+        !rules.is_empty(),
+        "{}: there is no rule that a packet can match",
+        rules_file.display()
+    );
     let headers = match trace_file {
         None => headers_for(&rules, headers),
-        Some(file) => classbench::read_trace(&text_of(file)?).with_context(|| file.display().to_string())?,
+        Some(file) => {
+            classbench::read_trace(&text_of(file)?).with_context(|| file.display().to_string())?
+        }
     };
     ensure!(!headers.is_empty(), "there are no headers to look up");
     let v6 = rules.iter().filter(|rule| rule.source.is_v6()).count();
-    let kind = rules_file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let kind =
+        rules_file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Ok(Set {
         name: kind.clone(),
         kind,

@@ -1,4 +1,5 @@
-//! How long it takes to delete a policy and to add one: the copy of the tables, the change, and its publication.
+//! How long it takes to delete a policy and to add one: the copy of the tables, the change, and its
+//! publication.
 
 use std::time::Instant;
 
@@ -15,19 +16,24 @@ pub(super) struct Changes {
     deletes: Vec<f64>,
 }
 
-/// Deletes `count` policies, each somewhere else, and adds each again before the next. A worker looks on.
+/// Deletes `count` policies, each somewhere else, and adds each again before the next. A worker
+/// looks on.
 ///
 /// # Errors
 /// Where a change is refused.
 pub(super) fn measure(tables: &Tables, count: usize) -> anyhow::Result<Changes> {
-    let policies: Vec<PolicySpec> =
-        spd(tables).map(|spd| spd.policies(Direction::Out).map(|policy| policy.spec).collect()).unwrap_or_default();
+    let policies: Vec<PolicySpec> = spd(tables)
+        .map(|spd| spd.policies(Direction::Out).map(|policy| policy.spec).collect())
+        .unwrap_or_default();
     let mut publisher = Publisher::new(tables.clone());
     let mut worker = publisher.shared().reader();
     let (mut inserts, mut deletes) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    // An odd stride that shares no factor with most sizes, so that neighbours do not follow each other.
+    // An odd stride that shares no factor with most sizes, so that neighbours do not follow each
+    // other.
     for turn in 0..count {
-        let Some(spec) = policies.get(turn.wrapping_mul(7919) % policies.len().max(1)) else { break };
+        let Some(spec) = policies.get(turn.wrapping_mul(7919) % policies.len().max(1)) else {
+            break;
+        };
         let index = worker
             .load()
             .policy_of_selector(spec.vrf, spec.direction, &spec.selector)
@@ -43,7 +49,8 @@ pub(super) fn measure(tables: &Tables, count: usize) -> anyhow::Result<Changes> 
             }
             publisher.publish(tables);
             let microseconds = begin.elapsed().as_secs_f64() * 1e6;
-            // What took long because the system gave the processor to somebody else says nothing, but one figure there must be.
+            // What took long because the system gave the processor to somebody else says nothing,
+            // but one figure there must be.
             if interruptions() == before || took.is_empty() {
                 took.push(microseconds);
             }

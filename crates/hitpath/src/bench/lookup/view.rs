@@ -12,7 +12,9 @@ pub(in super::super) fn render(rows: &[&Row]) -> String {
     let columns = text::values(rows, "rules");
     let sets = text::values(rows, "set");
     let mut best = Vec::new();
-    for published in published::LOOKUP.iter().filter(|published| sets.iter().any(|set| set == published.series)) {
+    for published in
+        published::LOOKUP.iter().filter(|published| sets.iter().any(|set| set == published.series))
+    {
         let mut line = vec![String::new(), published.series.to_owned(), published.what.to_owned()];
         line.extend(columns.iter().map(|column| cell(published.figures, column)));
         best.push(line);
@@ -76,8 +78,10 @@ fn engines(rows: &[&Row]) -> String {
         "most probes",
         "most compared",
     ];
-    text::title("lookup: memory with the policies themselves, building, and changes with copy and publication")
-        + &text::table(&heading, &cells)
+    text::title(
+        "lookup: memory with the policies themselves, building, and changes with copy and \
+        publication",
+    ) + &text::table(&heading, &cells)
 }
 
 /// Nanoseconds by size: a chart for each set and family.
@@ -85,19 +89,25 @@ pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
     let mut charts = Vec::new();
     for family in text::values(rows, "family") {
         for set in text::values(rows, "set") {
-            let these: Vec<&Row> =
-                rows.iter().copied().filter(|row| row.text("family") == family && row.text("set") == set).collect();
+            let these: Vec<&Row> = rows
+                .iter()
+                .copied()
+                .filter(|row| row.text("family") == family && row.text("set") == set)
+                .collect();
             let mut lines = Line::by_series(&these, "rules", |row| row.cost.ns_per_packet);
             if lines.is_empty() {
                 continue;
             }
             if family == "ipv4" {
-                let published = published::LOOKUP.iter().filter(|published| published.series == set);
+                let published =
+                    published::LOOKUP.iter().filter(|published| published.series == set);
                 lines.extend(published.map(|published| Line::published(published, "")));
             }
             // A set out of a file has a name of somebody else's choosing.
-            let safe: String =
-                set.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+            let safe: String = set
+                .chars()
+                .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+                .collect();
             charts.push(Chart {
                 name: format!("lookup-{safe}-{family}"),
                 title: format!("Policy lookup, {set}, {family}"),
@@ -117,23 +127,36 @@ pub(in super::super) fn targets(rows: &[&Row]) -> Vec<Target> {
         let rules = fast.number("rules").unwrap_or_default();
         let (family, set) = (fast.text("family"), fast.text("set"));
         let name = format!("lookup, {set}, {family}, {} rules", text::grouped(&fast.text("rules")));
-        let linear = rows.iter().find(|row| row.series == "linear" && row.parameters == fast.parameters);
+        let linear =
+            rows.iter().find(|row| row.series == "linear" && row.parameters == fast.parameters);
         // Not slower: three in a hundred are what two runs of the same differ by.
-        let wanted = [(10.0, 0.97), (1000.0, 5.0), (10_000.0, 50.0)].into_iter().find(|(size, _)| *size == rules);
+        let wanted = [(10.0, 0.97), (1000.0, 5.0), (10_000.0, 50.0)]
+            .into_iter()
+            .find(|(size, _)| *size == rules);
         if let (Some(linear), Some((_, wanted))) = (linear, wanted) {
             let ratio = linear.cost.ns_per_packet / fast.cost.ns_per_packet;
-            targets.push(Target::at_least(format!("{name}: speed of fast, of linear"), ratio, wanted));
+            targets.push(Target::at_least(
+                format!("{name}: speed of fast, of linear"),
+                ratio,
+                wanted,
+            ));
         }
-        let published = published::LOOKUP.iter().find(|published| published.series == set && family == "ipv4");
+        let published =
+            published::LOOKUP.iter().find(|published| published.series == set && family == "ipv4");
         let size = if rules == 100_000.0 { 6e4 } else { rules };
-        let best = published.and_then(|published| published.figures.iter().find(|(rules, _)| *rules == size));
+        let best = published
+            .and_then(|published| published.figures.iter().find(|(rules, _)| *rules == size));
         if let Some((_, best)) = best {
             let what = format!("{name}: ns per first packet, of the best published");
             targets.push(Target::at_most(what, fast.cost.ns_per_packet, *best));
         }
         for change in ["insert", "delete"] {
             if let Some(p99) = fast.found(&format!("{change}_us_p99")) {
-                targets.push(Target::at_most(format!("{name}: p99 of {change}, in µs"), p99, 100.0));
+                targets.push(Target::at_most(
+                    format!("{name}: p99 of {change}, in µs"),
+                    p99,
+                    100.0,
+                ));
             }
         }
     }
@@ -152,7 +175,8 @@ mod tests {
         let meter = Meter::new();
         let row = |series: &str, rules: u32, ns: f64| {
             let cost = Cost { ns_per_packet: ns, ..Cost::of(&meter, vec![1.0], 1) };
-            let parameters = json!({ "set": "acl", "rules": rules, "policies": rules, "family": "ipv4" });
+            let parameters =
+                json!({ "set": "acl", "rules": rules, "policies": rules, "family": "ipv4" });
             Row::new("lookup", series.to_owned(), parameters, None, cost)
         };
         let rows = [
@@ -162,9 +186,12 @@ mod tests {
             row("fast", 100_000, 70.0).with(json!({ "insert_us_p99": 101.0, "build_ms": 1.0 })),
         ];
         let rows: Vec<&Row> = rows.iter().collect();
-        let found: Vec<(f64, f64, bool)> =
-            targets(&rows).iter().map(|target| (target.found, target.wanted, target.reached)).collect();
-        let expected = [(10.0, 5.0, true), (30.0, 27.0, false), (70.0, 75.0, true), (101.0, 100.0, false)];
+        let found: Vec<(f64, f64, bool)> = targets(&rows)
+            .iter()
+            .map(|target| (target.found, target.wanted, target.reached))
+            .collect();
+        let expected =
+            [(10.0, 5.0, true), (30.0, 27.0, false), (70.0, 75.0, true), (101.0, 100.0, false)];
         assert_eq!(found, expected);
         let text = render(&rows);
         assert!(text.contains("75 (60 k)") && text.contains("rules 1,000 |"), "{text}");

@@ -5,19 +5,20 @@ use flow::{CacheMode, CacheSettings};
 
 use super::super::traffic::Spread;
 
-/// What is to be measured. Without options a choice of cases that shows what matters; with any, every combination of what is
-/// named.
+/// What is to be measured. Without options a choice of cases that shows what matters; with any,
+/// every combination of what is named.
 #[derive(clap::Args, Clone, Debug)]
 pub(in super::super) struct Options {
-    /// How packets are protected: aes-cbc (AES-CBC-128 with HMAC-SHA1), aes-gcm (AES-GCM-128), or bypass (not at all) [default: a
-    /// choice of cases; named with other options, aes-cbc and aes-gcm]
+    /// How packets are protected: aes-cbc (AES-CBC-128 with HMAC-SHA1), aes-gcm (AES-GCM-128), or
+    /// bypass (not at all) [default: a choice of cases; named with other options, aes-cbc and
+    /// aes-gcm]
     #[arg(long, value_delimiter = ',', value_enum)]
     algorithms: Option<Vec<Named>>,
     /// How many flows each worker has [default with other options: 4,16384]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     flows: Option<Vec<u64>>,
-    /// How packets are spread over flows: uniform, zipf-POWER, round-robin, or flood, where every packet begins a flow [default with
-    /// other options: uniform]
+    /// How packets are spread over flows: uniform, zipf-POWER, round-robin, or flood, where every
+    /// packet begins a flow [default with other options: uniform]
     #[arg(long, value_delimiter = ',', value_name = "TRAFFIC")]
     traffic: Option<Vec<Spread>>,
     /// Frame sizes in bytes [default with other options: 64]
@@ -104,13 +105,22 @@ impl Options {
         {
             return usual(quick, processors);
         }
-        let algorithms = self.algorithms.clone().unwrap_or_else(|| vec![Named::AesCbc, Named::AesGcm]);
+        let algorithms =
+            self.algorithms.clone().unwrap_or_else(|| vec![Named::AesCbc, Named::AesGcm]);
         let all_workers = || (1..=processors as u16).collect();
         let mut cases = Vec::new();
         for protection in algorithms.into_iter().map(Named::protection) {
             for &policies in self.policies.as_deref().unwrap_or(&[1]) {
-                for bytes in self.sizes.as_deref().unwrap_or(&[64]).iter().map(|&size| usize::from(size)) {
-                    for workers in self.workers.clone().unwrap_or_else(all_workers).into_iter().map(usize::from) {
+                for bytes in
+                    self.sizes.as_deref().unwrap_or(&[64]).iter().map(|&size| usize::from(size))
+                {
+                    for workers in self
+                        .workers
+                        .clone()
+                        .unwrap_or_else(all_workers)
+                        .into_iter()
+                        .map(usize::from)
+                    {
                         for &traffic in self.traffic.as_deref().unwrap_or(&[Spread::UNIFORM]) {
                             let flows = self.flows.as_deref().unwrap_or(&[4, 16_384]);
                             // A flood has no number of flows.
@@ -132,14 +142,24 @@ impl Options {
     }
 }
 
-/// The published table, by workers; then what many flows do to one worker, with encryption and without.
+/// The published table, by workers; then what many flows do to one worker, with encryption and
+/// without.
 fn usual(quick: bool, processors: usize) -> Vec<Case> {
     let mut cases = Vec::new();
-    let case = |protection, flows, traffic| Case { protection, bytes: 64, workers: 1, flows, traffic, policies: 1 };
+    let case = |protection, flows, traffic| Case {
+        protection,
+        bytes: 64,
+        workers: 1,
+        flows,
+        traffic,
+        policies: 1,
+    };
     for protection in [Protection::CBC, Protection::GCM] {
         for bytes in [64, 1400] {
             let workers = if quick { vec![1, processors] } else { (1..=processors).collect() };
-            for workers in workers.into_iter().filter(|&workers| !quick || bytes == 64 || workers == 1) {
+            for workers in
+                workers.into_iter().filter(|&workers| !quick || bytes == 64 || workers == 1)
+            {
                 for flows in [4, 16_384] {
                     cases.push(Case { bytes, workers, ..case(protection, flows, Spread::UNIFORM) });
                 }
@@ -185,22 +205,35 @@ mod tests {
         for quick in [false, true] {
             let cases = cases("xfrm", quick);
             let has = |protection, flows, traffic| {
-                cases.iter().any(|case| (case.protection, case.flows, case.traffic) == (protection, flows, traffic))
+                cases.iter().any(|case| {
+                    (case.protection, case.flows, case.traffic) == (protection, flows, traffic)
+                })
             };
             for flows in [4, 16_384, 1_000_000, 10_000_000] {
                 assert!(has(Protection::Bypass, flows, Spread::UNIFORM), "{flows}");
             }
-            assert!(has(Protection::Bypass, 1, Spread::FLOOD) && has(Protection::CBC, 16_384, Spread::UNIFORM));
-            assert!(cases.iter().any(|case| case.workers == 2) && cases.iter().any(|case| case.bytes == 1400));
+            assert!(
+                has(Protection::Bypass, 1, Spread::FLOOD)
+                    && has(Protection::CBC, 16_384, Spread::UNIFORM)
+            );
+            assert!(
+                cases.iter().any(|case| case.workers == 2)
+                    && cases.iter().any(|case| case.bytes == 1400)
+            );
         }
         assert!(cases("xfrm", true).len() < cases("xfrm", false).len() / 2);
     }
 
     #[test]
     fn with_options_every_combination_of_what_is_named() {
-        let cases = cases("xfrm --algorithms bypass,aes-gcm --flows 4,100 --traffic uniform,flood --workers 1", false);
+        let cases = cases(
+            "xfrm --algorithms bypass,aes-gcm --flows 4,100 --traffic uniform,flood --workers 1",
+            false,
+        );
         // Three of each: two numbers of flows, and a flood.
         assert_eq!(cases.len(), 2 * 3);
-        assert!(cases.iter().all(|case| case.workers == 1 && case.bytes == 64 && case.policies == 1));
+        assert!(
+            cases.iter().all(|case| case.workers == 1 && case.bytes == 64 && case.policies == 1)
+        );
     }
 }

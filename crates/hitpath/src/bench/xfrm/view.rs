@@ -12,11 +12,15 @@ const BY: [&str; 4] = ["algorithm", "frame_bytes", "policies", "traffic"];
 /// The published table in Mbit/s by workers, then one worker by flows.
 pub(in super::super) fn render(rows: &[&Row]) -> String {
     let mut out = String::new();
-    let with = |test: fn(&Row) -> bool| rows.iter().copied().filter(|row| test(row)).collect::<Vec<_>>();
+    let with =
+        |test: fn(&Row) -> bool| rows.iter().copied().filter(|row| test(row)).collect::<Vec<_>>();
     let tunnels = with(|row| row.text("algorithm") != "bypass" && row.text("traffic") == "uniform");
     if !tunnels.is_empty() {
-        let pivot =
-            Pivot { column: "workers", heading: "workers", by: &["algorithm", "frame_bytes", "flows_per_worker"] };
+        let pivot = Pivot {
+            column: "workers",
+            heading: "workers",
+            by: &["algorithm", "frame_bytes", "flows_per_worker"],
+        };
         let columns = text::values(&tunnels, "workers");
         let published = published::XFRM.iter().map(|published| {
             let mut line = published.line(&columns, 4);
@@ -42,7 +46,8 @@ pub(in super::super) fn render(rows: &[&Row]) -> String {
         out += &text::title("xfrm: cycles per packet of one worker, median (least-most)");
         out += &pivot.render(&alone, text::cycles, Vec::new());
         out += &text::title("xfrm: hits of all packets");
-        let cached: Vec<&Row> = alone.into_iter().filter(|row| row.cost.hit_ratio.is_some()).collect();
+        let cached: Vec<&Row> =
+            alone.into_iter().filter(|row| row.cost.hit_ratio.is_some()).collect();
         out += &pivot.render(&cached, text::hits, Vec::new());
     }
     out
@@ -67,7 +72,10 @@ pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
             let plural = if policies == "1" { "policy" } else { "policies" };
             charts.push(Chart {
                 name: format!("xfrm-{}-{bytes}-{policies}-{traffic}", algorithm.replace(' ', "-")),
-                title: format!("{algorithm}, {bytes} bytes, {} {plural}, {traffic}", text::grouped(&policies)),
+                title: format!(
+                    "{algorithm}, {bytes} bytes, {} {plural}, {traffic}",
+                    text::grouped(&policies)
+                ),
                 x: Axis::new("flows of the worker", Scale::Log),
                 y: Axis::new("Mpps", Scale::Linear),
                 lines,
@@ -77,7 +85,8 @@ pub(in super::super) fn charts(rows: &[&Row]) -> Vec<Chart> {
     charts
 }
 
-/// A cache left to itself is hardly worse than none with too many flows, and than one that is always on with few.
+/// A cache left to itself is hardly worse than none with too many flows, and than one that is
+/// always on with few.
 pub(in super::super) fn targets(rows: &[&Row]) -> Vec<Target> {
     let mut targets = Vec::new();
     for auto in rows.iter().filter(|row| row.series == "cache auto") {
@@ -93,7 +102,8 @@ pub(in super::super) fn targets(rows: &[&Row]) -> Vec<Target> {
         };
         if let Some(ratio) = other(&format!("cache {against}")) {
             let what = format!(
-                "xfrm, {}, {} bytes, workers {}, policies {}, {} flows {}: speed of auto, of {against}",
+                "xfrm, {}, {} bytes, workers {}, policies {}, {} flows {}: speed of auto, of \
+                {against}",
                 auto.text("algorithm"),
                 auto.text("frame_bytes"),
                 auto.text("workers"),
@@ -116,7 +126,12 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let meter = Meter::new();
-        let row = |series: &str, algorithm: &str, flows: u64, traffic: &str, workers: usize, cycles: f64| {
+        let row = |series: &str,
+                   algorithm: &str,
+                   flows: u64,
+                   traffic: &str,
+                   workers: usize,
+                   cycles: f64| {
             let flows = if traffic == "flood" { json!("new") } else { json!(flows) };
             let parameters = json!({
                 "algorithm": algorithm, "workers": workers, "flows_per_worker": flows, "traffic": traffic,
@@ -126,9 +141,11 @@ mod tests {
             Row::new("xfrm", series.to_owned(), parameters, Some(64), cost)
         };
         let mut rows = Vec::new();
-        for (series, few, many, flood) in
-            [("cache off", 130.0, 130.0, 130.0), ("cache on", 100.0, 200.0, 250.0), ("cache auto", 102.0, 150.0, 131.0)]
-        {
+        for (series, few, many, flood) in [
+            ("cache off", 130.0, 130.0, 130.0),
+            ("cache on", 100.0, 200.0, 250.0),
+            ("cache auto", 102.0, 150.0, 131.0),
+        ] {
             rows.push(row(series, "bypass", 4, "uniform", 1, few));
             rows.push(row(series, "bypass", 16_384, "uniform", 1, many));
             rows.push(row(series, "bypass", 1, "flood", 1, flood));
@@ -152,11 +169,16 @@ mod tests {
         let rows: Vec<&Row> = rows.iter().collect();
         let text = render(&rows);
         assert!(
-            text.contains("Linux, 4 flows") && text.contains(" new |") && text.contains("flows 4 | 16,384"),
+            text.contains("Linux, 4 flows")
+                && text.contains(" new |")
+                && text.contains("flows 4 | 16,384"),
             "{text}"
         );
         let charts = charts(&rows);
         assert_eq!(charts.len(), 1);
-        assert_eq!((charts[0].name.as_str(), charts[0].lines.len()), ("xfrm-bypass-64-1-uniform", 3));
+        assert_eq!(
+            (charts[0].name.as_str(), charts[0].lines.len()),
+            ("xfrm-bypass-64-1-uniform", 3)
+        );
     }
 }

@@ -11,7 +11,8 @@ use crate::policy::Policy;
 use crate::spd::Place;
 use crate::spd::selector::{Address, Compact, Probe};
 
-/// A cell is what policies have in common that are filed under one pair of prefixes. Cells lie in pages by the hash of the pair.
+/// A cell is what policies have in common that are filed under one pair of prefixes. Cells lie in
+/// pages by the hash of the pair.
 #[derive(Clone)]
 pub(super) struct Cells<A> {
     pages: Directory<CellPage<A>>,
@@ -70,8 +71,8 @@ pub(super) struct CellPage<A> {
     entries: ArrayVec<Entry<A>, FULL>,
     /// Those of the entries' pairs.
     hashes: ArrayVec<u64, FULL>,
-    /// The cells with many policies. An entry stands for each: its position is the number here and one, it selects what the cell does, and
-    /// none of the cell's policies comes before its place.
+    /// The cells with many policies. An entry stands for each: its position is the number here and
+    /// one, it selects what the cell does, and none of the cell's policies comes before its place.
     fat: Vec<(u64, Arc<Fat<A>>)>,
 }
 
@@ -92,7 +93,8 @@ impl<A: Address> Cells<A> {
         self.pages.page(hash)
     }
 
-    /// Adds a policy to a cell. Answers how many of its policies one lookup might have had to compare, and may have to now.
+    /// Adds a policy to a cell. Answers how many of its policies one lookup might have had to
+    /// compare, and may have to now.
     pub(super) fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>) -> Result<(u32, u32), NoRoom> {
         self.pages.make_room(cell.hash, 1)?;
         let secret = self.secret;
@@ -100,7 +102,12 @@ impl<A: Address> Cells<A> {
     }
 
     /// Takes a policy with this selector out of a cell, and answers as [`Cells::insert`] does.
-    pub(super) fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> Result<(u32, u32), NoRoom> {
+    pub(super) fn remove(
+        &mut self,
+        hash: u64,
+        selector: &Compact<A>,
+        place: Place,
+    ) -> Result<(u32, u32), NoRoom> {
         if self.pages.page(hash).is_barely_fat(hash) {
             self.pages.make_room(hash, FAT)?;
         }
@@ -139,8 +146,8 @@ impl<A: Address> CellPage<A> {
         self.entries.get(start.into()..end.into()).unwrap_or_default()
     }
 
-    /// Finds the first entry of the bucket that matches, unless one before it is known. Calls `fat` with the fat cells in which there
-    /// may be one, too.
+    /// Finds the first entry of the bucket that matches, unless one before it is known. Calls `fat`
+    /// with the fat cells in which there may be one, too.
     #[inline(always)]
     pub(super) fn first<'a>(
         &'a self,
@@ -196,7 +203,11 @@ impl<A: Address> CellPage<A> {
 
     fn remove(&mut self, hash: u64, selector: &Compact<A>, place: Place) -> (u32, u32) {
         let Some(number) = self.fat_number(hash) else {
-            let found = self.hashes.iter().zip(&self.entries).position(|(h, entry)| *h == hash && entry.place == place);
+            let found = self
+                .hashes
+                .iter()
+                .zip(&self.entries)
+                .position(|(h, entry)| *h == hash && entry.place == place);
             if let Some(at) = found {
                 self.take(at);
             }
@@ -254,7 +265,8 @@ impl<A: Address> CellPage<A> {
     fn put(&mut self, hash: u64, entry: Entry<A>) {
         let bucket = usize::from(bucket(hash));
         let (start, end) = (usize::from(self.starts[bucket]), usize::from(self.starts[bucket + 1]));
-        let at = start + self.entries[start..end].partition_point(|other| other.place < entry.place);
+        let at =
+            start + self.entries[start..end].partition_point(|other| other.place < entry.place);
         self.entries.insert(at, entry);
         self.hashes.insert(at, hash);
         self.starts[bucket + 1..].iter_mut().for_each(|start| *start += 1);
@@ -269,7 +281,12 @@ impl<A: Address> CellPage<A> {
 
 impl<A: Address> Default for CellPage<A> {
     fn default() -> Self {
-        Self { starts: [0; BUCKETS + 1], entries: ArrayVec::new(), hashes: ArrayVec::new(), fat: Vec::new() }
+        Self {
+            starts: [0; BUCKETS + 1],
+            entries: ArrayVec::new(),
+            hashes: ArrayVec::new(),
+            fat: Vec::new(),
+        }
     }
 }
 

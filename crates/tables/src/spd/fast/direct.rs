@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::map::Map;
 
-/// By the first 16 bits of an address, for the levels that these bits decide: the levels of the other address that policies have
-/// together with the prefix that holds it. A byte is a level, 1 to 3; no prefix is mistaken for another.
+/// By the first 16 bits of an address, for the levels that these bits decide: the levels of the
+/// other address that policies have together with the prefix that holds it. A byte is a level, 1 to
+/// 3; no prefix is mistaken for another.
 #[derive(Clone)]
 pub(super) struct Direct {
     pages: Arc<[Arc<Page>; 256]>,
@@ -18,7 +19,10 @@ type Page = [u32; 256];
 impl Direct {
     pub(super) fn new(secret: u64) -> Self {
         let blank = Arc::new([0; 256]);
-        Self { pages: Arc::new(core::array::from_fn(|_| Arc::clone(&blank))), policies: Map::new(secret) }
+        Self {
+            pages: Arc::new(core::array::from_fn(|_| Arc::clone(&blank))),
+            policies: Map::new(secret),
+        }
     }
 
     /// Of the address with these first 16 bits.
@@ -27,7 +31,8 @@ impl Direct {
         self.pages[usize::from(first >> 8)][usize::from(first & 0xff)]
     }
 
-    /// One policy more has this prefix, of 8 to 16 bits, at `level`, and the other address at level `other`.
+    /// One policy more has this prefix, of 8 to 16 bits, at `level`, and the other address at level
+    /// `other`.
     pub(super) fn add(&mut self, first: u16, length: u8, level: u8, other: u8) {
         let (key, shift) = Self::key(first, length, level, other);
         let before = self.policies.insert(key, 1);

@@ -1,10 +1,11 @@
 //! A hash table of pages that snapshots share.
 //!
-//! Extendible hashing (Fagin, Nievergelt, Pippenger, Strong, "Extendible Hashing: A Fast Access Method for Dynamic Files", 1979): the first
-//! bits of a hash name an entry of the directory, which names a page. A page that is full is split in two, and only a page
-//! that is split or joined is written anew, so no change ever rehashes the table. The directory is doubled when a page needs
-//! one bit more than it tells apart. It has two levels: cloning it copies a word for 32 pages, and a change copies one
-//! branch of 32 words, and one page.
+//! Extendible hashing (Fagin, Nievergelt, Pippenger, Strong, "Extendible Hashing: A Fast Access
+//! Method for Dynamic Files", 1979): the first bits of a hash name an entry of the directory, which
+//! names a page. A page that is full is split in two, and only a page that is split or joined is
+//! written anew, so no change ever rehashes the table. The directory is doubled when a page needs
+//! one bit more than it tells apart. It has two levels: cloning it copies a word for 32 pages, and
+//! a change copies one branch of 32 words, and one page.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub(super) trait Page: Clone + Default {
 
 /// Directory bits that pick an entry of a branch.
 const BRANCH_BITS: u32 = 5;
-/// Page numbers of more bits than this say that hashes do not spread; there would be more pages than memory.
+/// Page numbers of more bits than this say that hashes do not spread; there would be more pages
+/// than memory.
 const MAX_DEPTH: u32 = 28;
 
 type Branch<P> = [Arc<Leaf<P>>; 1 << BRANCH_BITS];
@@ -40,7 +42,8 @@ pub(super) struct Directory<P> {
 #[derive(Clone, Default)]
 struct Leaf<P> {
     page: P,
-    /// How many first bits the page's hashes share: the page has as many entries of the directory as the other bits can number.
+    /// How many first bits the page's hashes share: the page has as many entries of the directory
+    /// as the other bits can number.
     depth: u32,
 }
 
@@ -52,7 +55,13 @@ impl<P: Page> Directory<P> {
     pub(super) fn new() -> Self {
         let blank = Arc::new(Leaf::default());
         let branch = core::array::from_fn(|_| Arc::clone(&blank));
-        Self { branches: vec![Arc::new(branch)], depth: BRANCH_BITS, shift: 64 - BRANCH_BITS, deepest: 0, blank }
+        Self {
+            branches: vec![Arc::new(branch)],
+            depth: BRANCH_BITS,
+            shift: 64 - BRANCH_BITS,
+            deepest: 0,
+            blank,
+        }
     }
 
     /// The page of this hash.
@@ -127,7 +136,8 @@ impl<P: Page> Directory<P> {
     }
 
     fn entry_mut(&mut self, entry: usize) -> &mut Arc<Leaf<P>> {
-        &mut Arc::make_mut(&mut self.branches[entry >> BRANCH_BITS])[entry & ((1 << BRANCH_BITS) - 1)]
+        &mut Arc::make_mut(&mut self.branches[entry >> BRANCH_BITS])
+            [entry & ((1 << BRANCH_BITS) - 1)]
     }
 
     /// The entries of the page of this hash.
@@ -148,7 +158,11 @@ impl<P: Page> Directory<P> {
             Arc::new(core::array::from_fn(|entry| Arc::clone(&branch[from + entry / 2])))
         };
         let middle = 1 << (BRANCH_BITS - 1);
-        self.branches = self.branches.iter().flat_map(|branch| [half(branch, 0), half(branch, middle)]).collect();
+        self.branches = self
+            .branches
+            .iter()
+            .flat_map(|branch| [half(branch, 0), half(branch, middle)])
+            .collect();
         self.depth += 1;
         self.shift -= 1;
         self.deepest = 0;
@@ -156,7 +170,8 @@ impl<P: Page> Directory<P> {
 
     fn halve(&mut self) {
         let both = |pair: &[Arc<Branch<P>>]| {
-            let entry = |entry: usize| &pair[entry >> BRANCH_BITS][entry & ((1 << BRANCH_BITS) - 1)];
+            let entry =
+                |entry: usize| &pair[entry >> BRANCH_BITS][entry & ((1 << BRANCH_BITS) - 1)];
             Arc::new(core::array::from_fn(|at| Arc::clone(entry(2 * at))))
         };
         self.branches = self.branches.chunks_exact(2).map(both).collect();
@@ -166,6 +181,10 @@ impl<P: Page> Directory<P> {
     }
 
     fn count_deepest(&self) -> usize {
-        self.branches.iter().flat_map(|branch| branch.iter()).filter(|leaf| leaf.depth == self.depth).count()
+        self.branches
+            .iter()
+            .flat_map(|branch| branch.iter())
+            .filter(|leaf| leaf.depth == self.depth)
+            .count()
     }
 }

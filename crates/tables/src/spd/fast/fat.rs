@@ -1,7 +1,8 @@
 //! A cell with many policies.
 //!
-//! Policies that share a pair of prefixes mostly differ in protocol and ports. Those that name one destination port, or else
-//! one source port, are found by it; the others are tried one after the other.
+//! Policies that share a pair of prefixes mostly differ in protocol and ports. Those that name one
+//! destination port, or else one source port, are found by it; the others are tried one after the
+//! other.
 
 use super::cells::{Best, Entry};
 use super::ordered::Ordered;
@@ -30,7 +31,12 @@ enum Named {
 
 impl<A: Address> Fat<A> {
     pub(super) fn new(secret: u64) -> Self {
-        Self { length: 0, by_port: Map::new(secret), sizes: Sizes::new(secret), others: Ordered::new() }
+        Self {
+            length: 0,
+            by_port: Map::new(secret),
+            sizes: Sizes::new(secret),
+            others: Ordered::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,7 +45,9 @@ impl<A: Address> Fat<A> {
 
     /// How many policies one lookup may have to compare.
     pub(super) fn cost(&self) -> u32 {
-        self.others.len() + self.sizes.largest(Named::Destination as u8) + self.sizes.largest(Named::Source as u8)
+        self.others.len()
+            + self.sizes.largest(Named::Destination as u8)
+            + self.sizes.largest(Named::Source as u8)
     }
 
     /// Finds the first that matches, unless one before it is known.
@@ -61,8 +69,10 @@ impl<A: Address> Fat<A> {
     /// The first policy's place, where it is not much work to find.
     pub(super) fn first_place(&self) -> Option<Place> {
         const MANY: usize = 256;
-        let lists = self.by_port.iter().map(|(_, policies)| policies).take(MANY).chain([&self.others]);
-        let first = lists.filter_map(|policies| policies.iter().next()).map(|entry| entry.place).min();
+        let lists =
+            self.by_port.iter().map(|(_, policies)| policies).take(MANY).chain([&self.others]);
+        let first =
+            lists.filter_map(|policies| policies.iter().next()).map(|entry| entry.place).min();
         first.filter(|_| self.by_port.len() <= MANY)
     }
 
@@ -106,7 +116,10 @@ fn named<A: Address>(selector: &Compact<A>) -> Option<(Named, u32)> {
     if !selector.names_ports() || selector.protocol_mask == 0 {
         None
     } else if destination.width == 0 {
-        Some((Named::Destination, port_key(Named::Destination, selector.protocol, destination.first)))
+        Some((
+            Named::Destination,
+            port_key(Named::Destination, selector.protocol, destination.first),
+        ))
     } else if source.width == 0 {
         Some((Named::Source, port_key(Named::Source, selector.protocol, source.first)))
     } else {

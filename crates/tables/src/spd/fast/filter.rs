@@ -2,11 +2,13 @@
 
 use super::directory::{Directory, NoRoom, Page};
 
-/// What the filter says about a prefix: the levels of the other address that policies with this prefix have, a bit for each. Another
-/// prefix's may be among them, because only a hash tells prefixes apart here; that costs a look in vain and nothing else.
+/// What the filter says about a prefix: the levels of the other address that policies with this
+/// prefix have, a bit for each. Another prefix's may be among them, because only a hash tells
+/// prefixes apart here; that costs a look in vain and nothing else.
 pub(super) type Levels = u16;
 
-/// A table of [`Levels`] by the hash of a prefix. Two bytes a place, so that what lookups read of it stays near.
+/// A table of [`Levels`] by the hash of a prefix. Two bytes a place, so that what lookups read of
+/// it stays near.
 #[derive(Clone)]
 pub(super) struct Filter(Directory<FilterPage>);
 

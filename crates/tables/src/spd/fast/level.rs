@@ -10,7 +10,8 @@ pub(super) trait Family: Address + Eq + Ord {
     const LENGTHS: &'static [u8];
     /// Whether there are more than eight.
     const WIDE: bool = Self::LENGTHS.len() > 8;
-    /// Levels 1 to this are decided by the first 16 bits, and told by a [`Direct`](super::direct::Direct).
+    /// Levels 1 to this are decided by the first 16 bits, and told by a
+    /// [`Direct`](super::direct::Direct).
     const DIRECT: u8;
     /// A set of [pairs](super::pairs) of levels.
     type Pairs: Copy + Default + AsRef<[u64]> + AsMut<[u64]>;
@@ -65,12 +66,15 @@ macro_rules! family {
             }
 
             fn span(first: Self, last: Self, length: u8) -> u8 {
-                let number = |address: Self| address.checked_shr(Self::BITS - u32::from(length)).unwrap_or(0);
+                let number = |address: Self| {
+                    address.checked_shr(Self::BITS - u32::from(length)).unwrap_or(0)
+                };
                 (number(last) - number(first)).try_into().unwrap_or(u8::MAX)
             }
 
             fn next(self, length: u8, step: u8) -> Self {
-                let step = Self::from(step).checked_shl(Self::BITS - u32::from(length)).unwrap_or(0);
+                let step =
+                    Self::from(step).checked_shl(Self::BITS - u32::from(length)).unwrap_or(0);
                 self.wrapping_add(step)
             }
 
@@ -85,11 +89,17 @@ macro_rules! family {
     };
 }
 
-family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], 3, 1, |address, key| (u64::from(address) ^ key[0], key[1]));
-family!(u128, [0, 20, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 80, 96, 112, 128], 0, 4, |address, key| (
-    (address >> 64) as u64 ^ key[0],
-    address as u64 ^ key[1]
+family!(u32, [0, 8, 12, 16, 20, 24, 28, 32], 3, 1, |address, key| (
+    u64::from(address) ^ key[0],
+    key[1]
 ));
+family!(
+    u128,
+    [0, 20, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 80, 96, 112, 128],
+    0,
+    4,
+    |address, key| ((address >> 64) as u64 ^ key[0], address as u64 ^ key[1])
+);
 
 /// The most levels of an address.
 pub(super) const LEVELS: usize = 16;
@@ -107,7 +117,10 @@ impl<A: Family> Level<A> {
         let expand = SipHasher13::new_with_keys(secret, 1 + which);
         let level = |number: usize| {
             let word = |half: usize| expand.hash(&(2 * number + half).to_le_bytes()) | 1;
-            Self { mask: A::mask(A::LENGTHS.get(number).copied().unwrap_or(0)), key: [word(0), word(1)] }
+            Self {
+                mask: A::mask(A::LENGTHS.get(number).copied().unwrap_or(0)),
+                key: [word(0), word(1)],
+            }
         };
         core::array::from_fn(level)
     }
@@ -134,7 +147,8 @@ pub(super) struct Cover<A> {
     span: u8,
 }
 
-/// A prefix is covered by this many prefixes of a level at most: a few more entries, and finer ones.
+/// A prefix is covered by this many prefixes of a level at most: a few more entries, and finer
+/// ones.
 const PREFIX_SPAN: u8 = 2;
 /// Any other range is covered by this many.
 const RANGE_SPAN: u8 = 8;
@@ -152,11 +166,18 @@ impl<A: Family> Cover<A> {
     /// How both addresses' ranges are covered. It follows from the ranges alone.
     pub(super) fn both(source: (A, A), destination: (A, A)) -> [Self; 2] {
         let cover = |range: (A, A), most: u8| {
-            Self::new(range, if A::is_prefix(range.0, range.1) { most.min(PREFIX_SPAN) } else { most })
+            Self::new(
+                range,
+                if A::is_prefix(range.0, range.1) { most.min(PREFIX_SPAN) } else { most },
+            )
         };
         let both = [cover(source, RANGE_SPAN), cover(destination, RANGE_SPAN)];
         let pairs = both.iter().map(|cover| usize::from(cover.span) + 1).product::<usize>();
-        if pairs <= PAIRS { both } else { [cover(source, RANGE_SPAN / 2), cover(destination, RANGE_SPAN / 2)] }
+        if pairs <= PAIRS {
+            both
+        } else {
+            [cover(source, RANGE_SPAN / 2), cover(destination, RANGE_SPAN / 2)]
+        }
     }
 
     /// The prefixes' length.

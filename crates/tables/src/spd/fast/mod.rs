@@ -1,30 +1,38 @@
-//! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast): a tuple space of few levels, of which a packet looks only where
-//! a policy can be.
+//! The index of [`LookupEngine::Fast`](super::LookupEngine::Fast): a tuple space of few levels, of
+//! which a packet looks only where a policy can be.
 //!
-//! **Tuple space search** (Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search", 1999) files each rule under the
-//! lengths of its two prefixes, and in each such tuple finds rules by a hash of the prefixes' bits. A change touches one hash bucket, but
-//! real rule sets have hundreds of tuples, and a lookup asks all of them. Here:
+//! **Tuple space search** (Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space
+//! Search", 1999) files each rule under the lengths of its two prefixes, and in each such tuple
+//! finds rules by a hash of the prefixes' bits. A change touches one hash bucket, but real rule
+//! sets have hundreds of tuples, and a lookup asks all of them. Here:
 //!
-//! - Prefixes are cut to a few **levels** of length ([`level`]), as TupleMerge does (Daly et al., "TupleMerge: Fast Software Packet
-//!   Processing for Online Packet Classification", 2019), but to the same ones whatever the rules: nothing is ever merged again, and the
-//!   index follows from the policies alone, not from how they came. A range that is no prefix is covered by up to eight prefixes
-//!   of the finest level where so many do; the policy is filed under each, and the exact ranges are compared in the end.
-//! - A **filter** tells, of each address, which levels the policies have that its prefixes occur in ([`filter`], and [`direct`] for
-//!   short IPv4 prefixes). A byte for each level of the source, with a bit for each level of the destination, and the reverse for the
-//!   destination: what is in both is where to look (the pruning that the tuple space's authors propose, by bits). One to four looks are
-//!   left of up to 64, in published kinds of rule sets. The filter mistakes few prefixes for others, and then the look is in vain.
-//! - A look finds a **cell**, the policies of one pair of prefixes, in a page of cells by a keyed hash ([`cells`]). Policies lie in
-//!   it by place, as they are compared, with nothing between them and the packet. A policy behind the best one known is not compared.
-//! - A cell with many policies is **fat** ([`fat`]): those that name one port are found by it, the others are tried in order.
+//! - Prefixes are cut to a few **levels** of length ([`level`]), as TupleMerge does (Daly et al.,
+//!   "TupleMerge: Fast Software Packet Processing for Online Packet Classification", 2019), but to
+//!   the same ones whatever the rules: nothing is ever merged again, and the index follows from the
+//!   policies alone, not from how they came. A range that is no prefix is covered by up to eight
+//!   prefixes of the finest level where so many do; the policy is filed under each, and the exact
+//!   ranges are compared in the end.
+//! - A **filter** tells, of each address, which levels the policies have that its prefixes occur in
+//!   ([`filter`], and [`direct`] for short IPv4 prefixes). A byte for each level of the source,
+//!   with a bit for each level of the destination, and the reverse for the destination: what is in
+//!   both is where to look (the pruning that the tuple space's authors propose, by bits). One to
+//!   four looks are left of up to 64, in published kinds of rule sets. The filter mistakes few
+//!   prefixes for others, and then the look is in vain.
+//! - A look finds a **cell**, the policies of one pair of prefixes, in a page of cells by a keyed
+//!   hash ([`cells`]). Policies lie in it by place, as they are compared, with nothing between them
+//!   and the packet. A policy behind the best one known is not compared.
+//! - A cell with many policies is **fat** ([`fat`]): those that name one port are found by it, the
+//!   others are tried in order.
 //!
-//! Pages hang in an extendible hash [`directory`] of two levels, so snapshots share nearly everything, and no change copies more than a
-//! few pages or ever rehashes a table. All hashes are keyed with a secret: who sends packets, or may have policies added, cannot aim at
-//! a bucket.
+//! Pages hang in an extendible hash [`directory`] of two levels, so snapshots share nearly
+//! everything, and no change copies more than a few pages or ever rehashes a table. All hashes are
+//! keyed with a secret: who sends packets, or may have policies added, cannot aim at a bucket.
 //!
-//! Where the index is larger than a core's own cache, a batch is looked up in steps, each taken for all packets before the next, so
-//! that their waits for memory overlap.
+//! Where the index is larger than a core's own cache, a batch is looked up in steps, each taken for
+//! all packets before the next, so that their waits for memory overlap.
 //!
-//! What a lookup can cost is bounded: by the pairs of levels in use, and the largest cells' policies ([`super::LookupBound`]).
+//! What a lookup can cost is bounded: by the pairs of levels in use, and the largest cells'
+//! policies ([`super::LookupBound`]).
 
 mod cells;
 mod direct;
@@ -58,11 +66,13 @@ pub(super) struct Index {
     useless: bool,
 }
 
-/// Packets that are looked up together: enough for their waits for memory to overlap, and few enough for what they wait for to stay near.
+/// Packets that are looked up together: enough for their waits for memory to overlap, and few
+/// enough for what they wait for to stay near.
 const GROUP: usize = 32;
 
-/// The index of up to so many policies stays in a core's own cache. Then there is nothing to wait for, and taking steps together costs
-/// more than it saves. Tests have few policies, and want both ways.
+/// The index of up to so many policies stays in a core's own cache. Then there is nothing to wait
+/// for, and taking steps together costs more than it saves. Tests have few policies, and want both
+/// ways.
 const NEAR: usize = if cfg!(test) { 500 } else { 8192 };
 
 impl Index {
@@ -82,8 +92,12 @@ impl Index {
         }
         let secret = self.secret;
         let done = match bounds(&policy.spec.selector) {
-            Bounds::V4(bounds) => change(&mut self.v4, secret, |table| table.insert(bounds, policy)),
-            Bounds::V6(bounds) => change(&mut self.v6, secret, |table| table.insert(bounds, policy)),
+            Bounds::V4(bounds) => {
+                change(&mut self.v4, secret, |table| table.insert(bounds, policy))
+            }
+            Bounds::V6(bounds) => {
+                change(&mut self.v6, secret, |table| table.insert(bounds, policy))
+            }
         };
         if done.is_err() {
             self.give_up();
@@ -107,18 +121,27 @@ impl Index {
     #[inline]
     pub(super) fn lookup(&self, key: &FlowKey) -> Option<&Arc<Policy>> {
         match key.addresses {
-            Addresses::V4 { source, destination } => {
-                self.v4.as_deref()?.lookup(&Probe::new(source.to_bits(), destination.to_bits(), key))
-            }
-            Addresses::V6 { source, destination } => {
-                self.v6.as_deref()?.lookup(&Probe::new(source.to_bits(), destination.to_bits(), key))
-            }
+            Addresses::V4 { source, destination } => self.v4.as_deref()?.lookup(&Probe::new(
+                source.to_bits(),
+                destination.to_bits(),
+                key,
+            )),
+            Addresses::V6 { source, destination } => self.v6.as_deref()?.lookup(&Probe::new(
+                source.to_bits(),
+                destination.to_bits(),
+                key,
+            )),
         }
     }
 
     /// Each key's policy, in its place. `policies` is how many there are.
     #[inline]
-    pub(super) fn lookup_batch<'a>(&'a self, policies: usize, keys: &[FlowKey], found: &mut [Option<&'a Arc<Policy>>]) {
+    pub(super) fn lookup_batch<'a>(
+        &'a self,
+        policies: usize,
+        keys: &[FlowKey],
+        found: &mut [Option<&'a Arc<Policy>>],
+    ) {
         if policies <= NEAR {
             for (key, found) in keys.iter().zip(found) {
                 *found = self.lookup(key);
@@ -132,13 +155,17 @@ impl Index {
             found.fill(None);
             if let Some(table) = self.v4.as_deref() {
                 table.lookup_batch(keys, found, |key| match key.addresses {
-                    Addresses::V4 { source, destination } => Some((source.to_bits(), destination.to_bits())),
+                    Addresses::V4 { source, destination } => {
+                        Some((source.to_bits(), destination.to_bits()))
+                    }
                     Addresses::V6 { .. } => None,
                 });
             }
             if let Some(table) = self.v6.as_deref() {
                 table.lookup_batch(keys, found, |key| match key.addresses {
-                    Addresses::V6 { source, destination } => Some((source.to_bits(), destination.to_bits())),
+                    Addresses::V6 { source, destination } => {
+                        Some((source.to_bits(), destination.to_bits()))
+                    }
                     Addresses::V4 { .. } => None,
                 });
             }
@@ -147,7 +174,11 @@ impl Index {
 
     pub(super) fn bound(&self) -> LookupBound {
         let bounds = [self.v4.as_deref().map(Table::bound), self.v6.as_deref().map(Table::bound)];
-        bounds.into_iter().flatten().max_by_key(|bound| (bound.policies, bound.probes)).unwrap_or_default()
+        bounds
+            .into_iter()
+            .flatten()
+            .max_by_key(|bound| (bound.policies, bound.probes))
+            .unwrap_or_default()
     }
 }
 

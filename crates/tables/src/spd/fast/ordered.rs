@@ -55,7 +55,8 @@ impl<A: Address> Ordered<A> {
         let at = chunk.partition_point(|other| other.place < entry.place);
         chunk.insert(at, entry);
         if chunk.len() > CHUNK {
-            // Behind the last one a chunk of its own begins, so that policies added in order fill their chunks.
+            // Behind the last one a chunk of its own begins, so that policies added in order fill
+            // their chunks.
             let rest = chunk.split_off(if at == CHUNK { CHUNK } else { CHUNK / 2 });
             self.chunks.insert(number + 1, Arc::new(rest));
         }

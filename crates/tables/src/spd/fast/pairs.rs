@@ -1,7 +1,7 @@
 //! Sets of pairs of a source's level and a destination's level.
 //!
-//! A set is one block of eight by eight bits, or four of them where there are more than eight levels: a byte for a level of one
-//! address, and in it a bit for each level of the other.
+//! A set is one block of eight by eight bits, or four of them where there are more than eight
+//! levels: a byte for a level of one address, and in it a bit for each level of the other.
 
 use super::filter::Levels;
 use super::level::Family;
@@ -20,7 +20,8 @@ pub(super) fn add<A: Family>(pairs: &mut A::Pairs, level: usize, others: Levels)
     }
 }
 
-/// Leaves those in `sources`, whose bytes are sources' levels, that are also in `destinations`, whose bytes are destinations' levels.
+/// Leaves those in `sources`, whose bytes are sources' levels, that are also in `destinations`,
+/// whose bytes are destinations' levels.
 #[inline(always)]
 pub(super) fn both<A: Family>(sources: &mut A::Pairs, destinations: &A::Pairs) {
     let (sources, destinations) = (sources.as_mut(), destinations.as_ref());
@@ -49,7 +50,9 @@ pub(super) fn each<A: Family>(pairs: A::Pairs, mut each: impl FnMut(usize, usize
 /// Rows for columns in eight rows of eight bits (Warren, "Hacker's Delight", 7-3).
 #[inline(always)]
 fn transposed(mut bits: u64) -> u64 {
-    for (shift, mask) in [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)] {
+    for (shift, mask) in
+        [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)]
+    {
         let swapped = (bits ^ bits >> shift) & mask;
         bits ^= swapped ^ swapped << shift;
     }

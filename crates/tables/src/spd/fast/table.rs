@@ -73,7 +73,11 @@ impl<A: Family> Table<A> {
         self.policies.iter().all(|policies| *policies == 0)
     }
 
-    pub(super) fn insert(&mut self, bounds: [(A, A); 2], policy: &Arc<Policy>) -> Result<(), NoRoom> {
+    pub(super) fn insert(
+        &mut self,
+        bounds: [(A, A); 2],
+        policy: &Arc<Policy>,
+    ) -> Result<(), NoRoom> {
         let covers = Cover::both(bounds[0], bounds[1]);
         let selector = Compact::new(bounds[0], bounds[1], &policy.spec.selector, 0);
         for which in 0..2 {
@@ -84,7 +88,9 @@ impl<A: Family> Table<A> {
                     level if level <= A::DIRECT => {
                         self.direct[which].add(address.first(), cover.length(), level, other);
                     }
-                    level => self.filter.add(self.levels[which][usize::from(level)].hash(address), other)?,
+                    level => self
+                        .filter
+                        .add(self.levels[which][usize::from(level)].hash(address), other)?,
                 }
             }
         }
@@ -108,7 +114,9 @@ impl<A: Family> Table<A> {
                     level if level <= A::DIRECT => {
                         self.direct[which].remove(address.first(), cover.length(), level, other);
                     }
-                    level => self.filter.remove(self.levels[which][usize::from(level)].hash(address), other),
+                    level => self
+                        .filter
+                        .remove(self.levels[which][usize::from(level)].hash(address), other),
                 }
             }
         }
@@ -142,9 +150,11 @@ impl<A: Family> Table<A> {
         best.entry.map(|entry| &entry.policy)
     }
 
-    /// The policies of up to [`GROUP`] packets, each in its place; those are left out that have no addresses of this family.
+    /// The policies of up to [`GROUP`] packets, each in its place; those are left out that have no
+    /// addresses of this family.
     ///
-    /// Each step is taken for all packets before the next one, and asks for the memory that the next one reads.
+    /// Each step is taken for all packets before the next one, and asks for the memory that the
+    /// next one reads.
     #[inline(always)]
     pub(super) fn lookup_batch<'a>(
         &'a self,
@@ -158,7 +168,8 @@ impl<A: Family> Table<A> {
                 packets.push(Packet { probe: Probe::new(source, destination, key), place });
             }
         }
-        let candidates: ArrayVec<_, GROUP> = packets.iter().map(|packet| self.candidates(&packet.probe)).collect();
+        let candidates: ArrayVec<_, GROUP> =
+            packets.iter().map(|packet| self.candidates(&packet.probe)).collect();
         let mut best = [const { Best::NONE }; GROUP];
         let mut looks = ArrayVec::<Look<'_, A>, LOOKS>::new();
         for (number, (packet, candidates)) in packets.iter().zip(candidates).enumerate() {
@@ -207,7 +218,8 @@ impl<A: Family> Table<A> {
         seen
     }
 
-    /// Calls `each` with the hash of every candidate, those with the longest prefixes first: they tend to come first among policies.
+    /// Calls `each` with the hash of every candidate, those with the longest prefixes first: they
+    /// tend to come first among policies.
     #[inline(always)]
     fn each_hash(&self, probe: &Probe<A>, candidates: A::Pairs, mut each: impl FnMut(u64)) {
         let [sources, destinations] = &self.levels;
@@ -219,8 +231,10 @@ impl<A: Family> Table<A> {
     }
 
     fn cells_of(&self, covers: &[Cover<A>; 2]) -> ArrayVec<Cell<A>, PAIRS> {
-        let [source, destination] = [0, 1].map(|which| &self.levels[which][usize::from(covers[which].level)]);
-        let pairs = covers[0].addresses().flat_map(|from| covers[1].addresses().map(move |to| (from, to)));
+        let [source, destination] =
+            [0, 1].map(|which| &self.levels[which][usize::from(covers[which].level)]);
+        let pairs =
+            covers[0].addresses().flat_map(|from| covers[1].addresses().map(move |to| (from, to)));
         let cell = |(from, to): (A, A)| Cell {
             hash: pair(source.hash(from), destination.hash(to)),
             selector: Compact::of_addresses(from.prefix(source.mask), to.prefix(destination.mask)),
@@ -241,9 +255,12 @@ impl<A: Family> Table<A> {
         if (before == 0) == (*policies == 0) {
             return;
         }
-        let any = |source: usize, destination: usize| self.policies[source * LEVELS + destination] > 0;
+        let any =
+            |source: usize, destination: usize| self.policies[source * LEVELS + destination] > 0;
         let set = |is_in: &dyn Fn(usize) -> bool| {
-            (0..LEVELS).filter(|number| is_in(*number)).fold(0, |levels, number| levels | 1 << number)
+            (0..LEVELS)
+                .filter(|number| is_in(*number))
+                .fold(0, |levels, number| levels | 1 << number)
         };
         self.every = [set(&|other| any(0, other)), set(&|other| any(other, 0))].map(|levels| {
             let mut pairs = A::Pairs::default();
