@@ -152,10 +152,10 @@ impl Reassembly {
         let before = incomplete.fragments.len();
         let added = incomplete.add(headers, packet.bytes());
         self.fragments += incomplete.fragments.len() - before;
-        let (port, received) = (packet.port(), packet.received());
+        let port = packet.port();
         pool.give(packet);
         match added {
-            Ok(true) => self.complete(place, port, received),
+            Ok(true) => self.complete(place, port),
             Err(reason) => {
                 self.abandon(place, pool);
                 Reassembled::Dropped { reason, fragments: before as u64 + 1 + evicted }
@@ -200,11 +200,11 @@ impl Reassembly {
         (0..MAX_DATAGRAMS).find(|&place| self.tags[place] == tag && same(place))
     }
 
-    fn complete(&mut self, place: usize, port: PortId, received: Time) -> Reassembled {
+    fn complete(&mut self, place: usize, port: PortId) -> Reassembled {
         let Some(mut packet) = self.vacate(place).map(Incomplete::finish) else {
             return Reassembled::Held;
         };
-        packet.set_arrival(port, received);
+        packet.set_port(port);
         Reassembled::Complete(packet)
     }
 

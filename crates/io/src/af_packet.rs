@@ -229,7 +229,7 @@ impl AfPacketPort {
                     if header.lacks_checksum() {
                         self.statistics.rx_checksummed.add(1);
                     }
-                    packet.set_arrival(self.id, now);
+                    packet.set_port(self.id);
                     *bytes += packet.len() as u64;
                     batch.push(packet);
                 }

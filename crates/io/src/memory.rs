@@ -134,7 +134,7 @@ impl Port for MemoryPort {
                 continue;
             }
             self.receiver.give_back(empty);
-            packet.set_arrival(self.options.id, now);
+            packet.set_port(self.options.id);
             bytes += packet.len() as u64;
             batch.push(packet);
         }

@@ -155,7 +155,7 @@ impl TapPort {
         packet.set_used(HEADROOM, length.min(MAX_FRAME));
         match self.finish(&mut packet, length, &header) {
             Ok(true) => {
-                packet.set_arrival(self.id, now);
+                packet.set_port(self.id);
                 *bytes += length as u64;
                 batch.push(packet);
             }

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::buffer::Packet;
+use crate::slab::Packet;
 
 /// The most packets a stage handles at once.
 pub const BATCH: usize = 256;

@@ -2,231 +2,236 @@
 
 use core::fmt;
 
-use crate::time::Time;
-use wire::PortId;
+use crate::slab::{self, Packet, Pages};
 
 /// Bytes free in front of a received frame: room for an outer IPv6 header, an ESP header with its
 /// IV, and a new link header.
 pub const HEADROOM: usize = 192;
 
-/// The longest frame a buffer takes in, link header included, with the headroom in front still
-/// free.
+/// The longest frame that a small buffer takes in, link header included, with the headroom in
+/// front still free.
 pub const MAX_FRAME: usize = 2048;
 
-/// All of a buffer's bytes: headroom, frame, and room behind for an ESP trailer and ICV.
-pub const CAPACITY: usize = HEADROOM + MAX_FRAME + 64;
+/// The largest IP packet in bytes that any port carries.
+pub const MAX_MTU: u16 = 9216;
 
-/// One packet: a buffer from a [`Pool`] and the part of it that holds bytes now.
+/// The longest frame that a large buffer takes in: [`MAX_MTU`] and a link header of up to 22 bytes.
+pub const MAX_LARGE_FRAME: usize = 9280;
+
+/// All bytes of a small buffer: headroom, frame, and room behind for an ESP trailer and ICV.
 ///
-/// Moving it moves a pointer.
-pub struct Packet(Box<Buffer>);
+/// An odd number of cache lines, so that the same part of each buffer does not always fall into
+/// the same few sets of the processor's caches.
+pub const CAPACITY: usize = HEADROOM + MAX_FRAME + 128;
 
-#[repr(C, align(64))]
-struct Buffer {
-    start: u16,
-    end: u16,
-    port: PortId,
-    /// Of the IP header, from `start`.
-    network_offset: u16,
-    received: Time,
-    bytes: [u8; CAPACITY],
-}
+/// All bytes of a large buffer.
+pub const LARGE_CAPACITY: usize = HEADROOM + MAX_LARGE_FRAME + 64;
+
+const _: () = assert!(CAPACITY % 128 == 64 && LARGE_CAPACITY % 128 == 64);
+const _: () = assert!(MAX_LARGE_FRAME >= MAX_MTU as usize + 22 && LARGE_CAPACITY < 1 << 16);
 
 impl Packet {
-    fn new() -> Self {
-        Self(Box::new(Buffer {
-            start: HEADROOM as u16,
-            end: HEADROOM as u16,
-            port: PortId(0),
-            network_offset: 0,
-            received: Time(0),
-            bytes: [0; CAPACITY],
-        }))
-    }
-
     /// Empties the packet and puts the full headroom back in front. Bytes of earlier use stay in
     /// the buffer's unused parts.
+    #[inline]
     pub fn clear(&mut self) {
-        self.0.start = HEADROOM as u16;
-        self.0.end = HEADROOM as u16;
-        self.0.network_offset = 0;
+        self.set_range(HEADROOM, HEADROOM);
     }
 
     /// Replaces the contents with `bytes`.
     ///
-    /// Answers false, and leaves the packet empty, where they are more than [`MAX_FRAME`].
+    /// Returns false, and leaves the packet empty, if they are more than [`Packet::longest_frame`].
     #[must_use]
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
         self.clear();
-        match self.append(bytes.len()) {
-            Some(room) if bytes.len() <= MAX_FRAME => {
-                room.copy_from_slice(bytes);
-                true
-            }
-            _ => {
-                self.clear();
-                false
-            }
+        if bytes.len() > self.longest_frame() {
+            return false;
         }
+        match self.append(bytes.len()) {
+            Some(room) => room.copy_from_slice(bytes),
+            None => return false,
+        }
+        true
     }
 
-    /// The packet's bytes.
+    /// The longest frame that the buffer takes in: [`MAX_FRAME`], or [`MAX_LARGE_FRAME`].
     #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0.bytes[usize::from(self.0.start)..usize::from(self.0.end)]
-    }
-
-    /// The packet's bytes, to change.
-    #[inline]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0.bytes[usize::from(self.0.start)..usize::from(self.0.end)]
+    pub fn longest_frame(&self) -> usize {
+        if self.is_large() { MAX_LARGE_FRAME } else { MAX_FRAME }
     }
 
     /// The whole buffer, used and unused, with the used part's start and length. Whoever moves the
     /// used part tells [`Packet::set_used`].
     #[inline]
     pub fn buffer_mut(&mut self) -> (&mut [u8], usize, usize) {
-        let (start, end) = (usize::from(self.0.start), usize::from(self.0.end));
-        (&mut self.0.bytes, start, end - start)
+        let (start, end) = self.used();
+        (self.all_mut(), start, end - start)
     }
 
     /// Says which part of the buffer is used now.
     ///
     /// # Panics
-    /// Where the part is not inside the buffer: a mistake of the caller's, never of a packet's.
+    /// If the part is not inside the buffer: a mistake of the caller's, never of a packet's.
     #[inline]
     pub fn set_used(&mut self, start: usize, length: usize) {
-        assert!(start <= CAPACITY && length <= CAPACITY - start);
-        self.0.start = start as u16;
-        self.0.end = (start + length) as u16;
+        self.set_range(start, start + length);
     }
 
     /// Length in bytes.
-    #[inline]
+    #[inline(always)]
     pub fn len(&self) -> usize {
-        usize::from(self.0.end - self.0.start)
+        let (start, end) = self.used();
+        end - start
     }
 
     /// Whether there are no bytes.
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.0.start == self.0.end
+        self.len() == 0
     }
 
     /// Bytes free in front.
-    #[inline]
+    #[inline(always)]
     pub fn headroom(&self) -> usize {
-        usize::from(self.0.start)
+        self.used().0
     }
 
     /// Bytes free behind.
     #[inline]
     pub fn tailroom(&self) -> usize {
-        CAPACITY - usize::from(self.0.end)
+        self.capacity() - self.used().1
     }
 
-    /// Grows by `count` bytes in front and answers them, or `None` where the headroom is smaller.
-    #[inline]
+    /// Grows by `count` bytes in front and returns them, or `None` if the headroom is smaller.
+    #[inline(always)]
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
-        let start = usize::from(self.0.start).checked_sub(count)?;
-        self.0.start = start as u16;
-        Some(&mut self.0.bytes[start..start + count])
+        let start = self.headroom().checked_sub(count)?;
+        self.set_start(start);
+        Some(&mut self.bytes_mut()[..count])
     }
 
-    /// Grows by `count` bytes behind and answers them, or `None` where the tailroom is smaller.
+    /// Grows by `count` bytes behind and returns them, or `None` if the tailroom is smaller.
     #[inline]
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
-        let end = usize::from(self.0.end);
-        if count > CAPACITY - end {
+        let (start, end) = self.used();
+        if count > self.capacity() - end {
             return None;
         }
-        self.0.end = (end + count) as u16;
-        Some(&mut self.0.bytes[end..end + count])
+        self.set_range(start, end + count);
+        Some(&mut self.bytes_mut()[end - start..])
     }
 
-    /// Removes `count` bytes in front; all of them where there are fewer.
-    #[inline]
+    /// Removes `count` bytes in front; all of them if there are fewer.
+    #[inline(always)]
     pub fn strip(&mut self, count: usize) {
-        let start = (usize::from(self.0.start) + count).min(usize::from(self.0.end));
-        self.0.start = start as u16;
+        let (start, end) = self.used();
+        self.set_start(start.saturating_add(count).min(end));
     }
 
-    /// Keeps the first `length` bytes; all of them where there are fewer.
-    #[inline]
+    /// Keeps the first `length` bytes; all of them if there are fewer.
+    #[inline(always)]
     pub fn truncate(&mut self, length: usize) {
-        let end = (usize::from(self.0.start) + length).min(usize::from(self.0.end));
-        self.0.end = end as u16;
-    }
-
-    /// The port it came in by.
-    #[inline]
-    pub fn port(&self) -> PortId {
-        self.0.port
-    }
-
-    /// When it came in.
-    #[inline]
-    pub fn received(&self) -> Time {
-        self.0.received
-    }
-
-    /// Notes where and when it came in.
-    #[inline]
-    pub fn set_arrival(&mut self, port: PortId, received: Time) {
-        self.0.port = port;
-        self.0.received = received;
+        let (start, end) = self.used();
+        self.cut_end(start.saturating_add(length).min(end));
     }
 }
 
 /// Shows the bytes in use, in hexadecimal.
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Packet({:?}, {} bytes: ", self.0.port, self.len())?;
+        write!(f, "Packet({:?}, {} bytes: ", self.port(), self.len())?;
         self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
     }
 }
 
-/// A worker's stock of packets. All of its memory is allocated when it is made.
+/// A worker's stock of packets, in one mapping that is made with it.
+///
+/// Most are small ([`MAX_FRAME`]); a few large ones carry frames of up to [`MAX_LARGE_FRAME`].
 #[derive(Debug)]
 pub struct Pool {
-    free: Vec<Packet>,
+    small: Vec<Packet>,
+    large: Vec<Packet>,
     size: usize,
+    pages: Pages,
 }
 
 impl Pool {
-    /// A pool of `size` packets.
+    /// A pool of `size` small packets.
     pub fn new(size: usize) -> Self {
-        Self { free: (0..size).map(|_| Packet::new()).collect(), size }
+        Self::with_large(size, 0)
     }
 
-    /// An empty packet, or `None` where all are in use.
+    /// A pool of `small` and `large` packets.
+    ///
+    /// # Panics
+    /// If the system does not give the address space.
+    pub fn with_large(small: usize, large: usize) -> Self {
+        let size = small + large;
+        let (small, large, pages) = slab::cut(small, large);
+        Self { small, large, size, pages }
+    }
+
+    /// An empty small packet, or `None` if all are in use.
     #[inline]
     pub fn take(&mut self) -> Option<Packet> {
-        let mut packet = self.free.pop()?;
+        let mut packet = self.small.pop()?;
         packet.clear();
         Some(packet)
     }
 
-    /// Takes a packet back.
+    /// An empty large packet, or `None` if all are in use.
     #[inline]
+    pub fn take_large(&mut self) -> Option<Packet> {
+        let mut packet = self.large.pop()?;
+        packet.clear();
+        Some(packet)
+    }
+
+    /// An empty packet for a frame of `length` bytes: a small one if that is enough.
+    ///
+    /// `None` if all of that kind are in use, or no buffer is long enough.
+    #[inline]
+    pub fn take_for(&mut self, length: usize) -> Option<Packet> {
+        match length {
+            0..=MAX_FRAME => self.take(),
+            ..=MAX_LARGE_FRAME => self.take_large(),
+            _ => None,
+        }
+    }
+
+    /// Takes a packet back.
+    #[inline(always)]
     pub fn give(&mut self, packet: Packet) {
-        self.free.push(packet);
+        let stock = if packet.is_large() { &mut self.large } else { &mut self.small };
+        stock.push(packet);
     }
 
     /// Takes many packets back.
     #[inline]
     pub fn give_all(&mut self, packets: impl IntoIterator<Item = Packet>) {
-        self.free.extend(packets);
+        packets.into_iter().for_each(|packet| self.give(packet));
     }
 
-    /// Packets free now.
+    /// Packets free now, small and large.
     pub fn available(&self) -> usize {
-        self.free.len()
+        self.small.len() + self.large.len()
+    }
+
+    /// Small packets free now.
+    #[inline]
+    pub fn small_available(&self) -> usize {
+        self.small.len()
     }
 
     /// Packets there are in all.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// What pages their memory is made of.
+    pub fn pages(&self) -> Pages {
+        self.pages
     }
 }
 
@@ -262,5 +267,46 @@ mod tests {
         assert!(packet.is_empty());
         assert!(packet.fill(&[0; MAX_FRAME]));
         assert_eq!(packet.headroom(), HEADROOM);
+    }
+
+    #[test]
+    fn a_frame_gets_a_buffer_of_its_size() {
+        let mut pool = Pool::with_large(1, 1);
+        assert!(pool.take_for(MAX_LARGE_FRAME + 1).is_none());
+        let mut large = pool.take_for(MAX_FRAME + 1).unwrap();
+        assert!(pool.take_for(MAX_LARGE_FRAME).is_none());
+        assert!(large.fill(&[7; MAX_LARGE_FRAME]) && large.headroom() == HEADROOM);
+        let small = pool.take_for(MAX_FRAME).unwrap();
+        assert!(pool.take_for(0).is_none());
+        pool.give_all([small, large]);
+        assert_eq!((pool.available(), pool.small_available()), (2, 1));
+        assert!(pool.take_large().unwrap().is_large() && !pool.take().unwrap().is_large());
+    }
+
+    /// Every byte of every buffer is its own, and keeps what was written into it while packets
+    /// wander through other pools and threads.
+    #[test]
+    fn buffers_do_not_overlap_and_outlive_their_pool() {
+        let mut pool = Pool::with_large(3000, 7);
+        let mut packets: Vec<Packet> = core::iter::from_fn(|| pool.take()).collect();
+        packets.extend(core::iter::from_fn(|| pool.take_large()));
+        assert_eq!(packets.len(), 3007);
+        drop(pool);
+        for (number, packet) in packets.iter_mut().enumerate() {
+            let (all, ..) = packet.buffer_mut();
+            all.fill(number as u8);
+            packet.set_port(wire::PortId(number as u16));
+        }
+        let packets = std::thread::spawn(move || packets).join().unwrap();
+        let mut other = Pool::new(1);
+        for (number, mut packet) in packets.into_iter().enumerate() {
+            let (all, ..) = packet.buffer_mut();
+            let expected = if number < 3000 { CAPACITY } else { LARGE_CAPACITY };
+            assert_eq!(all.len(), expected);
+            assert!(all.iter().all(|byte| *byte == number as u8), "{number}");
+            assert_eq!(packet.port().0, number as u16);
+            other.give(packet);
+        }
+        assert_eq!((other.available(), other.size()), (3008, 1));
     }
 }

@@ -8,12 +8,14 @@ mod counter;
 mod drop;
 mod port;
 mod prefetch;
+mod slab;
 mod time;
 
 pub use batch::{BATCH, Batch};
-pub use buffer::{CAPACITY, HEADROOM, MAX_FRAME, Packet, Pool};
+pub use buffer::{CAPACITY, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME, MAX_MTU, Pool};
 pub use counter::Counter;
 pub use drop::{DropCounters, DropReason};
 pub use port::{LinkKind, Port, PortError, PortStatistics};
 pub use prefetch::prefetch;
+pub use slab::{Packet, Pages};
 pub use time::Time;

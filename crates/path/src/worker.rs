@@ -285,7 +285,7 @@ impl Round<'_> {
             self.worker.statistics.drops.add(DropReason::NoBuffer, 1);
             return None;
         };
-        packet.set_arrival(port, self.now);
+        packet.set_port(port);
         self.worker.statistics.generated.add(1);
         Some(packet)
     }

@@ -85,7 +85,7 @@ impl Cutter {
                 pool.give(packet);
                 continue;
             }
-            packet.set_arrival(port, now);
+            packet.set_port(port);
             bytes += packet.len() as u64;
             batch.push(packet);
         }

@@ -194,7 +194,7 @@ impl Port for PcapPort {
         while let Some(length) = self.next_length.filter(|_| self.time <= now && !batch.is_full()) {
             let Some(mut packet) = pool.take() else { break };
             let _ = packet.fill(&self.next[..length]);
-            packet.set_arrival(self.options.id, self.time);
+            packet.set_port(self.options.id);
             bytes += length as u64;
             batch.push(packet);
             self.advance();

@@ -79,7 +79,7 @@ impl Round<'_> {
         {
             room.copy_from_slice(payload);
         }
-        packet.set_arrival(port.id, self.now);
+        packet.set_port(port.id);
         self.outgoing(packet, port.id);
     }
 
