@@ -9,6 +9,7 @@ pub mod address;
 pub mod arp;
 mod bytes;
 pub mod checksum;
+pub mod common;
 pub mod esp;
 pub mod ethernet;
 pub mod fragment;
