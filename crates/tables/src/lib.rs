@@ -14,6 +14,7 @@ pub mod limit;
 mod log;
 mod map;
 mod neighbour;
+mod next_hop;
 mod policy;
 mod port;
 mod publish;
@@ -30,13 +31,14 @@ pub use error::TableError;
 pub use event::{Event, Probe};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
+pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector,
     Template, UpperSelector,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
-pub use route::{Route, RouteKind};
+pub use route::{Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::Tables;
 pub use spd::{LookupBound, LookupEngine, Spd};

@@ -30,8 +30,13 @@ pub enum Change {
         /// Its destinations.
         prefix: IpPrefix,
     },
-    /// A next hop is known, or no longer, or elsewhere.
-    Neighbour {
+    /// A next hop came or went: packets and tunnels to this very address that leave by a connected
+    /// route. [`crate::Tables::on_link_next_hop`] returns another one for it now.
+    ///
+    /// That a next hop became another (its neighbour was resolved, moved or failed; its port got
+    /// another MTU or Ethernet address, or went up or down) concerns no decision and is not here.
+    /// Next hops that go with their port are not here either.
+    NextHop {
         /// On whose link.
         port: PortId,
         /// Its address.
@@ -48,9 +53,16 @@ pub enum Change {
         /// Whether the slot came or went with it.
         is_slot: bool,
     },
-    /// Something about a port.
+    /// A port came, went, moved to another VRF, got another kind of link, or listens to other
+    /// addresses than before: packets that come in by it, and those whose next hop is or was on its
+    /// link.
+    ///
+    /// Its MTU, its Ethernet address and whether it is up are in its next hops, and concern no
+    /// decision. (Where the IPv6 link-local address follows from the Ethernet address, the port
+    /// listens to other addresses with it.)
     Port(PortId),
-    /// Everything about a VRF.
+    /// Everything about a VRF, its routes and what is on the links of its ports included. Comes
+    /// with [`Change::Port`] unless only link-local addresses have changed.
     Vrf(VrfId),
 }
 

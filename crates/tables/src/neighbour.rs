@@ -6,58 +6,90 @@ use std::net::IpAddr;
 use wire::Mac;
 
 use crate::map::{Map, MapKey};
+use crate::next_hop::NextHopId;
 
 /// The most neighbours a port keeps.
 pub const MAX_NEIGHBOURS: usize = 65_536;
 
-/// The resolved neighbours of one port. Their ages and states are the control thread's business;
-/// what is here may be used.
+/// The neighbours of one port: those that are known, and those that a route leads to. Each has a
+/// next hop. Their ages and states are the control thread's business; what is known here may be
+/// used.
 #[derive(Clone)]
 pub struct Neighbours {
-    entries: Map<IpAddr, Mac>,
+    entries: Map<IpAddr, Neighbour>,
+    /// How many of them have an Ethernet address.
+    known: usize,
+}
+
+/// One neighbour: known, or wanted by a route, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    pub(crate) next_hop: NextHopId,
+    /// Its Ethernet address, if it is known.
+    pub(crate) mac: Option<Mac>,
+    /// How many routes lead to it.
+    pub(crate) routes: u32,
 }
 
 impl Neighbours {
     pub(crate) fn new(secret: u64) -> Self {
-        Self { entries: Map::new(secret) }
+        Self { entries: Map::new(secret), known: 0 }
     }
 
     /// The Ethernet address of `address`.
     #[inline(always)]
     pub fn lookup(&self, address: IpAddr) -> Option<Mac> {
-        self.entries.get(&address).copied()
+        self.entries.get(&address)?.mac
     }
 
-    /// How many there are.
+    /// The next hop of `address`, if it is known or a route leads to it.
+    #[inline(always)]
+    pub fn next_hop(&self, address: IpAddr) -> Option<NextHopId> {
+        self.entries.get(&address).map(|neighbour| neighbour.next_hop)
+    }
+
+    /// How many are known.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.known
     }
 
-    /// Whether there are none.
+    /// Whether none is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every neighbour, in no useful order.
+    /// Every one that is known, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Mac)> {
-        self.entries.iter().copied()
+        self.all().filter_map(|(address, neighbour)| Some((*address, neighbour.mac?)))
     }
 
-    pub(crate) fn set(&mut self, address: IpAddr, mac: Mac) {
-        self.entries.insert(address, mac);
+    /// Every one, known or not, in no useful order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &(IpAddr, Neighbour)> {
+        self.entries.iter()
     }
 
-    pub(crate) fn remove(&mut self, address: IpAddr) -> Option<Mac> {
-        self.entries.remove(&address)
+    pub(crate) fn get(&self, address: IpAddr) -> Option<&Neighbour> {
+        self.entries.get(&address)
+    }
+
+    pub(crate) fn set(&mut self, address: IpAddr, neighbour: Neighbour) {
+        self.known += usize::from(neighbour.mac.is_some());
+        let old = self.entries.insert(address, neighbour);
+        self.known -= usize::from(old.is_some_and(|old| old.mac.is_some()));
+    }
+
+    pub(crate) fn remove(&mut self, address: IpAddr) {
+        let old = self.entries.remove(&address);
+        self.known -= usize::from(old.is_some_and(|old| old.mac.is_some()));
     }
 }
 
 /// In order of address.
 impl fmt::Debug for Neighbours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut entries: Vec<_> = self.iter().collect();
-        entries.sort_unstable();
-        f.debug_map().entries(entries).finish()
+        let mut entries: Vec<_> = self.all().collect();
+        entries.sort_unstable_by_key(|(address, _)| *address);
+        f.debug_map().entries(entries.into_iter().map(|entry| (&entry.0, &entry.1))).finish()
     }
 }
 

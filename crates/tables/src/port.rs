@@ -9,6 +9,7 @@ use wire::{IpPrefix, Mac, PortId, VrfId};
 use crate::error::TableError;
 use crate::limit::{MAX_ADDRESSES, MIN_MTU_V4, MIN_MTU_V6};
 use crate::neighbour::Neighbours;
+use crate::next_hop::NextHopId;
 
 /// A port as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,12 @@ pub struct Port {
     /// where none was asked for, the one that follows from its Ethernet address (RFC 2464 section
     /// 5), unless its MTU is too small for IPv6.
     pub spec: PortSpec,
-    /// Who is known on its link.
+    /// Who is on its link.
     pub neighbours: Arc<Neighbours>,
+    /// Its own next hop, for destinations on the link that have none of their own. Where the link
+    /// has a header, these have to be resolved ([`crate::NextHopState::OnLink`]); where it has
+    /// none, it serves them all. It stays the same for as long as the port exists.
+    pub next_hop: NextHopId,
 }
 
 impl Port {

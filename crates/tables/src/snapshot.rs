@@ -1,5 +1,6 @@
 //! The snapshot.
 
+mod next_hops;
 mod policies;
 mod ports;
 mod routes;
@@ -16,6 +17,7 @@ use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::log::{Change, ChangeLog};
 use crate::neighbour::Neighbours;
+use crate::next_hop::NextHops;
 use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
 use crate::port::Port;
 use crate::registry::Registry;
@@ -45,6 +47,7 @@ pub struct Tables {
     vrfs: Vec<Option<Arc<Vrf>>>,
     /// By number, which whoever adds a port chooses.
     ports: Vec<Option<Arc<Port>>>,
+    next_hops: NextHops,
     policies: Arc<Registry>,
     sad: Arc<Sad>,
 }
@@ -68,6 +71,7 @@ impl Tables {
                 secret,
             )))],
             ports: Vec::new(),
+            next_hops: NextHops::new(),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
         }
@@ -253,6 +257,11 @@ impl Tables {
         vrf.map(Arc::make_mut).ok_or(TableError::NoVrf(id))
     }
 
+    fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {
+        let port = self.ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
+    }
+
     fn no_neighbours(&self) -> Arc<Neighbours> {
         Arc::new(Neighbours::new(self.secret))
     }
@@ -265,6 +274,7 @@ impl fmt::Debug for Tables {
             .field("generation", &self.generation)
             .field("vrfs", &self.vrfs)
             .field("ports", &self.ports)
+            .field("next_hops", &self.next_hops)
             .field("policies", &self.policies)
             .field("sad", &self.sad)
             .finish_non_exhaustive()

@@ -80,14 +80,20 @@ impl Vrf {
 
     /// Sets the route of its prefix, which has no host bits.
     pub(crate) fn set(&mut self, route: Route) -> Result<(), TableError> {
-        if self.route_count() >= MAX_ROUTES && self.route_of(route.prefix).is_none() {
-            return Err(TableError::Limit { what: "routes of a VRF", limit: MAX_ROUTES });
-        }
+        self.check_room(route.prefix)?;
         let length = route.prefix.length();
         match route.prefix.address() {
             IpAddr::V4(address) => self.v4.insert(address.to_bits(), length, route),
             IpAddr::V6(address) => self.v6.insert(address.to_bits(), length, route),
         };
+        Ok(())
+    }
+
+    /// Refuses a route of `prefix` if there may be no more routes.
+    pub(crate) fn check_room(&self, prefix: IpPrefix) -> Result<(), TableError> {
+        if self.route_count() >= MAX_ROUTES && self.route_of(prefix).is_none() {
+            return Err(TableError::Limit { what: "routes of a VRF", limit: MAX_ROUTES });
+        }
         Ok(())
     }
 

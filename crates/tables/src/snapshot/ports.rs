@@ -1,27 +1,25 @@
-//! Adding, changing and removing ports, with the routes that come and go with them; and their
-//! neighbours.
+//! Adding, changing and removing ports, with the routes that come and go with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use packet::LinkKind;
-use wire::{IpPrefix, Mac, PortId, VrfId};
+use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::TableError;
 use crate::limit::MAX_PORTS;
 use crate::log::Change;
-use crate::neighbour::MAX_NEIGHBOURS;
-use crate::port::{Port, PortSpec, broadcast_of, is_routed, not_a_station, not_a_station_mac};
+use crate::next_hop::NextHop;
+use crate::port::{Port, PortSpec, broadcast_of, is_routed};
 use crate::route::{Route, RouteKind};
 
 impl Tables {
-    /// Adds a port, its local routes and its connected routes.
+    /// Adds a port, its own next hop, its local routes and its connected routes.
     ///
     /// # Errors
     /// Whatever is wrong with the spec; an address or prefix that another port of the VRF has; a
-    /// static route of the very prefix of a local or connected one.
+    /// static route of the very prefix of a local or connected one; [`TableError::Limit`].
     pub fn add_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
         if self.port(id).is_some() {
             return Err(TableError::PortExists(id));
@@ -29,14 +27,22 @@ impl Tables {
         if self.ports().count() >= MAX_PORTS {
             return Err(TableError::Limit { what: "ports", limit: MAX_PORTS });
         }
+        let spec = self.checked(id, spec)?;
         let mut next = self.clone();
-        next.put_port(id, spec, None)?;
+        let next_hop = next.next_hops.add(NextHop::new(id, &spec, None, None))?;
+        let port = Port { id, spec, neighbours: self.no_neighbours(), next_hop };
+        next.announce_routes(&port)?;
+        let place = usize::from(id.0);
+        if next.ports.len() <= place {
+            next.ports.resize(place + 1, None);
+        }
+        next.ports[place] = Some(Arc::new(port));
         next.port_changed(id, None);
         *self = next;
         Ok(())
     }
 
-    /// Replaces what is known of a port: routes follow.
+    /// Replaces what is known of a port: routes and next hops follow.
     ///
     /// Static routes that are no longer possible go with what made them so: all by this port where
     /// it moves to another VRF, those whose next hop is no longer on a prefix of the port.
@@ -46,11 +52,29 @@ impl Tables {
     /// As [`Tables::add_port`].
     pub fn update_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
         let old = self.existing_port(id)?.clone();
+        let spec = self.checked(id, spec)?;
         let mut next = self.clone();
-        next.withdraw_routes(&old)?;
-        next.ports[usize::from(id.0)] = None;
-        next.put_port(id, spec, Some(&old))?;
-        next.remove_stranded_routes(&old)?;
+        let (has_moved, has_routes_as_before) =
+            (spec.vrf != old.spec.vrf, spec.addresses == old.spec.addresses);
+        let neighbours = match has_moved {
+            true => self.no_neighbours(),
+            false => Arc::clone(&old.neighbours),
+        };
+        let new = Port { id, spec, neighbours, next_hop: old.next_hop };
+        let place = usize::from(id.0);
+        if has_moved || !has_routes_as_before {
+            next.withdraw_routes(&old)?;
+            next.ports[place] = None;
+            next.announce_routes(&new)?;
+            next.ports[place] = Some(Arc::new(new));
+            next.remove_stranded_routes(&old)?;
+        } else {
+            next.ports[place] = Some(Arc::new(new));
+        }
+        if has_moved {
+            next.remove_next_hops(&old);
+        }
+        next.refresh_next_hops(&old)?;
         next.port_changed(id, Some(&old));
         *self = next;
         Ok(())
@@ -66,103 +90,39 @@ impl Tables {
         next.withdraw_routes(&old)?;
         next.ports[usize::from(id.0)] = None;
         next.remove_stranded_routes(&old)?;
+        next.remove_next_hops(&old);
+        next.next_hops.remove(old.next_hop);
         next.port_changed(id, Some(&old));
         *self = next;
         Ok(())
     }
 
-    /// Makes a neighbour known.
-    ///
-    /// # Errors
-    /// [`TableError::NoPort`], [`TableError::NoEthernet`], [`TableError::NeighbourAddress`],
-    /// [`TableError::NeighbourMac`], [`TableError::NeighboursFull`].
-    pub fn set_neighbour(
-        &mut self,
-        port: PortId,
-        address: IpAddr,
-        mac: Mac,
-    ) -> Result<(), TableError> {
-        let found = self.existing_port(port)?;
-        if found.spec.link != LinkKind::Ethernet {
-            return Err(TableError::NoEthernet(Arc::clone(&found.spec.name)));
-        }
-        let broadcast = |own| broadcast_of(own).is_some_and(|broadcast| broadcast == address);
-        let why = match address {
-            _ if found.owns(address) => Some("the port's own address"),
-            _ if found.spec.addresses.iter().any(broadcast) => Some("a broadcast address"),
-            _ => not_a_station(address),
-        };
-        if let Some(why) = why {
-            return Err(TableError::NeighbourAddress { address, why });
-        }
-        if let Some(why) = not_a_station_mac(mac) {
-            return Err(TableError::NeighbourMac { address, mac, why });
-        }
-        match found.neighbours.lookup(address) {
-            Some(known) if known == mac => return Ok(()),
-            None if found.neighbours.len() >= MAX_NEIGHBOURS => {
-                return Err(TableError::NeighboursFull(Arc::clone(&found.spec.name)));
-            }
-            _ => {}
-        }
-        Arc::make_mut(&mut self.port_mut(port)?.neighbours).set(address, mac);
-        self.changed(Change::Neighbour { port, address });
-        Ok(())
-    }
-
-    /// Forgets a neighbour.
-    ///
-    /// # Errors
-    /// [`TableError::NoPort`], [`TableError::NoNeighbour`].
-    pub fn remove_neighbour(&mut self, port: PortId, address: IpAddr) -> Result<Mac, TableError> {
-        let found = self.existing_port(port)?;
-        if found.neighbours.lookup(address).is_none() {
-            return Err(TableError::NoNeighbour { port: Arc::clone(&found.spec.name), address });
-        }
-        let removed = Arc::make_mut(&mut self.port_mut(port)?.neighbours).remove(address);
-        self.changed(Change::Neighbour { port, address });
-        removed.ok_or(TableError::NoPort(port))
-    }
-
-    /// A port came, went or became another. Its routes and addresses are its VRF's.
-    fn port_changed(&mut self, id: PortId, old: Option<&Port>) {
-        let new = self.port(id).map(|port| port.spec.vrf);
-        let old = old.map(|port| port.spec.vrf).filter(|old| Some(*old) != new);
-        self.changed(Change::Port(id));
-        for vrf in old.into_iter().chain(new) {
-            self.changed(Change::Vrf(vrf));
-        }
-    }
-
-    fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {
-        let port = self.ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
-        port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
-    }
-
-    /// Puts a port, which is not there, in its place, and its routes with it. On refusal, part of
-    /// that may be done: the caller has a copy to throw away.
-    fn put_port(
-        &mut self,
-        id: PortId,
-        spec: PortSpec,
-        old: Option<&Port>,
-    ) -> Result<(), TableError> {
+    /// The spec as it goes into the snapshot, unless something is wrong with it by itself or its
+    /// VRF or name with what there is.
+    fn checked(&self, id: PortId, spec: PortSpec) -> Result<PortSpec, TableError> {
         self.existing_vrf(spec.vrf)?;
-        if self.port_named(&spec.name).is_some() {
+        if self.port_named(&spec.name).is_some_and(|other| other.id != id) {
             return Err(TableError::PortName(spec.name));
         }
-        let spec = spec.checked(old)?;
-        let same_link = old.filter(|old| old.spec.vrf == spec.vrf && old.spec.link == spec.link);
-        let neighbours =
-            same_link.map_or_else(|| self.no_neighbours(), |old| Arc::clone(&old.neighbours));
-        let port = Port { id, spec, neighbours };
-        self.announce_routes(&port)?;
-        let place = usize::from(id.0);
-        if self.ports.len() <= place {
-            self.ports.resize(place + 1, None);
+        spec.checked(self.port(id))
+    }
+
+    /// Notes that a port came, went or became another, as far as decisions are concerned.
+    fn port_changed(&mut self, id: PortId, old: Option<&Port>) {
+        let new = self.port(id);
+        let link = |port: &Port| (port.spec.vrf, port.spec.link);
+        // Whole VRFs: what is on the link, and the routes that addresses make.
+        let is_other_link = new.map(link) != old.map(link);
+        let is_otherwise_routed = addresses(new, is_routed) != addresses(old, is_routed);
+        let listens_as_before = addresses(new, |_| true) == addresses(old, |_| true);
+        let vrfs: BTreeSet<_> =
+            [old, new].into_iter().flatten().map(|port| port.spec.vrf).collect();
+        if is_other_link || !listens_as_before {
+            self.changed(Change::Port(id));
         }
-        self.ports[place] = Some(Arc::new(port));
-        Ok(())
+        if is_other_link || is_otherwise_routed {
+            vrfs.into_iter().for_each(|vrf| self.changed(Change::Vrf(vrf)));
+        }
     }
 
     /// Adds the routes that a port's addresses make.
@@ -286,24 +246,47 @@ impl Tables {
 
     /// Removes the static routes of the port's former VRF that it can no longer serve.
     fn remove_stranded_routes(&mut self, old: &Port) -> Result<(), TableError> {
-        let port = self.port(old.id).filter(|port| port.spec.vrf == old.spec.vrf);
-        let stranded = |route: &&Route| match route.kind {
-            RouteKind::Connected { port: by } => by == old.id && port.is_none(),
-            RouteKind::Via { port: by, next_hop } => {
-                by == old.id && port.is_none_or(|port| !port.reaches(next_hop))
-            }
-            _ => false,
-        };
         let vrf: VrfId = old.spec.vrf;
-        let prefixes: Vec<_> =
-            self.existing_vrf(vrf)?.routes().filter(stranded).map(|route| route.prefix).collect();
-        if prefixes.is_empty() {
+        let port = self.port(old.id).filter(|port| port.spec.vrf == vrf);
+        let is_gone = port.is_none();
+        let next_hops: BTreeMap<_, _> = old
+            .neighbours
+            .all()
+            .filter(|(address, neighbour)| {
+                neighbour.routes > 0 && port.is_none_or(|port| !port.reaches(*address))
+            })
+            .map(|(address, neighbour)| (neighbour.next_hop, *address))
+            .collect();
+        if !is_gone && next_hops.is_empty() {
             return Ok(());
         }
-        let vrf = self.vrf_mut(vrf)?;
+        let is_stranded = |route: &&Route| match route.kind {
+            RouteKind::Connected { port: by } => by == old.id && is_gone,
+            RouteKind::Via { next_hop } => next_hops.contains_key(&next_hop),
+            _ => false,
+        };
+        let prefixes: Vec<_> = self
+            .existing_vrf(vrf)?
+            .routes()
+            .filter(is_stranded)
+            .map(|route| route.prefix)
+            .collect();
         for prefix in prefixes {
-            vrf.remove(prefix);
+            self.vrf_mut(vrf)?.remove(prefix);
+        }
+        if is_gone {
+            return Ok(());
+        }
+        // Each of them has lost all its routes. That is a change of the VRF, which says it all.
+        for address in next_hops.into_values() {
+            self.change_neighbour(old.id, address, |wanted| wanted.routes = 0)?;
         }
         Ok(())
     }
+}
+
+/// Those of a port's addresses, in order.
+fn addresses(port: Option<&Port>, which: impl Fn(&IpPrefix) -> bool) -> BTreeSet<IpPrefix> {
+    let all = port.into_iter().flat_map(|port| &port.spec.addresses);
+    all.copied().filter(which).collect()
 }

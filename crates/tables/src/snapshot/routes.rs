@@ -8,8 +8,9 @@ use wire::{IpPrefix, PortId, VrfId};
 use super::Tables;
 use crate::error::TableError;
 use crate::log::Change;
+use crate::next_hop::NextHop;
 use crate::port::{Port, broadcast_of, not_a_station};
-use crate::route::{Route, RouteKind};
+use crate::route::{Route, RouteKind, RouteSpec};
 use crate::vrf::{Vrf, not_routable};
 
 impl Tables {
@@ -24,29 +25,38 @@ impl Tables {
         &mut self,
         vrf: VrfId,
         prefix: IpPrefix,
-        kind: RouteKind,
+        spec: RouteSpec,
     ) -> Result<(), TableError> {
         let found = self.existing_vrf(vrf)?;
         if prefix.network() != prefix {
             return Err(TableError::HostBits { given: prefix, network: prefix.network() });
         }
-        match kind {
-            RouteKind::Local | RouteKind::Broadcast => {
-                return Err(TableError::RouteIsLocal(prefix));
-            }
-            RouteKind::Connected { port } => {
+        match spec {
+            RouteSpec::Connected { port } => {
                 self.route_port(found, prefix, port)?;
             }
-            RouteKind::Via { port, next_hop } => {
+            RouteSpec::Via { port, address } => {
                 let port = self.route_port(found, prefix, port)?;
-                check_next_hop(found, port, prefix, next_hop)?;
+                check_next_hop(found, port, prefix, address)?;
             }
-            RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {}
+            RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => {}
         }
         self.check_static(found, prefix)?;
+        found.check_room(prefix)?;
+        let old = found.route_of(prefix).copied();
+        // The new next hop first: where it is the old one, it stays the same.
+        let kind = match spec {
+            RouteSpec::Connected { port } => RouteKind::Connected { port },
+            RouteSpec::Via { port, address } => {
+                RouteKind::Via { next_hop: self.hold_next_hop(port, address)? }
+            }
+            RouteSpec::Blackhole => RouteKind::Blackhole,
+            RouteSpec::Unreachable => RouteKind::Unreachable,
+            RouteSpec::Prohibit => RouteKind::Prohibit,
+        };
         self.vrf_mut(vrf)?.set(Route { prefix, kind })?;
         self.changed(Change::Route { vrf, prefix });
-        Ok(())
+        self.release_route(old)
     }
 
     /// Removes the static route of a prefix.
@@ -63,7 +73,31 @@ impl Tables {
         self.check_static(found, prefix)?;
         let removed = self.vrf_mut(vrf)?.remove(prefix).ok_or(missing)?;
         self.changed(Change::Route { vrf, prefix });
+        self.release_route(Some(removed))?;
         Ok(removed)
+    }
+
+    /// What a route was asked to do; `None` for one that only comes with an address of a port.
+    pub fn route_spec(&self, kind: RouteKind) -> Option<RouteSpec> {
+        Some(match kind {
+            RouteKind::Local | RouteKind::Broadcast => return None,
+            RouteKind::Connected { port } => RouteSpec::Connected { port },
+            RouteKind::Via { next_hop } => {
+                let &NextHop { port, address, .. } = self.next_hop(next_hop)?;
+                RouteSpec::Via { port, address: address? }
+            }
+            RouteKind::Blackhole => RouteSpec::Blackhole,
+            RouteKind::Unreachable => RouteSpec::Unreachable,
+            RouteKind::Prohibit => RouteSpec::Prohibit,
+        })
+    }
+
+    /// Lets go of the next hop of a route that went.
+    fn release_route(&mut self, route: Option<Route>) -> Result<(), TableError> {
+        match route.map(|route| route.kind) {
+            Some(RouteKind::Via { next_hop }) => self.release_next_hop(next_hop),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a route comes with an address of a port, rather than from [`Tables::set_route`].

@@ -1,0 +1,248 @@
+//! Next hops: where a packet leaves the gateway, and what is put in front of it.
+//!
+//! A next hop is an object with an id of its own, as VPP's adjacencies and the next-hop objects of
+//! Linux and grout are. Routes name one, and so does whoever remembers a decision; what is known of
+//! the next hop may change, and the id does not. So a neighbour that is resolved, moves or fails,
+//! and a port that gets another MTU or Ethernet address or goes down, change one object, and no
+//! route and no decision.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use packet::LinkKind;
+use wire::{Mac, PortId};
+
+use crate::error::TableError;
+use crate::limit::MAX_NEXT_HOPS;
+use crate::port::PortSpec;
+
+/// Names a next hop. It names the same one for as long as that exists; later, another one may get
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NextHopId(pub u32);
+
+/// What can be done with a packet to a next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NextHopState {
+    /// It can be sent, behind [`NextHop::link_header`].
+    Resolved,
+    /// It has to wait until [`NextHop::address`] was asked for its Ethernet address.
+    Pending,
+    /// Its destination is on the link and has no next hop of its own: it has to wait until the
+    /// destination itself was asked for its Ethernet address. VPP's glean adjacency.
+    OnLink,
+    /// The port is down.
+    Down,
+}
+
+/// The longest link header: Ethernet with two VLAN tags (IEEE 802.1ad).
+pub const MAX_LINK_HEADER: usize = 22;
+
+/// A next hop: everything that sending a packet there takes, in one cache line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct NextHop {
+    /// By which port.
+    pub port: PortId,
+    /// The largest IP packet in bytes that the port takes.
+    pub mtu: u16,
+    /// What can be done now.
+    pub state: NextHopState,
+    /// How many bytes of `header` are the link header: 14 on Ethernet, 0 on links without one, and
+    /// 0 unless the state is [`NextHopState::Resolved`].
+    pub header_length: u8,
+    /// The link header and zeros behind it.
+    pub header: [u8; MAX_LINK_HEADER],
+    /// The neighbour. `None` if it is the port's own next hop, which serves every destination on
+    /// the link that has none of its own.
+    pub address: Option<IpAddr>,
+}
+
+const _: () = assert!(size_of::<NextHop>() == 64 && size_of::<Line>() == 64);
+
+/// Length of an Ethernet header without tags.
+const ETHERNET_HEADER: u8 = 14;
+
+impl NextHop {
+    /// The next hop at `address` by the port `id`, or the port's own. `mac` is the neighbour's
+    /// Ethernet address, if it is known.
+    pub(crate) fn new(
+        id: PortId,
+        spec: &PortSpec,
+        address: Option<IpAddr>,
+        mac: Option<Mac>,
+    ) -> Self {
+        let mut next_hop = Self {
+            port: id,
+            mtu: spec.mtu,
+            state: NextHopState::Resolved,
+            header_length: 0,
+            header: [0; MAX_LINK_HEADER],
+            address,
+        };
+        match (spec.link, address, mac) {
+            _ if !spec.up => next_hop.state = NextHopState::Down,
+            (LinkKind::Ip, ..) => {}
+            (LinkKind::Ethernet, None, _) => next_hop.state = NextHopState::OnLink,
+            (LinkKind::Ethernet, Some(_), None) => next_hop.state = NextHopState::Pending,
+            (LinkKind::Ethernet, Some(address), Some(mac)) => {
+                let ether_type: u16 = if address.is_ipv6() { 0x86dd } else { 0x0800 };
+                next_hop.header[..6].copy_from_slice(&mac.0);
+                next_hop.header[6..12].copy_from_slice(&spec.mac.0);
+                next_hop.header[12..14].copy_from_slice(&ether_type.to_be_bytes());
+                next_hop.header_length = ETHERNET_HEADER;
+            }
+        }
+        next_hop
+    }
+
+    /// The link header.
+    pub fn link_header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_length).min(MAX_LINK_HEADER)]
+    }
+}
+
+/// The link header without the zeros behind it.
+impl fmt::Debug for NextHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NextHop")
+            .field("port", &self.port)
+            .field("mtu", &self.mtu)
+            .field("state", &self.state)
+            .field("link_header", &self.link_header())
+            .field("address", &self.address)
+            .finish()
+    }
+}
+
+/// Lines that are copied together when one changes: 4 KiB.
+const PAGE: usize = 64;
+/// Pages under one node.
+const NODE: usize = 64;
+/// No line.
+const END: u32 = u32::MAX;
+
+/// A next hop, or a place for one.
+#[derive(Clone, Copy)]
+enum Line {
+    Used(NextHop),
+    /// The next free line, or [`END`].
+    Free(u32),
+}
+
+type Page = [Line; PAGE];
+type Node = [Arc<Page>; NODE];
+
+/// Every next hop, by id. A copy shares all of them, and a change copies one page and the way to
+/// it.
+///
+/// The first level is a plain vector, since copying it is a few pointers for each thousand next
+/// hops; a level more than that keeps it so. Both are small and hot where next hops are few; where
+/// they are many, finding one waits for memory twice, for the node's entry and for the line.
+#[derive(Clone)]
+pub(crate) struct NextHops {
+    nodes: Vec<Arc<Node>>,
+    /// The first free line below `made`, or [`END`].
+    free: u32,
+    /// Lines that were ever used. All behind them are free.
+    made: u32,
+    length: usize,
+    limit: usize,
+}
+
+impl NextHops {
+    pub(crate) fn new() -> Self {
+        Self::with_limit(MAX_NEXT_HOPS)
+    }
+
+    fn with_limit(limit: usize) -> Self {
+        Self { nodes: Vec::new(), free: END, made: 0, length: 0, limit }
+    }
+
+    #[inline(always)]
+    fn line(&self, id: NextHopId) -> Option<&Line> {
+        let number = id.0 as usize;
+        let node = self.nodes.get(number / PAGE / NODE)?;
+        Some(&node[number / PAGE % NODE][number % PAGE])
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, id: NextHopId) -> Option<&NextHop> {
+        match self.line(id)? {
+            Line::Used(next_hop) => Some(next_hop),
+            Line::Free(_) => None,
+        }
+    }
+
+    /// Asks for the memory that [`NextHops::get`] will read last.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, id: NextHopId) {
+        if let Some(line) = self.line(id) {
+            packet::prefetch(line);
+        }
+    }
+
+    pub(crate) fn add(&mut self, next_hop: NextHop) -> Result<NextHopId, TableError> {
+        if self.length >= self.limit {
+            return Err(TableError::Limit { what: "next hops", limit: self.limit });
+        }
+        let id = match self.line(NextHopId(self.free)) {
+            Some(&Line::Free(next)) => {
+                let id = NextHopId(self.free);
+                self.free = next;
+                id
+            }
+            Some(Line::Used(_)) | None => {
+                self.made += 1;
+                NextHopId(self.made - 1)
+            }
+        };
+        self.length += 1;
+        *self.line_mut(id) = Line::Used(next_hop);
+        Ok(id)
+    }
+
+    /// Changes one that is there. Nothing is copied if it is like this already.
+    pub(crate) fn set(&mut self, id: NextHopId, next_hop: NextHop) {
+        if self.get(id).is_some_and(|now| *now != next_hop) {
+            *self.line_mut(id) = Line::Used(next_hop);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: NextHopId) {
+        if self.get(id).is_some() {
+            *self.line_mut(id) = Line::Free(self.free);
+            self.free = id.0;
+            self.length -= 1;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// All that are there, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NextHopId, &NextHop)> {
+        (0..self.made).map(NextHopId).filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    fn line_mut(&mut self, id: NextHopId) -> &mut Line {
+        let number = id.0 as usize;
+        while self.nodes.len() <= number / PAGE / NODE {
+            // One page stands for all that were not used yet.
+            let page = Arc::new([Line::Free(END); PAGE]);
+            self.nodes.push(Arc::new(core::array::from_fn(|_| Arc::clone(&page))));
+        }
+        let node = Arc::make_mut(&mut self.nodes[number / PAGE / NODE]);
+        &mut Arc::make_mut(&mut node[number / PAGE % NODE])[number % PAGE]
+    }
+}
+
+/// By id.
+impl fmt::Debug for NextHops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
