@@ -14,7 +14,7 @@ mod reassembly;
 
 pub use cache::{
     Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge,
-    Candidates, Controller, Costs, Counts, Found, Measurement, Place, Plan, Table, Value,
+    Candidates, Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
 };
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};

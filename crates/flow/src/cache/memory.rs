@@ -2,15 +2,17 @@
 //! promise is refused with an error.
 
 use memmap2::{MmapMut, MmapOptions};
+use zerocopy::FromBytes;
 
-/// A fixed number of bytes that begin at a page.
+/// A fixed number of rows of `WORDS` words. The first begins at a page.
 #[derive(Debug)]
-pub(super) struct Memory(MmapMut);
+pub(super) struct Memory<const WORDS: usize>(MmapMut);
 
-impl Memory {
-    /// `None` where the system refuses.
-    pub(super) fn new(bytes: usize) -> Option<Self> {
-        let map = MmapOptions::new().len(bytes.max(1)).map_anon().ok()?;
+impl<const WORDS: usize> Memory<WORDS> {
+    /// `None` if the system refuses.
+    pub(super) fn new(rows: u64) -> Option<Self> {
+        let bytes = usize::try_from(rows).ok()?.checked_mul(8 * WORDS)?;
+        let map = MmapOptions::new().len(bytes).map_anon().ok()?;
         // Large pages spare the processor most of its address translation. Where there are none, it
         // works all the same.
         #[cfg(target_os = "linux")]
@@ -18,29 +20,9 @@ impl Memory {
         Some(Self(map))
     }
 
-    /// `length` bytes.
-    #[inline(always)]
-    pub(super) fn bytes(&self, at: usize, length: usize) -> &[u8] {
-        &self.0[at..at + length]
+    /// All rows. Asked for once a batch: that bytes are words is checked here and not at each use.
+    #[inline]
+    pub(super) fn rows(&mut self) -> &mut [[u64; WORDS]] {
+        <[[u64; WORDS]]>::mut_from_bytes(&mut self.0).expect("whole rows from the start of a page")
     }
-
-    /// `length` bytes.
-    #[inline(always)]
-    pub(super) fn bytes_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
-        &mut self.0[at..at + length]
-    }
-}
-
-/// The word of this number.
-#[inline(always)]
-pub(super) fn word(bytes: &[u8], number: usize) -> u64 {
-    let (word, _) = bytes[8 * number..].split_first_chunk().expect("a word inside");
-    u64::from_ne_bytes(*word)
-}
-
-/// Changes the word of this number.
-#[inline(always)]
-pub(super) fn set_word(bytes: &mut [u8], number: usize, value: u64) {
-    let (word, _) = bytes[8 * number..].split_first_chunk_mut().expect("a word inside");
-    *word = value.to_ne_bytes();
 }

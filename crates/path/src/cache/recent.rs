@@ -3,7 +3,7 @@
 //! While policies change a thousand times a second, nearly every packet that is found in the cache
 //! was last looked at before some change. What changes most is policies, and a policy concerns few:
 //! comparing addresses with its selector's ranges settles nearly all. Whatever is not settled is
-//! left to [`crate::validity`].
+//! left to [`super::validity`].
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ use arrayvec::ArrayVec;
 use tables::{Change, Selector, Tables};
 use wire::IpRange;
 
-use crate::validity::MOST_CHANGES;
+use crate::cache::key;
+use crate::cache::validity::MOST_CHANGES;
 
 /// The latest changes of one snapshot.
 #[derive(Default)]
@@ -88,10 +89,10 @@ impl Concerned {
         }
     }
 
-    /// The keys of [`crate::cached`]: addresses first, the VRF in the last word but one.
+    /// The keys of [`super::key`]: addresses first, the VRF in the last word but one.
     #[inline(always)]
     fn may_be<const KEY: usize>(&self, key: &[u64; KEY]) -> bool {
-        let in_vrf = |vrf: u16| (key[KEY - 2] >> 16) as u16 == vrf;
+        let in_vrf = |vrf: u16| key::vrf(key[KEY - 2]) == vrf;
         match *self {
             Self::V4 { vrf, ref source, ref destination } => {
                 KEY == 3

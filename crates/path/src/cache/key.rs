@@ -1,0 +1,222 @@
+//! A flow's key as the words that the cache compares.
+//!
+//! The same words for equal [`FlowKey`]s, others for others.
+//!
+//! | word, from the end | bits | what |
+//! |---|---|---|
+//! | last | 0-31 | port or SA slot that the packet came by |
+//! | last | 32-63 | free: fields that only some rules read |
+//! | last but one | 0-1 | kind of upper-layer fields |
+//! | last but one | 2-3 | fragment class |
+//! | last but one | 4-5 | kind of origin |
+//! | last but one | 6-7 | free |
+//! | last but one | 8-15 | protocol |
+//! | last but one | 16-31 | VRF |
+//! | last but one | 32-63 | ports, ICMP fields or SPI |
+//!
+//! In front of these stand the addresses: one word of IPv4, four of IPv6.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use wire::common::Common;
+use wire::{
+    Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId,
+};
+
+use crate::batch::Arrival;
+
+/// Words of an IPv4 key.
+pub(crate) const V4: usize = 3;
+/// Words of an IPv6 key.
+pub(crate) const V6: usize = 6;
+
+/// What all packets of one arrival have in their keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefix {
+    class: u64,
+    origin: u64,
+}
+
+impl Prefix {
+    #[inline]
+    pub(crate) fn new(arrival: Arrival) -> Self {
+        let (from, origin) = match arrival.origin {
+            Origin::Port(port) => (0, u64::from(port.0)),
+            Origin::Sa(slot) => (1, u64::from(slot.0)),
+            Origin::Host => (2, 0),
+            Origin::HostProtected => (3, 0),
+        };
+        Self { class: u64::from(arrival.vrf.0) << 16 | from << 4, origin }
+    }
+
+    /// The last two words for a common packet.
+    #[inline(always)]
+    pub(crate) fn of_common(self, common: &Common) -> [u64; 2] {
+        let class = u64::from(common.upper) << 32
+            | u64::from(common.protocol.0) << 8
+            | common.kind as u64
+            | self.class;
+        [class, self.origin]
+    }
+
+    /// The last two words for any packet.
+    fn of(self, headers: &Headers) -> [u64; 2] {
+        let (kind, upper) = match headers.upper {
+            Upper::None => (0, 0),
+            Upper::Ports { source, destination } => {
+                (1, u32::from(source) << 16 | u32::from(destination))
+            }
+            Upper::Icmp { kind, code, identifier } => {
+                (2, u32::from(kind) << 24 | u32::from(code) << 16 | u32::from(identifier))
+            }
+            Upper::Spi(spi) => (3, spi.0),
+        };
+        let fragment = match headers.fragment.class {
+            FragmentClass::Whole => 0,
+            FragmentClass::First => 1,
+            FragmentClass::Later => 2,
+        };
+        let class = u64::from(upper) << 32 | u64::from(headers.protocol.0) << 8;
+        [class | kind | fragment << 2 | self.class, self.origin]
+    }
+}
+
+/// The words of a packet's key.
+pub(crate) enum Words {
+    V4([u64; V4]),
+    V6([u64; V6]),
+}
+
+/// The key of any packet.
+pub(crate) fn words(headers: &Headers, arrival: Arrival) -> Words {
+    let [class, origin] = Prefix::new(arrival).of(headers);
+    match headers.addresses {
+        Addresses::V4 { source, destination } => {
+            let addresses = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
+            Words::V4([addresses, class, origin])
+        }
+        Addresses::V6 { source, destination } => {
+            let ([a, b], [c, d]) = (halves(source), halves(destination));
+            Words::V6([a, b, c, d, class, origin])
+        }
+    }
+}
+
+/// The flow that an IPv4 key names.
+#[inline(always)]
+pub(crate) fn flow_v4(key: &[u64; V4]) -> FlowKey {
+    let [addresses, class, origin] = *key;
+    let source = Ipv4Addr::from_bits((addresses >> 32) as u32);
+    let destination = Ipv4Addr::from_bits(addresses as u32);
+    flow(Addresses::V4 { source, destination }, class, origin)
+}
+
+/// The flow that an IPv6 key names.
+#[inline(always)]
+pub(crate) fn flow_v6(key: &[u64; V6]) -> FlowKey {
+    let [a, b, c, d, class, origin] = *key;
+    let address = |high, low| Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+    flow(Addresses::V6 { source: address(a, b), destination: address(c, d) }, class, origin)
+}
+
+#[inline(always)]
+fn flow(addresses: Addresses, class: u64, origin: u64) -> FlowKey {
+    let upper = (class >> 32) as u32;
+    FlowKey {
+        vrf: VrfId((class >> 16) as u16),
+        origin: match class >> 4 & 3 {
+            0 => Origin::Port(PortId(origin as u16)),
+            1 => Origin::Sa(SaSlot(origin as u32)),
+            2 => Origin::Host,
+            _ => Origin::HostProtected,
+        },
+        addresses,
+        protocol: Protocol((class >> 8) as u8),
+        fragment: match class >> 2 & 3 {
+            0 => FragmentClass::Whole,
+            1 => FragmentClass::First,
+            _ => FragmentClass::Later,
+        },
+        upper: match class & 3 {
+            0 => Upper::None,
+            1 => Upper::Ports { source: (upper >> 16) as u16, destination: upper as u16 },
+            2 => Upper::Icmp {
+                kind: (upper >> 24) as u8,
+                code: (upper >> 16) as u8,
+                identifier: upper as u16,
+            },
+            _ => Upper::Spi(Spi(upper)),
+        },
+    }
+}
+
+/// The VRF in a key's last word but one.
+#[inline(always)]
+pub(crate) fn vrf(class: u64) -> u16 {
+    (class >> 16) as u16
+}
+
+fn halves(address: Ipv6Addr) -> [u64; 2] {
+    let bits = address.to_bits();
+    [(bits >> 64) as u64, bits as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn few<T: Clone + core::fmt::Debug + 'static>(
+        values: &[T],
+    ) -> impl Strategy<Value = T> + use<T> {
+        proptest::sample::select(values.to_vec())
+    }
+
+    fn flows() -> impl Strategy<Value = (Headers, Arrival)> {
+        let upper = few(&[
+            Upper::None,
+            Upper::Ports { source: 1, destination: 2 },
+            Upper::Ports { source: 0, destination: 258 },
+            Upper::Icmp { kind: 0, code: 1, identifier: 2 },
+            Upper::Spi(Spi(65_538)),
+        ]);
+        let addresses = few(&[
+            Addresses::V4 { source: [0, 0, 0, 1].into(), destination: [0, 0, 0, 2].into() },
+            Addresses::V4 { source: [0, 0, 0, 2].into(), destination: [0, 0, 0, 1].into() },
+            Addresses::V6 { source: 1.into(), destination: 2.into() },
+            Addresses::V6 { source: (1 << 64).into(), destination: 2.into() },
+        ]);
+        let origin = few(&[
+            Origin::Port(PortId(0)),
+            Origin::Port(PortId(1)),
+            Origin::Sa(SaSlot(0)),
+            Origin::Sa(SaSlot(1)),
+            Origin::Host,
+            Origin::HostProtected,
+        ]);
+        let fragment = few(&[FragmentClass::Whole, FragmentClass::First, FragmentClass::Later]);
+        (addresses, upper, origin, fragment, 0u16..2, 0u8..2).prop_map(
+            |(addresses, upper, origin, class, vrf, protocol)| {
+                let mut headers =
+                    Headers { addresses, upper, protocol: Protocol(protocol), ..Headers::NONE };
+                headers.fragment.class = class;
+                (headers, Arrival { vrf: VrfId(vrf), origin })
+            },
+        )
+    }
+
+    proptest! {
+        /// The words say all that the key says, so they are equal only for equal keys.
+        #[test]
+        fn a_flow_survives_as_words((headers, arrival) in flows()) {
+            let key = headers.key(arrival.vrf, arrival.origin);
+            let (again, class) = match words(&headers, arrival) {
+                Words::V4(words) => (flow_v4(&words), words[V4 - 2]),
+                Words::V6(words) => (flow_v6(&words), words[V6 - 2]),
+            };
+            prop_assert_eq!(again, key);
+            prop_assert_eq!(vrf(class), key.vrf.0);
+        }
+    }
+}
