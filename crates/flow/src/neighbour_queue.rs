@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::{DropReason, Packet, Time};
-use wire::{Mac, PortId};
+use wire::PortId;
 
 use crate::deadline::Deadlines;
 
@@ -131,18 +131,18 @@ impl NeighbourQueue {
 
     /// Delivers what waits for next hops that `lookup` knows now, by port and next hop, in the
     /// order in which it came.
-    pub fn take_resolved(
+    pub fn take_resolved<T: Copy>(
         &mut self,
-        lookup: impl Fn(PortId, IpAddr) -> Option<Mac>,
-        mut deliver: impl FnMut(PortId, IpAddr, Mac, Packet),
+        lookup: impl Fn(PortId, IpAddr) -> Option<T>,
+        mut deliver: impl FnMut(PortId, IpAddr, T, Packet),
     ) {
         let Self { places, deadlines, order, free, behind, .. } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
-            let Some(mac) = lookup(port, next_hop) else { return true };
+            let Some(found) = lookup(port, next_hop) else { return true };
             *behind -= sought.packets.len() - 1;
-            sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, mac, packet));
+            sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, found, packet));
             deadlines.set(usize::from(place), None);
             free.push(place);
             false
@@ -197,6 +197,8 @@ impl Sought {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use wire::Mac;
 
     use packet::Pool;
     use proptest::prelude::*;

@@ -251,6 +251,10 @@ mod tests {
         packet.strip(2);
         packet.truncate(7);
         assert_eq!(packet.bytes(), b"payload");
+        packet.narrow(1, 3);
+        assert_eq!(packet.bytes(), b"ayl");
+        packet.narrow(1, 100);
+        assert_eq!(packet.bytes(), b"yl");
         packet.strip(100);
         assert!(packet.is_empty());
         pool.give(packet);

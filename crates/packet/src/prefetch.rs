@@ -9,13 +9,13 @@
 /// Has the cache line where `value` begins brought near, if the processor knows how. It changes
 /// nothing and is never wrong, only useless.
 #[inline(always)]
-pub fn prefetch<T>(value: &T) {
+pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint that reads and writes nothing as far as the program can
         // tell, whatever the address; SSE, which has it, is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;

@@ -206,6 +206,18 @@ impl Packet {
         metadata.end = metadata.end.min(end as u16).max(metadata.start);
     }
 
+    /// Removes `front` bytes in front and keeps `length` of the rest.
+    ///
+    /// What of these bytes is not there is not removed or kept: the packet is then shorter.
+    #[inline(always)]
+    pub fn narrow(&mut self, front: usize, length: usize) {
+        let (start, end) = self.used();
+        let start = (start + front).min(end);
+        let end = (start + length).min(end);
+        let metadata = self.metadata_mut();
+        (metadata.start, metadata.end) = (start as u16, end as u16);
+    }
+
     /// All of the buffer's bytes, used or not.
     #[inline(always)]
     pub fn capacity(&self) -> usize {
@@ -260,6 +272,12 @@ impl Packet {
     #[inline(always)]
     pub fn set_port(&mut self, port: PortId) {
         self.metadata_mut().port = port;
+    }
+
+    /// Asks for the memory of its first bytes.
+    #[inline(always)]
+    pub fn prefetch_bytes(&self) {
+        crate::prefetch(self.bytes());
     }
 
     /// Asks for the memory of its metadata.

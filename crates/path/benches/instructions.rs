@@ -14,7 +14,7 @@ use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, Publisher, RouteKind, Selector, Tables, UpperSelector,
+    Action, Direction, PolicySpec, PortSpec, Publisher, RouteSpec, Selector, Tables, UpperSelector,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -109,6 +109,8 @@ impl Rig {
             seed: [1; 32],
             caches: [cache; 4],
             ticks: steady_ticks,
+            large_buffers: 64,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(&settings, publisher.shared().reader(), events, probes)
             .expect("there is memory for it");
@@ -177,7 +179,7 @@ fn tables(way: &Way) -> Tables {
         let next_hop = next_hop.parse().expect("an address");
         tables.set_neighbour(OUT, next_hop, STATION).expect("a neighbour");
         tables
-            .set_route(VrfId::MAIN, prefix(to), RouteKind::Via { port: OUT, next_hop })
+            .set_route(VrfId::MAIN, prefix(to), RouteSpec::Via { port: OUT, address: next_hop })
             .expect("a route");
     }
     let mut add = |source: IpPrefix, destination: IpPrefix, priority| {

@@ -5,24 +5,22 @@
 //! changes the packet and consults nothing. What one tells the other is a [`Decision`].
 #![forbid(unsafe_code)]
 
-mod cached;
-mod caches;
+mod batch;
+mod cache;
 mod decide;
 mod decision;
 mod encapsulation;
 mod graph;
 mod host;
-mod lane;
-mod recent;
+mod outputs;
 mod stage;
 mod statistics;
-mod trace;
-mod validity;
 mod worker;
 
 pub use decide::decide;
-pub use decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
+pub use decide::question::Question;
+pub use decide::trace::{Exit, Step, Trace};
+pub use decision::{Decision, Refusal, Verdict};
 pub use graph::{Stage, graph};
 pub use statistics::WorkerStatistics;
-pub use trace::{Step, Trace};
 pub use worker::{Worker, WorkerSettings};

@@ -3,48 +3,84 @@
 use flow::CacheStatistics;
 use packet::{Counter, DropCounters};
 
-/// Written by one worker, read by anyone.
-///
-/// Every packet that a worker receives or makes ends in exactly one of: sent by a port, dropped for
-/// a reason, consumed, or still held (fragments, packets that wait for a neighbour).
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct WorkerStatistics {
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Written by one worker, read by anyone.
+        ///
+        /// Every packet that a worker receives or makes ends in exactly one of: sent by a port,
+        /// dropped for a reason, consumed, or still held (fragments, packets that wait for a
+        /// neighbour).
+        #[derive(Debug, Default)]
+        #[repr(align(64))]
+        pub struct WorkerStatistics {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
+            /// Packets dropped, by reason.
+            pub drops: DropCounters,
+            /// The decision cache, by [`flow::CacheTable`].
+            pub caches: [CacheStatistics; 4],
+        }
+
+        impl WorkerStatistics {
+            /// Every counter but those of drops and of the cache: its name, what it means, and its
+            /// value.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((
+                    stringify!($name),
+                    concat!($($doc),+).trim_ascii_start(),
+                    self.$name.read(),
+                ),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// Rounds of the worker's loop.
-    pub rounds: Counter,
+    rounds,
     /// Rounds that found no packet.
-    pub idle_rounds: Counter,
+    idle_rounds,
     /// Batches received.
-    pub batches: Counter,
+    batches,
     /// Packets received.
-    pub received: Counter,
+    received,
     /// Packets made by the gateway: ICMP errors, ARP and ND messages, fragments beyond the first.
-    pub generated: Counter,
+    generated,
     /// Decisions made.
-    pub decided: Counter,
+    decided,
     /// Packets sent on in clear.
-    pub forwarded: Counter,
+    forwarded,
     /// Packets encrypted.
-    pub encrypted: Counter,
+    encrypted,
     /// Packets decrypted.
-    pub decrypted: Counter,
+    decrypted,
     /// Packets that ended here as they should: ARP and ND messages acted on, fragments joined into
     /// a whole.
-    pub consumed: Counter,
+    consumed,
     /// Echo requests to the gateway that were turned into replies.
-    pub echo_replies: Counter,
+    echo_replies,
     /// ICMP and ICMPv6 errors sent.
-    pub icmp_errors: Counter,
+    icmp_errors,
     /// ICMP and ICMPv6 errors not sent because of the rate limit.
-    pub icmp_errors_limited: Counter,
+    icmp_errors_limited,
     /// Packets too large for their way that were cut into fragments.
-    pub fragmented: Counter,
+    fragmented,
     /// Datagrams to the gateway itself made whole.
-    pub reassembled: Counter,
-    /// News for the control thread that its full queue lost; the neighbour will be heard again.
-    pub events_lost: Counter,
-    /// Packets dropped, by reason.
-    pub drops: DropCounters,
-    /// The decision cache, by [`flow::CacheTable`].
-    pub caches: [CacheStatistics; 4],
+    reassembled,
+    /// Messages for the control thread that its full queue lost; the neighbour will be heard again.
+    events_lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_says_what_it_means() {
+        let statistics = WorkerStatistics::default();
+        statistics.fragmented.add(3);
+        let all: Vec<_> = statistics.entries().collect();
+        assert_eq!(all.len(), 16);
+        assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
+        assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
+    }
 }

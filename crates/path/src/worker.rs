@@ -4,16 +4,23 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use flow::{CacheSettings, CacheTooLarge, FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
-use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
+use packet::{Batch, Pages, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{Event, Probe, Reader, Tables};
 use wire::PortId;
 
-use crate::caches::{Caches, Room};
+use crate::batch::{Packets, Queues};
+use crate::cache::Cache;
+use crate::decide::{Decider, Locality};
 use crate::host::resolve;
-use crate::lane::{Lane, Lanes};
-use crate::recent::Recent;
+use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports};
+use crate::stage::apply::{Applier, State, apply};
+use crate::stage::open::open;
+use crate::stage::parse::{Parser, parse_frames, parse_packets};
+use crate::stage::receive::receive;
+use crate::stage::seal::seal;
+use crate::stage::waiting;
 use crate::statistics::WorkerStatistics;
 
 /// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section
@@ -26,8 +33,10 @@ const ERROR_BURST: u64 = 100;
 pub struct WorkerSettings {
     /// Its number, from 0.
     pub index: usize,
-    /// How many packets it may hold at once.
+    /// How many packets of up to [`packet::MAX_FRAME`] bytes it may hold at once.
     pub buffers: usize,
+    /// How many larger ones besides.
+    pub large_buffers: usize,
     /// Seeds its randomness: IVs, and the secrets of its tables. From the system's generator, or
     /// for a replay from the user.
     pub seed: [u8; 32],
@@ -36,49 +45,47 @@ pub struct WorkerSettings {
     /// Reads a clock that ticks fast and steadily, such as the time-stamp counter: by it the worker
     /// finds out whether the cache pays.
     pub ticks: fn() -> u64,
+    /// In a VRF with more policies than this in one direction, the packets of a batch are looked up
+    /// together, so that their waits for memory overlap.
+    pub together_above: usize,
+}
+
+impl WorkerSettings {
+    /// As many policies as a processor's own caches hold.
+    pub const TOGETHER_ABOVE: usize = 8192;
 }
 
 /// One worker. All of its memory is allocated when it is made.
 pub struct Worker {
-    pub(crate) index: usize,
-    pub(crate) pool: Pool,
-    pub(crate) ports: Vec<Option<Attached>>,
-    pub(crate) randomness: StdRng,
-    pub(crate) statistics: Arc<WorkerStatistics>,
-    /// Away while its packets are sent on.
-    pub(crate) neighbours: Option<NeighbourQueue>,
-    pub(crate) reassembly: Reassembly,
-    pub(crate) fragment_upper: FragmentUpper,
-    pub(crate) errors: FairLimiter,
-    /// Identification of outer IPv4 headers.
-    pub(crate) identification: u16,
-    reader: Reader,
+    index: usize,
+    pool: Pool,
+    ports: Ports,
+    statistics: Arc<WorkerStatistics>,
+    cache: Cache,
+    together_above: usize,
+    traffic: Traffic,
+    /// What the stages hand to each other, empty between rounds.
+    frames: Batch,
+    batch: Packets,
+    queues: Queues,
     events: rtrb::Producer<Event>,
     probes: rtrb::Consumer<Probe>,
+    reader: Reader,
+    /// Of the snapshot of the last round.
     generation: Option<u64>,
-    /// Of that generation.
-    pub(crate) recent: Recent,
-    /// How often the policy changed from one packet of the last batch to the next.
-    pub(crate) policy_runs: u32,
-    /// Away while a batch is decided.
-    pub(crate) caches: Option<Box<Caches>>,
-    pub(crate) ticks: fn() -> u64,
-    /// Away while a round uses them.
-    lanes: Option<Box<Lanes>>,
 }
 
-/// A port's queue and what is to leave by it.
-pub(crate) struct Attached {
-    pub port: Box<dyn Port>,
-    pub outgoing: Batch,
-    failed: Option<PortError>,
-}
-
-/// One round's view: the worker, the snapshot that the whole round uses, and the time.
-pub(crate) struct Round<'a> {
-    pub worker: &'a mut Worker,
-    pub tables: &'a Tables,
-    pub now: Time,
+/// What traffic builds, and what the worker draws from for packets of its own.
+struct Traffic {
+    waiting: NeighbourQueue,
+    reassembly: Reassembly,
+    fragments: FragmentUpper,
+    /// Of ICMP errors.
+    errors: FairLimiter,
+    randomness: StdRng,
+    /// Of outer IPv4 headers.
+    identification: u16,
+    policy_runs: u32,
 }
 
 impl Worker {
@@ -94,29 +101,32 @@ impl Worker {
     ) -> Result<Self, CacheTooLarge> {
         let mut randomness = StdRng::from_seed(settings.seed);
         let secret = rand::Rng::next_u64(&mut randomness);
-        let caches = Caches::new(&settings.caches, &mut randomness)?;
+        let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
         let statistics = Arc::<WorkerStatistics>::default();
-        caches.describe(&statistics.caches);
+        cache.describe(&statistics.caches);
         Ok(Self {
             index: settings.index,
-            pool: Pool::new(settings.buffers),
+            pool: Pool::with_large(settings.buffers, settings.large_buffers),
             ports: Vec::new(),
             statistics,
-            neighbours: Some(NeighbourQueue::new(settings.buffers / 4)),
-            reassembly: Reassembly::new(secret),
-            fragment_upper: FragmentUpper::new(secret),
-            errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
-            identification: 0,
-            reader,
+            cache,
+            together_above: settings.together_above,
+            traffic: Traffic {
+                waiting: NeighbourQueue::new(settings.buffers / 4),
+                reassembly: Reassembly::new(secret),
+                fragments: FragmentUpper::new(secret),
+                errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
+                randomness,
+                identification: 0,
+                policy_runs: 0,
+            },
+            frames: Batch::new(),
+            batch: Packets::default(),
+            queues: Queues::default(),
             events,
             probes,
+            reader,
             generation: None,
-            recent: Recent::default(),
-            policy_runs: 0,
-            caches: Some(Box::new(caches)),
-            ticks: settings.ticks,
-            lanes: Some(Box::default()),
-            randomness,
         })
     }
 
@@ -146,17 +156,15 @@ impl Worker {
         Some(&mut *self.ports.get_mut(usize::from(id.0))?.as_mut()?.port)
     }
 
-    /// One round: receive from every port, handle, transmit, and whatever is due by now. Answers
-    /// how many packets came in.
+    /// One round: receive from every port, handle, transmit, and whatever is due by now. Returns how
+    /// many packets came in.
     ///
     /// # Errors
     /// A port that is lost for good, with its number. Everything else went on; detach the port and
     /// call again.
     pub fn poll(&mut self, now: Time) -> Result<usize, (PortId, PortError)> {
         let tables = Arc::clone(self.reader.load());
-        let mut lanes = self.lanes.take().unwrap_or_default();
-        let received = Round { worker: self, tables: &tables, now }.run(&mut lanes);
-        self.lanes = Some(lanes);
+        let received = self.round(&tables, now);
         self.statistics.rounds.add(1);
         if received == 0 {
             self.statistics.idle_rounds.add(1);
@@ -176,13 +184,8 @@ impl Worker {
 
     /// When [`Worker::poll`] wants to be called though no packet comes.
     pub fn next_deadline(&self) -> Option<Time> {
-        [
-            self.neighbours.as_ref().and_then(NeighbourQueue::next_deadline),
-            self.reassembly.next_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let Traffic { waiting, reassembly, .. } = &self.traffic;
+        [waiting.next_deadline(), reassembly.next_deadline()].into_iter().flatten().min()
     }
 
     /// What it has done.
@@ -193,120 +196,153 @@ impl Worker {
     /// Packets that came in and that it holds now: fragments of incomplete datagrams, and what
     /// waits for a neighbour.
     pub fn held(&self) -> usize {
-        let (datagrams, fragments) = self.reassembly.waiting();
+        let (datagrams, fragments) = self.traffic.reassembly.waiting();
         (self.pool.size() - self.pool.available()) - datagrams + fragments
+    }
+
+    /// What pages the packets' memory is made of.
+    pub fn pages(&self) -> Pages {
+        self.pool.pages()
+    }
+
+    /// Everything that a round does, in order.
+    fn round(&mut self, tables: &Tables, now: Time) -> usize {
+        let is_new = self.generation.replace(tables.generation()) != Some(tables.generation());
+        if is_new {
+            self.cache.snapshot_changed(tables, &self.statistics.caches);
+        }
+        let Self { index, pool, ports, statistics, cache, traffic, frames, batch, queues, .. } =
+            self;
+        let objects = Objects::new(tables, *index);
+        let buffers = Buffers { pool, statistics };
+        let outputs = Outputs { ports, buffers, events: &mut self.events, objects, now };
+        let mut stages = Stages {
+            locality: Locality::new(tables),
+            decider: Decider::new(tables, self.together_above),
+            neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
+            fragments: &mut traffic.fragments,
+            cache,
+            state: State {
+                reassembly: &mut traffic.reassembly,
+                errors: &mut traffic.errors,
+                randomness: &mut traffic.randomness,
+                identification: &mut traffic.identification,
+                policy_runs: &mut traffic.policy_runs,
+            },
+            batch,
+            queues,
+        };
+        while let Ok(probe) = self.probes.pop() {
+            resolve::probe(&mut stages.neighbours.outputs, &probe);
+        }
+        if is_new {
+            waiting::resume(&mut stages.neighbours);
+        }
+        stages.round(frames)
     }
 }
 
-impl Round<'_> {
-    /// Everything that a round does, in order.
-    fn run(&mut self, lanes: &mut Lanes) -> usize {
+/// What the stages need, each of them a part, while one snapshot is used.
+struct Stages<'a> {
+    locality: Locality<'a>,
+    decider: Decider<'a>,
+    neighbours: Neighbours<'a>,
+    fragments: &'a mut FragmentUpper,
+    cache: &'a mut Cache,
+    state: State<'a>,
+    batch: &'a mut Packets,
+    queues: &'a mut Queues,
+}
+
+impl Stages<'_> {
+    /// Every port's packets, what is due, and what the ports are to send.
+    fn round(&mut self, frames: &mut Batch) -> usize {
+        let ports = self.neighbours.outputs.ports.len();
         let mut total = 0;
-        self.changes();
-        for index in 0..self.worker.ports.len() {
-            let id = PortId(index as u16);
-            let received = self.receive(id, &mut lanes.onward.again);
-            total += received;
-            if received > 0 {
-                self.stages(lanes);
-            }
+        for index in 0..ports {
+            total += self.of_port(PortId(index as u16), frames);
         }
-        self.timers(lanes);
-        for index in 0..self.worker.ports.len() {
-            self.transmit(PortId(index as u16));
+        self.timers();
+        for index in 0..ports {
+            self.neighbours.outputs.transmit(PortId(index as u16));
         }
         total
     }
 
-    /// The way of a packet. `crate::graph` describes it.
-    pub(crate) fn stages(&mut self, lanes: &mut Lanes) {
-        for depth in 0.. {
-            let Lanes { flights, onward } = lanes;
-            if onward.again.is_empty() {
+    /// One batch from a port. Returns how many packets came.
+    fn of_port(&mut self, id: PortId, frames: &mut Batch) -> usize {
+        let Outputs { ports, buffers, objects, now, .. } = &mut self.neighbours.outputs;
+        let Some(Some(attached)) = ports.get_mut(usize::from(id.0)) else { return 0 };
+        let port = objects.port(id).filter(|port| port.spec.up);
+        let count = receive(attached, port.is_some(), *now, buffers, frames);
+        if let Some(port) = port.filter(|_| count > 0) {
+            let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
+            let mut parser = Parser { locality: self.locality, fragments, neighbours };
+            parse_frames(frames, port, self.batch, &mut parser);
+            self.stages();
+        }
+        count
+    }
+
+    /// The way of a packet. [`crate::graph`] describes it.
+    fn stages(&mut self) {
+        for depth in 1.. {
+            self.decide();
+            self.apply();
+            self.seal();
+            self.open();
+            if self.queues.again.is_empty() {
                 break;
             }
-            self.parse(&mut onward.again, flights, depth);
-            self.decide(flights);
-            self.apply(flights, onward);
-            self.seal(&mut onward.sealing);
-            self.open(&mut onward.opening, &mut onward.again);
+            self.parse(depth);
         }
     }
 
-    /// What the control thread changed or asked for since the last round.
-    fn changes(&mut self) {
-        while let Ok(probe) = self.worker.probes.pop() {
-            resolve::probe(self, &probe);
-        }
-        let generation = Some(self.tables.generation());
-        if self.worker.generation != generation {
-            self.worker.generation = generation;
-            self.worker.recent = Recent::of(self.tables);
-            self.recount_live_entries();
-            self.resume_waiting();
+    fn decide(&mut self) {
+        if !self.batch.is_empty() {
+            let statistics = self.neighbours.outputs.buffers.statistics;
+            self.cache.decide(self.batch, self.decider, statistics);
         }
     }
 
-    /// A change of a policy sets the counts of live entries to zero, though no packet may come to
-    /// show it.
-    fn recount_live_entries(&mut self) {
-        fn live<const KEY: usize>(room: &mut Room<KEY>, generation: u64) -> u64 {
-            let Some(table) = &mut room.table else { return 0 };
-            table.policies_changed(generation);
-            table.counts.live
-        }
-        let Some(caches) = &mut self.worker.caches else { return };
-        let generation = self.tables.policy_generation();
-        let [v4_out, v4_in] = caches.v4.each_mut().map(|room| live(room, generation));
-        let [v6_out, v6_in] = caches.v6.each_mut().map(|room| live(room, generation));
-        for (statistics, live) in
-            self.worker.statistics.caches.iter().zip([v4_out, v4_in, v6_out, v6_in])
-        {
-            statistics.live.set(live);
+    fn apply(&mut self) {
+        let (batch, queues) = (&mut *self.batch, &mut *self.queues);
+        let state = self.state.reborrow();
+        apply(batch, queues, &mut Applier { neighbours: &mut self.neighbours, state });
+    }
+
+    fn seal(&mut self) {
+        let sealing = &mut self.queues.sealing;
+        if !sealing.is_empty() {
+            let state = self.state.reborrow();
+            seal(sealing, &mut Applier { neighbours: &mut self.neighbours, state });
         }
     }
 
-    /// Counts a packet as dropped and takes its buffer back.
-    #[inline]
-    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
-        self.worker.statistics.drops.add(reason, 1);
-        self.worker.pool.give(packet);
-    }
-
-    /// Counts a packet as consumed and takes its buffer back.
-    pub(crate) fn consume(&mut self, packet: Packet) {
-        self.worker.statistics.consumed.add(1);
-        self.worker.pool.give(packet);
-    }
-
-    /// An empty packet for something that the gateway says itself.
-    pub(crate) fn new_packet(&mut self, port: PortId) -> Option<Packet> {
-        let Some(mut packet) = self.worker.pool.take() else {
-            self.worker.statistics.drops.add(DropReason::NoBuffer, 1);
-            return None;
-        };
-        packet.set_port(port);
-        self.worker.statistics.generated.add(1);
-        Some(packet)
-    }
-
-    /// Tells the control thread.
-    pub(crate) fn tell(&mut self, event: Event) {
-        if self.worker.events.push(event).is_err() {
-            self.worker.statistics.events_lost.add(1);
+    fn open(&mut self) {
+        let Queues { opening, again, .. } = &mut *self.queues;
+        if !opening.is_empty() {
+            let Outputs { buffers, objects, .. } = &mut self.neighbours.outputs;
+            open(opening, *objects, buffers, again);
         }
     }
 
-    /// Puts a packet into the stages (again).
-    pub(crate) fn again(&mut self, lane: &mut Lane, packet: Packet, arrival: crate::lane::Arrival) {
-        if let Err(packet) = lane.push(packet, arrival) {
-            self.drop(packet, DropReason::NoBuffer);
-        }
+    /// Parses what comes from within: decrypted, made whole, or built here.
+    fn parse(&mut self, depth: usize) {
+        let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
+        let mut parser = Parser { locality: self.locality, fragments, neighbours };
+        parse_packets(&mut self.queues.again, depth, self.batch, &mut parser);
     }
-}
 
-impl Attached {
-    pub(crate) fn fail(&mut self, error: PortError) {
-        self.failed.get_or_insert(error);
+    /// Whatever is due: questions asked again, packets given up.
+    fn timers(&mut self) {
+        let again = &mut self.queues.again;
+        waiting::advance(&mut self.neighbours, self.locality, self.state.errors, again);
+        if !self.queues.again.is_empty() {
+            self.parse(0);
+            self.stages();
+        }
+        let Outputs { buffers, now, .. } = &mut self.neighbours.outputs;
+        waiting::expire(self.state.reassembly, *now, buffers);
     }
 }

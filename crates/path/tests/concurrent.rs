@@ -17,7 +17,7 @@ use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::Time;
 use path::{Worker, WorkerSettings};
-use tables::{Action, Direction, PolicySpec, Publisher, RouteKind, Shared, Tables};
+use tables::{Action, Direction, PolicySpec, Publisher, RouteSpec, Shared, Tables};
 use wire::{Mac, Spi, VrfId};
 
 const WORKERS: usize = 2;
@@ -50,7 +50,7 @@ fn first() -> (Tables, Shown) {
             .iter()
             .for_each(|(address, mac)| tables.set_neighbour(port.id, address, mac).unwrap());
     }
-    let via = RouteKind::Via { port: WAN, next_hop: ip("192.168.11.1") };
+    let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
     tables.set_route(VrfId::MAIN, prefix("0.0.0.0/0"), via).unwrap();
     add_sa(&mut tables, OUTER.0, OUTER.1, 0x1000, false);
     for (priority, net, action) in [
@@ -103,6 +103,8 @@ fn running(index: usize, shared: &Shared, caches: CacheSettings) -> Running {
         seed: [index as u8; 32],
         caches: [caches; 4],
         ticks: || 0,
+        large_buffers: 64,
+        together_above: 4,
     };
     let mut worker = Worker::new(&settings, shared.reader(), events_in, probes_out).unwrap();
     let (lan_port, lan) = memory::port(MemoryOptions::ethernet("lan", LAN), 512);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Event, RouteKind};
+use tables::{Event, RouteSpec};
 use wire::arp;
 use wire::ethernet::EtherType;
 use wire::ndp::Message;
@@ -109,9 +109,9 @@ fn routes_that_refuse_say_so_or_do_not() {
     let mut gateway = Gateway::new(plain_tables());
     gateway.change(|tables| {
         for (to, kind) in [
-            ("10.1.0.0/16", RouteKind::Blackhole),
-            ("10.2.0.0/16", RouteKind::Unreachable),
-            ("10.3.0.0/16", RouteKind::Prohibit),
+            ("10.1.0.0/16", RouteSpec::Blackhole),
+            ("10.2.0.0/16", RouteSpec::Unreachable),
+            ("10.3.0.0/16", RouteSpec::Prohibit),
         ] {
             tables.set_route(VrfId::MAIN, prefix(to), kind).unwrap();
         }

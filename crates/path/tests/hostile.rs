@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Action, Direction, Event, RouteKind};
+use tables::{Action, Direction, Event, RouteSpec};
 use wire::ndp::Message;
 use wire::{Mac, Spi, Upper, VrfId, headers};
 
@@ -117,7 +117,7 @@ fn link_local_destinations_of_ipv4_are_not_forwarded() {
 #[test]
 fn routes_that_refuse_tell_only_whom_policies_let_in() {
     let mut tables = tunnel_tables(OUTER, false);
-    tables.set_route(VrfId::MAIN, prefix("192.168.13.128/25"), RouteKind::Unreachable).unwrap();
+    tables.set_route(VrfId::MAIN, prefix("192.168.13.128/25"), RouteSpec::Unreachable).unwrap();
     let mut gateway = Gateway::new(tables);
     let from_there = udp("192.168.12.7", "192.168.13.200", (1, 2), 10);
     gateway.receive(WAN, &from_there);

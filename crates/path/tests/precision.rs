@@ -6,7 +6,7 @@ use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings};
 use packet::Counter;
 use tables::{
-    Action, Direction, PolicySpec, RouteKind, SaIdentity, SaSpec, Tables, Template, UpperSelector,
+    Action, Direction, PolicySpec, RouteSpec, SaIdentity, SaSpec, Tables, Template, UpperSelector,
 };
 use wire::{Mac, PortRange, Protocol, Spi, VrfId};
 
@@ -167,7 +167,7 @@ fn another_vrf_is_another_world() {
     let mut gateway = knowing(tables, &flows);
     assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.add_policy(PolicySpec { vrf: red, ..bypass(1) }).unwrap();
-        tables.set_route(red, prefix("0.0.0.0/0"), RouteKind::Blackhole).unwrap();
+        tables.set_route(red, prefix("0.0.0.0/0"), RouteSpec::Blackhole).unwrap();
         tables.set_default_action(red, Direction::Out, tables::DefaultAction::Accept).unwrap();
     });
     assert_missing(&mut gateway, &flows, 0, |tables| {
@@ -283,24 +283,31 @@ fn decrypted_flows_outlive_a_rekey_too() {
 }
 
 #[test]
-fn a_neighbour_concerns_the_flows_that_leave_by_it() {
+fn a_neighbour_that_moves_concerns_no_flow() {
     let (mut tables, flows) = tunnelled();
     tables.set_neighbour(WAN, ip("192.168.11.40"), PEER_MAC).unwrap();
     tables
         .set_route(
             VrfId::MAIN,
             prefix("10.0.2.0/24"),
-            RouteKind::Via { port: WAN, next_hop: ip("192.168.11.40") },
+            RouteSpec::Via { port: WAN, address: ip("192.168.11.40") },
         )
         .unwrap();
     // Now the tunnel and half of the others go by the peer.
     let mut gateway = knowing(tables, &flows);
     let elsewhere = Mac([2, 0xbb, 0, 0, 0, 9]);
-    assert_missing(&mut gateway, &flows, 10, |tables| {
+    assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.set_neighbour(WAN, ip("192.168.11.40"), elsewhere).unwrap();
     });
-    assert_missing(&mut gateway, &flows, 30, |tables| {
+    assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.set_neighbour(WAN, ip("192.168.11.1"), elsewhere).unwrap();
+    });
+    // Unknown for a while: packets wait, and their decisions hold.
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        tables.remove_neighbour(WAN, ip("192.168.11.1")).unwrap();
+    });
+    assert_missing(&mut gateway, &flows, 0, |tables| {
+        tables.set_neighbour(WAN, ip("192.168.11.1"), PEER_MAC).unwrap();
     });
     // The same station under another address, on another port, or unknown until now.
     assert_missing(&mut gateway, &flows, 0, |tables| {
@@ -343,13 +350,13 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     };
     let mut gateway = knowing(tables, &flows);
     let main = VrfId::MAIN;
-    let via = RouteKind::Via { port: WAN, next_hop: ip("192.168.11.1") };
+    let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
     // To one of the two nets beside the tunnel.
     assert_missing(&mut gateway, &flows, 10, |tables| {
         tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap()
     });
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("10.0.1.0/24"), RouteKind::Blackhole).unwrap();
+        tables.set_route(main, prefix("10.0.1.0/24"), RouteSpec::Blackhole).unwrap();
     });
     assert_missing(&mut gateway, &flows, 10, |tables| {
         _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap()
@@ -357,15 +364,15 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     // To nobody, of either family.
     assert_missing(&mut gateway, &flows, 0, |tables| {
         tables.set_route(main, prefix("10.0.3.0/24"), via).unwrap();
-        tables.set_route(main, prefix("fd99::/64"), RouteKind::Blackhole).unwrap();
-        tables.set_route(main, prefix("172.16.8.0/24"), RouteKind::Blackhole).unwrap();
+        tables.set_route(main, prefix("fd99::/64"), RouteSpec::Blackhole).unwrap();
+        tables.set_route(main, prefix("172.16.8.0/24"), RouteSpec::Blackhole).unwrap();
     });
     // To the tunnel's far end: all that it protects.
     assert_missing(&mut gateway, &flows, 20, |tables| {
         tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap()
     });
     assert_missing(&mut gateway, &flows, 20, |tables| {
-        tables.set_route(main, prefix("172.16.9.9/32"), RouteKind::Blackhole).unwrap();
+        tables.set_route(main, prefix("172.16.9.9/32"), RouteSpec::Blackhole).unwrap();
     });
     // To what is behind it: whoever sends there, protected or not.
     assert_missing(&mut gateway, &flows, 10, |tables| {
@@ -374,7 +381,7 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     assert_missing(&mut gateway, &flows, 40, |tables| {
         tables.set_route(main, prefix("0.0.0.0/0"), via).unwrap();
         tables
-            .set_route(main, prefix("::/0"), RouteKind::Via { port: WAN, next_hop: ip("fd11::1") })
+            .set_route(main, prefix("::/0"), RouteSpec::Via { port: WAN, address: ip("fd11::1") })
             .unwrap();
     });
 }

@@ -50,6 +50,22 @@ impl fmt::Display for EtherType {
     }
 }
 
+/// An address as [`unicast_to`] wants it.
+#[inline]
+pub fn mac_word(Mac([a, b, c, d, e, f]): Mac) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// The header's length and what follows it, if the frame is addressed to one station and that is
+/// `mac` (of [`mac_word`]), and comes from one station. `None` for every other frame.
+#[inline(always)]
+pub fn unicast_to(frame: &[u8], mac: u64) -> Option<(usize, EtherType)> {
+    let header: &[u8; HEADER_LENGTH] = frame.first_chunk()?;
+    let first = u64::from_le_bytes(array_at(header, 0));
+    let is_plain = first & 0xffff_ffff_ffff == mac && header[6] & 1 == 0;
+    is_plain.then_some((HEADER_LENGTH, EtherType(u16_at(header, 12))))
+}
+
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {

@@ -88,6 +88,20 @@ pub struct Candidates {
     bits: u64,
 }
 
+impl Candidates {
+    /// As a number, to be kept until the next pass.
+    #[inline(always)]
+    pub fn to_bits(self) -> u64 {
+        self.bits
+    }
+
+    /// From [`Candidates::to_bits`].
+    #[inline(always)]
+    pub fn from_bits(bits: u64) -> Self {
+        Self { bits: bits & USED }
+    }
+}
+
 /// What is known of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {

@@ -61,10 +61,7 @@ impl Cache {
         Ok(Self {
             v4: [Half::new(V4Outbound, a, secrets)?, Half::new(V4Inbound, b, secrets)?],
             v6: [Half::new(V6Outbound, c, secrets)?, Half::new(V6Inbound, d, secrets)?],
-            scratch: Scratch {
-                candidates: Box::new([0; BATCH]),
-                lists: Default::default(),
-            },
+            scratch: Scratch { candidates: Box::new([0; BATCH]), lists: Default::default() },
             recent: Recent::default(),
             ticks,
         })

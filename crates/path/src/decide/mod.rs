@@ -1,22 +1,35 @@
 //! The only code that consults policy.
+//!
+//! [`decide()`] asks the tables a few questions ([`question`]) and concludes from the answers.
+//! Whatever else must know what a decision depends on uses the same questions: the batched lookup
+//! ([`batch`]), what `explain` prints ([`trace`]), and the validity of what the cache holds.
+
+mod batch;
+mod locality;
+pub(crate) mod question;
+mod source;
+pub(crate) mod trace;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use packet::{DropReason, LinkKind};
+use packet::DropReason;
 use tables::{
-    Action, DefaultAction, Direction, Policy, PolicySlot, Route, RouteKind, Slot, Tables, Vrf,
+    Action, Change, DefaultAction, Direction, NextHopId, Policy, PolicySlot, Route, RouteKind,
+    Slot, Tables, Template, Vrf,
 };
-use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
+use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper};
 
-use crate::decision::{Decision, EthernetHeader, Exit, LinkHeader, Refusal, Verdict};
-use crate::encapsulation;
-use crate::trace::{Step, Trace};
+pub(crate) use self::locality::Locality;
+pub(crate) use self::source::source_of_error;
+use crate::decision::{Decision, Refusal, Verdict};
+use question::Question;
+use trace::{Exit, Step, Trace};
 
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
 ///
-/// The order is: destination, route, inbound policy, outbound policy, SA, neighbour.
+/// The order is: destination, route, inbound policy, outbound policy, SA, next hop.
 ///
 /// - A packet that came in clear must be let in by an `in` or `fwd` policy or let out by an `out`
 ///   policy, and be forbidden by none (RFC 4301 section 5: a packet crosses the boundary in one
@@ -26,34 +39,82 @@ use crate::trace::{Step, Trace};
 ///   decrypted it (RFC 4301 section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
-    decide_by(key, tables, &Looked::default(), trace)
+    decide_by(key, tables, &LookedUp::default(), trace)
+}
+
+/// The tables, for code that may have packets decided and must not consult policy itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Decider<'t> {
+    tables: &'t Tables,
+    /// With more policies than this in a direction, packets of a batch are looked up together.
+    together_above: usize,
+}
+
+impl<'t> Decider<'t> {
+    pub(crate) fn new(tables: &'t Tables, together_above: usize) -> Self {
+        Self { tables, together_above }
+    }
+
+    /// See [`Tables::generation`].
+    pub(crate) fn generation(&self) -> u64 {
+        self.tables.generation()
+    }
+
+    /// See [`Tables::policy_generation`].
+    pub(crate) fn policy_generation(&self) -> u64 {
+        self.tables.policy_generation()
+    }
+
+    /// See [`Tables::changes_since`].
+    pub(crate) fn changes_since(
+        &self,
+        generation: u64,
+    ) -> Option<impl Iterator<Item = &'t Change> + use<'t>> {
+        self.tables.changes_since(generation)
+    }
+
+    /// What a decision about a flow was made from, to be held against changes.
+    pub(crate) fn questions(&self, key: &FlowKey, decision: &Decision) -> question::Asked<'t> {
+        question::Asked::new(key, decision, self.tables)
+    }
 }
 
 /// The policies of a packet, as far as they were looked up before, together with those of other
 /// packets.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Looked<'t> {
+struct LookedUp<'t> {
     /// Of the packet's way in: `in` or `fwd`, and what was found.
-    pub admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
+    admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
     /// Of its way out.
-    pub outbound: Option<Option<&'t Arc<Policy>>>,
+    outbound: Option<Option<&'t Arc<Policy>>>,
 }
 
 /// The same as [`decide()`], where some of the policies were looked up before.
 #[inline(always)]
-pub(crate) fn decide_by<'t>(
+fn decide_by<'t>(
     key: &FlowKey,
     tables: &'t Tables,
-    looked: &Looked<'t>,
+    looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
 ) -> Decision {
     trace.step(|| Step::Key(key));
+    trace.asks(|| Question::Vrf(key.vrf));
     let decision = match tables.vrf(key.vrf) {
-        Some(vrf) => Deciding { key, tables, vrf, looked, trace }.decide(),
+        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(),
         None => Decision::drop(DropReason::PortDown),
     };
-    trace.step(|| Step::Verdict { decision: &decision, port: exit_port(&decision, tables) });
+    trace.step(|| Step::Verdict { decision: &decision, exit: Exit::of(&decision, tables) });
     decision
+}
+
+/// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
+/// knows no such thing.
+#[inline(always)]
+fn admission_of_forwarded(vrf: &Vrf) -> Direction {
+    match vrf.spd.count(Direction::Fwd) {
+        0 => Direction::In,
+        _ => Direction::Fwd,
+    }
 }
 
 /// Its functions are inlined into one: an address handed over by reference is written in parts and
@@ -62,8 +123,18 @@ struct Deciding<'k, 'a, T> {
     key: &'k FlowKey,
     tables: &'a Tables,
     vrf: &'a Vrf,
-    looked: &'k Looked<'a>,
+    looked_up: &'k LookedUp<'a>,
     trace: &'k mut T,
+}
+
+/// Where a packet goes that leaves in clear.
+#[derive(Clone, Copy)]
+enum Way {
+    /// No route leads there.
+    None,
+    NextHop(NextHopId),
+    /// To a station on the port's link.
+    OnLink(PortId, IpAddr),
 }
 
 /// How the inbound check ended.
@@ -95,15 +166,19 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             Some(RouteKind::Prohibit) => {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
-            Some(RouteKind::Connected { port }) => self.forward(Some((port, destination))),
-            Some(RouteKind::Via { port, next_hop }) => self.forward(Some((port, next_hop))),
-            None => self.forward(None),
+            Some(RouteKind::Connected { port }) => self.forward(Way::OnLink(port, destination)),
+            Some(RouteKind::Via { next_hop }) => self.forward(Way::NextHop(next_hop)),
+            None => self.forward(Way::None),
         }
     }
 
     /// For an address or a group that means something on one link only: ours where the port that
     /// the packet came by listens to it.
     fn on_link(self, destination: IpAddr) -> Decision {
+        if let Origin::Port(port) = self.key.origin {
+            self.trace.asks(|| Question::Listens(port));
+            self.trace.asks(|| Question::Route { vrf: self.key.vrf, address: destination });
+        }
         match self.key.origin {
             Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => {
                 self.deliver()
@@ -115,7 +190,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
 
     /// Destinations and sources that no route is asked about.
     #[inline(always)]
-    fn unroutable(&self) -> Option<DropReason> {
+    fn unroutable(&mut self) -> Option<DropReason> {
         let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
         let link_local = match (source, destination) {
             (_, IpAddr::V4(to)) if to.is_broadcast() => return Some(DropReason::NotUnicast),
@@ -130,16 +205,20 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             Origin::Sa(_) => source.is_ipv4(),
             Origin::Host | Origin::HostProtected => return None,
         };
+        if !link_local {
+            return None;
+        }
+        self.trace.asks(|| Question::Route { vrf: self.key.vrf, address: destination });
         let for_us =
             || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
-        (link_local && !(may_be_for_us && for_us())).then_some(DropReason::LinkLocal)
+        (!(may_be_for_us && for_us())).then_some(DropReason::LinkLocal)
     }
 
     /// For one of our own addresses. ESP is what protects, and is not itself subject to policy;
     /// fragments are first made whole.
     fn deliver(mut self) -> Decision {
         if self.key.fragment != FragmentClass::Whole {
-            return Decision { verdict: Verdict::Reassemble, inbound: None, outbound: None };
+            return Decision::new(Verdict::Reassemble, None, None);
         }
         if let Upper::Spi(spi) = self.key.upper
             && self.key.protocol == Protocol::ESP
@@ -147,35 +226,26 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             return self.decrypt(spi);
         }
         match self.admit(Direction::In) {
-            Ok(Admission::Admitted(policy)) => self.local(policy),
+            Ok(Admission::Admitted(policy)) => Decision::new(Verdict::Deliver, policy, None),
             Ok(Admission::Unmatched) => Decision::drop(DropReason::PolicyNoMatch),
             Err(decision) => decision,
         }
     }
 
-    fn local(&self, inbound: Option<PolicySlot>) -> Decision {
-        let verdict = if self.key.fragment == FragmentClass::Whole {
-            Verdict::Deliver
-        } else {
-            Verdict::Reassemble
-        };
-        Decision { verdict, inbound, outbound: None }
-    }
-
     fn decrypt(&mut self, spi: Spi) -> Decision {
-        let sa = self.tables.sad().inbound(self.key.vrf, self.key.addresses.destination(), spi);
+        let (vrf, destination) = (self.key.vrf, self.key.addresses.destination());
+        self.trace.asks(|| Question::Sa { vrf, destination, spi });
+        let sa = self.tables.sad().inbound(vrf, destination, spi);
         self.trace.step(|| Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
         match sa {
-            Some(sa) => {
-                Decision { verdict: Verdict::Decrypt(sa.slot, spi), inbound: None, outbound: None }
-            }
+            Some(sa) => Decision::new(Verdict::Decrypt(sa.slot), None, None),
             None => Decision::drop(DropReason::EspNoSa),
         }
     }
 
-    /// For somebody else, by `way` where the packet leaves in clear.
+    /// For somebody else, by `way` if the packet leaves in clear.
     #[inline(always)]
-    fn forward(mut self, way: Option<(PortId, IpAddr)>) -> Decision {
+    fn forward(mut self, way: Way) -> Decision {
         let admission = match self.admit_forwarded() {
             Ok(admission) => admission,
             Err(decision) => return decision,
@@ -191,32 +261,24 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             let accepted = self.vrf.spd.default_action(Direction::Out) == DefaultAction::Accept;
             return match admitted || accepted {
                 true => self.clear(way, &admission, None),
-                false => self.dropped(DropReason::PolicyNoMatch, &admission, None),
+                false => dropped(DropReason::PolicyNoMatch, &admission, None),
             };
         };
-        let handle = Some(policy.handle.place());
+        let outbound = Some(policy.handle.place());
         match policy.spec.action {
-            Action::Discard => self.dropped(DropReason::PolicyDiscard, &admission, handle),
-            Action::Bypass => self.clear(way, &admission, handle),
-            Action::Protect(template) => match self.tables.resolve(self.key.vrf, &template) {
-                None => {
-                    self.trace.step(|| Step::Sa { template: Some(&template), sa: None });
-                    self.dropped(DropReason::EspNoOutboundSa, &admission, handle)
-                }
-                Some(slot) => {
-                    let sa = self.tables.sad().outbound(slot).map(|sa| &**sa);
-                    self.trace.step(|| Step::Sa { template: Some(&template), sa });
-                    let verdict = self.protect(slot);
-                    Decision { verdict, inbound: admission.policy(), outbound: handle }
-                }
-            },
+            Action::Discard => dropped(DropReason::PolicyDiscard, &admission, outbound),
+            Action::Bypass => self.clear(way, &admission, outbound),
+            Action::Protect(template) => {
+                let verdict = self.protect(&template);
+                Decision::new(verdict, admission.policy(), outbound)
+            }
         }
     }
 
     /// For nobody, as the route says. Whom the inbound check refuses is not told even that.
     fn turn_away(mut self, verdict: Verdict) -> Decision {
         match self.admit_forwarded() {
-            Ok(admission) => Decision { verdict, inbound: admission.policy(), outbound: None },
+            Ok(admission) => Decision::new(verdict, admission.policy(), None),
             Err(decision) => decision,
         }
     }
@@ -224,32 +286,27 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// The inbound check of what is not for us.
     #[inline(always)]
     fn admit_forwarded(&mut self) -> Result<Admission, Decision> {
-        let direction = match self.vrf.spd.policies(Direction::Fwd).len() {
-            0 => Direction::In,
-            _ => Direction::Fwd,
-        };
         match self.key.origin {
             Origin::Host | Origin::HostProtected => Ok(Admission::Admitted(None)),
-            Origin::Port(_) | Origin::Sa(_) => self.admit(direction),
+            Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(self.vrf)),
         }
     }
 
     /// The inbound check. `Err` is the end of the packet.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, direction: Direction) -> Result<Admission, Decision> {
         let decrypted_by = match self.key.origin {
             Origin::Sa(slot) => Some(slot),
             Origin::Port(_) | Origin::Host | Origin::HostProtected => None,
         };
-        let refused = |reason, policy: &Policy| Decision {
-            verdict: Verdict::Drop(reason),
-            inbound: Some(policy.handle.place()),
-            outbound: None,
-        };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
+            self.trace.asks(|| Question::Policies(self.key.vrf));
             self.trace.step(|| Step::NoPolicies);
             return Ok(Admission::Admitted(None));
         }
+        let refused = |reason, policy: &Policy| {
+            Err(Decision::new(Verdict::Drop(reason), Some(policy.handle.place()), None))
+        };
         let policy = self.policy(direction);
         match (decrypted_by, policy) {
             (None, None) => match self.vrf.spd.default_action(direction) {
@@ -258,31 +315,33 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             },
             (Some(_), None) => Err(Decision::drop(DropReason::PolicyWrongSelector)),
             (decrypted_by, Some(policy)) => match (policy.spec.action, decrypted_by) {
-                (Action::Discard, _) => Err(refused(DropReason::PolicyDiscard, policy)),
+                (Action::Discard, _) => refused(DropReason::PolicyDiscard, policy),
                 (Action::Bypass, None) => Ok(Admission::Admitted(Some(policy.handle.place()))),
-                (Action::Bypass, Some(_)) => Err(refused(DropReason::PolicyWrongSelector, policy)),
-                (Action::Protect(_), None) => Err(refused(DropReason::PolicyClear, policy)),
+                (Action::Bypass, Some(_)) => refused(DropReason::PolicyWrongSelector, policy),
+                (Action::Protect(_), None) => refused(DropReason::PolicyClear, policy),
                 (Action::Protect(template), Some(slot)) => {
                     // The key names the slot and not the SA: a template with an SPI is served while
                     // its SA is in the slot.
+                    self.trace.asks(|| Question::Slot { slot, spi: template.spi });
                     let has = |slot: &Slot, spi| slot.sas.iter().any(|sa| sa.spec.spi == spi);
                     let slot =
                         self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
                     match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
                         true => Ok(Admission::Admitted(Some(policy.handle.place()))),
-                        false => Err(refused(DropReason::PolicyWrongSelector, policy)),
+                        false => refused(DropReason::PolicyWrongSelector, policy),
                     }
                 }
             },
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
+        self.trace.asks(|| Question::Policies(self.key.vrf));
         let spd = &self.vrf.spd;
-        let found = match (direction, self.looked) {
-            (Direction::Out, Looked { outbound: Some(found), .. }) => *found,
-            (_, Looked { admission: Some((looked, found)), .. }) if *looked == direction => *found,
+        let found = match (direction, self.looked_up) {
+            (Direction::Out, LookedUp { outbound: Some(found), .. }) => *found,
+            (_, LookedUp { admission: Some((of, found)), .. }) if *of == direction => *found,
             _ => spd.lookup(direction, self.key),
         };
         let found = found.map(|policy| &**policy);
@@ -300,48 +359,52 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
 
     #[inline(always)]
     fn route(&mut self, vrf: &'a Vrf, destination: IpAddr) -> Option<&'a Route> {
+        self.trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
         let route = vrf.route(destination);
+        let next_hop = || match route?.kind {
+            RouteKind::Via { next_hop } => self.tables.next_hop(next_hop),
+            _ => None,
+        };
         let port = || match route?.kind {
-            RouteKind::Connected { port } | RouteKind::Via { port, .. } => self.tables.port(port),
+            RouteKind::Connected { port } => self.tables.port(port),
+            RouteKind::Via { .. } => self.tables.port(next_hop()?.port),
             _ => None,
         };
         self.trace.step(|| Step::Route {
             destination,
             route,
             port: port().map(|port| &*port.spec.name),
+            via: next_hop().and_then(|next_hop| next_hop.address),
         });
         route
     }
 
     #[inline(always)]
-    fn clear(
-        &mut self,
-        way: Option<(PortId, IpAddr)>,
-        admission: &Admission,
-        outbound: Option<PolicySlot>,
-    ) -> Decision {
-        let verdict = match way {
-            None => Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute),
-            Some((port, next_hop)) => match self.exit(port, next_hop) {
-                Ok(exit) => Verdict::Forward(exit),
-                Err(reason) => Verdict::Drop(reason),
-            },
+    fn clear(&mut self, way: Way, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {
+        let verdict = match self.next_hop(way) {
+            Ok(next_hop) => Verdict::Forward(next_hop),
+            Err(verdict) => verdict,
         };
-        Decision { verdict, inbound: admission.policy(), outbound }
+        Decision::new(verdict, admission.policy(), outbound)
     }
 
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
-    fn protect(&mut self, slot: SaSlot) -> Verdict {
-        let Some(sa) = self.tables.sad().outbound(slot) else {
+    fn protect(&mut self, template: &Template) -> Verdict {
+        self.trace.asks(|| Question::Tunnel(self.key.vrf, *template));
+        let slot = self.tables.resolve(self.key.vrf, template);
+        let sa = slot.and_then(|slot| self.tables.sad().outbound(slot)).map(|sa| &**sa);
+        self.trace.step(|| Step::Sa { template: Some(template), sa });
+        let (Some(slot), Some(sa)) = (slot, sa) else {
             return Verdict::Drop(DropReason::EspNoOutboundSa);
         };
-        let identity = &sa.spec.identity;
-        let Some(vrf) = self.outer_vrf(identity.vrf) else {
+        let end = sa.spec.identity.destination;
+        self.trace.asks(|| Question::Vrf(sa.spec.identity.vrf));
+        let Some(vrf) = self.tables.vrf(sa.spec.identity.vrf) else {
             return Verdict::Drop(DropReason::NoRoute);
         };
-        let (port, next_hop) = match self.route(vrf, identity.destination).map(|route| route.kind) {
-            Some(RouteKind::Connected { port }) => (port, identity.destination),
-            Some(RouteKind::Via { port, next_hop }) => (port, next_hop),
+        let way = match self.route(vrf, end).map(|route| route.kind) {
+            Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
+            Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
             Some(RouteKind::Prohibit) => {
                 return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited);
@@ -349,53 +412,39 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
             Some(RouteKind::Unreachable) => {
                 return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
             }
-            Some(RouteKind::Local | RouteKind::Broadcast) | None => {
-                return Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute);
-            }
+            Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
-        match self.exit(port, next_hop) {
-            Ok(exit) => Verdict::Protect(
-                slot,
-                Exit { limit: encapsulation::inner_limit(sa, exit.limit), ..exit },
-            ),
-            Err(reason) => Verdict::Drop(reason),
+        match self.next_hop(way) {
+            Ok(next_hop) => Verdict::Protect(slot, next_hop),
+            Err(verdict) => verdict,
         }
     }
 
-    fn outer_vrf(&self, vrf: VrfId) -> Option<&'a Vrf> {
-        if vrf == self.vrf.id { Some(self.vrf) } else { self.tables.vrf(vrf) }
-    }
-
+    /// The object that stands for a way out, or what becomes of a packet that has none.
     #[inline(always)]
-    fn exit(&mut self, port: PortId, next_hop: IpAddr) -> Result<Exit, DropReason> {
-        let port =
-            self.tables.port(port).filter(|port| port.spec.up).ok_or(DropReason::PortDown)?;
-        let link = match port.spec.link {
-            LinkKind::Ip => LinkHeader::None,
-            LinkKind::Ethernet => {
-                let mac = port.neighbours.lookup(next_hop);
-                self.trace.step(|| Step::Neighbour { port: &port.spec.name, next_hop, mac });
-                match mac {
-                    Some(mac) => LinkHeader::Ethernet(EthernetHeader::new(
-                        mac,
-                        port.spec.mac,
-                        next_hop.is_ipv6(),
-                    )),
-                    None => LinkHeader::Unresolved(next_hop),
-                }
+    fn next_hop(&mut self, way: Way) -> Result<NextHopId, Verdict> {
+        let next_hop = match way {
+            Way::None => return Err(Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute)),
+            Way::NextHop(next_hop) => next_hop,
+            Way::OnLink(port, address) => {
+                self.trace.asks(|| Question::OnLink(address));
+                let next_hop = self.tables.on_link_next_hop(port, address);
+                next_hop.ok_or(Verdict::Drop(DropReason::PortDown))?
             }
         };
-        Ok(Exit { port: port.id, limit: port.spec.mtu, link })
+        self.trace.step_if(|| {
+            let on_link = match way {
+                Way::OnLink(_, address) => Some(address),
+                Way::None | Way::NextHop(_) => None,
+            };
+            Step::neighbour(next_hop, on_link, self.tables)
+        });
+        Ok(next_hop)
     }
+}
 
-    fn dropped(
-        &self,
-        reason: DropReason,
-        admission: &Admission,
-        outbound: Option<PolicySlot>,
-    ) -> Decision {
-        Decision { verdict: Verdict::Drop(reason), inbound: admission.policy(), outbound }
-    }
+fn dropped(reason: DropReason, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {
+    Decision::new(Verdict::Drop(reason), admission.policy(), outbound)
 }
 
 impl Admission {
@@ -409,13 +458,4 @@ impl Admission {
 
 fn is_link_local_v6(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
-}
-
-fn exit_port<'t>(decision: &Decision, tables: &'t Tables) -> Option<&'t str> {
-    match decision.verdict {
-        Verdict::Forward(exit) | Verdict::Protect(_, exit) => {
-            tables.port(exit.port).map(|port| &*port.spec.name)
-        }
-        _ => None,
-    }
 }

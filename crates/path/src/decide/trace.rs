@@ -4,21 +4,40 @@ use core::fmt;
 use std::net::IpAddr;
 
 use packet::DropReason;
-use tables::{Action, DefaultAction, Direction, Policy, Route, RouteKind, Sa, Template, Vrf};
+use tables::{
+    Action, DefaultAction, Direction, NextHopId, NextHopState, Policy, Route, RouteKind, Sa,
+    Tables, Template, Vrf,
+};
 use wire::{FlowKey, Mac};
 
-use crate::decision::{Decision, LinkHeader, Verdict};
+use super::question::Question;
+use crate::decision::{Decision, Verdict};
+use crate::encapsulation::inner_limit;
 
-/// Hears of every step of one [`crate::decide()`]. `()` hears nothing and costs nothing.
+/// Is told every step of one [`crate::decide()`]. `()` ignores them, and costs nothing.
 pub trait Trace {
-    /// A step was taken. Who does not listen does not call `step`, and what it would have looked up
-    /// to tell is not looked up.
+    /// A step was taken. An implementation that ignores it does not call `step`, and what it would
+    /// have looked up to tell is not looked up.
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>);
+
+    /// As [`Trace::step`], of a step that not every packet takes.
+    fn step_if<'a>(&mut self, step: impl FnOnce() -> Option<Step<'a>>) {
+        if let Some(step) = step() {
+            self.step(|| step);
+        }
+    }
+
+    /// The tables are asked something.
+    #[inline(always)]
+    fn asks(&mut self, _: impl FnOnce() -> Question) {}
 }
 
 impl Trace for () {
     #[inline(always)]
     fn step<'a>(&mut self, _: impl FnOnce() -> Step<'a>) {}
+
+    #[inline(always)]
+    fn step_if<'a>(&mut self, _: impl FnOnce() -> Option<Step<'a>>) {}
 }
 
 /// One step of a decision. Shown as a sentence for users.
@@ -36,6 +55,8 @@ pub enum Step<'a> {
         route: Option<&'a Route>,
         /// The name of the route's port.
         port: Option<&'a str>,
+        /// The route's next hop.
+        via: Option<IpAddr>,
     },
     /// The VRF has no policies.
     NoPolicies,
@@ -68,9 +89,60 @@ pub enum Step<'a> {
     Verdict {
         /// As applied.
         decision: &'a Decision,
-        /// The name of the port that the packet would leave by.
-        port: Option<&'a str>,
+        /// Where a packet that is sent on leaves.
+        exit: Option<Exit<'a>>,
     },
+}
+
+/// Where a packet leaves, as apply finds it now.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit<'a> {
+    /// The name of the port.
+    pub port: &'a str,
+    /// The largest packet in bytes that may go this way before it is encrypted: the port's MTU,
+    /// less what the tunnel adds.
+    pub limit: u16,
+    /// What can be done now.
+    pub state: NextHopState,
+    /// The next hop's address, if the route names one.
+    pub address: Option<IpAddr>,
+}
+
+impl<'a> Exit<'a> {
+    /// Of a packet that is sent on.
+    pub(crate) fn of(decision: &Decision, tables: &'a Tables) -> Option<Self> {
+        let next_hop = tables.next_hop(decision.next_hop()?)?;
+        let sa = match decision.verdict() {
+            Verdict::Protect(slot, _) => tables.sad().outbound(slot),
+            _ => None,
+        };
+        Some(Self {
+            port: &tables.port(next_hop.port)?.spec.name,
+            limit: sa.map_or(next_hop.mtu, |sa| inner_limit(sa, next_hop.mtu)),
+            state: next_hop.state,
+            address: next_hop.address,
+        })
+    }
+}
+
+impl<'a> Step<'a> {
+    /// What is known of the next hop's Ethernet address; `None` on links without such addresses.
+    /// `on_link` is the destination, if that is itself on the link.
+    pub(crate) fn neighbour(
+        id: NextHopId,
+        on_link: Option<IpAddr>,
+        tables: &'a Tables,
+    ) -> Option<Self> {
+        let next_hop = tables.next_hop(id)?;
+        let port = tables.port(next_hop.port)?;
+        let address = next_hop.address.or(on_link)?;
+        let mac = match next_hop.state {
+            NextHopState::Resolved => Some(Mac(*next_hop.link_header().first_chunk()?)),
+            NextHopState::Pending | NextHopState::OnLink => None,
+            NextHopState::Down => return None,
+        };
+        Some(Self::Neighbour { port: &port.spec.name, next_hop: address, mac })
+    }
 }
 
 impl Step<'_> {
@@ -112,7 +184,7 @@ impl fmt::Display for Step<'_> {
             }
             Self::Vrf(vrf) => write!(f, "{}", vrf.name),
             Self::Route { destination, route: None, .. } => write!(f, "no route to {destination}"),
-            Self::Route { destination, route: Some(route), port } => {
+            Self::Route { destination, route: Some(route), port, via } => {
                 write!(f, "{destination} by {}", route.prefix)?;
                 match route.kind {
                     RouteKind::Local => f.write_str(", one of our own addresses"),
@@ -120,9 +192,10 @@ impl fmt::Display for Step<'_> {
                     RouteKind::Connected { .. } => {
                         write!(f, ", on the link of {}", port.unwrap_or("?"))
                     }
-                    RouteKind::Via { next_hop, .. } => {
-                        write!(f, " via {next_hop} on {}", port.unwrap_or("?"))
-                    }
+                    RouteKind::Via { .. } => match via {
+                        Some(via) => write!(f, " via {via} on {}", port.unwrap_or("?")),
+                        None => write!(f, " via {}", port.unwrap_or("?")),
+                    },
                     RouteKind::Blackhole => f.write_str(", blackhole"),
                     RouteKind::Unreachable => f.write_str(", unreachable"),
                     RouteKind::Prohibit => f.write_str(", prohibit"),
@@ -166,34 +239,36 @@ impl fmt::Display for Step<'_> {
             Self::Neighbour { port, next_hop, mac: None } => {
                 write!(f, "{next_hop} on {port} is not resolved yet")
             }
-            Self::Verdict { decision, port } => verdict(f, decision, port.unwrap_or("?")),
+            Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
         }
     }
 }
 
-fn verdict(f: &mut fmt::Formatter<'_>, decision: &Decision, port: &str) -> fmt::Result {
-    let exit = match decision.verdict {
+fn verdict(
+    f: &mut fmt::Formatter<'_>,
+    decision: &Decision,
+    exit: Option<&Exit<'_>>,
+) -> fmt::Result {
+    let what = match decision.verdict() {
         Verdict::Drop(reason) => return dropped(f, reason),
         Verdict::Refuse(reason, _) => {
             dropped(f, reason)?;
             return f.write_str(" (the sender is told)");
         }
-        Verdict::Decrypt(..) => return f.write_str("decrypt, and handle the inner packet anew"),
+        Verdict::Decrypt(_) => return f.write_str("decrypt, and handle the inner packet anew"),
         Verdict::Reassemble => return f.write_str("keep until all fragments are here"),
         Verdict::Deliver => return f.write_str("deliver to the gateway itself"),
-        Verdict::Forward(exit) => {
-            write!(f, "forward in clear by {port}")?;
-            exit
-        }
-        Verdict::Protect(_, exit) => {
-            write!(f, "encrypt and send by {port}")?;
-            exit
-        }
+        Verdict::Forward(_) => "forward in clear by",
+        Verdict::Protect(..) => "encrypt and send by",
     };
-    write!(f, ", packets up to {} bytes", exit.limit)?;
-    match exit.link {
-        LinkHeader::Unresolved(next_hop) => write!(f, ", once {next_hop} has answered"),
-        LinkHeader::None | LinkHeader::Ethernet(_) => Ok(()),
+    let Some(exit) = exit.filter(|exit| exit.state != NextHopState::Down) else {
+        return dropped(f, DropReason::PortDown);
+    };
+    write!(f, "{what} {}, packets up to {} bytes", exit.port, exit.limit)?;
+    match (exit.state, exit.address) {
+        (NextHopState::Pending, Some(address)) => write!(f, ", once {address} has answered"),
+        (NextHopState::OnLink, _) => f.write_str(", once the destination has answered"),
+        _ => Ok(()),
     }
 }
 

@@ -10,28 +10,28 @@ use wire::Mac;
 use wire::arp::{self, Operation};
 use wire::ethernet::EtherType;
 
-use crate::worker::Round;
+use crate::outputs::Outputs;
 
 /// An ARP packet, its link header stripped. `from` is the frame's source.
-pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: Mac) {
+pub(crate) fn receive(outputs: &mut Outputs<'_>, port: &Port, packet: Packet, from: Mac) {
     let Ok(message) = arp::Packet::parse(packet.bytes()) else {
-        return round.drop(packet, DropReason::ArpMalformed);
+        return outputs.drop(packet, DropReason::ArpMalformed);
     };
     // Whoever speaks in our name, or in another station's, is not believed.
     if port.owns(message.sender_ip.into()) || message.sender_mac != from {
-        return round.drop(packet, DropReason::ArpMalformed);
+        return outputs.drop(packet, DropReason::ArpMalformed);
     }
     let for_us = port.owns(message.target_ip.into());
     let solicited = for_us && message.operation == Operation::Reply;
-    learn(round, port, message.sender_ip.into(), message.sender_mac, solicited);
+    learn(outputs, port, message.sender_ip.into(), message.sender_mac, solicited);
     match (message.operation, for_us) {
         (Operation::Request, true) => {
             let reply = message.reply(port.spec.mac);
-            round.send_frame(port, message.sender_mac, EtherType::ARP, &reply.to_bytes());
-            round.consume(packet);
+            outputs.send_frame(port, message.sender_mac, EtherType::ARP, &reply.to_bytes());
+            outputs.buffers.consume(packet);
         }
-        (Operation::Reply, true) => round.consume(packet),
-        (_, false) => round.drop(packet, DropReason::ArpNotForUs),
+        (Operation::Reply, true) => outputs.buffers.consume(packet),
+        (_, false) => outputs.drop(packet, DropReason::ArpNotForUs),
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn receive(round: &mut Round<'_>, port: &Port, packet: Packet, from: 
 /// announces another address. Strangers who ask are not remembered, or anybody could fill the queue
 /// of news with them.
 pub(crate) fn learn(
-    round: &mut Round<'_>,
+    outputs: &mut Outputs<'_>,
     port: &Port,
     address: IpAddr,
     mac: Mac,
@@ -47,6 +47,6 @@ pub(crate) fn learn(
 ) {
     let is_news = port.neighbours.lookup(address).is_some_and(|known| known != mac);
     if (solicited || is_news) && !address.is_unspecified() {
-        round.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
+        outputs.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
     }
 }

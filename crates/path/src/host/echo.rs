@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use packet::{DropReason, Packet};
 use wire::{Addresses, Headers, Protocol, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
+use crate::batch::{Known, Queues};
 use crate::host::answer_to;
-use crate::lane::{Flight, Onward};
-use crate::worker::Round;
+use crate::stage::apply::Applier;
 
 const HOP_LIMIT: u8 = 64;
 
 pub(super) fn reply(
-    round: &mut Round<'_>,
+    applier: &mut Applier<'_, '_>,
     mut packet: Packet,
-    flight: &Flight,
-    onward: &mut Onward,
+    known: &Known,
+    queues: &mut Queues,
 ) {
-    let (headers, key) = (&flight.headers, &flight.key());
-    let arrival = answer_to(key);
+    let headers = &known.headers(&packet);
+    let arrival = answer_to(&known.key);
     // RFC 1122 section 3.2.2 and RFC 4443 section 2.4: a damaged message is discarded, not
     // answered.
     let message = headers.upper_bytes(packet.bytes());
@@ -28,7 +28,7 @@ pub(super) fn reply(
         Addresses::V6 { source, destination } => icmpv6::is_right(source, destination, message),
     };
     if !intact {
-        return round.drop(packet, DropReason::LocalChecksum);
+        return applier.drop(packet, DropReason::LocalChecksum);
     }
     plain_header(&mut packet, headers);
     let is_reply = match headers.addresses {
@@ -43,9 +43,9 @@ pub(super) fn reply(
                 packet.bytes_mut().get_mut(ipv6::HEADER_LENGTH..).is_some_and(icmpv6::echo_reply);
             ipv6::turn_around(packet.bytes_mut(), HOP_LIMIT);
             if destination.is_multicast() {
-                let port = round.tables.port(packet.port());
+                let port = applier.neighbours.outputs.objects.port(packet.port());
                 match port.and_then(|port| port.source_for(source.into())) {
-                    Some(IpAddr::V6(own)) => speak_as(packet.bytes_mut(), destination, own),
+                    Some(IpAddr::V6(own)) => set_source(packet.bytes_mut(), destination, own),
                     _ => is_reply = false,
                 }
             }
@@ -53,10 +53,10 @@ pub(super) fn reply(
         }
     };
     if !is_reply {
-        return round.drop(packet, DropReason::LocalIcmp);
+        return applier.drop(packet, DropReason::LocalIcmp);
     }
-    round.worker.statistics.echo_replies.add(1);
-    round.say(packet, headers.addresses.source(), arrival, onward);
+    applier.neighbours.outputs.buffers.statistics.echo_replies.add(1);
+    applier.send_own(packet, headers.addresses.source(), arrival, queues);
 }
 
 /// Removes IPv4 options and IPv6 extension headers: a reply does not carry the request's.
@@ -79,7 +79,7 @@ fn plain_header(packet: &mut Packet, headers: &Headers) {
 }
 
 /// Replaces the source, which was the group that was asked, and brings the checksum along.
-fn speak_as(packet: &mut [u8], group: std::net::Ipv6Addr, own: std::net::Ipv6Addr) {
+fn set_source(packet: &mut [u8], group: std::net::Ipv6Addr, own: std::net::Ipv6Addr) {
     if let Some(source) = packet.get_mut(8..24) {
         source.copy_from_slice(&own.octets());
     }

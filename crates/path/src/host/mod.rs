@@ -9,28 +9,34 @@ pub(crate) mod resolve;
 use packet::{DropReason, Packet};
 use wire::{FlowKey, Origin, Protocol, Upper, icmpv4, icmpv6};
 
-use crate::host::errors::Complaint;
-use crate::lane::{Arrival, Flight, Onward};
-use crate::worker::Round;
+use crate::batch::{Arrival, Known, Queues};
+use crate::host::errors::IcmpError;
+use crate::stage::apply::Applier;
 
 /// A packet for the gateway itself.
 ///
 /// Exits: `local_icmp`, `local_no_listener`.
-pub(crate) fn deliver(round: &mut Round<'_>, packet: Packet, flight: &Flight, onward: &mut Onward) {
-    match (flight.headers.protocol, flight.headers.upper) {
+#[cold]
+pub(crate) fn deliver(
+    applier: &mut Applier<'_, '_>,
+    packet: Packet,
+    known: &Known,
+    queues: &mut Queues,
+) {
+    match (known.key.protocol, known.key.upper) {
         (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
         | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
-            echo::reply(round, packet, flight, onward);
+            echo::reply(applier, packet, known, queues);
         }
-        (Protocol::ICMP | Protocol::ICMPV6, _) => round.drop(packet, DropReason::LocalIcmp),
-        (Protocol::TCP, _) => round.drop(packet, DropReason::LocalNoListener),
+        (Protocol::ICMP | Protocol::ICMPV6, _) => applier.drop(packet, DropReason::LocalIcmp),
+        (Protocol::TCP, _) => applier.drop(packet, DropReason::LocalNoListener),
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
-            round.complain(&packet, flight, Complaint::Port, onward);
-            round.drop(packet, DropReason::LocalNoListener);
+            applier.tell_sender(&packet, known, IcmpError::Port, queues);
+            applier.drop(packet, DropReason::LocalNoListener);
         }
         _ => {
-            round.complain(&packet, flight, Complaint::Protocol, onward);
-            round.drop(packet, DropReason::LocalNoListener);
+            applier.tell_sender(&packet, known, IcmpError::Protocol, queues);
+            applier.drop(packet, DropReason::LocalNoListener);
         }
     }
 }

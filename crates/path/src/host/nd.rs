@@ -11,30 +11,36 @@ use wire::ndp::{self, Invalid, Message};
 use wire::{Addresses, Headers, Mac, PortId, ethernet};
 
 use crate::host::arp::learn;
-use crate::worker::Round;
+use crate::outputs::Neighbours;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers: &Headers) {
-    let tables = round.tables;
-    let (Some(port), Addresses::V6 { source, .. }) = (tables.port(id), headers.addresses) else {
-        return round.drop(packet, DropReason::NdMalformed);
+pub(crate) fn receive(
+    neighbours: &mut Neighbours<'_>,
+    id: PortId,
+    packet: Packet,
+    headers: &Headers,
+) {
+    let outputs = &mut neighbours.outputs;
+    let (Some(port), Addresses::V6 { source, .. }) = (outputs.objects.port(id), headers.addresses)
+    else {
+        return outputs.drop(packet, DropReason::NdMalformed);
     };
     let message = match ndp::parse(headers, headers.upper_bytes(packet.bytes())) {
         Ok(message) => message,
-        Err(Invalid::Kind) => return round.drop(packet, DropReason::NdNotForUs),
-        Err(_) => return round.drop(packet, DropReason::NdMalformed),
+        Err(Invalid::Kind) => return outputs.drop(packet, DropReason::NdNotForUs),
+        Err(_) => return outputs.drop(packet, DropReason::NdMalformed),
     };
     if port.owns(source.into()) {
-        return round.drop(packet, DropReason::NdMalformed);
+        return outputs.drop(packet, DropReason::NdMalformed);
     }
     match message {
         Message::NeighbourSolicitation { target, source_link } if port.owns(target.into()) => {
             if let Some(mac) = source_link {
-                learn(round, port, source.into(), mac, false);
+                learn(outputs, port, source.into(), mac, false);
             }
-            advertise(round, port, target, source, source_link);
-            round.consume(packet);
+            advertise(neighbours, port, target, source, source_link);
+            neighbours.outputs.buffers.consume(packet);
         }
         Message::NeighbourAdvertisement {
             target, solicited, override_cached, target_link, ..
@@ -45,20 +51,20 @@ pub(crate) fn receive(round: &mut Round<'_>, id: PortId, packet: Packet, headers
                 (told, known) => told.or(known),
             };
             if let Some(mac) = mac {
-                learn(round, port, target.into(), mac, solicited);
+                learn(outputs, port, target.into(), mac, solicited);
             }
-            round.consume(packet);
+            neighbours.outputs.buffers.consume(packet);
         }
         Message::NeighbourSolicitation { .. }
         | Message::NeighbourAdvertisement { .. }
-        | Message::RouterSolicitation { .. } => round.drop(packet, DropReason::NdNotForUs),
+        | Message::RouterSolicitation { .. } => outputs.drop(packet, DropReason::NdNotForUs),
     }
 }
 
 /// Tells that we have `target`: whoever asked, or, where the asker has no address yet, everyone
 /// (RFC 4861 section 7.2.4).
 fn advertise(
-    round: &mut Round<'_>,
+    neighbours: &mut Neighbours<'_>,
     port: &Port,
     target: Ipv6Addr,
     asker: Ipv6Addr,
@@ -73,7 +79,8 @@ fn advertise(
         target_link: Some(port.spec.mac),
     };
     let to = if solicited { asker } else { ALL_NODES };
-    let Some(mut packet) = round.new_packet(port.id) else { return };
+    let buffers = &mut neighbours.outputs.buffers;
+    let Some(mut packet) = buffers.new_packet(port.id, ndp::MAX_PACKET) else { return };
     let room = packet.append(ndp::MAX_PACKET).unwrap_or_default();
     let length = message.write_packet(target, to, room).unwrap_or(0);
     packet.truncate(length);
@@ -82,7 +89,7 @@ fn advertise(
         false => ethernet::multicast_mac(IpAddr::V6(ALL_NODES)),
     };
     match mac {
-        Some(mac) => round.send_packet(port, mac, packet),
-        None => round.send_to_neighbour(port.id, to.into(), packet),
+        Some(mac) => neighbours.outputs.send_packet(port, mac, packet),
+        None => neighbours.send_to_station(port.id, to.into(), packet),
     }
 }

@@ -1,194 +1,336 @@
 //! Apply: does to each packet what was decided.
 //!
-//! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, and those of the stages
-//! behind it.
+//! Packets one after the other that leave in clear by one next hop are a run: what they have in
+//! common is done once. Whatever is not common (a hop limit that runs out, a packet too large, a
+//! next hop that is not resolved) ends the run, and is handled by itself, in order.
+//!
+//! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, `port_down`, and those of the
+//! stages behind it.
 
-use flow::Reassembled;
-use packet::{DropReason, Packet};
-use tables::PolicySlot;
-use wire::{Headers, Origin, SaSlot, ipv4, ipv6};
+use flow::{FairLimiter, Reassembled, Reassembly};
+use packet::{BATCH, DropReason, Packet};
+use rand::rngs::StdRng;
+use tables::{NextHop, NextHopId, NextHopState};
+use wire::{Origin, SaSlot, Upper, ipv4, ipv6};
 
-use crate::decision::{EthernetHeader, Exit, LinkHeader, Verdict};
-use crate::encapsulation::Inner;
-use crate::host::{self, errors::Complaint};
-use crate::lane::{Arrival, Flight, Flights, Onward, Opening, Sealing};
-use crate::worker::Round;
+use crate::batch::{Arrival, Facts, Known, Opening, Packets, Queues, Record, Sealing};
+use crate::cache::lookup::{Family, V4, V6};
+use crate::decision::{Decision, Verdict, code};
+use crate::encapsulation::{Inner, inner_limit};
+use crate::host::{self, errors::IcmpError};
+use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
+use crate::stage::seal;
 
-/// So many changes of the policy from packet to packet, in the batch before, make two passes for
+/// So many changes of the policies from packet to packet, in the batch before, make two passes for
 /// the counters' memory worth it.
 const MANY: u32 = 16;
 
-/// Packets of a batch one after the other that count for one policy. Written once for all, as the
-/// next addition would wait for the last.
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    policy: Option<PolicySlot>,
-    packets: u64,
-    bytes: u64,
+/// Length of an Ethernet header.
+const ETHERNET: usize = 14;
+
+/// What apply may touch.
+pub(crate) struct Applier<'a, 'n> {
+    pub neighbours: &'a mut Neighbours<'n>,
+    pub state: State<'a>,
 }
 
-impl Round<'_> {
-    pub(crate) fn apply(&mut self, batch: &mut Flights, onward: &mut Onward) {
-        let Flights { packets, flights } = batch;
-        if self.worker.policy_runs >= MANY {
-            self.prefetch_counters(&flights[..packets.len()]);
+/// What a worker keeps between batches for apply and seal.
+pub(crate) struct State<'a> {
+    pub reassembly: &'a mut Reassembly,
+    /// Of ICMP errors.
+    pub errors: &'a mut FairLimiter,
+    pub randomness: &'a mut StdRng,
+    /// Of outer IPv4 headers.
+    pub identification: &'a mut u16,
+    /// How often the policies changed from one packet of the last batch to the next.
+    pub policy_runs: &'a mut u32,
+}
+
+impl State<'_> {
+    /// The same, for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> State<'_> {
+        State {
+            reassembly: self.reassembly,
+            errors: self.errors,
+            randomness: self.randomness,
+            identification: self.identification,
+            policy_runs: self.policy_runs,
         }
-        let (mut inbound, mut outbound, mut runs) = (Tally::default(), Tally::default(), 0);
-        for (mut packet, flight) in packets.drain(..).zip(flights.iter()) {
-            let decision = &flight.decision;
-            let bytes = u64::from(flight.headers.total_length);
-            self.count(&mut inbound, decision.inbound, bytes, &mut runs);
-            self.count(&mut outbound, decision.outbound, bytes, &mut runs);
-            match &decision.verdict {
-                Verdict::Forward(exit) => self.send_on(packet, flight, None, exit, onward),
-                Verdict::Protect(slot, exit) => {
-                    self.send_on(packet, flight, Some(*slot), exit, onward)
-                }
-                Verdict::Decrypt(slot, spi) => {
-                    packet.strip(usize::from(flight.headers.upper_offset));
-                    let order = onward.opening.len() as u16;
-                    let outer_traffic_class = flight.headers.traffic_class;
-                    onward.opening.push(Opening {
-                        packet,
-                        slot: *slot,
-                        spi: *spi,
-                        order,
-                        outer_traffic_class,
-                    });
-                }
-                Verdict::Drop(reason) => self.drop(packet, *reason),
-                Verdict::Refuse(reason, refusal) => {
-                    self.complain(&packet, flight, Complaint::Unreachable(*refusal), onward);
-                    self.drop(packet, *reason);
-                }
-                Verdict::Reassemble => self.reassemble(packet, flight, onward),
-                Verdict::Deliver => host::deliver(self, packet, flight, onward),
+    }
+}
+
+/// Packets of a batch one after the other that count for the same policies. Written once for all,
+/// as the next addition would wait for the last.
+#[derive(Default)]
+struct Tally {
+    policies: u64,
+    packets: u64,
+    bytes: u64,
+    runs: u32,
+}
+
+impl Tally {
+    #[inline(always)]
+    fn add(&mut self, policies: u64, bytes: u16, objects: Objects<'_>) {
+        if policies != self.policies {
+            self.write(objects);
+            *self = Self { policies, runs: self.runs + 1, ..Self::default() };
+        }
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    fn write(&self, objects: Objects<'_>) {
+        for policy in Decision::policies_of(self.policies).into_iter().flatten() {
+            objects.count(policy, self.packets, self.bytes);
+        }
+    }
+}
+
+/// What packets of one tunnel by one next hop may be as large as, remembered for the next packet.
+#[derive(Clone, Copy, Default)]
+struct Limit {
+    way: [u64; 2],
+    limit: u16,
+}
+
+/// Does what was decided. Leaves the batch empty.
+pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Applier<'_, '_>) {
+    let objects = applier.neighbours.outputs.objects;
+    let count = batch.len();
+    if *applier.state.policy_runs >= MANY {
+        prefetch_counters(objects, &batch.records[..count]);
+    }
+    let mut packets = core::mem::take(&mut batch.packets).into_iter();
+    let (mut tally, mut limit) = (Tally::default(), Limit::default());
+    let mut at = 0;
+    while at < count {
+        let decision = batch.records[at].decision;
+        if decision.code() == code::FORWARD {
+            let run = batch.records[at..count].iter().zip(&batch.facts[at..count]);
+            let outputs = &mut applier.neighbours.outputs;
+            let done = forward(run, &mut packets, &decision, &mut tally, outputs);
+            at += done;
+            if done > 0 {
+                continue;
             }
         }
-        self.count_all(inbound);
-        self.count_all(outbound);
-        self.worker.policy_runs = runs;
-    }
-
-    /// Counts a packet for a policy.
-    #[inline(always)]
-    fn count(&self, tally: &mut Tally, policy: Option<PolicySlot>, bytes: u64, runs: &mut u32) {
-        if tally.policy != policy {
-            *runs += 1;
-            self.count_all(core::mem::take(tally));
-            tally.policy = policy;
-        }
-        tally.packets += 1;
-        tally.bytes += bytes;
-    }
-
-    fn count_all(&self, tally: Tally) {
-        if let Some(counters) = tally.policy.and_then(|slot| self.tables.counters_in(slot)) {
-            counters.add(self.worker.index, tally.packets, tally.bytes);
-        }
-    }
-
-    /// Asks for all that counting a batch's packets will touch, so that the waits overlap.
-    #[inline]
-    fn prefetch_counters(&self, flights: &[Flight]) {
-        let slots = || {
-            let decisions = flights.iter().map(|flight| &flight.decision);
-            decisions.flat_map(|decision| [decision.inbound, decision.outbound]).flatten()
+        let Some(packet) = packets.next() else { break };
+        let facts = batch.facts[at];
+        tally.add(decision.policies(), facts.total_length, objects);
+        let key = match facts.is(Facts::V6) {
+            true => V6::flow(V6::key(batch, at as u8)),
+            false => V4::flow(V4::key(batch, at as u8)),
         };
-        slots().for_each(|slot| self.tables.prefetch_policy(slot));
-        for counters in slots().filter_map(|slot| self.tables.counters_in(slot)) {
-            counters.prefetch(self.worker.index);
+        applier.one(packet, &Known { facts, decision, key }, &mut limit, queues);
+        at += 1;
+    }
+    tally.write(objects);
+    *applier.state.policy_runs = tally.runs;
+}
+
+/// Sends packets in clear that leave by the next hop of `decision`, up to the first that is not
+/// common. Returns how many these were.
+#[inline(always)]
+fn forward<'r>(
+    run: impl Iterator<Item = (&'r Record, &'r Facts)>,
+    packets: &mut arrayvec::IntoIter<Packet, BATCH>,
+    decision: &Decision,
+    tally: &mut Tally,
+    outputs: &mut Outputs<'_>,
+) -> usize {
+    let Outputs { ports, buffers, objects, .. } = outputs;
+    let objects = *objects;
+    let Some(next_hop) = objects.next_hop(decision.next_hop_id()) else { return 0 };
+    let is_plain =
+        next_hop.state == NextHopState::Resolved && usize::from(next_hop.header_length) == ETHERNET;
+    let port = next_hop.port;
+    let Some(Some(Attached { outgoing, .. })) = ports.get_mut(usize::from(port.0)) else {
+        return 0;
+    };
+    if !is_plain {
+        return 0;
+    }
+    let (way, mtu, header) = (decision.way(), next_hop.mtu, LinkHeader::of(next_hop));
+    let mut done = 0;
+    for (record, facts) in run.take(outgoing.remaining_capacity()) {
+        let is_common = record.decision.way() == way
+            && facts.hop_limit > 1
+            && facts.flags & (Facts::OPTIONS | Facts::OWN) == 0
+            && facts.total_length <= mtu;
+        let Some(mut packet) = (if is_common { packets.next() } else { None }) else { break };
+        tally.add(record.decision.policies(), facts.total_length, objects);
+        if packet.prepend(ETHERNET).is_some() {
+            header.write(packet.bytes_mut(), facts.is(Facts::V6));
+            outgoing.push(packet);
+        } else {
+            buffers.drop(packet, DropReason::EspNoRoom);
+        }
+        done += 1;
+    }
+    buffers.statistics.forwarded.add(done as u64);
+    if outgoing.is_full() {
+        outputs.transmit(port);
+    }
+    done
+}
+
+/// An Ethernet header as two words that overlap: bytes 0 to 7 and 6 to 13.
+#[derive(Clone, Copy)]
+struct LinkHeader {
+    first: [u8; 8],
+    last: [u8; 8],
+}
+
+impl LinkHeader {
+    fn of(next_hop: &NextHop) -> Self {
+        let header = &next_hop.header;
+        let mut words = Self { first: [0; 8], last: [0; 8] };
+        words.first.copy_from_slice(&header[..8]);
+        words.last.copy_from_slice(&header[6..ETHERNET]);
+        words
+    }
+
+    /// Writes it to the front of a frame whose IP header stands behind, and takes one from that
+    /// one's hop limit.
+    #[inline(always)]
+    fn write(self, frame: &mut [u8], is_v6: bool) {
+        let Some(front) = frame.first_chunk_mut::<{ ETHERNET + ipv4::HEADER_LENGTH }>() else {
+            return;
+        };
+        front[..8].copy_from_slice(&self.first);
+        front[6..ETHERNET].copy_from_slice(&self.last);
+        if is_v6 {
+            front[ETHERNET + 7] = front[ETHERNET + 7].wrapping_sub(1);
+        } else {
+            let (_, header) = front.split_at_mut(ETHERNET);
+            wire::checksum::decrement_ttl_v4(header);
+        }
+    }
+}
+
+/// Asks for all that counting a batch's packets will touch, so that the waits overlap.
+fn prefetch_counters(objects: Objects<'_>, records: &[Record]) {
+    let policies = || {
+        let words = records.iter().map(|record| record.decision.policies());
+        words.flat_map(Decision::policies_of).flatten()
+    };
+    policies().for_each(|policy| objects.prefetch_policy(policy));
+    policies().for_each(|policy| objects.prefetch_counters(policy));
+}
+
+impl Applier<'_, '_> {
+    /// Does what was decided to one packet, whatever that is.
+    #[inline(never)]
+    fn one(&mut self, mut packet: Packet, known: &Known, limit: &mut Limit, queues: &mut Queues) {
+        match known.decision.verdict() {
+            Verdict::Forward(next_hop) => {
+                let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
+                self.send_on(packet, known, None, (next_hop, limit), queues);
+            }
+            Verdict::Protect(slot, next_hop) => {
+                let limit = self.tunnel_limit(known.decision, slot, next_hop, limit);
+                self.send_on(packet, known, Some(slot), (next_hop, limit), queues);
+            }
+            Verdict::Decrypt(slot) => {
+                let Upper::Spi(spi) = known.key.upper else {
+                    return self.drop(packet, DropReason::EspNoSa);
+                };
+                packet.strip(usize::from(known.facts.upper_offset));
+                let order = queues.opening.len() as u16;
+                let outer_traffic_class = known.facts.traffic_class;
+                queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
+            }
+            Verdict::Drop(reason) => self.drop(packet, reason),
+            Verdict::Refuse(reason, refusal) => {
+                self.tell_sender(&packet, known, IcmpError::Unreachable(refusal), queues);
+                self.drop(packet, reason);
+            }
+            Verdict::Reassemble => self.reassemble(packet, known, queues),
+            Verdict::Deliver => host::deliver(self, packet, known, queues),
         }
     }
 
-    /// Forwards a packet, in clear or by an SA.
-    #[inline]
+    /// The largest packet that fits the tunnel by this next hop.
+    fn tunnel_limit(
+        &self,
+        decision: Decision,
+        slot: SaSlot,
+        next_hop: NextHopId,
+        last: &mut Limit,
+    ) -> Option<u16> {
+        let way = decision.way();
+        if last.way != way {
+            let objects = self.neighbours.outputs.objects;
+            let mtu = objects.next_hop(next_hop)?.mtu;
+            // Without an SA, which seal will say, the packet is as good as any.
+            let limit = objects.outbound(slot).map_or(mtu, |sa| inner_limit(sa, mtu));
+            *last = Limit { way, limit };
+        }
+        Some(last.limit)
+    }
+
+    /// Sends a packet on, in clear or by an SA, unless its hop limit or its size forbid it.
     fn send_on(
         &mut self,
         mut packet: Packet,
-        flight: &Flight,
+        known: &Known,
         slot: Option<SaSlot>,
-        exit: &Exit,
-        onward: &mut Onward,
+        (next_hop, limit): (NextHopId, Option<u16>),
+        queues: &mut Queues,
     ) {
-        let headers = &flight.headers;
-        if matches!(flight.arrival.origin, Origin::Port(_) | Origin::Sa(_)) {
-            if headers.hop_limit <= 1 {
-                self.complain(&packet, flight, Complaint::HopLimit, onward);
+        let state = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.state);
+        let (Some(limit), Some(state)) = (limit, state) else {
+            return self.drop(packet, DropReason::PortDown);
+        };
+        if state == NextHopState::Down {
+            return self.drop(packet, DropReason::PortDown);
+        }
+        if !known.facts.is(Facts::OWN) {
+            if known.facts.hop_limit <= 1 {
+                self.tell_sender(&packet, known, IcmpError::HopLimit, queues);
                 return self.drop(packet, DropReason::HopLimit);
             }
-            if headers.has_options && is_source_routed(packet.bytes()) {
+            if known.facts.is(Facts::OPTIONS) && is_source_routed(packet.bytes()) {
                 return self.drop(packet, DropReason::SourceRoute);
             }
-            decrement_hop_limit(packet.bytes_mut());
+            match known.is_v6() {
+                true => ipv6::decrement_hop_limit(packet.bytes_mut()),
+                false => wire::checksum::decrement_ttl_v4(packet.bytes_mut()),
+            }
         }
-        if headers.total_length > exit.limit {
-            return self.oversize(packet, flight, slot, exit, onward);
+        let way = Way { slot, next_hop, limit };
+        if known.facts.total_length > limit {
+            return self.oversize(packet, known, way, queues);
         }
-        self.leave(packet, headers, slot, exit, onward);
+        self.leave(packet, known, way, queues);
     }
 
     /// The last step of a packet that fits its way, or whose tunnel must carry it in any case.
-    #[inline]
-    pub(crate) fn leave(
-        &mut self,
-        packet: Packet,
-        headers: &Headers,
-        slot: Option<SaSlot>,
-        exit: &Exit,
-        onward: &mut Onward,
-    ) {
-        let Some(slot) = slot else {
-            self.worker.statistics.forwarded.add(1);
-            return self.emit(packet, exit);
+    pub(crate) fn leave(&mut self, packet: Packet, known: &Known, way: Way, queues: &mut Queues) {
+        let Some(slot) = way.slot else {
+            self.neighbours.outputs.buffers.statistics.forwarded.add(1);
+            return self.neighbours.emit(packet, way.next_hop);
         };
-        if onward.sealing.is_full() {
-            self.seal(&mut onward.sealing);
+        if queues.sealing.is_full() {
+            seal::seal(&mut queues.sealing, self);
         }
-        let order = onward.sealing.len() as u16;
-        let is_oversize = packet.len() > usize::from(exit.limit);
-        let dont_fragment = headers.dont_fragment && !is_oversize;
-        let inner = Inner { traffic_class: headers.traffic_class, dont_fragment };
-        onward.sealing.push(Sealing { packet, slot, order, inner, is_oversize, exit: *exit });
+        let order = queues.sealing.len() as u16;
+        let is_oversize = packet.len() > usize::from(way.limit);
+        let dont_fragment = known.facts.is(Facts::DONT_FRAGMENT) && !is_oversize;
+        let inner = Inner { traffic_class: known.facts.traffic_class, dont_fragment };
+        let next_hop = way.next_hop;
+        queues.sealing.push(Sealing { packet, slot, order, inner, is_oversize, next_hop });
     }
 
-    /// Puts the link header in front and the packet into the port's outgoing batch; or lets it wait
-    /// for its next hop.
-    #[inline]
-    pub(crate) fn emit(&mut self, mut packet: Packet, exit: &Exit) {
-        match &exit.link {
-            LinkHeader::None => {}
-            LinkHeader::Ethernet(header) => {
-                match packet.prepend(EthernetHeader::LENGTH).and_then(|room| room.first_chunk_mut())
-                {
-                    Some(room) => header.write(room),
-                    None => return self.drop(packet, DropReason::EspNoRoom),
-                }
-            }
-            LinkHeader::Unresolved(next_hop) => return self.wait_for(exit.port, *next_hop, packet),
-        }
-        self.outgoing(packet, exit.port);
-    }
-
-    /// Puts a finished frame into the port's outgoing batch.
-    #[inline]
-    pub(crate) fn outgoing(&mut self, packet: Packet, port: wire::PortId) {
-        let Some(Some(attached)) = self.worker.ports.get_mut(usize::from(port.0)) else {
-            return self.drop(packet, DropReason::PortDown);
-        };
-        attached.outgoing.push(packet);
-        if attached.outgoing.is_full() {
-            self.transmit(port);
-        }
-    }
-
-    fn reassemble(&mut self, packet: Packet, flight: &Flight, onward: &mut Onward) {
-        let (headers, key) = (&flight.headers, &flight.key());
-        let (_, waiting) = self.worker.reassembly.waiting();
-        let outcome =
-            self.worker.reassembly.push(self.now, key, headers, packet, &mut self.worker.pool);
-        let (_, still_waiting) = self.worker.reassembly.waiting();
-        let statistics = &self.worker.statistics;
+    fn reassemble(&mut self, packet: Packet, known: &Known, queues: &mut Queues) {
+        let headers = known.headers(&packet);
+        let Outputs { buffers: Buffers { pool, statistics }, now, .. } =
+            &mut self.neighbours.outputs;
+        let reassembly = &mut *self.state.reassembly;
+        let (_, waiting) = reassembly.waiting();
+        let outcome = reassembly.push(*now, &known.key, &headers, packet, pool);
+        let (_, still_waiting) = reassembly.waiting();
         // What neither waits nor was dropped nor goes on was joined, or was there already.
         let gone_on = match &outcome {
             Reassembled::Complete(_) => 1,
@@ -198,22 +340,39 @@ impl Round<'_> {
                 *fragments
             }
         };
-        statistics
-            .consumed
-            .add((waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on));
+        let joined = (waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on);
+        statistics.consumed.add(joined);
         if let Reassembled::Complete(packet) = outcome {
             statistics.reassembled.add(1);
-            self.again(&mut onward.again, packet, Arrival { vrf: key.vrf, origin: key.origin });
+            self.again(packet, Arrival { vrf: known.key.vrf, origin: known.key.origin }, queues);
         }
+    }
+
+    /// Puts a packet into the stages (again).
+    pub(crate) fn again(&mut self, packet: Packet, arrival: Arrival, queues: &mut Queues) {
+        if let Err(packet) = queues.again.push(packet, arrival) {
+            self.drop(packet, DropReason::NoBuffer);
+        }
+    }
+
+    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
+        self.neighbours.outputs.drop(packet, reason);
     }
 }
 
-#[inline]
-fn decrement_hop_limit(packet: &mut [u8]) {
-    match packet.first().map(|octet| octet >> 4) {
-        Some(4) => wire::checksum::decrement_ttl_v4(packet),
-        _ => ipv6::decrement_hop_limit(packet),
-    }
+/// By which way a packet leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    /// The SA that it is encrypted by, if it is.
+    pub slot: Option<SaSlot>,
+    pub next_hop: NextHopId,
+    /// The largest packet in bytes, before it is encrypted.
+    pub limit: u16,
+}
+
+/// Whether the gateway built the packet itself.
+pub(crate) fn is_own(origin: Origin) -> bool {
+    matches!(origin, Origin::Host | Origin::HostProtected)
 }
 
 fn is_source_routed(packet: &[u8]) -> bool {

@@ -1,10 +1,9 @@
-//! The stages, one file each.
+//! The stages of a packet's way, one a file. [`crate::worker`] lists them in order.
 
 pub(crate) mod apply;
-mod decide;
-mod open;
+pub(crate) mod open;
 mod oversize;
-mod parse;
-mod receive;
-mod seal;
-mod transmit;
+pub(crate) mod parse;
+pub(crate) mod receive;
+pub(crate) mod seal;
+pub(crate) mod waiting;

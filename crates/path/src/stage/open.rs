@@ -8,80 +8,83 @@
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
 use packet::{BATCH, DropReason, Packet};
-use tables::Sa;
 use wire::{Origin, Protocol};
 
+use crate::batch::{Arrival, Opening, Queue};
 use crate::encapsulation::propagate_congestion;
-use crate::lane::{Arrival, Lane, Opening};
-use crate::worker::Round;
+use crate::outputs::{Buffers, Objects};
 
-impl Round<'_> {
-    pub(crate) fn open(&mut self, opening: &mut ArrayVec<Opening, BATCH>, again: &mut Lane) {
-        opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
-        let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
-        for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi))
-        {
-            self.open_group(group, &mut outcomes);
-        }
-        for (item, outcome) in opening.drain(..).zip(outcomes) {
-            let vrf = self.tables.sad().slot(item.slot).map(|slot| slot.identity.vrf);
-            match (outcome, vrf) {
-                (Err(reason), _) => self.drop(item.packet, reason),
-                (Ok(()), None) => self.drop(item.packet, DropReason::EspNoSa),
-                (Ok(()), Some(vrf)) => {
-                    self.again(again, item.packet, Arrival { vrf, origin: Origin::Sa(item.slot) })
+/// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty.
+pub(crate) fn open(
+    opening: &mut ArrayVec<Opening, BATCH>,
+    objects: Objects<'_>,
+    buffers: &mut Buffers<'_>,
+    again: &mut Queue,
+) {
+    opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
+    let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
+    for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi)) {
+        open_group(group, objects, buffers, &mut outcomes);
+    }
+    for (item, outcome) in opening.drain(..).zip(outcomes) {
+        let vrf = objects.slot(item.slot).map(|slot| slot.identity.vrf);
+        match (outcome, vrf) {
+            (Err(reason), _) => buffers.drop(item.packet, reason),
+            (Ok(()), None) => buffers.drop(item.packet, DropReason::EspNoSa),
+            (Ok(()), Some(vrf)) => {
+                let arrival = Arrival { vrf, origin: Origin::Sa(item.slot) };
+                if let Err(packet) = again.push(item.packet, arrival) {
+                    buffers.drop(packet, DropReason::NoBuffer);
                 }
             }
         }
     }
+}
 
-    fn open_group(
-        &mut self,
-        group: &mut [Opening],
-        outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>,
-    ) {
-        let tables = self.tables;
-        let slot = group.first().and_then(|first| tables.sad().slot(first.slot));
-        let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
-        let Some(sa) = sa else {
-            return outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
-        };
-        let mut jobs: ArrayVec<OpenJob<'_>, BATCH> = group
-            .iter_mut()
-            .map(|item| {
-                let (buffer, start, length) = item.packet.buffer_mut();
-                OpenJob::new(buffer, start, length)
-            })
-            .collect();
-        sa.inbound.open(&mut jobs);
-        let results: ArrayVec<_, BATCH> =
-            jobs.iter().map(|job| (job.start, job.length, job.next_header, job.result)).collect();
-        drop(jobs);
-        for (item, (start, length, next_header, result)) in group.iter_mut().zip(results) {
-            let outcome = match result {
-                Ok(()) => {
-                    item.packet.set_used(start, length);
-                    // `noecn`: what the outer header says of congestion is nothing to the inner
-                    // one.
-                    let outer_traffic_class =
-                        if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
-                    inner(&mut item.packet, next_header, outer_traffic_class)
-                }
-                Err(why) => Err(reason(why)),
-            };
-            self.account(sa, outcome, length);
-            outcomes.push(outcome);
-        }
-    }
-
-    fn account(&self, sa: &Sa, outcome: Result<(), DropReason>, length: usize) {
-        match outcome {
+/// Decrypts the packets of one SA.
+fn open_group(
+    group: &mut [Opening],
+    objects: Objects<'_>,
+    buffers: &Buffers<'_>,
+    outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>,
+) {
+    let slot = group.first().and_then(|first| objects.slot(first.slot));
+    let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
+    let Some(sa) = sa else {
+        return outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
+    };
+    let mut jobs: ArrayVec<OpenJob<'_>, BATCH> = group
+        .iter_mut()
+        .map(|item| {
+            let (buffer, start, length) = item.packet.buffer_mut();
+            OpenJob::new(buffer, start, length)
+        })
+        .collect();
+    sa.inbound.open(&mut jobs);
+    let results: ArrayVec<_, BATCH> =
+        jobs.iter().map(|job| (job.start, job.length, job.next_header, job.result)).collect();
+    drop(jobs);
+    let (mut packets, mut bytes, mut failed) = (0, 0, 0);
+    for (item, (start, length, next_header, result)) in group.iter_mut().zip(results) {
+        let outcome = match result {
             Ok(()) => {
-                self.worker.statistics.decrypted.add(1);
-                sa.counters.add(self.worker.index, 1, length as u64);
+                item.packet.set_used(start, length);
+                // `noecn`: what the outer header says of congestion is nothing to the inner one.
+                let outer_traffic_class = if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
+                inner(&mut item.packet, next_header, outer_traffic_class)
             }
-            Err(_) => sa.errors.add(self.worker.index, 1, 0),
+            Err(why) => Err(reason(why)),
+        };
+        match outcome {
+            Ok(()) => (packets, bytes) = (packets + 1, bytes + length as u64),
+            Err(_) => failed += 1,
         }
+        outcomes.push(outcome);
+    }
+    buffers.statistics.decrypted.add(packets);
+    sa.counters.add(objects.worker, packets, bytes);
+    if failed > 0 {
+        sa.errors.add(objects.worker, failed, 0);
     }
 }
 

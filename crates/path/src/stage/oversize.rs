@@ -4,71 +4,74 @@
 
 use packet::{DropReason, Packet};
 use rand::Rng;
-use wire::{Origin, SaSlot, fragment, ipv6};
+use rand::rngs::StdRng;
+use tables::NextHopId;
+use wire::{fragment, ipv6};
 
-use crate::decision::Exit;
-use crate::host::errors::Complaint;
-use crate::lane::{Flight, Onward};
-use crate::worker::Round;
+use crate::batch::{Facts, Known, Queues};
+use crate::host::errors::IcmpError;
+use crate::outputs::Buffers;
+use crate::stage::apply::{Applier, Way};
 
-impl Round<'_> {
-    /// A packet that exceeds `exit.limit`. IPv4 without DF, and what the gateway says itself, is
-    /// cut before it is encrypted, so that no ESP packet needs reassembly before it can be
-    /// decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every link must
+impl Applier<'_, '_> {
+    /// A packet that is larger than its way allows. IPv4 without DF, and what the gateway sends
+    /// itself, is cut before it is encrypted, so that no ESP packet needs reassembly before it can
+    /// be decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every link must
     /// carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1).
+    #[cold]
     pub(crate) fn oversize(
         &mut self,
         packet: Packet,
-        flight: &Flight,
-        slot: Option<SaSlot>,
-        exit: &Exit,
-        onward: &mut Onward,
+        known: &Known,
+        way: Way,
+        queues: &mut Queues,
     ) {
-        let headers = &flight.headers;
-        let is_own = matches!(flight.arrival.origin, Origin::Host | Origin::HostProtected);
-        let is_v6 = headers.addresses.is_v6();
-        if is_v6 && !is_own && slot.is_some() && headers.total_length <= ipv6::MIN_MTU {
-            return self.leave(packet, headers, slot, exit, onward);
+        let is_own = known.facts.is(Facts::OWN);
+        let must_pass = known.is_v6() && known.facts.total_length <= ipv6::MIN_MTU;
+        if must_pass && !is_own && way.slot.is_some() {
+            return self.leave(packet, known, way, queues);
         }
-        let packet = match !headers.dont_fragment || (is_v6 && is_own) {
-            true => self.cut(packet, exit.limit, |round, part| {
-                round.leave(part, headers, slot, exit, onward)
+        let may_cut = !known.facts.is(Facts::DONT_FRAGMENT) || (known.is_v6() && is_own);
+        let uncut = match may_cut {
+            true => self.cut(packet, way.limit, |applier, part| {
+                applier.leave(part, known, way, queues);
             }),
             false => Some(packet),
         };
-        if let Some(packet) = packet {
-            self.complain(&packet, flight, Complaint::TooBig(exit.limit), onward);
+        if let Some(packet) = uncut {
+            self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
             self.drop(packet, DropReason::TooBig);
         }
     }
 
     /// An ESP packet that is too large for its port: the peer is to reassemble it.
     #[cold]
-    pub(crate) fn emit_in_pieces(&mut self, packet: Packet, exit: &Exit) {
-        let limit = self.tables.port(exit.port).map_or(0, |port| port.spec.mtu);
-        if let Some(packet) = self.cut(packet, limit, |round, part| round.emit(part, exit)) {
+    pub(crate) fn emit_in_pieces(&mut self, packet: Packet, next_hop: NextHopId) {
+        let limit = self.neighbours.outputs.objects.next_hop(next_hop).map_or(0, |hop| hop.mtu);
+        let emit = |applier: &mut Self, part| applier.neighbours.emit(part, next_hop);
+        if let Some(packet) = self.cut(packet, limit, emit) {
             self.drop(packet, DropReason::TooBig);
         }
     }
 
-    /// Gives the fragments of a packet to `each`. Hands the packet back where it cannot be cut.
+    /// Gives the fragments of a packet to `each`. Hands the packet back if it cannot be cut.
     pub(crate) fn cut(
         &mut self,
         packet: Packet,
         limit: u16,
         mut each: impl FnMut(&mut Self, Packet),
     ) -> Option<Packet> {
-        let is_v6 = packet.bytes().first().is_some_and(|octet| octet >> 4 == 6);
-        let plan = if is_v6 {
-            fragment::plan_v6(packet.bytes(), limit)
-        } else {
-            fragment::plan(packet.bytes(), limit)
-        };
+        let bytes = packet.bytes();
+        let is_v6 = bytes.first().is_some_and(|octet| octet >> 4 == 6);
+        let plan =
+            if is_v6 { fragment::plan_v6(bytes, limit) } else { fragment::plan(bytes, limit) };
         let Ok(plan) = plan else { return Some(packet) };
-        let identification = if is_v6 { self.worker.randomness.next_u32() } else { 0 };
+        let identification = new_identification(is_v6, self.state.randomness);
         for piece in plan {
-            let Some(mut part) = self.new_packet(packet.port()) else { break };
-            let written = part.append(piece.total_length()).and_then(|room| match is_v6 {
+            let length = piece.total_length();
+            let buffers: &mut Buffers<'_> = &mut self.neighbours.outputs.buffers;
+            let Some(mut part) = buffers.new_packet(packet.port(), length) else { break };
+            let written = part.append(length).and_then(|room| match is_v6 {
                 true => fragment::write_v6(packet.bytes(), &piece, identification, room),
                 false => fragment::write(packet.bytes(), &piece, room),
             });
@@ -77,8 +80,14 @@ impl Round<'_> {
                 None => self.drop(part, DropReason::TooBig),
             }
         }
-        self.worker.statistics.fragmented.add(1);
-        self.consume(packet);
+        let buffers = &mut self.neighbours.outputs.buffers;
+        buffers.statistics.fragmented.add(1);
+        buffers.consume(packet);
         None
     }
+}
+
+/// IPv4 fragments keep their packet's.
+fn new_identification(is_v6: bool, randomness: &mut StdRng) -> u32 {
+    if is_v6 { randomness.next_u32() } else { 0 }
 }

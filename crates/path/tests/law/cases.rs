@@ -1,7 +1,7 @@
 //! Changes that chance brings about too seldom: each alters what becomes of packets whose flow is
 //! known.
 
-use tables::{DefaultAction, Direction, RouteKind, SaIdentity, SaSpec};
+use tables::{DefaultAction, Direction, RouteSpec, SaIdentity, SaSpec};
 use wire::{PortId, Spi, VrfId};
 
 use crate::packets::{Peers, Sending};
@@ -80,7 +80,7 @@ fn the_way_to_the_tunnels_end_is_another() {
     let away = |world: &mut World| {
         world
             .tables
-            .set_route(VrfId::MAIN, "10.2.0.9/32".parse().unwrap(), RouteKind::Blackhole)
+            .set_route(VrfId::MAIN, "10.2.0.9/32".parse().unwrap(), RouteSpec::Blackhole)
             .unwrap();
     };
     fares_otherwise(&packet, |_| {}, away);

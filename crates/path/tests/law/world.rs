@@ -12,7 +12,7 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteKind, Sa,
+    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteSpec, Sa,
     SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
@@ -114,7 +114,7 @@ pub(crate) enum Act {
     UpdatePolicy(Index, Edit),
     RemovePolicy(Index),
     Default(VrfId, Direction, DefaultAction),
-    SetRoute(VrfId, IpPrefix, RouteKind),
+    SetRoute(VrfId, IpPrefix, RouteSpec),
     RemoveRoute(VrfId, IpPrefix),
     SetNeighbour(PortId, IpAddr, u8),
     RemoveNeighbour(PortId, IpAddr),
@@ -221,7 +221,7 @@ impl World {
                 world.apply(&Act::SetRoute(
                     vrf,
                     parsed(to),
-                    RouteKind::Via { port, next_hop: parsed(by) },
+                    RouteSpec::Via { port, address: parsed(by) },
                 ));
             }
         }
@@ -337,12 +337,9 @@ impl World {
                 }
             }
             Act::Noise(count) => {
-                for number in 0..*count {
-                    let _ = tables.set_neighbour(
-                        PortId(0),
-                        parsed("10.1.0.77"),
-                        Mac([2, 0xcc, 0, 0, 0, number as u8]),
-                    );
+                for _ in 0..*count {
+                    let nowhere = parsed("203.0.113.0/24");
+                    let _ = tables.set_route(VrfId::MAIN, nowhere, RouteSpec::Blackhole);
                 }
             }
         }
@@ -528,14 +525,14 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn route() -> impl Strategy<Value = (IpPrefix, RouteKind)> {
+fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     let next_hop = prop_oneof![Just(3usize), Just(8), Just(5), Just(0), Just(1)];
     let kind = |what: usize, port, next_hop| match what {
-        0..5 => RouteKind::Via { port, next_hop },
-        5 => RouteKind::Connected { port },
-        6 => RouteKind::Blackhole,
-        7 => RouteKind::Unreachable,
-        _ => RouteKind::Prohibit,
+        0..5 => RouteSpec::Via { port, address: next_hop },
+        5 => RouteSpec::Connected { port },
+        6 => RouteSpec::Blackhole,
+        7 => RouteSpec::Unreachable,
+        _ => RouteSpec::Prohibit,
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];

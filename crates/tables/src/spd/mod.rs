@@ -116,6 +116,12 @@ impl Spd {
         self.lists[direction as usize].iter()
     }
 
+    /// How many policies `direction` has.
+    #[inline(always)]
+    pub fn count(&self, direction: Direction) -> usize {
+        self.lists[direction as usize].len()
+    }
+
     /// What happens to packets of `direction` that no policy matches.
     #[inline]
     pub fn default_action(&self, direction: Direction) -> DefaultAction {

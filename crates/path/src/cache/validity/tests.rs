@@ -1,18 +1,22 @@
 //! What is said to hold is what would be decided.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use tables::{LookupEngine, Publisher, Tables};
-use wire::{Addresses, FragmentClass, Headers, PortId};
+use wire::{Addresses, FragmentClass, Headers, Origin, PortId, Protocol, SaSlot, Upper, VrfId};
 
 use super::*;
-use crate::cached;
-use crate::lane::Arrival;
-use crate::recent::Recent;
+use crate::batch::Arrival;
+use crate::cache::key::{self, Words};
+use crate::cache::recent::Recent;
+use crate::decide::question::{Asked, Question};
+use crate::decide::trace::{Step, Trace};
+use crate::decision::Verdict;
 
-#[path = "../../tests/law/world.rs"]
+#[path = "../../../tests/law/world.rs"]
 mod world;
 
 use world::{PORTS, World, act};
@@ -63,9 +67,21 @@ fn is_spared(recent: &Recent, key: &FlowKey, generation: u64) -> bool {
     let mut headers = Headers { addresses, protocol, upper, ..Headers::NONE };
     headers.fragment.class = fragment;
     let arrival = Arrival { vrf, origin };
-    match addresses.is_v6() {
-        true => recent.spares(&cached::key_v6(&headers, arrival), generation),
-        false => recent.spares(&cached::key_v4(&headers, arrival), generation),
+    match key::words(&headers, arrival) {
+        Words::V6(key) => recent.spares(&key, generation),
+        Words::V4(key) => recent.spares(&key, generation),
+    }
+}
+
+/// Everything that decide asks.
+#[derive(Default)]
+struct Questions(Vec<Question>);
+
+impl Trace for Questions {
+    fn step<'a>(&mut self, _: impl FnOnce() -> Step<'a>) {}
+
+    fn asks(&mut self, question: impl FnOnce() -> Question) {
+        self.0.push(question());
     }
 }
 
@@ -95,21 +111,42 @@ proptest! {
             for key in keys.iter().filter(|key| *looks && may_be(key)) {
                 let wanted = decide(key, &tables);
                 if let Some((decision, generation)) = known.get(key) {
-                    let holds = holds(key, decision, *generation, &tables);
+                    let holds = holds(key, decision, *generation, Decider::new(&tables, 4));
                     if holds {
                         prop_assert_eq!(decision, &wanted, "{:?}, decided from generation {}", key, generation);
                     }
                     prop_assert!(holds || !is_spared(&recent, key, *generation), "{:?}, from {}", key, generation);
                 }
-                // As the cache does: what is not packed is not kept, and what was kept before is.
-                if let Some(value) = cached::pack(&wanted) {
-                    prop_assert_eq!(cached::unpack(&value, key.upper), wanted);
-                    known.insert(*key, (wanted, tables.generation()));
-                }
+                prop_assert_eq!(Decision::from_words(*wanted.words()), wanted);
+                known.insert(*key, (wanted, tables.generation()));
             }
             world.tables = Tables::clone(&tables);
             acts.iter().for_each(|act| world.apply(act));
             publisher.publish(world.tables.clone());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
+
+    /// What decide asks is what validity believes that it asked: a question that is missing in the
+    /// list would be a change that nobody is held against.
+    #[test]
+    fn every_question_is_listed(
+        keys in prop::collection::vec(key(), 30),
+        acts in prop::collection::vec(act(), 0..60),
+    ) {
+        let mut world = World::new(LookupEngine::Fast);
+        acts.iter().for_each(|act| world.apply(act));
+        for key in &keys {
+            let mut asked = Questions::default();
+            let decision = crate::decide(key, &world.tables, &mut asked);
+            let listed = Asked::new(key, &decision, &world.tables);
+            let listed = listed.questions().expect("its policies are there");
+            for question in asked.0 {
+                prop_assert!(listed.contains(&question), "{:?} of {:?}", question, key);
+            }
         }
     }
 }
@@ -132,7 +169,7 @@ fn what_was_forgotten_holds_for_nobody() {
     };
     publisher.publish(Tables::clone(&publisher.current()));
     let decision = decide(&key, &publisher.current());
-    assert!(matches!(decision.verdict, Verdict::Protect(..)));
+    assert!(matches!(decision.verdict(), Verdict::Protect(..)));
     for (noise, holding) in
         [(10, true), (MOST_CHANGES, true), (MOST_CHANGES + 1, false), (2000, false)]
     {
@@ -141,7 +178,7 @@ fn what_was_forgotten_holds_for_nobody() {
         world.apply(&world::Act::Noise(noise));
         publisher.publish(world.tables.clone());
         assert_eq!(
-            holds(&key, &decision, generation, &publisher.current()),
+            holds(&key, &decision, generation, Decider::new(&publisher.current(), 4)),
             holding,
             "{noise} changes"
         );

@@ -1,0 +1,338 @@
+//! A batch is looked up in the cache, and what is decided for the rest is kept.
+//!
+//! Packets are taken by the cache's tables: each table's are looked up together, those that were
+//! not found are decided together, and what was decided is kept. A search takes three passes over
+//! the packets, each asking for the memory of the next. Nothing is done to a packet before all are
+//! decided, so that those of one flow stay in order.
+
+use arrayvec::ArrayVec;
+use flow::{CacheMode, CacheStatistics, Candidates, Measurement, Open, Plan};
+use packet::BATCH;
+use wire::FlowKey;
+
+use super::recent::Recent;
+use super::{Cache, Half, PLACE_V4, PLACE_V6, key, validity};
+use crate::batch::Packets;
+use crate::decide::Decider;
+use crate::decision::Decision;
+use crate::statistics::WorkerStatistics;
+
+/// All positions of a batch.
+const ALL: [u8; BATCH] = {
+    let mut all = [0; BATCH];
+    let mut at = 0;
+    while at < BATCH {
+        all[at] = at as u8;
+        at += 1;
+    }
+    all
+};
+
+/// Positions in a batch.
+type Positions = ArrayVec<u8, BATCH>;
+
+/// An address family's keys.
+pub(crate) trait Family<const KEY: usize> {
+    /// The key of a packet.
+    fn key(batch: &Packets, at: u8) -> &[u64; KEY];
+    /// The flow that a key names.
+    fn flow(key: &[u64; KEY]) -> FlowKey;
+}
+
+/// IPv4.
+pub(crate) struct V4;
+/// IPv6.
+pub(crate) struct V6;
+
+impl Family<{ key::V4 }> for V4 {
+    #[inline(always)]
+    fn key(batch: &Packets, at: u8) -> &[u64; key::V4] {
+        &batch.records[usize::from(at)].key
+    }
+
+    #[inline(always)]
+    fn flow(key: &[u64; key::V4]) -> FlowKey {
+        key::flow_v4(key)
+    }
+}
+
+impl Family<{ key::V6 }> for V6 {
+    #[inline(always)]
+    fn key(batch: &Packets, at: u8) -> &[u64; key::V6] {
+        &batch.v6[usize::from(at)]
+    }
+
+    #[inline(always)]
+    fn flow(key: &[u64; key::V6]) -> FlowKey {
+        key::flow_v6(key)
+    }
+}
+
+/// How looking packets up went.
+#[derive(Default)]
+struct Outcome {
+    hits: u64,
+    restamped: u64,
+    new: u64,
+    stale: u64,
+    evicted: u64,
+}
+
+impl Cache {
+    /// Fills in the decision of every packet of a batch.
+    pub(crate) fn decide(
+        &mut self,
+        batch: &mut Packets,
+        decider: Decider<'_>,
+        statistics: &WorkerStatistics,
+    ) {
+        let count = batch.len();
+        if batch.tables.is_power_of_two() {
+            let table = batch.tables.trailing_zeros() as usize;
+            return self.decide_by_table(table, &ALL[..count], batch, decider, statistics);
+        }
+        let mut lists = core::mem::take(&mut self.scratch.lists);
+        lists.iter_mut().for_each(ArrayVec::clear);
+        for (facts, at) in batch.facts.iter().zip(&ALL[..count]) {
+            lists[usize::from(facts.table % 4)].push(*at);
+        }
+        for (table, list) in lists.iter().enumerate() {
+            self.decide_by_table(table, list, batch, decider, statistics);
+        }
+        self.scratch.lists = lists;
+    }
+
+    fn decide_by_table(
+        &mut self,
+        table: usize,
+        list: &[u8],
+        batch: &mut Packets,
+        decider: Decider<'_>,
+        statistics: &WorkerStatistics,
+    ) {
+        let Self { v4: [v4_out, v4_in], v6: [v6_out, v6_in], scratch, recent, ticks } = self;
+        let mut looking = Looking {
+            list,
+            batch,
+            candidates: &mut scratch.candidates,
+            decider,
+            recent,
+            statistics,
+            cache: &statistics.caches[table],
+            ticks: *ticks,
+        };
+        match table {
+            _ if list.is_empty() => {}
+            0 => looking.look_up::<_, PLACE_V4, V4>(v4_out),
+            1 => looking.look_up::<_, PLACE_V4, V4>(v4_in),
+            2 => looking.look_up::<_, PLACE_V6, V6>(v6_out),
+            _ => looking.look_up::<_, PLACE_V6, V6>(v6_in),
+        }
+    }
+}
+
+/// One table's packets of a batch.
+struct Looking<'a, 't> {
+    /// Where in the batch they are.
+    list: &'a [u8],
+    batch: &'a mut Packets,
+    candidates: &'a mut [u64; BATCH],
+    decider: Decider<'t>,
+    recent: &'a Recent,
+    statistics: &'a WorkerStatistics,
+    cache: &'a CacheStatistics,
+    ticks: fn() -> u64,
+}
+
+impl Looking<'_, '_> {
+    #[inline(never)]
+    fn look_up<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        half: &mut Half<KEY, PLACE>,
+    ) {
+        let list = self.list;
+        let count = list.len() as u64;
+        let plan = half.plan(count);
+        let (Plan::Use | Plan::Measure | Plan::Sample, Some(table)) = (plan, &mut half.table)
+        else {
+            self.decider.decide::<KEY, F>(list, self.batch);
+            self.cache.bypassed.add(count);
+            return self.statistics.decided.add(count);
+        };
+        table.policies_changed(self.decider.policy_generation());
+        let mut open = table.open();
+        let is_measured = matches!(plan, Plan::Measure | Plan::Sample);
+        let clock = self.ticks;
+        let ticks = || if is_measured { clock() } else { 0 };
+        let mut missed = Positions::new();
+
+        let begin = ticks();
+        self.hash::<KEY, PLACE, F>(&open);
+        let hashed = ticks();
+        let (outcome, looked, left) = match plan {
+            Plan::Sample => self.find_sampled::<KEY, PLACE, F>(&mut open, &mut missed),
+            _ => {
+                let outcome = self.find::<KEY, PLACE, F>(&mut open, list, &mut missed);
+                (outcome, count, Positions::new())
+            }
+        };
+        let found = ticks();
+
+        let unknown = missed.len();
+        missed.extend(left);
+        // Deciding some of them anew tells what it costs, and must not tell anything else.
+        let tried =
+            if is_measured && missed.is_empty() { half.controller.wanted_decisions() } else { 0 };
+        missed.extend(list.iter().copied().take(tried));
+        let again: &[u8] = if cfg!(debug_assertions) && tried > 0 { &missed } else { &[] };
+        let known = self.known(again);
+        self.decider.decide::<KEY, F>(&missed, self.batch);
+        debug_assert_eq!(known, self.known(again), "what is found is what is decided");
+        let decided = ticks();
+
+        self.keep::<KEY, PLACE, F>(&mut open, &missed[..unknown]);
+        let kept = ticks();
+        if is_measured {
+            let part = (hashed.saturating_sub(begin)).saturating_mul(looked) / count;
+            half.controller.measured(&Measurement {
+                probed: looked,
+                probe: part + found.saturating_sub(hashed),
+                decided: missed.len() as u64,
+                decide: decided.saturating_sub(found),
+                inserted: unknown as u64,
+                insert: kept.saturating_sub(decided),
+            });
+        }
+        match (half.mode, plan) {
+            (CacheMode::Auto, Plan::Sample) => half.controller.sampled(looked, outcome.hits),
+            (CacheMode::Auto, _) => half.controller.used(looked, outcome.hits),
+            (CacheMode::On | CacheMode::Off, _) => {}
+        }
+        self.cache.bypassed.add(count - looked);
+        self.statistics.decided.add(count - looked + unknown as u64);
+        self.note(half, &outcome, is_measured);
+    }
+
+    /// The first pass: hashes the keys and asks for the sets' words.
+    #[inline(always)]
+    fn hash<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        table: &Open<'_, KEY, PLACE>,
+    ) {
+        for &at in self.list {
+            let hash = table.hash(F::key(self.batch, at));
+            self.batch.records[usize::from(at)].hash = hash;
+            table.prefetch(hash);
+        }
+    }
+
+    /// Looks up only the flows that belong to the part that is used for sampling. Returns how many
+    /// these were, and where the others are.
+    #[cold]
+    fn find_sampled<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        table: &mut Open<'_, KEY, PLACE>,
+        missed: &mut Positions,
+    ) -> (Outcome, u64, Positions) {
+        let (mut sampled, mut left) = (Positions::new(), Positions::new());
+        for &at in self.list {
+            match table.is_sampled(self.batch.records[usize::from(at)].hash) {
+                true => sampled.push(at),
+                false => left.push(at),
+            }
+        }
+        let outcome = self.find::<KEY, PLACE, F>(table, &sampled, missed);
+        (outcome, sampled.len() as u64, left)
+    }
+
+    /// The second and the third pass; notes the positions of packets whose flow is not known.
+    #[inline(always)]
+    fn find<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        table: &mut Open<'_, KEY, PLACE>,
+        list: &[u8],
+        missed: &mut Positions,
+    ) -> Outcome {
+        for &at in list {
+            let candidates = table.candidates(self.batch.records[usize::from(at)].hash);
+            self.candidates[usize::from(at)] = candidates.to_bits();
+        }
+        let generation = self.decider.generation();
+        let mut outcome = Outcome::default();
+        for &at in list {
+            let hash = self.batch.records[usize::from(at)].hash;
+            let candidates = Candidates::from_bits(self.candidates[usize::from(at)]);
+            let key = F::key(self.batch, at);
+            let Some(found) = table.find(hash, candidates, key) else {
+                match table.was_turned_away(hash) {
+                    true => outcome.evicted += 1,
+                    false => outcome.new += 1,
+                }
+                missed.push(at);
+                continue;
+            };
+            let decision = Decision::from_words(found.value);
+            if found.stamp != generation {
+                if !self.recent.spares(key, found.stamp)
+                    && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
+                {
+                    outcome.stale += 1;
+                    missed.push(at);
+                    continue;
+                }
+                table.stamp(found.place, generation);
+                outcome.restamped += 1;
+            }
+            self.batch.records[usize::from(at)].decision = decision;
+        }
+        outcome.hits = list.len() as u64 - outcome.new - outcome.evicted - outcome.stale;
+        outcome
+    }
+
+    /// Keeps what was decided.
+    fn keep<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &self,
+        table: &mut Open<'_, KEY, PLACE>,
+        missed: &[u8],
+    ) {
+        let generation = self.decider.generation();
+        for &at in missed {
+            let record = &self.batch.records[usize::from(at)];
+            let key = F::key(self.batch, at);
+            table.insert(record.hash, key, generation, record.decision.words());
+        }
+    }
+
+    /// The decisions of packets.
+    fn known(&self, positions: &[u8]) -> ArrayVec<Decision, BATCH> {
+        positions.iter().map(|&at| self.batch.records[usize::from(at)].decision).collect()
+    }
+
+    fn note<const KEY: usize, const PLACE: usize>(
+        &self,
+        half: &Half<KEY, PLACE>,
+        outcome: &Outcome,
+        is_measured: bool,
+    ) {
+        let statistics = self.cache;
+        statistics.hits.add(outcome.hits);
+        statistics.restamped.add(outcome.restamped);
+        statistics.missed_new.add(outcome.new);
+        statistics.missed_stale.add(outcome.stale);
+        statistics.missed_evicted.add(outcome.evicted);
+        let Some(table) = &half.table else { return };
+        statistics.inserted.set(table.counts.inserted);
+        statistics.evicted.set(table.counts.evicted);
+        statistics.refused.set(table.counts.refused);
+        statistics.live.set(table.counts.live);
+        statistics.occupied.set(table.counts.occupied);
+        let is_bypassing = half.mode == CacheMode::Auto && half.controller.is_bypassing();
+        statistics.bypassing.set(is_bypassing.into());
+        if is_measured {
+            let costs = half.controller.costs();
+            statistics.probe_cost.set(costs.probe);
+            statistics.decide_cost.set(costs.decide);
+            statistics.insert_cost.set(costs.insert);
+        }
+    }
+}

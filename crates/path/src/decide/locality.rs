@@ -1,0 +1,39 @@
+//! What a packet's first stages must know of the tables before it has a key: whom a packet is for,
+//! and which table of the cache its flow belongs to.
+
+use std::net::IpAddr;
+
+use tables::{Direction, Tables};
+use wire::{PortId, VrfId};
+
+/// The addresses that are the gateway's own, and what VRFs ask for.
+#[derive(Clone, Copy)]
+pub(crate) struct Locality<'t>(&'t Tables);
+
+impl<'t> Locality<'t> {
+    pub(crate) fn new(tables: &'t Tables) -> Self {
+        Self(tables)
+    }
+
+    /// See [`Tables::is_local`].
+    pub(crate) fn is_local(&self, vrf: VrfId, port: PortId, address: IpAddr) -> bool {
+        self.0.is_local(vrf, port, address)
+    }
+
+    /// Whether an address is one of the VRF's own. A VRF that is not there has all.
+    pub(crate) fn is_of_vrf(&self, vrf: VrfId, address: IpAddr) -> bool {
+        self.0.vrf(vrf).is_none_or(|vrf| vrf.is_local(address))
+    }
+
+    /// Whether the fields of forwarded packets' upper-layer headers are asked for, so that later
+    /// fragments must be given those of their datagram's first.
+    pub(crate) fn has_policies(&self, vrf: VrfId) -> bool {
+        self.0.vrf(vrf).is_some_and(|vrf| !vrf.spd.is_empty())
+    }
+
+    /// Whether clear packets are the inbound SPD's, which is so where there is no outbound one.
+    pub(crate) fn is_clear_inbound(&self, vrf: VrfId) -> bool {
+        let spd = self.0.vrf(vrf).map(|vrf| &vrf.spd);
+        spd.is_some_and(|spd| !spd.is_empty() && spd.count(Direction::Out) == 0)
+    }
+}

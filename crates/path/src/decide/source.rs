@@ -1,0 +1,37 @@
+//! From which address the gateway tells a sender what became of its packet.
+
+use std::net::IpAddr;
+
+use packet::Packet;
+use tables::{Action, Tables};
+use wire::{FlowKey, IpPrefix, Origin};
+
+use crate::decision::Decision;
+
+/// The address of ours from which an ICMP error about a packet is sent: of the port that it came by
+/// (RFC 1812 section 4.3.2.4), or, if it came by a tunnel, one that the tunnel's policy covers, so
+/// that the error may go back the same way.
+///
+/// The policy is the one that the packet's own decision names: nothing is looked up.
+pub(crate) fn source_of_error(
+    key: &FlowKey,
+    decision: &Decision,
+    packet: &Packet,
+    tables: &Tables,
+) -> Option<IpAddr> {
+    let by_port = || tables.port(packet.port())?.source_for(key.addresses.source());
+    let covered = || {
+        let policy = tables.policy_in(decision.inbound()?)?;
+        let Action::Protect(_) = policy.spec.action else { return None };
+        let inside = policy.spec.selector.destination;
+        let vrf = tables.vrf(key.vrf)?;
+        let ports = tables.ports().filter(|port| port.spec.vrf == key.vrf);
+        let mut own = ports.flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
+        // Link-local addresses are no tunnel's, and not in the FIB.
+        own.find(|own| inside.contains(*own) && vrf.is_local(*own))
+    };
+    match key.origin {
+        Origin::Sa(_) => covered().or_else(by_port),
+        Origin::Port(_) | Origin::Host | Origin::HostProtected => by_port(),
+    }
+}

@@ -1,0 +1,297 @@
+//! What several stages share: buffers, the ports' outgoing batches, and who waits for a neighbour.
+//!
+//! A stage is given the parts that it uses and no more, so its signature says what it may touch.
+
+use std::net::IpAddr;
+
+use flow::{Held, NeighbourQueue};
+use packet::{Batch, DropReason, LinkKind, Packet, Pool, Port, PortError, Time};
+use tables::{Event, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState, Tables};
+use wire::ethernet::{self, EtherType};
+use wire::{Mac, PortId, SaSlot};
+
+use crate::host::resolve;
+use crate::statistics::WorkerStatistics;
+
+/// The objects that decisions name: next hops, SA slots, policies' counters; and ports. Nothing
+/// here looks a policy or a route up.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects<'t> {
+    tables: &'t Tables,
+    /// Whose counters are added to.
+    pub worker: usize,
+}
+
+impl<'t> Objects<'t> {
+    pub(crate) fn new(tables: &'t Tables, worker: usize) -> Self {
+        Self { tables, worker }
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, id: PortId) -> Option<&'t tables::Port> {
+        self.tables.port(id)
+    }
+
+    #[inline(always)]
+    pub(crate) fn next_hop(&self, id: NextHopId) -> Option<&'t NextHop> {
+        self.tables.next_hop(id)
+    }
+
+    /// The next hop of a station on a port's link.
+    pub(crate) fn neighbour(&self, port: PortId, address: IpAddr) -> Option<&'t NextHop> {
+        self.tables.next_hop(self.tables.on_link_next_hop(port, address)?)
+    }
+
+    /// The slot's SAs.
+    pub(crate) fn slot(&self, slot: SaSlot) -> Option<&'t tables::Slot> {
+        self.tables.sad().slot(slot)
+    }
+
+    /// The SA that packets of the slot are encrypted by.
+    #[inline]
+    pub(crate) fn outbound(&self, slot: SaSlot) -> Option<&'t tables::Sa> {
+        self.tables.sad().outbound(slot).map(|sa| &**sa)
+    }
+
+    /// Counts packets for a policy.
+    #[inline]
+    pub(crate) fn count(&self, policy: tables::PolicySlot, packets: u64, bytes: u64) {
+        if let Some(counters) = self.tables.counters_in(policy) {
+            counters.add(self.worker, packets, bytes);
+        }
+    }
+
+    /// Asks for the memory where a policy's counters are named.
+    #[inline]
+    pub(crate) fn prefetch_policy(&self, policy: tables::PolicySlot) {
+        self.tables.prefetch_policy(policy);
+    }
+
+    /// Asks for the memory of a policy's counters.
+    #[inline]
+    pub(crate) fn prefetch_counters(&self, policy: tables::PolicySlot) {
+        if let Some(counters) = self.tables.counters_in(policy) {
+            counters.prefetch(self.worker);
+        }
+    }
+
+    /// See [`crate::decide::source_of_error`].
+    pub(crate) fn source_of_error(
+        &self,
+        known: &crate::batch::Known,
+        packet: &Packet,
+    ) -> Option<IpAddr> {
+        crate::decide::source_of_error(&known.key, &known.decision, packet, self.tables)
+    }
+}
+
+/// A port's queue and what is to leave by it.
+pub(crate) struct Attached {
+    pub port: Box<dyn Port>,
+    pub outgoing: Batch,
+    pub failed: Option<PortError>,
+}
+
+impl Attached {
+    pub(crate) fn fail(&mut self, error: PortError) {
+        self.failed.get_or_insert(error);
+    }
+}
+
+/// A worker's queues of the ports, by the ports' numbers.
+pub(crate) type Ports = Vec<Option<Attached>>;
+
+/// Where packets come from and go to when they end.
+pub(crate) struct Buffers<'a> {
+    pub pool: &'a mut Pool,
+    pub statistics: &'a WorkerStatistics,
+}
+
+impl Buffers<'_> {
+    /// Counts a packet as dropped and takes its buffer back.
+    #[inline]
+    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
+        self.statistics.drops.add(reason, 1);
+        self.pool.give(packet);
+    }
+
+    /// Counts a packet as consumed and takes its buffer back.
+    pub(crate) fn consume(&mut self, packet: Packet) {
+        self.statistics.consumed.add(1);
+        self.pool.give(packet);
+    }
+
+    /// An empty packet of at least so many bytes, for something that the gateway sends itself.
+    pub(crate) fn new_packet(&mut self, port: PortId, length: usize) -> Option<Packet> {
+        let Some(mut packet) = self.pool.take_for(length) else {
+            self.statistics.drops.add(DropReason::NoBuffer, 1);
+            return None;
+        };
+        packet.set_port(port);
+        self.statistics.generated.add(1);
+        Some(packet)
+    }
+}
+
+/// The way out of the gateway.
+pub(crate) struct Outputs<'a> {
+    pub ports: &'a mut Ports,
+    pub buffers: Buffers<'a>,
+    pub events: &'a mut rtrb::Producer<Event>,
+    pub objects: Objects<'a>,
+    pub now: Time,
+}
+
+impl Outputs<'_> {
+    /// Counts a packet as dropped and takes its buffer back.
+    #[inline]
+    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
+        self.buffers.drop(packet, reason);
+    }
+
+    /// Puts a finished frame into the port's outgoing batch.
+    #[inline]
+    pub(crate) fn send(&mut self, packet: Packet, port: PortId) {
+        let Some(Some(attached)) = self.ports.get_mut(usize::from(port.0)) else {
+            return self.drop(packet, DropReason::PortDown);
+        };
+        attached.outgoing.push(packet);
+        if attached.outgoing.is_full() {
+            self.transmit(port);
+        }
+    }
+
+    /// Hands a port its outgoing batch.
+    pub(crate) fn transmit(&mut self, id: PortId) {
+        let Some(Some(attached)) = self.ports.get_mut(usize::from(id.0)) else { return };
+        if attached.outgoing.is_empty() {
+            return;
+        }
+        let Buffers { pool, statistics } = &mut self.buffers;
+        if let Err(error) = attached.port.transmit(self.now, pool, &mut attached.outgoing) {
+            statistics.drops.add(DropReason::PortDown, attached.outgoing.len() as u64);
+            pool.give_all(attached.outgoing.drain(..));
+            attached.fail(error);
+        }
+    }
+
+    /// Puts the next hop's link header in front of an IP packet and sends it. A packet whose next
+    /// hop is not resolved is handed back.
+    #[inline]
+    pub(crate) fn send_to(&mut self, mut packet: Packet, next_hop: &NextHop) -> Result<(), Packet> {
+        match next_hop.state {
+            NextHopState::Resolved => {}
+            NextHopState::Pending | NextHopState::OnLink => return Err(packet),
+            NextHopState::Down => {
+                self.drop(packet, DropReason::PortDown);
+                return Ok(());
+            }
+        }
+        let length = usize::from(next_hop.header_length).min(MAX_LINK_HEADER);
+        match packet.prepend(length) {
+            Some(room) => room.copy_from_slice(&next_hop.header[..length]),
+            None => {
+                self.drop(packet, DropReason::EspNoRoom);
+                return Ok(());
+            }
+        }
+        self.send(packet, next_hop.port);
+        Ok(())
+    }
+
+    /// Sends an IPv4 or IPv6 packet of our own to a station whose Ethernet address is known.
+    pub(crate) fn send_packet(&mut self, port: &tables::Port, mac: Mac, mut packet: Packet) {
+        let is_v6 = packet.bytes().first().is_some_and(|octet| octet >> 4 == 6);
+        if port.spec.link == LinkKind::Ethernet {
+            let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+            let header = ethernet::Header { destination: mac, source: port.spec.mac, ether_type };
+            match packet.prepend(ethernet::HEADER_LENGTH) {
+                Some(room) => room.copy_from_slice(&header.to_bytes()),
+                None => return self.drop(packet, DropReason::EspNoRoom),
+            }
+        }
+        self.send(packet, port.id);
+    }
+
+    /// Sends a frame of our own.
+    pub(crate) fn send_frame(
+        &mut self,
+        port: &tables::Port,
+        mac: Mac,
+        ether_type: EtherType,
+        payload: &[u8],
+    ) {
+        let length = ethernet::HEADER_LENGTH + payload.len();
+        let Some(mut packet) = self.buffers.new_packet(port.id, length) else { return };
+        let header = ethernet::Header { destination: mac, source: port.spec.mac, ether_type };
+        if let Some(room) = packet.append(length) {
+            let (front, rest) = room.split_at_mut(ethernet::HEADER_LENGTH);
+            front.copy_from_slice(&header.to_bytes());
+            rest.copy_from_slice(payload);
+        }
+        self.send(packet, port.id);
+    }
+
+    /// Tells the control thread.
+    pub(crate) fn tell(&mut self, event: Event) {
+        if self.events.push(event).is_err() {
+            self.buffers.statistics.events_lost.add(1);
+        }
+    }
+}
+
+/// The way out, with the packets that wait for a neighbour.
+pub(crate) struct Neighbours<'a> {
+    pub outputs: Outputs<'a>,
+    pub waiting: &'a mut NeighbourQueue,
+}
+
+impl Neighbours<'_> {
+    /// Sends an IP packet by a next hop, or keeps it until that is resolved. `on_link` is whom a
+    /// next hop stands for that is the port's own: the packet's destination.
+    #[inline]
+    pub(crate) fn emit(&mut self, packet: Packet, id: NextHopId) {
+        let Some(next_hop) = self.outputs.objects.next_hop(id) else {
+            return self.outputs.drop(packet, DropReason::PortDown);
+        };
+        if let Err(packet) = self.outputs.send_to(packet, next_hop) {
+            self.emit_later(packet, next_hop);
+        }
+    }
+
+    #[cold]
+    fn emit_later(&mut self, packet: Packet, next_hop: &NextHop) {
+        // The destination of the packet as it is now, which of an ESP packet is the tunnel's end.
+        match next_hop.address.or_else(|| destination(packet.bytes())) {
+            Some(address) => self.wait_for(next_hop.port, address, packet),
+            None => self.outputs.drop(packet, DropReason::NeighbourUnresolved),
+        }
+    }
+
+    /// Keeps a packet until its next hop has answered.
+    pub(crate) fn wait_for(&mut self, port: PortId, next_hop: IpAddr, packet: Packet) {
+        match self.waiting.hold(self.outputs.now, port, next_hop, packet) {
+            Held::Ask => resolve::ask(&mut self.outputs, port, next_hop),
+            Held::Waiting => {}
+            Held::Refused(packet, reason) => self.outputs.drop(packet, reason),
+        }
+    }
+
+    /// Sends a packet of our own to a station on the port's link, once its address is known.
+    pub(crate) fn send_to_station(&mut self, port: PortId, station: IpAddr, packet: Packet) {
+        let Some(next_hop) = self.outputs.objects.neighbour(port, station) else {
+            return self.outputs.drop(packet, DropReason::PortDown);
+        };
+        if let Err(packet) = self.outputs.send_to(packet, next_hop) {
+            self.wait_for(port, station, packet);
+        }
+    }
+}
+
+/// The destination of an IP packet.
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => Some(IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?)),
+        _ => Some(IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?)),
+    }
+}

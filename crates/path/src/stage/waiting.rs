@@ -1,0 +1,73 @@
+//! Waiting: packets whose next hop is known by now go on, and those whose next hop did not answer
+//! are given up.
+//!
+//! Exits: `neighbour_unresolved`, `reassembly_timeout`, and, where packets begin to wait,
+//! `neighbour_queue_full` and `neighbour_table_full`.
+
+use core::cell::RefCell;
+use std::net::IpAddr;
+
+use flow::{FairLimiter, Reassembly};
+use packet::{DropReason, Packet, Time};
+use tables::{Event, NextHopState};
+use wire::PortId;
+
+use crate::batch::Queue;
+use crate::decide::Locality;
+use crate::host::{errors, resolve};
+use crate::outputs::{Buffers, Neighbours};
+
+/// Sends what waited for neighbours that are known now.
+pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
+    let Neighbours { outputs, waiting } = neighbours;
+    let objects = outputs.objects;
+    let lookup = |port: PortId, address: IpAddr| {
+        let next_hop = objects.neighbour(port, address)?;
+        match next_hop.state {
+            NextHopState::Resolved | NextHopState::Down => Some(next_hop),
+            NextHopState::Pending | NextHopState::OnLink => None,
+        }
+    };
+    waiting.take_resolved(lookup, |_, _, next_hop, packet| {
+        if let Err(packet) = outputs.send_to(packet, next_hop) {
+            outputs.drop(packet, DropReason::NeighbourUnresolved);
+        }
+    });
+}
+
+/// Asks again for neighbours that have not answered, and gives up the packets that waited too long;
+/// their senders are told by packets in `again`.
+pub(crate) fn advance(
+    neighbours: &mut Neighbours<'_>,
+    locality: Locality<'_>,
+    limiter: &mut FairLimiter,
+    again: &mut Queue,
+) {
+    let Neighbours { outputs, waiting } = neighbours;
+    let now = outputs.now;
+    if waiting.next_deadline().is_none_or(|deadline| deadline > now) {
+        return;
+    }
+    let outputs = RefCell::new(outputs);
+    let give_up = |port, address, packet: Packet| {
+        let outputs = &mut *outputs.borrow_mut();
+        outputs.tell(Event::NeighbourSilent { port, address });
+        if let Some((message, arrival)) = errors::unanswered(&packet, outputs, locality, limiter)
+            && let Err(message) = again.push(message, arrival)
+        {
+            outputs.drop(message, DropReason::NoBuffer);
+        }
+        outputs.drop(packet, DropReason::NeighbourUnresolved);
+    };
+    let ask = |port, address| resolve::ask(&mut outputs.borrow_mut(), port, address);
+    waiting.advance(now, ask, give_up);
+}
+
+/// Gives up datagrams whose fragments did not come in time.
+pub(crate) fn expire(reassembly: &mut Reassembly, now: Time, buffers: &mut Buffers<'_>) {
+    if reassembly.next_deadline().is_some_and(|deadline| deadline <= now) {
+        let statistics = buffers.statistics;
+        let dropped = |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
+        reassembly.expire(now, buffers.pool, dropped);
+    }
+}
