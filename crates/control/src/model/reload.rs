@@ -181,7 +181,7 @@ impl Draft<'_> {
         for vrf in &config.vrfs {
             match self.wishes.vrfs.get_mut(&vrf.name) {
                 Some(known) if known.origin == Origin::Runtime => {
-                    known.origin = Origin::Configuration
+                    known.origin = Origin::Configuration;
                 }
                 Some(_) => {}
                 None => {
@@ -449,7 +449,7 @@ impl Draft<'_> {
             let text = format!("{address} dev {} lladdr {}", spec.port, spec.mac);
             match known {
                 Some(known) if known.origin() == Origin::Gateway => {
-                    notes.note(ChangeKind::Added, "neighbour", text)
+                    notes.note(ChangeKind::Added, "neighbour", text);
                 }
                 None => notes.note(ChangeKind::Added, "neighbour", text),
                 Some(known) if known.mac != spec.mac => {
