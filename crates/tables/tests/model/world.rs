@@ -54,6 +54,13 @@ fn prefix() -> impl Strategy<Value = IpPrefix> + Clone {
     })
 }
 
+/// Few enough that a route often replaces another.
+fn route_prefix() -> impl Strategy<Value = IpPrefix> + Clone {
+    let usual = ["0.0.0.0/0", "10.1.0.0/16", "192.0.2.0/24", "::/0"];
+    let usual = prop::sample::select(usual.map(|text| text.parse().unwrap()).to_vec());
+    prop_oneof![3 => usual, 2 => prefix().prop_map(|prefix| prefix.network())]
+}
+
 fn vrf() -> impl Strategy<Value = VrfId> + Clone {
     prop_oneof![6 => Just(VrfId(0)), 3 => Just(VrfId(1)), 1 => Just(VrfId(2))]
 }
@@ -250,9 +257,9 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         4 => (port(), port_spec()).prop_map(|(port, spec)| Change::UpdatePort(port, spec)),
         8 => (port(), tweak()).prop_map(|(port, tweak)| Change::TweakPort(port, tweak)),
         1 => port().prop_map(Change::RemovePort),
-        12 => (vrf(), prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix.network(), spec)),
+        12 => (vrf(), route_prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
         1 => (vrf(), prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
-        3 => (vrf(), prefix()).prop_map(|(vrf, prefix)| Change::RemoveRoute(vrf, prefix.network())),
+        3 => (vrf(), route_prefix()).prop_map(|(vrf, prefix)| Change::RemoveRoute(vrf, prefix)),
         8 => (port(), station(), mac()).prop_map(|(port, address, mac)| Change::SetNeighbour(port, address, mac)),
         4 => (port(), station()).prop_map(|(port, address)| Change::RemoveNeighbour(port, address)),
         8 => policy().prop_map(Change::AddPolicy),
