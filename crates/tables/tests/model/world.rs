@@ -257,10 +257,12 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         4 => (port(), port_spec()).prop_map(|(port, spec)| Change::UpdatePort(port, spec)),
         8 => (port(), tweak()).prop_map(|(port, tweak)| Change::TweakPort(port, tweak)),
         1 => port().prop_map(Change::RemovePort),
-        12 => (vrf(), route_prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
+        12 => (vrf(), route_prefix(), route_spec())
+            .prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
         1 => (vrf(), prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
         3 => (vrf(), route_prefix()).prop_map(|(vrf, prefix)| Change::RemoveRoute(vrf, prefix)),
-        8 => (port(), station(), mac()).prop_map(|(port, address, mac)| Change::SetNeighbour(port, address, mac)),
+        8 => (port(), station(), mac())
+            .prop_map(|(port, address, mac)| Change::SetNeighbour(port, address, mac)),
         4 => (port(), station()).prop_map(|(port, address)| Change::RemoveNeighbour(port, address)),
         8 => policy().prop_map(Change::AddPolicy),
         3 => (which(), policy()).prop_map(|(which, spec)| Change::UpdatePolicy(which, spec)),
