@@ -31,7 +31,9 @@ pub enum Change {
         prefix: IpPrefix,
     },
     /// A next hop came or went: packets and tunnels to this very address that leave by a connected
-    /// route. [`crate::Tables::on_link_next_hop`] returns another one for it now.
+    /// route. [`crate::Tables::on_link_next_hop`] returns another one for it now. Whom that
+    /// concerns is told by the address and not by the id that is remembered, which may name
+    /// another next hop by now.
     ///
     /// That a next hop became another (its neighbour was resolved, moved or failed; its port got
     /// another MTU or Ethernet address, or went up or down) concerns no decision and is not here.
@@ -54,15 +56,16 @@ pub enum Change {
         is_slot: bool,
     },
     /// A port came, went, moved to another VRF, got another kind of link, or listens to other
-    /// addresses than before: packets that come in by it, and those whose next hop is or was on its
-    /// link.
+    /// addresses than before: packets that come in by it. Those that leave by it are told by the
+    /// [`Change::Vrf`] that comes with this.
     ///
     /// Its MTU, its Ethernet address and whether it is up are in its next hops, and concern no
     /// decision. (Where the IPv6 link-local address follows from the Ethernet address, the port
     /// listens to other addresses with it.)
     Port(PortId),
     /// Everything about a VRF, its routes and what is on the links of its ports included. Comes
-    /// with [`Change::Port`] unless only link-local addresses have changed.
+    /// with [`Change::Port`], once for each VRF that the port is or was in, unless only IPv6
+    /// link-local addresses have changed.
     Vrf(VrfId),
 }
 

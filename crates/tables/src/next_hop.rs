@@ -246,3 +246,141 @@ impl fmt::Debug for NextHops {
         f.debug_map().entries(self.iter()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use wire::VrfId;
+
+    use super::*;
+
+    fn next_hop(number: u16) -> NextHop {
+        let spec = PortSpec {
+            name: "port".into(),
+            vrf: VrfId::MAIN,
+            link: LinkKind::Ip,
+            mac: Mac([0; 6]),
+            mtu: number,
+            addresses: Vec::new(),
+            up: true,
+        };
+        NextHop::new(PortId(number), &spec, None, None)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(u16),
+        Set(prop::sample::Index, u16),
+        Remove(prop::sample::Index),
+        /// Adds enough to need another node, or removes all.
+        Many(bool),
+        Snapshot,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let which = any::<prop::sample::Index>;
+        prop_oneof![
+            6 => any::<u16>().prop_map(Step::Add),
+            2 => (which(), any::<u16>()).prop_map(|(which, number)| Step::Set(which, number)),
+            4 => which().prop_map(Step::Remove),
+            1 => any::<bool>().prop_map(Step::Many),
+            2 => Just(Step::Snapshot),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn is_a_map_that_chooses_its_keys(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut store = NextHops::new();
+            let mut naive = BTreeMap::new();
+            let mut snapshots = Vec::new();
+            let mut most = 0;
+            for step in steps {
+                let pick = |naive: &BTreeMap<NextHopId, NextHop>, which: prop::sample::Index| {
+                    let nth = |nth| naive.keys().nth(nth).copied();
+                    (!naive.is_empty()).then(|| nth(which.index(naive.len()))).flatten()
+                };
+                let more = match step {
+                    Step::Add(_) => 1,
+                    Step::Many(true) => PAGE * NODE,
+                    _ => 0,
+                };
+                match step {
+                    Step::Add(number) | Step::Set(_, number) if more > 0 || naive.is_empty() => {
+                        let id = store.add(next_hop(number)).unwrap();
+                        prop_assert!(naive.insert(id, next_hop(number)).is_none());
+                    }
+                    Step::Add(_) => unreachable!(),
+                    Step::Set(which, number) => {
+                        let id = pick(&naive, which).unwrap();
+                        store.set(id, next_hop(number));
+                        naive.insert(id, next_hop(number));
+                    }
+                    Step::Remove(which) => {
+                        if let Some(id) = pick(&naive, which) {
+                            store.remove(id);
+                            naive.remove(&id);
+                        }
+                    }
+                    Step::Many(true) => {
+                        for _ in 0..more {
+                            let id = store.add(next_hop(7)).unwrap();
+                            prop_assert!(naive.insert(id, next_hop(7)).is_none());
+                        }
+                    }
+                    Step::Many(false) => {
+                        for id in core::mem::take(&mut naive).into_keys() {
+                            store.remove(id);
+                        }
+                    }
+                    Step::Snapshot => snapshots.push((store.clone(), naive.clone())),
+                }
+                most = most.max(naive.len());
+            }
+            prop_assert_eq!(store.made as usize, most, "no more lines than ever were in use");
+            snapshots.push((store, naive));
+            for (store, naive) in snapshots {
+                prop_assert_eq!(store.len(), naive.len());
+                let listed: Vec<_> = store.iter().map(|(id, is)| (id, *is)).collect();
+                prop_assert_eq!(&listed, &naive.clone().into_iter().collect::<Vec<_>>());
+                for number in (0..20_000).chain([u32::MAX - 1, u32::MAX]) {
+                    let id = NextHopId(number);
+                    prop_assert_eq!(store.get(id), naive.get(&id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_copies_one_page() {
+        let mut store = NextHops::new();
+        for number in 0..5000 {
+            store.add(next_hop(number)).unwrap();
+        }
+        let before = store.clone();
+        store.set(NextHopId(4100), next_hop(9));
+        let shared = |node: usize, page: usize| {
+            Arc::ptr_eq(&store.nodes[node][page], &before.nodes[node][page])
+        };
+        for (node, page) in (0..2).flat_map(|node| (0..NODE).map(move |page| (node, page))) {
+            assert_eq!(shared(node, page), (node, page) != (1, 0), "{node} {page}");
+        }
+        // What is the same already is not written.
+        let before = store.clone();
+        store.set(NextHopId(4100), next_hop(9));
+        assert!(Arc::ptr_eq(&store.nodes[1], &before.nodes[1]));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let mut store = NextHops::with_limit(2);
+        let ids = [1, 2].map(|number| store.add(next_hop(number)).unwrap());
+        let more = store.add(next_hop(3)).unwrap_err().to_string();
+        assert_eq!(more, "there are 2 next hops already, and there may not be more");
+        store.remove(ids[0]);
+        assert_eq!(store.add(next_hop(3)), Ok(ids[0]));
+    }
+}

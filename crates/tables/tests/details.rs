@@ -7,8 +7,9 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, MAX_NEIGHBOURS, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec,
-    Selector, TableError, Tables, Template, UpperSelector, limit,
+    Action, Change, Direction, MAX_NEIGHBOURS, NextHop, NextHopId, NextHopState, PolicySpec,
+    PortSpec, RouteKind, RouteSpec, SaIdentity, SaSpec, Selector, TableError, Tables, Template,
+    UpperSelector, limit,
 };
 use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -120,7 +121,7 @@ fn a_port_listens_to_its_groups_and_broadcasts() {
 #[test]
 fn refusals_say_what_is_wrong() {
     let mut tables = with_port(&["192.0.2.1/24", "2001:db8::1/64"]);
-    let via = |next_hop| RouteKind::Via { port: P0, next_hop: ip(next_hop) };
+    let via = |address| RouteSpec::Via { port: P0, address: ip(address) };
     let mut route = |prefix: &str, kind| tables.set_route(MAIN, prefix.parse().unwrap(), kind);
     says(
         route("10.0.0.0/8", via("198.51.100.1")),
@@ -136,7 +137,7 @@ fn refusals_say_what_is_wrong() {
         "next hop 2001:db8::2 is not of the family of 10.0.0.0/8",
     );
     says(
-        route("10.0.0.1/8", RouteKind::Blackhole),
+        route("10.0.0.1/8", RouteSpec::Blackhole),
         "10.0.0.1/8 is no prefix: bits are set beyond its length; 10.0.0.0/8 would be one",
     );
     says(
@@ -173,6 +174,152 @@ fn refusals_say_what_is_wrong() {
     says(tables.add_vrf("main"), "a VRF 'main' exists");
     says(tables.remove_vrf(MAIN), "VRF 'main' cannot be removed");
     says(tables.remove_policy(9), "there is no policy with index 9");
+}
+
+/// The next hop of the route to exactly `prefix`.
+fn next_hop_of(tables: &Tables, prefix: &str) -> (NextHopId, NextHop) {
+    let route = tables.vrf(MAIN).unwrap().route_of(prefix.parse().unwrap()).unwrap();
+    let RouteKind::Via { next_hop } = route.kind else { panic!("{route:?}") };
+    (next_hop, *tables.next_hop(next_hop).unwrap())
+}
+
+/// The changes that `change` adds to the log, the latest first.
+fn changes(tables: &mut Tables, change: impl FnOnce(&mut Tables)) -> Vec<Change> {
+    let before = tables.latest_changes().count();
+    change(tables);
+    let count = tables.latest_changes().count() - before;
+    tables.latest_changes().take(count).map(|(_, change)| *change).collect()
+}
+
+#[test]
+fn what_becomes_of_a_neighbour_or_its_port_is_seen_in_its_next_hop_alone() {
+    let mut tables = with_port(&["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"]);
+    let (v4, v6) = (ip("192.0.2.9"), ip("fe80::9"));
+    let via = |address| RouteSpec::Via { port: P0, address };
+    tables.set_route(MAIN, "10.0.0.0/8".parse().unwrap(), via(v4)).unwrap();
+    tables.set_route(MAIN, "::/0".parse().unwrap(), via(v6)).unwrap();
+    let (v4_id, is) = next_hop_of(&tables, "10.0.0.0/8");
+    assert_eq!((is.port, is.address, is.mtu), (P0, Some(v4), 1500));
+    assert_eq!((is.state, is.link_header()), (NextHopState::Pending, &[][..]));
+    let (v6_id, _) = next_hop_of(&tables, "::/0");
+    assert_ne!(v4_id, v6_id);
+    let now = |tables: &Tables, id| {
+        let next_hop = tables.next_hop(id).unwrap();
+        let header: Vec<_> = next_hop.link_header().iter().map(|o| format!("{o:02x}")).collect();
+        (next_hop.state, next_hop.mtu, header.concat())
+    };
+
+    let told = changes(&mut tables, |tables| {
+        tables.set_neighbour(P0, v4, Mac([2, 0, 0, 0, 0, 9])).unwrap();
+        tables.set_neighbour(P0, v6, Mac([2, 0, 0, 0, 0, 6])).unwrap();
+        let header = "02000000000902005e1020300800";
+        assert_eq!(now(tables, v4_id), (NextHopState::Resolved, 1500, header.into()));
+        let header = "02000000000602005e10203086dd";
+        assert_eq!(now(tables, v6_id), (NextHopState::Resolved, 1500, header.into()));
+
+        tables.set_neighbour(P0, v4, Mac([2, 0, 0, 0, 0, 10])).unwrap();
+        let changed = PortSpec { mtu: 1400, ..tables.port(P0).unwrap().spec.clone() };
+        tables.update_port(P0, changed.clone()).unwrap();
+        let header = "02000000000a02005e1020300800";
+        assert_eq!(now(tables, v4_id), (NextHopState::Resolved, 1400, header.into()));
+
+        let changed = PortSpec { mac: Mac([2; 6]), ..changed };
+        tables.update_port(P0, changed.clone()).unwrap();
+        let header = "02000000000a0202020202020800";
+        assert_eq!(now(tables, v4_id), (NextHopState::Resolved, 1400, header.into()));
+
+        tables.update_port(P0, PortSpec { up: false, ..changed.clone() }).unwrap();
+        assert_eq!(now(tables, v4_id), (NextHopState::Down, 1400, String::new()));
+        assert_eq!(now(tables, tables.port(P0).unwrap().next_hop).0, NextHopState::Down);
+        tables.update_port(P0, changed).unwrap();
+        assert_eq!(now(tables, v4_id), (NextHopState::Resolved, 1400, header.into()));
+
+        tables.remove_neighbour(P0, v4).unwrap();
+        assert_eq!(now(tables, v4_id), (NextHopState::Pending, 1400, String::new()));
+        assert_eq!(next_hop_of(tables, "10.0.0.0/8").0, v4_id);
+    });
+    assert_eq!(told, [], "no decision is concerned");
+}
+
+#[test]
+fn a_neighbour_on_the_link_has_a_next_hop_while_it_is_known() {
+    let mut tables = with_port(&["192.0.2.1/24", "2001:db8::1/64"]);
+    let own = tables.port(P0).unwrap().next_hop;
+    let address = ip("192.0.2.9");
+    let now = |tables: &Tables| tables.on_link_next_hop(P0, address).unwrap();
+    assert_eq!(now(&tables), own);
+    let is = tables.next_hop(own).unwrap();
+    assert_eq!((is.state, is.address, is.port), (NextHopState::OnLink, None, P0));
+
+    let came_or_went = [Change::NextHop { port: P0, address }];
+    let set = |tables: &mut Tables| tables.set_neighbour(P0, address, Mac([2; 6])).unwrap();
+    let remove = |tables: &mut Tables| _ = tables.remove_neighbour(P0, address).unwrap();
+    assert_eq!(changes(&mut tables, set), came_or_went);
+    let id = now(&tables);
+    assert_ne!(id, own);
+    assert_eq!(tables.next_hop(id).unwrap().state, NextHopState::Resolved);
+    assert_eq!(changes(&mut tables, remove), came_or_went);
+    assert_eq!(now(&tables), own);
+    assert_eq!(tables.next_hop(id), None);
+
+    // As long as a route leads to it, it is the route's as well.
+    let prefix = "10.0.0.0/8".parse().unwrap();
+    let route = Change::Route { vrf: MAIN, prefix };
+    let add = |tables: &mut Tables| {
+        tables.set_route(MAIN, prefix, RouteSpec::Via { port: P0, address }).unwrap();
+    };
+    assert_eq!(changes(&mut tables, add), [route, came_or_went[0]]);
+    assert_eq!(changes(&mut tables, set), []);
+    assert_eq!(now(&tables), next_hop_of(&tables, "10.0.0.0/8").0);
+    assert_eq!(changes(&mut tables, remove), []);
+    let remove_route = |tables: &mut Tables| _ = tables.remove_route(MAIN, prefix).unwrap();
+    assert_eq!(changes(&mut tables, remove_route), [came_or_went[0], route]);
+    assert_eq!(now(&tables), own);
+}
+
+#[test]
+fn routes_share_a_next_hop_and_the_last_takes_it_along() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let via = |address| RouteSpec::Via { port: P0, address: ip(address) };
+    let set = |tables: &mut Tables, prefix: &str, spec| {
+        tables.set_route(MAIN, prefix.parse().unwrap(), spec).unwrap();
+    };
+    set(&mut tables, "10.0.0.0/8", via("192.0.2.9"));
+    set(&mut tables, "10.1.0.0/16", via("192.0.2.9"));
+    let (id, _) = next_hop_of(&tables, "10.0.0.0/8");
+    assert_eq!(next_hop_of(&tables, "10.1.0.0/16").0, id);
+    // Asked for again, it stays.
+    set(&mut tables, "10.1.0.0/16", via("192.0.2.9"));
+    set(&mut tables, "10.0.0.0/8", via("192.0.2.8"));
+    assert_eq!(next_hop_of(&tables, "10.1.0.0/16").0, id);
+    let kept = tables.clone();
+    set(&mut tables, "10.1.0.0/16", RouteSpec::Blackhole);
+    assert_eq!(tables.next_hop(id), None);
+    assert_eq!(tables.next_hop_count(), 2, "the other one, and the port's own");
+    assert_eq!(kept.next_hop(id).unwrap().address, Some(ip("192.0.2.9")));
+}
+
+/// There is nobody to ask for an Ethernet address: everything can be sent at once.
+#[test]
+fn on_a_link_without_header_every_next_hop_is_resolved() {
+    let mut tables = Tables::new(1, 0);
+    let tunnel = PortSpec { link: LinkKind::Ip, ..spec("tun", &["192.0.2.1/24"]) };
+    tables.add_port(P0, tunnel.clone()).unwrap();
+    let prefix = "10.0.0.0/8".parse().unwrap();
+    let via = RouteSpec::Via { port: P0, address: ip("192.0.2.9") };
+    tables.set_route(MAIN, prefix, via).unwrap();
+    let (id, is) = next_hop_of(&tables, "10.0.0.0/8");
+    assert_eq!((is.state, is.header_length), (NextHopState::Resolved, 0));
+    let on_link = tables.on_link_next_hop(P0, ip("192.0.2.77")).unwrap();
+    assert_eq!(on_link, tables.port(P0).unwrap().next_hop);
+    assert_eq!(tables.next_hop(on_link).unwrap().state, NextHopState::Resolved);
+
+    // The link becomes another: decisions are concerned, and the route's next hop stays its own.
+    let ethernet = PortSpec { link: LinkKind::Ethernet, ..tunnel };
+    let told = changes(&mut tables, |tables| tables.update_port(P0, ethernet).unwrap());
+    assert_eq!(told, [Change::Vrf(MAIN), Change::Port(P0)]);
+    assert_eq!(next_hop_of(&tables, "10.0.0.0/8").0, id);
+    assert_eq!(tables.next_hop(id).unwrap().state, NextHopState::Pending);
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl Draft<'_> {
         for vrf in &config.vrfs {
             match self.wishes.vrfs.get_mut(&vrf.name) {
                 Some(known) if known.origin == Origin::Runtime => {
-                    known.origin = Origin::Configuration
+                    known.origin = Origin::Configuration;
                 }
                 Some(_) => {}
                 None => {
@@ -270,8 +270,8 @@ impl Draft<'_> {
         }
 
         let vrfs: Vec<VrfId> = self.wishes.vrfs.values().map(|vrf| vrf.id).collect();
-        for vrf in &vrfs {
-            self.withdraw_routes(*vrf).map_err(|error| refusal(&error))?;
+        for vrf in self.readdressed_vrfs(&gone, &wanted)? {
+            self.withdraw_routes(vrf).map_err(|error| refusal(&error))?;
         }
         for name in gone {
             let port = self.wishes.port(&name)?.id;
@@ -288,6 +288,28 @@ impl Draft<'_> {
             self.settle_routes(vrf).map_err(|error| refusal(&error))?;
         }
         Ok(())
+    }
+
+    /// The VRFs in which a port comes, goes or gets other addresses.
+    fn readdressed_vrfs(
+        &self,
+        gone: &[String],
+        wanted: &[PortWish],
+    ) -> Result<BTreeSet<VrfId>, Refusal> {
+        let mut vrfs = BTreeSet::new();
+        for name in gone {
+            vrfs.insert(self.wishes.vrf(&self.wishes.port(name)?.vrf)?);
+        }
+        for port in wanted {
+            let is = self.wishes.ports.get(&port.settings.name);
+            let part = |port: &PortWish| (port.id, port.vrf.clone(), addresses(port));
+            if is.map(part) != Some(part(port)) {
+                for port in is.into_iter().chain([port]) {
+                    vrfs.insert(self.wishes.vrf(&port.vrf)?);
+                }
+            }
+        }
+        Ok(vrfs)
     }
 
     /// Takes the addresses from the ports that will have others, so that two ports can exchange
@@ -427,7 +449,7 @@ impl Draft<'_> {
             let text = format!("{address} dev {} lladdr {}", spec.port, spec.mac);
             match known {
                 Some(known) if known.origin() == Origin::Gateway => {
-                    notes.note(ChangeKind::Added, "neighbour", text)
+                    notes.note(ChangeKind::Added, "neighbour", text);
                 }
                 None => notes.note(ChangeKind::Added, "neighbour", text),
                 Some(known) if known.mac != spec.mac => {

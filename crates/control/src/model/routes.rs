@@ -7,7 +7,7 @@ use api::{
     Family, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind, RouteQuery,
     RouteSpec, RouteView,
 };
-use tables::{Port, RouteKind, TableError, Tables};
+use tables::{Port, RouteKind, RouteSpec as TableRoute, TableError, Tables};
 use wire::{IpPrefix, VrfId};
 
 use super::Draft;
@@ -169,11 +169,11 @@ impl Draft<'_> {
         if let Some(port) = &spec.port {
             self.wishes.port(port)?;
         }
-        let kind = resolve(&self.tables, vrf, spec)?;
+        let wanted = resolve(&self.tables, vrf, spec)?;
         // Whether the tables would have it, whatever other routes of the prefix there are.
         self.tables
             .clone()
-            .set_route(vrf, spec.destination, kind)
+            .set_route(vrf, spec.destination, wanted)
             .map_err(|error| refusal(&error))?;
         Ok((vrf, spec.destination))
     }
@@ -201,11 +201,11 @@ fn settle(
         return Ok(());
     }
     for wish in alternatives {
-        let Some(kind) = usable(tables, vrf, &wish.spec) else { continue };
-        if current.is_some_and(|route| route.kind == kind) {
+        let Some(wanted) = usable(tables, vrf, &wish.spec) else { continue };
+        if current.and_then(|route| tables.route_spec(route.kind)) == Some(wanted) {
             return Ok(());
         }
-        match tables.set_route(vrf, prefix, kind) {
+        match tables.set_route(vrf, prefix, wanted) {
             Ok(()) => return Ok(()),
             Err(error @ TableError::Limit { .. }) => return Err(error),
             Err(_) => {}
@@ -218,24 +218,24 @@ fn settle(
 }
 
 /// What a route does in the tables' terms, where its port is up and its next hop on the link.
-fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<RouteKind> {
-    let kind = resolve(tables, vrf, spec).ok()?;
-    let reaches = match kind {
-        RouteKind::Via { port, next_hop } => {
-            tables.port(port).is_some_and(|port| port.spec.up && port.reaches(next_hop))
+fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
+    let wanted = resolve(tables, vrf, spec).ok()?;
+    let reaches = match wanted {
+        TableRoute::Via { port, address } => {
+            tables.port(port).is_some_and(|port| port.spec.up && port.reaches(address))
         }
-        RouteKind::Connected { port } => tables.port(port).is_some_and(|port| port.spec.up),
+        TableRoute::Connected { port } => tables.port(port).is_some_and(|port| port.spec.up),
         _ => true,
     };
-    reaches.then_some(kind)
+    reaches.then_some(wanted)
 }
 
 /// What a route does in the tables' terms.
-fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, Refusal> {
+fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<TableRoute, Refusal> {
     match spec.kind {
-        Kind::Blackhole => return Ok(RouteKind::Blackhole),
-        Kind::Unreachable => return Ok(RouteKind::Unreachable),
-        Kind::Prohibit => return Ok(RouteKind::Prohibit),
+        Kind::Blackhole => return Ok(TableRoute::Blackhole),
+        Kind::Unreachable => return Ok(TableRoute::Unreachable),
+        Kind::Prohibit => return Ok(TableRoute::Prohibit),
         Kind::Local | Kind::Broadcast => {
             return Err(refusal(&TableError::RouteIsLocal(spec.destination)));
         }
@@ -256,8 +256,8 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, R
         }
     };
     match (spec.via, port) {
-        (None, Some(port)) => Ok(RouteKind::Connected { port }),
-        (Some(next_hop), Some(port)) => Ok(RouteKind::Via { port, next_hop }),
+        (None, Some(port)) => Ok(TableRoute::Connected { port }),
+        (Some(address), Some(port)) => Ok(TableRoute::Via { port, address }),
         (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
         (Some(next_hop), None) => {
             let best = |port: &&Port| {
@@ -271,7 +271,7 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<RouteKind, R
             let on_link =
                 tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
             match on_link.min_by_key(|port| Reverse(best(port))) {
-                Some(port) => Ok(RouteKind::Via { port: port.id, next_hop }),
+                Some(port) => Ok(TableRoute::Via { port: port.id, address: next_hop }),
                 None => Err(invalid(format!(
                     "next hop {next_hop} is not on the link of any port of VRF '{}'",
                     spec.vrf
@@ -373,14 +373,15 @@ fn active(
 ) -> Option<u32> {
     let current =
         tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
-    let used = |wish: &&RouteWish| usable(tables, vrf, &wish.spec) == Some(current.kind);
+    let current = tables.route_spec(current.kind)?;
+    let used = |wish: &&RouteWish| usable(tables, vrf, &wish.spec) == Some(current);
     alternatives.iter().find(used).map(|wish| wish.spec.metric)
 }
 
 fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish, active: bool) -> RouteView {
     let spec = &wish.spec;
     let port = match resolve(tables, vrf, spec) {
-        Ok(RouteKind::Via { port, .. } | RouteKind::Connected { port }) => tables.port(port),
+        Ok(TableRoute::Via { port, .. } | TableRoute::Connected { port }) => tables.port(port),
         _ => None,
     };
     let peer = spec.via.unwrap_or_else(|| spec.destination.address());

@@ -24,10 +24,10 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
             _ => {}
         },
         Reply::Version { gateway, interface } => {
-            _ = writeln!(text, "hitpath {gateway}, interface {interface}")
+            _ = writeln!(text, "hitpath {gateway}, interface {interface}");
         }
         Reply::Difference(difference) if difference.is_empty() => {
-            text.push_str("nothing is different\n")
+            text.push_str("nothing is different\n");
         }
         Reply::Difference(difference) => _ = writeln!(text, "{difference}"),
         Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),

@@ -93,7 +93,7 @@ impl List {
             // Behind the last one of a full chunk a new one begins, so that policies added in order
             // fill their chunks.
             Some(_) if at == CHUNK => {
-                self.chunks.insert(chunk + 1, Arc::new(Chunk::new(vec![policy])))
+                self.chunks.insert(chunk + 1, Arc::new(Chunk::new(vec![policy])));
             }
             Some(found) => {
                 let mut policies = found.policies.clone();

@@ -2,6 +2,7 @@
 //! What the model allows is done and seen, what it forbids is refused and leaves no trace, and
 //! snapshots taken on the way stay as they were.
 
+mod next_hops;
 mod reference;
 mod world;
 
@@ -12,10 +13,10 @@ use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tables::{Direction, SaSpec, TableError, Tables};
+use tables::{Direction, RouteKind, SaSpec, TableError, Tables};
 use wire::{IpPrefix, Spi, VrfId};
 
-use reference::{Change, Model, broadcast, derived_link_local, longest, vrf_name};
+use reference::{Change, Model, ModelRoute, broadcast, derived_link_local, longest, vrf_name};
 use world::{addresses, change, flow_keys, templates};
 
 proptest! {
@@ -27,12 +28,14 @@ proptest! {
         let mut snapshots = Vec::new();
         for change in &changes {
             let before = format!("{tables:?}");
+            let next_hops = next_hops::Before::of(&tables, &model);
             let answer = apply(&mut tables, &model, change);
             let allowed = model.change(change);
             prop_assert_eq!(answer.is_ok(), allowed, "{:?}: {:?}", change, answer);
             if let Err(why) = answer {
                 prop_assert_eq!(before, format!("{tables:?}"), "{}", why);
             }
+            next_hops.check(change, allowed, &tables, &model)?;
             if matches!(change, Change::Snapshot) {
                 snapshots.push((tables.clone(), format!("{tables:?}"), model.clone()));
             }
@@ -54,8 +57,12 @@ fn apply(tables: &mut Tables, model: &Model, change: &Change) -> Result<(), Tabl
         Change::RemoveVrf(id) => tables.remove_vrf(*id),
         Change::AddPort(id, spec) => tables.add_port(*id, spec.clone()),
         Change::UpdatePort(id, spec) => tables.update_port(*id, spec.clone()),
+        Change::TweakPort(id, tweak) => match model.tweaked(*id, *tweak) {
+            Some(spec) => tables.update_port(*id, spec),
+            None => Err(TableError::NoPort(*id)),
+        },
         Change::RemovePort(id) => tables.remove_port(*id),
-        Change::SetRoute(vrf, prefix, kind) => tables.set_route(*vrf, *prefix, *kind),
+        Change::SetRoute(vrf, prefix, spec) => tables.set_route(*vrf, *prefix, *spec),
         Change::RemoveRoute(vrf, prefix) => tables.remove_route(*vrf, *prefix).map(drop),
         Change::SetNeighbour(port, address, mac) => tables.set_neighbour(*port, *address, *mac),
         Change::RemoveNeighbour(port, address) => {
@@ -92,11 +99,18 @@ fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
     for (id, model_vrf) in &model.vrfs {
         let vrf = tables.vrf(*id).unwrap();
         let routes = model.routes(*id);
-        let seen: BTreeMap<_, _> = vrf.routes().map(|route| (route.prefix, route.kind)).collect();
+        let does = |kind| match kind {
+            RouteKind::Local => ModelRoute::Local,
+            RouteKind::Broadcast => ModelRoute::Broadcast,
+            kind => ModelRoute::To(tables.route_spec(kind).expect("it was asked for")),
+        };
+        let seen: BTreeMap<_, _> =
+            vrf.routes().map(|route| (route.prefix, does(route.kind))).collect();
         prop_assert_eq!(&seen, &routes);
         prop_assert_eq!(vrf.route_count(), routes.len());
         for address in addresses() {
-            prop_assert_eq!(vrf.route(address).copied(), longest(&routes, address));
+            let found = vrf.route(address).map(|route| (route.prefix, does(route.kind)));
+            prop_assert_eq!(found, longest(&routes, address));
         }
         for direction in Direction::ALL {
             let seen: Vec<_> =
@@ -120,6 +134,7 @@ fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
     }
     compare_policies(tables, model)?;
     compare_ports(tables, model)?;
+    next_hops::compare(tables, model)?;
     compare_sas(tables, model)
 }
 

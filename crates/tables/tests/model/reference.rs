@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, Route, RouteKind, SaIdentity, SaSpec,
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
     UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
@@ -17,8 +17,10 @@ pub(crate) enum Change {
     RemoveVrf(VrfId),
     AddPort(PortId, PortSpec),
     UpdatePort(PortId, PortSpec),
+    /// One part of a port becomes another, the rest stays as it is.
+    TweakPort(PortId, Tweak),
     RemovePort(PortId),
-    SetRoute(VrfId, IpPrefix, RouteKind),
+    SetRoute(VrfId, IpPrefix, RouteSpec),
     RemoveRoute(VrfId, IpPrefix),
     SetNeighbour(PortId, IpAddr, Mac),
     RemoveNeighbour(PortId, IpAddr),
@@ -29,6 +31,22 @@ pub(crate) enum Change {
     AddSa(SaSpec),
     RemoveSa(VrfId, IpAddr, Spi),
     Snapshot,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tweak {
+    Mtu(u16),
+    Mac(Mac),
+    Up(bool),
+    Link(LinkKind),
+}
+
+/// What a route does: one that was asked for, or one that comes with an address of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModelRoute {
+    Local,
+    Broadcast,
+    To(RouteSpec),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -45,7 +63,7 @@ pub(crate) struct Model {
 #[derive(Clone, Debug)]
 pub(crate) struct ModelVrf {
     pub(crate) name: String,
-    pub(crate) routes: BTreeMap<IpPrefix, RouteKind>,
+    pub(crate) routes: BTreeMap<IpPrefix, RouteSpec>,
     pub(crate) defaults: [DefaultAction; 3],
 }
 
@@ -104,24 +122,24 @@ impl Model {
 
     /// The routes that the addresses of the VRF's ports make, or nothing where they contradict each
     /// other.
-    fn port_routes(&self, vrf: VrfId) -> Option<BTreeMap<IpPrefix, RouteKind>> {
+    fn port_routes(&self, vrf: VrfId) -> Option<BTreeMap<IpPrefix, ModelRoute>> {
         let mut routes = BTreeMap::new();
         let in_vrf = || self.ports.iter().filter(|(_, port)| port.spec.vrf == vrf);
         let addresses = || in_vrf().flat_map(|(_, port)| port.routed());
         for own in addresses() {
-            if routes.insert(IpPrefix::host(own.address()), RouteKind::Local).is_some() {
+            if routes.insert(IpPrefix::host(own.address()), ModelRoute::Local).is_some() {
                 return None;
             }
         }
         for broadcast in addresses().filter_map(broadcast) {
-            let before = routes.insert(IpPrefix::host(broadcast), RouteKind::Broadcast);
-            if before.is_some_and(|before| before != RouteKind::Broadcast) {
+            let before = routes.insert(IpPrefix::host(broadcast), ModelRoute::Broadcast);
+            if before.is_some_and(|before| before != ModelRoute::Broadcast) {
                 return None;
             }
         }
         for (&port, own) in in_vrf().flat_map(|(id, port)| port.routed().map(move |own| (id, own)))
         {
-            let kind = RouteKind::Connected { port };
+            let kind = ModelRoute::To(RouteSpec::Connected { port });
             if !own.is_host()
                 && routes.insert(own.network(), kind).is_some_and(|before| before != kind)
             {
@@ -131,9 +149,10 @@ impl Model {
         Some(routes)
     }
 
-    pub(crate) fn routes(&self, vrf: VrfId) -> BTreeMap<IpPrefix, RouteKind> {
+    pub(crate) fn routes(&self, vrf: VrfId) -> BTreeMap<IpPrefix, ModelRoute> {
         let mut routes = self.port_routes(vrf).expect("the model is consistent");
-        routes.extend(self.vrfs[&vrf].routes.clone());
+        let of_others = self.vrfs[&vrf].routes.iter();
+        routes.extend(of_others.map(|(prefix, spec)| (*prefix, ModelRoute::To(*spec))));
         routes
     }
 
@@ -195,16 +214,28 @@ impl Model {
         for (vrf_id, vrf) in &mut self.vrfs {
             let port = port.filter(|port| port.spec.vrf == *vrf_id);
             vrf.routes.retain(|_, kind| match *kind {
-                RouteKind::Connected { port: by } => by != id || port.is_some(),
-                RouteKind::Via { port: by, next_hop } => {
-                    by != id || port.is_some_and(|port| port.reaches(next_hop))
+                RouteSpec::Connected { port: by } => by != id || port.is_some(),
+                RouteSpec::Via { port: by, address } => {
+                    by != id || port.is_some_and(|port| port.reaches(address))
                 }
                 _ => true,
             });
         }
     }
 
-    fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, kind: RouteKind) -> bool {
+    /// The port as it is to be asked for, if it is there.
+    pub(crate) fn tweaked(&self, id: PortId, tweak: Tweak) -> Option<PortSpec> {
+        let mut spec = self.ports.get(&id)?.spec.clone();
+        match tweak {
+            Tweak::Mtu(mtu) => spec.mtu = mtu,
+            Tweak::Mac(mac) => spec.mac = mac,
+            Tweak::Up(up) => spec.up = up,
+            Tweak::Link(link) => spec.link = link,
+        }
+        Some(spec)
+    }
+
+    fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, spec: RouteSpec) -> bool {
         let Some(made) = self.vrfs.contains_key(&vrf).then(|| self.port_routes(vrf)).flatten()
         else {
             return false;
@@ -219,19 +250,18 @@ impl Model {
         };
         let port =
             |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
-        let by = match kind {
-            RouteKind::Local | RouteKind::Broadcast => false,
-            RouteKind::Connected { port: by } => port(by).is_some(),
-            RouteKind::Via { port: by, next_hop } => port(by).is_some_and(|port| {
-                let host = longest(&made, next_hop).map(|route| route.kind);
-                let ours = matches!(host, Some(RouteKind::Local | RouteKind::Broadcast))
-                    || port.owns(next_hop);
-                is_station(next_hop)
+        let by = match spec {
+            RouteSpec::Connected { port: by } => port(by).is_some(),
+            RouteSpec::Via { port: by, address } => port(by).is_some_and(|port| {
+                let host = longest(&made, address).map(|(_, kind)| kind);
+                let ours = matches!(host, Some(ModelRoute::Local | ModelRoute::Broadcast))
+                    || port.owns(address);
+                is_station(address)
                     && !ours
-                    && next_hop.is_ipv4() == first.is_ipv4()
-                    && port.reaches(next_hop)
+                    && address.is_ipv4() == first.is_ipv4()
+                    && port.reaches(address)
             }),
-            RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => true,
+            RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => true,
         };
         by && prefix == prefix.network() && !made.contains_key(&prefix)
     }
@@ -311,15 +341,18 @@ impl Model {
             }
             Change::AddPort(id, spec) => !self.ports.contains_key(id) && self.put_port(*id, spec),
             Change::UpdatePort(id, spec) => self.ports.contains_key(id) && self.put_port(*id, spec),
+            Change::TweakPort(id, tweak) => {
+                self.tweaked(*id, *tweak).is_some_and(|spec| self.put_port(*id, &spec))
+            }
             Change::RemovePort(id) => {
                 let there = self.ports.remove(id).is_some();
                 self.strand(*id);
                 there
             }
-            Change::SetRoute(vrf, prefix, kind) => {
-                let possible = self.route_is_possible(*vrf, *prefix, *kind);
+            Change::SetRoute(vrf, prefix, spec) => {
+                let possible = self.route_is_possible(*vrf, *prefix, *spec);
                 if possible {
-                    self.vrfs.get_mut(vrf).unwrap().routes.insert(*prefix, *kind);
+                    self.vrfs.get_mut(vrf).unwrap().routes.insert(*prefix, *spec);
                 }
                 possible
             }
@@ -404,9 +437,12 @@ impl Model {
     }
 }
 
-pub(crate) fn longest(routes: &BTreeMap<IpPrefix, RouteKind>, address: IpAddr) -> Option<Route> {
+pub(crate) fn longest(
+    routes: &BTreeMap<IpPrefix, ModelRoute>,
+    address: IpAddr,
+) -> Option<(IpPrefix, ModelRoute)> {
     let holding = routes.iter().filter(|(prefix, _)| prefix.contains(address));
-    holding.max_by_key(|(prefix, _)| prefix.length()).map(|(&prefix, &kind)| Route { prefix, kind })
+    holding.max_by_key(|(prefix, _)| prefix.length()).map(|(&prefix, &kind)| (prefix, kind))
 }
 
 pub(crate) fn vrf_name(number: u8) -> String {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec,
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
     Selector, Template, UpperSelector,
 };
 use wire::{
@@ -13,7 +13,7 @@ use wire::{
     Spi, Upper, VrfId,
 };
 
-use crate::reference::Change;
+use crate::reference::{Change, Tweak};
 
 pub(crate) fn addresses() -> Vec<IpAddr> {
     let texts = [
@@ -52,6 +52,13 @@ fn prefix() -> impl Strategy<Value = IpPrefix> + Clone {
             if address.is_ipv4() { [0, 16, 24, 25, 31, 32] } else { [0, 10, 48, 64, 127, 128] };
         IpPrefix::new(address, lengths[length]).unwrap()
     })
+}
+
+/// Few enough that a route often replaces another.
+fn route_prefix() -> impl Strategy<Value = IpPrefix> + Clone {
+    let usual = ["0.0.0.0/0", "10.1.0.0/16", "192.0.2.0/24", "::/0"];
+    let usual = prop::sample::select(usual.map(|text| text.parse().unwrap()).to_vec());
+    prop_oneof![3 => usual, 2 => prefix().prop_map(|prefix| prefix.network())]
 }
 
 fn vrf() -> impl Strategy<Value = VrfId> + Clone {
@@ -98,13 +105,28 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
     )
 }
 
-fn route_kind() -> impl Strategy<Value = RouteKind> {
+fn route_spec() -> impl Strategy<Value = RouteSpec> {
     prop_oneof![
-        6 => (port(), address()).prop_map(|(port, next_hop)| RouteKind::Via { port, next_hop }),
-        2 => port().prop_map(|port| RouteKind::Connected { port }),
-        1 => Just(RouteKind::Blackhole),
-        1 => Just(RouteKind::Prohibit),
-        1 => Just(RouteKind::Local),
+        8 => (port(), station()).prop_map(|(port, address)| RouteSpec::Via { port, address }),
+        2 => port().prop_map(|port| RouteSpec::Connected { port }),
+        1 => Just(RouteSpec::Blackhole),
+        1 => Just(RouteSpec::Prohibit),
+    ]
+}
+
+/// Neighbours that meet the next hops of routes, and things that can be neither.
+fn station() -> impl Strategy<Value = IpAddr> {
+    let usual = ["10.0.0.3", "10.0.0.2", "2001:db8::2", "fe80::2"];
+    let usual = prop::sample::select(usual.map(|text| text.parse().unwrap()).to_vec());
+    prop_oneof![4 => usual, 1 => address()]
+}
+
+fn tweak() -> impl Strategy<Value = Tweak> {
+    prop_oneof![
+        3 => prop::sample::select(vec![1500, 1400, 1279, 67]).prop_map(Tweak::Mtu),
+        3 => mac().prop_map(Tweak::Mac),
+        3 => any::<bool>().prop_map(Tweak::Up),
+        1 => prop::sample::select(vec![LinkKind::Ethernet, LinkKind::Ip]).prop_map(Tweak::Link),
     ]
 }
 
@@ -233,12 +255,15 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         1 => vrf().prop_map(Change::RemoveVrf),
         4 => (port(), port_spec()).prop_map(|(port, spec)| Change::AddPort(port, spec)),
         4 => (port(), port_spec()).prop_map(|(port, spec)| Change::UpdatePort(port, spec)),
+        8 => (port(), tweak()).prop_map(|(port, tweak)| Change::TweakPort(port, tweak)),
         1 => port().prop_map(Change::RemovePort),
-        8 => (vrf(), prefix(), route_kind()).prop_map(|(vrf, prefix, kind)| Change::SetRoute(vrf, prefix.network(), kind)),
-        1 => (vrf(), prefix(), route_kind()).prop_map(|(vrf, prefix, kind)| Change::SetRoute(vrf, prefix, kind)),
-        2 => (vrf(), prefix()).prop_map(|(vrf, prefix)| Change::RemoveRoute(vrf, prefix)),
-        3 => (port(), address(), mac()).prop_map(|(port, address, mac)| Change::SetNeighbour(port, address, mac)),
-        1 => (port(), address()).prop_map(|(port, address)| Change::RemoveNeighbour(port, address)),
+        12 => (vrf(), route_prefix(), route_spec())
+            .prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
+        1 => (vrf(), prefix(), route_spec()).prop_map(|(vrf, prefix, spec)| Change::SetRoute(vrf, prefix, spec)),
+        3 => (vrf(), route_prefix()).prop_map(|(vrf, prefix)| Change::RemoveRoute(vrf, prefix)),
+        8 => (port(), station(), mac())
+            .prop_map(|(port, address, mac)| Change::SetNeighbour(port, address, mac)),
+        4 => (port(), station()).prop_map(|(port, address)| Change::RemoveNeighbour(port, address)),
         8 => policy().prop_map(Change::AddPolicy),
         3 => (which(), policy()).prop_map(|(which, spec)| Change::UpdatePolicy(which, spec)),
         2 => which().prop_map(Change::RemovePolicy),

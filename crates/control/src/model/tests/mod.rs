@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::{Refusal, Reply, Request};
@@ -188,6 +189,29 @@ pub(super) fn consistent(control: &Control) {
         }
     }
     assert_eq!(known, tables.ports().map(|port| port.neighbours.len()).sum::<usize>());
+
+    // A next hop for each port, each neighbour that is known, and each that a route leads to.
+    let mut next_hops: BTreeSet<_> = tables.ports().map(|port| (port.id, None)).collect();
+    for port in tables.ports() {
+        next_hops.extend(port.neighbours.iter().map(|(address, _)| (port.id, Some(address))));
+    }
+    for route in tables.vrfs().flat_map(tables::Vrf::routes) {
+        if let tables::RouteKind::Via { next_hop } = route.kind {
+            let next_hop = tables.next_hop(next_hop).unwrap();
+            let mac =
+                tables.port(next_hop.port).unwrap().neighbours.lookup(next_hop.address.unwrap());
+            let is_resolved = next_hop.state == tables::NextHopState::Resolved;
+            assert_eq!(
+                is_resolved,
+                mac.is_some(),
+                "{next_hop:?}: a route is used, so its port is up"
+            );
+            next_hops.insert((next_hop.port, next_hop.address));
+        }
+    }
+    let found: Vec<_> = tables.next_hops().map(|(_, is)| (is.port, is.address)).collect();
+    assert_eq!(found.len(), next_hops.len());
+    assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), next_hops);
 
     assert_eq!(tables.sad().len(), wishes.states.len());
     for ((vrf, destination, spi), wish) in &wishes.states {

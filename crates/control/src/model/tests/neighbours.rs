@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
-use tables::{Event, Probe};
-use wire::{Mac, PortId};
+use tables::{Change, Event, NextHop, NextHopId, NextHopState, Probe, RouteKind, Tables};
+use wire::{Mac, PortId, VrfId};
 
 use super::*;
 
@@ -159,4 +159,70 @@ fn a_flood_of_answers_is_bounded() {
     assert_eq!(learned, 32_768);
     run(&mut control, "neigh add 10.99.0.1 lladdr 02:00:00:00:00:77 dev lan").unwrap();
     assert!(control.tick(after(60)).len() <= 256);
+}
+
+/// The next hop of the route to 0.0.0.0/0.
+fn default_next_hop(tables: &Tables) -> (NextHopId, NextHop) {
+    let route = tables.vrf(VrfId::MAIN).unwrap().route("203.0.113.1".parse().unwrap()).unwrap();
+    let RouteKind::Via { next_hop } = route.kind else { panic!("{route:?}") };
+    (next_hop, *tables.next_hop(next_hop).unwrap())
+}
+
+/// From the command to the object that the default route names, which stays the same one; and no
+/// decision made before is concerned.
+#[test]
+fn what_becomes_of_a_next_hop_concerns_no_decision() {
+    let mut control = running(BASE);
+    let before = control.publisher.current();
+    let (id, is) = default_next_hop(&before);
+    assert_eq!((is.state, is.link_header().get(5)), (NextHopState::Resolved, Some(&1)));
+    let now = |control: &Control| {
+        let tables = control.publisher.current();
+        assert!(tables.generation() > before.generation());
+        let told: Vec<_> = tables.changes_since(before.generation()).unwrap().collect();
+        assert_eq!(told, Vec::<&Change>::new());
+        let (is, next_hop) = default_next_hop(&tables);
+        assert_eq!(is, id);
+        (next_hop.state, next_hop.mtu, next_hop.link_header().get(5).copied())
+    };
+    run(&mut control, "neigh replace 192.168.11.1 lladdr 02:00:00:00:00:02 dev wan").unwrap();
+    assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(2)));
+    run(&mut control, "neigh del 192.168.11.1 dev wan").unwrap();
+    assert_eq!(now(&control), (NextHopState::Pending, 1500, None));
+    let port = control.wishes.ports["wan"].id;
+    control.event(seen(&control, "wan", "192.168.11.1", MAC, true), NOW);
+    assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(9)));
+    control.event(seen(&control, "wan", "192.168.11.1", OTHER, false), NOW);
+    assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(10)));
+    control.event(Event::NeighbourSilent { port, address: "192.168.11.1".parse().unwrap() }, NOW);
+    assert_eq!(now(&control), (NextHopState::Pending, 1500, None));
+    run(&mut control, "link set wan mtu 1400").unwrap();
+    assert_eq!(now(&control), (NextHopState::Pending, 1400, None));
+    // What the file says again: the MTU it does not name, and the neighbour.
+    reload(&mut control, BASE).unwrap();
+    assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(1)));
+    reload(&mut control, &BASE.replacen("\"wan\"\nkind", "\"wan\"\nmtu = 1300\nkind", 1)).unwrap();
+    assert_eq!(now(&control), (NextHopState::Resolved, 1300, Some(1)));
+}
+
+#[test]
+fn a_station_on_the_link_gets_a_next_hop_with_its_first_answer() {
+    let mut control = running(BASE);
+    let port = control.wishes.ports["lan"].id;
+    let address: IpAddr = "192.168.13.9".parse().unwrap();
+    let state = |control: &Control| {
+        let tables = control.publisher.current();
+        tables.next_hop(tables.on_link_next_hop(port, address).unwrap()).unwrap().state
+    };
+    let before = control.publisher.current().generation();
+    assert_eq!(state(&control), NextHopState::OnLink);
+    hear(&mut control, "192.168.13.9", MAC, true, NOW);
+    assert_eq!(state(&control), NextHopState::Resolved);
+    hear(&mut control, "192.168.13.9", OTHER, false, NOW);
+    control.event(Event::NeighbourSilent { port, address }, NOW);
+    assert_eq!(state(&control), NextHopState::OnLink);
+    let tables = control.publisher.current();
+    let told: Vec<_> = tables.changes_since(before).unwrap().collect();
+    let came_or_went = &Change::NextHop { port, address };
+    assert_eq!(told, [came_or_went, came_or_went], "that it moved concerns nobody");
 }

@@ -1,0 +1,174 @@
+//! Next hops against the model: which there are, what they are, that they keep their ids, and which
+//! changes the log tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use packet::LinkKind;
+use proptest::prelude::*;
+use tables::{NextHopId, NextHopState, PortSpec, RouteKind, RouteSpec, Tables};
+use wire::{IpPrefix, PortId};
+
+use crate::reference::{Change, Model, ModelPort, derived_link_local};
+use crate::world::addresses;
+
+/// A next hop at an address by a port, or the port's own.
+type Name = (PortId, Option<IpAddr>);
+
+impl Model {
+    /// Every next hop that there has to be.
+    fn next_hops(&self) -> BTreeSet<Name> {
+        let mut all = BTreeSet::new();
+        for (&id, port) in &self.ports {
+            all.insert((id, None));
+            all.extend(port.neighbours.keys().map(|address| (id, Some(*address))));
+        }
+        for route in self.vrfs.values().flat_map(|vrf| vrf.routes.values()) {
+            if let RouteSpec::Via { port, address } = *route {
+                all.insert((port, Some(address)));
+            }
+        }
+        all
+    }
+
+    /// What a next hop has to be: its state and link header.
+    fn state(&self, (id, address): Name) -> (NextHopState, Vec<u8>) {
+        let ModelPort { spec, neighbours } = &self.ports[&id];
+        let mac = address.and_then(|address| Some((address, neighbours.get(&address)?)));
+        match (spec.up, spec.link, address, mac) {
+            (false, ..) => (NextHopState::Down, Vec::new()),
+            (true, LinkKind::Ip, ..) => (NextHopState::Resolved, Vec::new()),
+            (true, LinkKind::Ethernet, None, _) => (NextHopState::OnLink, Vec::new()),
+            (true, LinkKind::Ethernet, Some(_), None) => (NextHopState::Pending, Vec::new()),
+            (true, LinkKind::Ethernet, Some(_), Some((address, mac))) => {
+                let kind = if address.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+                (NextHopState::Resolved, [&mac.0[..], &spec.mac.0, &kind].concat())
+            }
+        }
+    }
+}
+
+/// What is there is what the model says, and each name leads to it.
+pub(crate) fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
+    let expected = model.next_hops();
+    let seen: BTreeMap<NextHopId, Name> =
+        tables.next_hops().map(|(id, is)| (id, (is.port, is.address))).collect();
+    prop_assert_eq!(seen.values().copied().collect::<BTreeSet<_>>(), expected.clone());
+    prop_assert_eq!(tables.next_hop_count(), expected.len());
+    prop_assert_eq!(seen.len(), expected.len());
+    for (&id, &name) in &seen {
+        let next_hop = tables.next_hop(id).unwrap();
+        let (state, header) = model.state(name);
+        prop_assert_eq!(next_hop.state, state, "{:?}", name);
+        prop_assert_eq!(next_hop.link_header(), &header[..], "{:?}", name);
+        prop_assert!(next_hop.header[header.len()..].iter().all(|octet| *octet == 0));
+        prop_assert_eq!(next_hop.mtu, model.ports[&name.0].spec.mtu);
+    }
+    for &port in model.ports.keys() {
+        prop_assert_eq!(seen[&tables.port(port).unwrap().next_hop], (port, None));
+        for address in addresses() {
+            let name = (port, Some(address).filter(|_| expected.contains(&(port, Some(address)))));
+            prop_assert_eq!(seen[&tables.on_link_next_hop(port, address).unwrap()], name);
+        }
+    }
+    for (vrf, in_model) in &model.vrfs {
+        for (prefix, spec) in &in_model.routes {
+            if let RouteSpec::Via { port, address } = *spec {
+                let route = tables.vrf(*vrf).unwrap().route_of(*prefix).unwrap();
+                let next_hop = tables.on_link_next_hop(port, address).unwrap();
+                prop_assert_eq!(route.kind, RouteKind::Via { next_hop });
+            }
+        }
+    }
+    prop_assert_eq!(tables.on_link_next_hop(PortId(99), addresses()[0]), None);
+    Ok(())
+}
+
+/// What a change is held against.
+pub(crate) struct Before {
+    model: Model,
+    ids: BTreeMap<Name, NextHopId>,
+    changes: usize,
+}
+
+fn ids(tables: &Tables) -> BTreeMap<Name, NextHopId> {
+    tables.next_hops().map(|(id, is)| ((is.port, is.address), id)).collect()
+}
+
+impl Before {
+    pub(crate) fn of(tables: &Tables, model: &Model) -> Self {
+        let changes = tables.latest_changes().count();
+        Self { model: model.clone(), ids: ids(tables), changes }
+    }
+
+    /// Next hops that are there before and after kept their ids, and the log tells of a change what
+    /// decisions are concerned by, and no more.
+    pub(crate) fn check(
+        &self,
+        change: &Change,
+        allowed: bool,
+        tables: &Tables,
+        model: &Model,
+    ) -> Result<(), TestCaseError> {
+        for (name, id) in ids(tables) {
+            prop_assert_eq!(self.ids.get(&name).copied().unwrap_or(id), id, "{:?}", name);
+        }
+        let count = tables.latest_changes().count() - self.changes;
+        let told: Vec<_> = tables.latest_changes().take(count).map(|(_, change)| *change).collect();
+        let expected = match change {
+            _ if !allowed => Vec::new(),
+            Change::AddPort(id, _)
+            | Change::UpdatePort(id, _)
+            | Change::TweakPort(id, _)
+            | Change::RemovePort(id) => port_changes(*id, &self.model, model),
+            Change::SetRoute(vrf, prefix, _) | Change::RemoveRoute(vrf, prefix) => {
+                let mut expected = self.next_hop_changes(model);
+                expected.push(tables::Change::Route { vrf: *vrf, prefix: *prefix });
+                expected
+            }
+            Change::SetNeighbour(..) | Change::RemoveNeighbour(..) => self.next_hop_changes(model),
+            _ => return Ok(()),
+        };
+        let sorted = |changes: Vec<tables::Change>| {
+            let mut lines: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
+            lines.sort_unstable();
+            lines
+        };
+        prop_assert_eq!(sorted(told), sorted(expected), "{:?}", change);
+        Ok(())
+    }
+
+    /// One for each next hop that came or went.
+    fn next_hop_changes(&self, model: &Model) -> Vec<tables::Change> {
+        let (before, after) = (self.model.next_hops(), model.next_hops());
+        let concerned = before.symmetric_difference(&after);
+        concerned
+            .map(|&(port, address)| tables::Change::NextHop { port, address: address.unwrap() })
+            .collect()
+    }
+}
+
+fn port_changes(id: PortId, before: &Model, after: &Model) -> Vec<tables::Change> {
+    let all = |spec: &PortSpec| -> BTreeSet<IpPrefix> {
+        let derived = derived_link_local(spec).map(|own| IpPrefix::new(own, 64).unwrap());
+        spec.addresses.iter().copied().chain(derived).collect()
+    };
+    let routed = |port: &ModelPort| port.routed().copied().collect::<BTreeSet<_>>();
+    let vrfs: BTreeSet<_> =
+        [before, after].iter().filter_map(|model| Some(model.ports.get(&id)?.spec.vrf)).collect();
+    let everything = match (before.ports.get(&id), after.ports.get(&id)) {
+        (Some(old), Some(new)) => {
+            vrfs.len() > 1 || old.spec.link != new.spec.link || routed(old) != routed(new)
+        }
+        _ => true,
+    };
+    let addresses = |model: &Model| model.ports.get(&id).map(|port| all(&port.spec));
+    let mut changes = Vec::new();
+    if everything {
+        changes.extend(vrfs.into_iter().map(tables::Change::Vrf));
+    }
+    if everything || addresses(before) != addresses(after) {
+        changes.push(tables::Change::Port(id));
+    }
+    changes
+}
