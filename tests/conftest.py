@@ -9,12 +9,19 @@ import pytest
 sys.dont_write_bytecode = True
 
 from harness import guest as guest_kernel
+from harness import transfers
 from harness.netns import Topology, remove_leftovers
 
 
 def pytest_configure(config):
     """A run that is told to end cleans up like one that is interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says what was asked for twice, for the summary of ./test."""
+    for line in transfers.sent_again:
+        terminalreporter.write_line(f"NOTE {line}")
 
 
 def need(condition, reason):

@@ -53,6 +53,11 @@ class Place:
             ping.demand_all(done.stdout, count)
         return done
 
+    def ping_exactly(self, target, count, source=None):
+        """Sends exactly `count` pings, and demands every answer. Nothing is then on its way."""
+        for _ in range(count):
+            ping.demand_all(self.run(*ping.once(target, source)).stdout, 1)
+
     def clear(self):
         """Forgets SAs, policies, addresses and routes of the test before."""
         self.batch(
@@ -127,7 +132,8 @@ class Guest(Place):
 
     def counters(self):
         """What the guest's kernel has counted: its interfaces, its SAs, its errors."""
-        commands = (["ip", "-s", "link"], ["ip", "-s", "xfrm", "state"], ["cat", "/proc/net/xfrm_stat", "/proc/net/snmp"])
+        files = ("/proc/net/xfrm_stat", "/proc/net/snmp", "/proc/net/snmp6")
+        commands = (["ip", "-s", "link"], ["ip", "-s", "xfrm", "state"], ["cat", *files])
         return "".join(self.run(*words).stdout for words in commands)
 
     def log(self):
