@@ -1,6 +1,5 @@
 """Fixtures of the end-to-end tests."""
 
-import os
 import signal
 import sys
 
@@ -9,6 +8,9 @@ import pytest
 sys.dont_write_bytecode = True
 
 from harness import guest as guest_kernel
+from harness import transfers
+from harness.failure import CommandFailed
+from harness.needs import need, need_namespaces, need_tun
 from harness.netns import Topology, remove_leftovers
 
 
@@ -17,20 +19,30 @@ def pytest_configure(config):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def need(condition, reason):
-    """Skips a test whose ground is missing on a user's machine; in CI, where nothing may be missing, fails it."""
-    if condition:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(f"missing: {reason}")
-    pytest.skip(reason)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """One test fails for a guest that does not start or ends. The others are not tried."""
+    if guest_kernel.Guest.lost and item.get_closest_marker("guest"):
+        pytest.skip(f"{guest_kernel.Guest.lost}: see the first failure")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says how the guest was run and what was asked for twice, for the summary of ./test."""
+    for line in ([guest_kernel.Guest.how] if guest_kernel.Guest.how else []) + transfers.sent_again:
+        terminalreporter.write_line(f"NOTE {line}")
 
 
 @pytest.fixture(scope="session")
 def root():
     """The right to make network namespaces."""
-    need(os.geteuid() == 0, "needs root, for network namespaces")
+    need_namespaces()
     remove_leftovers()
+
+
+@pytest.fixture(scope="session")
+def tun():
+    """TAP interfaces."""
+    need_tun()
 
 
 @pytest.fixture
@@ -41,9 +53,10 @@ def topology(root):
 
 
 @pytest.fixture(scope="session")
-def guest_world(root):
-    """The guest kernel, booted once: `(guest, gw, lan)`, with gw's `wan` leading to the guest's `vec0` and gw's `lan` to lan.
+def guest_world(root, tun):
+    """The guest kernel, booted once: `(guest, gw, lan)`.
 
+    gw's `wan` leads to the guest's `vec0`, and gw's `lan` to lan.
     For tests with two VRFs, gw's `red-wan` and `blue-wan` lead to the guest's `vec1` and `vec2`.
     """
     missing = guest_kernel.fetch()
@@ -55,6 +68,10 @@ def guest_world(root):
             gw.tap(tap)
         made.link(gw, "lan", lan, "eth0")
         gw.silence("lan")
-        booted = guest_kernel.Guest(gw, *taps)
+        try:
+            booted = guest_kernel.Guest(gw, *taps)
+        except CommandFailed:
+            guest_kernel.Guest.lost = guest_kernel.Guest.lost or "the guest could not be started"
+            raise
         yield booted, gw, lan
         booted.stop()

@@ -174,7 +174,7 @@ with socket.create_connection((sys.argv[1], 5003), 5) as connection:
 
 
 @both_families
-def test_a_tap_port(topology, tmp_path, family):
+def test_a_tap_port(topology, tun, tmp_path, family):
     """The TAP interface that the gateway makes is a host's way to the host behind the other port."""
     gw, left = topology.namespace("gw"), topology.namespace("left")
     right, right_port = attach(topology, "right", RIGHT)

@@ -4,13 +4,14 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
 import tempfile
 import time
 
-from harness import ping
+from harness import ping, xstate
 from harness.failure import CommandFailed
 
 GUEST = pathlib.Path(__file__).resolve().parent.parent / "guest"
@@ -20,10 +21,31 @@ TRAFFIC = GUEST / "traffic.py"
 # A terminal takes this much in one piece; longer requests may lose bytes.
 LONGEST_REQUEST = 3000
 
+KERNEL = "HITPATH_TEST_GUEST_KERNEL"
+"""Environment variable that names another user-mode-linux than the one that is fetched."""
+
+ADVICE = {
+    r"set fp regs failed": (
+        "this machine's kernel takes only a whole XSAVE area, and the guest's kernel hands over "
+        f"less; set {xstate.VARIABLE}=complete"
+    ),
+    r"ptrace.*(errno = 1\b|not permitted)|(?i:checking).*ptrace.*failed": (
+        "user-mode-linux needs ptrace: `sysctl kernel.yama.ptrace_scope=1`, "
+        "and in a container --cap-add SYS_PTRACE"
+    ),
+    r"PROT_EXEC|No space left|open_tempfile|create_tmp_file": (
+        "user-mode-linux maps 192 MiB from a file in the temporary folder: "
+        "set TMPDIR to a folder with that much room, on a file system that is not mounted noexec"
+    ),
+}
+"""What to do, by a pattern of what the guest's kernel says."""
+
 
 def fetch():
     """Makes sure that the guest's kernel is there. Returns why it is not, or None."""
     if (CACHE / "ready").exists():
+        return None
+    if os.environ.get(KERNEL):
         return None
     done = subprocess.run([GUEST / "fetch"], capture_output=True, text=True)
     return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
@@ -53,6 +75,11 @@ class Place:
             ping.demand_all(done.stdout, count)
         return done
 
+    def ping_exactly(self, target, count, source=None):
+        """Sends exactly `count` pings, and demands every answer. Nothing is then on its way."""
+        for _ in range(count):
+            ping.demand_all(self.run(*ping.once(target, source)).stdout, 1)
+
     def clear(self):
         """Forgets SAs, policies, addresses and routes of the test before."""
         self.batch(
@@ -70,14 +97,25 @@ class Place:
 class Guest(Place):
     """A running guest. The TAP interfaces `taps` of `namespace` are its `vec0`, `vec1` and so on."""
 
+    lost = None
+    """Why no test can use the guest any more, in a few words."""
+
+    how = None
+    """How it was started."""
+
     def __init__(self, namespace, *taps):
         to_guest, self._requests = os.pipe()
         self._answers, from_guest = os.pipe()
         self._pending = b""
         self._log = tempfile.TemporaryFile("w+", errors="replace")
         self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
+        kernel = [os.environ.get(KERNEL) or CACHE / "linux.uml"]
+        Guest.how = "guest: user-mode-linux, as it is"
+        if completed := xstate.must_be_completed():
+            kernel = ["env", f"LD_PRELOAD={xstate.library()}", *kernel]
+            Guest.how = "guest: user-mode-linux, with the XSAVE area completed"
         self._process = namespace.start(
-            CACHE / "linux.uml",
+            *kernel,
             "mem=192M",
             f"uml_dir={self._home.name}",
             "umid=guest",
@@ -101,8 +139,13 @@ class Guest(Place):
         )
         os.close(to_guest)
         os.close(from_guest)
-        if not self._read_answer(30).get("ready"):
-            raise CommandFailed(f"the guest did not start:\n{self.log()}")
+        try:
+            self._read_answer(30, "the guest did not start")
+            if completed:
+                self._note_area()
+        except CommandFailed:
+            self.stop()
+            raise
 
     def run(self, *command, check=True, timeout=30, stdin=None):
         """Runs a command in the guest; answers like `subprocess.run`."""
@@ -127,7 +170,10 @@ class Guest(Place):
 
     def counters(self):
         """What the guest's kernel has counted: its interfaces, its SAs, its errors."""
-        commands = (["ip", "-s", "link"], ["ip", "-s", "xfrm", "state"], ["cat", "/proc/net/xfrm_stat", "/proc/net/snmp"])
+        if Guest.lost:
+            return f"{Guest.lost}\n"
+        files = ("/proc/net/xfrm_stat", "/proc/net/snmp", "/proc/net/snmp6")
+        commands = (["ip", "-s", "link"], ["ip", "-s", "xfrm", "state"], ["cat", *files])
         return "".join(self.run(*words).stdout for words in commands)
 
     def log(self):
@@ -147,22 +193,49 @@ class Guest(Place):
         self._log.close()
         self._home.cleanup()
 
+    def _note_area(self):
+        """Demands that the library was at work, and notes on what."""
+        area = re.search(r"xstate: (\d+) bytes of (\d+) given", self.log())
+        if not area:
+            raise self._failed("the guest runs without the library that completes the XSAVE area")
+        Guest.how += f" ({area[1]} bytes of {area[2]} given)"
+
     def _ask(self, request, timeout):
         line = json.dumps(request).encode() + b"\n"
         assert len(line) <= LONGEST_REQUEST, "too long a request for the guest's terminal"
-        os.write(self._requests, line)
-        return self._read_answer(timeout)
+        try:
+            os.write(self._requests, line)
+        except BrokenPipeError:
+            raise self._failed("the guest has ended") from None
+        return self._read_answer(timeout, "the guest does not answer")
 
-    def _read_answer(self, timeout):
+    def _read_answer(self, timeout, otherwise):
+        """Reads one line. The guest is lost if none comes: the next would be taken for it."""
         end = time.monotonic() + timeout
         while b"\n" not in self._pending:
-            ready, _, _ = select.select([self._answers], [], [], max(0, end - time.monotonic()))
+            ended = self._process.poll() is not None
+            # A process of the guest may outlive its kernel and keep the pipe open.
+            ready, _, _ = select.select([self._answers], [], [], 0 if ended else 0.2)
             piece = os.read(self._answers, 1 << 16) if ready else b""
-            if not piece:
-                raise CommandFailed(f"the guest does not answer; its kernel said:\n{self.log()}")
+            if not piece and (ready or ended or time.monotonic() > end):
+                raise self._failed(otherwise)
             self._pending += piece
         line, self._pending = self._pending.split(b"\n", 1)
         return json.loads(line)
+
+    def _failed(self, what):
+        """Remembers that the guest is lost. Returns the failure, with what to do."""
+        Guest.lost = what
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        log = self.log()
+        last = "".join(f"  {line}\n" for line in log.splitlines()[-20:]) or "  nothing\n"
+        advice = [todo for said, todo in ADVICE.items() if re.search(said, log)]
+        advice = advice or ["docs/testing.md says what the guest needs"]
+        code = self._process.returncode
+        state = "it still runs" if code is None else f"its exit code is {code}"
+        todo = "\n".join(f"What to do: {line}." for line in advice)
+        return CommandFailed(f"{what}; {state}. Its kernel said last:\n{last}{todo}")
 
     @staticmethod
     def _done(words, answer, check):

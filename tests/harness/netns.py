@@ -129,6 +129,11 @@ class Namespace:
             ping.demand_all(done.stdout, count)
         return done
 
+    def ping_exactly(self, target, count, source=None):
+        """Sends exactly `count` pings, and demands every answer. Nothing is then on its way."""
+        for _ in range(count):
+            ping.demand_all(self.run(*ping.once(target, source)).stdout, 1)
+
     def remove(self):
         """Ends what runs inside, and removes the namespace."""
         for process in self._started:

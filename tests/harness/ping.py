@@ -9,9 +9,20 @@ def command(target, count, size=56, source=None, deadline=10, options=(), interv
     """The words of a `ping` that ends with the `count`th answer, or in `deadline` seconds.
 
     Until then it goes on sending, so that a machine that is slow does not look like one that loses packets.
+    It sends more than `count` if answers take longer than `interval`.
+    Where packets are counted, use `once`.
     """
     words = ["ping", "-n", "-c", count, "-i", interval, "-W", "2", "-w", deadline, "-s", size, *options]
     return [*words, *(["-I", source] if source else []), target]
+
+
+def once(target, source=None):
+    """The words of a `ping` that sends exactly one packet and waits 10 seconds for its answer.
+
+    With a count above one and no deadline it would wait for the last answer only twice as long as
+    for those before.
+    """
+    return ["ping", "-n", "-c", 1, "-W", 10, *(["-I", source] if source else []), target]
 
 
 def demand_all(said, count):

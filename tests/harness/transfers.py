@@ -4,8 +4,12 @@ import json
 import re
 import time
 
-from harness.guest import TRAFFIC
 from harness.failure import CommandFailed
+from harness.guest import TRAFFIC
+from harness.netns import Namespace
+
+sent_again = []
+"""Which UDP datagrams were sent again, as sentences."""
 
 
 def tcp(sender, source, receiver, address, count=1_000_000, port=5001):
@@ -19,14 +23,25 @@ def tcp(sender, source, receiver, address, count=1_000_000, port=5001):
 def udp(sender, source, receiver, address, count=120, port=5002):
     """Sends that many datagrams of many sizes, and demands that each come back as it was."""
     with _Job(receiver, "echo", address, port):
-        sender.run(TRAFFIC, "ask", source, address, port, count, timeout=40)
+        told = sender.run(TRAFFIC, "ask", source, address, port, count, timeout=40).stdout
+    numbers = re.fullmatch(rf"{count} datagrams, sent again:((?: \d+)*)\n", told)[1].split()
+    if numbers:
+        which = f"number {', '.join(numbers)} of 0 to {count - 1}"
+        said = f"UDP {source} > {address}: no answer at first to {which}"
+        assert not (isinstance(sender, Namespace) and isinstance(receiver, Namespace)), said
+        sent_again.append(said)
 
 
 def iperf3(client, server, address, protocol):
-    """Has iperf3 send each way, bytes over TCP or datagrams over UDP, and demands that no datagram be missing."""
+    """Has iperf3 send each way, bytes over TCP or datagrams over UDP, of which none may be lost.
+
+    On a busy machine iperf3 may not read for longer than its socket has room. What the receiving
+    kernel counts as lost there has arrived.
+    """
     size, datagram = (20_000_000, 0) if protocol == "tcp" else (1_200_000, 1200)
     options = ["-n", size] if protocol == "tcp" else ["-n", size, "-u", "-b", "10M", "-l", datagram]
-    for direction in ([], ["--reverse"]):
+    for direction, receiver in (([], server), (["--reverse"], client)):
+        before = overflowed(receiver)
         job = server.start("iperf3", "-s", "-1", "-B", address)
         wait_for_listener(server, 5201)
         told = json.loads(client.run("iperf3", "-c", address, "-J", *options, *direction, timeout=60).stdout)
@@ -36,7 +51,19 @@ def iperf3(client, server, address, protocol):
             # At the end iperf3 does not read what is still in the sockets' buffers, which are some megabytes.
             assert end["sum_received"]["bytes"] >= size // 2, told
         else:
-            assert end["sum"]["packets"] >= size // datagram and end["sum"]["lost_packets"] == 0, told
+            unread = overflowed(receiver) - before
+            # Of datagrams that are missing at the very end iperf3 does not know.
+            assert end["sum"]["packets"] + unread >= size // datagram, (unread, told)
+            assert end["sum"]["lost_packets"] <= unread, (unread, told)
+
+
+def overflowed(place):
+    """How many datagrams the kernel there has dropped because a UDP socket was full."""
+    older = place.run("cat", "/proc/net/snmp").stdout
+    names, values = (line.split()[1:] for line in older.splitlines() if line.startswith("Udp:"))
+    newer = place.run("cat", "/proc/net/snmp6").stdout
+    for_v6 = re.search(r"^Udp6RcvbufErrors\s+(\d+)", newer, re.MULTILINE)
+    return int(dict(zip(names, values))["RcvbufErrors"]) + int(for_v6[1])
 
 
 def wait_for_listener(place, port):

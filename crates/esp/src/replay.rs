@@ -4,9 +4,9 @@ use core::fmt;
 
 use thiserror::Error;
 
-#[cfg(not(loom))]
+#[cfg(not(all(test, feature = "loom")))]
 use core::sync::atomic::{AtomicU64, Ordering};
-#[cfg(loom)]
+#[cfg(all(test, feature = "loom"))]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::OpenError;
@@ -183,7 +183,7 @@ fn judge(seen: u64, block: u64, bit: u64) -> Result<u64, OpenError> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::collections::HashSet;
     use std::sync::Barrier;
@@ -331,9 +331,9 @@ mod tests {
     }
 }
 
-/// Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom" cargo test -p hitpath-esp
-/// --lib loom`.
-#[cfg(all(test, loom))]
+/// Every interleaving of a few threads, by loom: `cargo test -p hitpath-esp --features loom --lib
+/// loom`.
+#[cfg(all(test, feature = "loom"))]
 mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
