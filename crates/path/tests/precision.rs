@@ -222,12 +222,12 @@ fn a_rekey_costs_nobody_anything() {
         add_sa(tables, OUTER.1, OUTER.0, 0x3002, false);
         tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap();
     });
-    // An SA that leaves less room for what is inside is another matter, for those that it protects:
-    // half of all.
-    assert_missing(&mut gateway, &flows, 20, |tables| {
+    // An SA that leaves less room for what is inside: how large a packet may be is found when it is
+    // sent, and no part of what was decided.
+    assert_missing(&mut gateway, &flows, 0, |tables| {
         add_sa(tables, OUTER.0, OUTER.1, 0x4001, true)
     });
-    // And so is none.
+    // None at all is another matter, for those that it protects: half of all.
     assert_missing(&mut gateway, &flows, 20, |tables| {
         for spi in [0x3001, 0x4001] {
             tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(spi)).unwrap();
