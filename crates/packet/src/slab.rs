@@ -212,10 +212,13 @@ impl Packet {
     #[inline(always)]
     pub fn narrow(&mut self, front: usize, length: usize) {
         let (start, end) = self.used();
-        let start = (start + front).min(end);
-        let end = (start + length).min(end);
+        let (mut first, mut last) = (start + front, start + front + length);
+        if last > end {
+            first = first.min(end);
+            last = end;
+        }
         let metadata = self.metadata_mut();
-        (metadata.start, metadata.end) = (start as u16, end as u16);
+        (metadata.start, metadata.end) = (first as u16, last as u16);
     }
 
     /// All of the buffer's bytes, used or not.

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use packet::{BATCH, Batch, Packet};
+use wire::common::Facts;
 use wire::{FlowKey, FragmentClass, Headers, Origin, SaSlot, Spi, VrfId};
 
 use crate::cache::key;
@@ -9,7 +10,7 @@ use crate::decision::Decision;
 use crate::encapsulation::Inner;
 
 /// From where a packet enters the stages.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub vrf: VrfId,
     pub origin: Origin,
@@ -41,47 +42,23 @@ impl Queue {
 pub(crate) struct Record {
     /// The key of an IPv4 packet, as the cache has it. An IPv6 packet's is in [`Packets::v6`].
     pub key: [u64; key::V4],
-    /// Of the key, once the cache was asked.
-    pub hash: u64,
+    pub facts: Facts,
     /// Once it was made.
     pub decision: Decision,
 }
 
 const _: () = assert!(size_of::<Record>() == 64);
 
-/// What apply must know of a packet's header.
-#[derive(Clone, Copy, Default)]
-#[repr(C, align(8))]
-pub(crate) struct Facts {
-    /// Of the IP packet, in bytes.
-    pub total_length: u16,
-    /// Where the upper-layer header begins, from the IP header.
-    pub upper_offset: u16,
-    /// TTL or hop limit.
-    pub hop_limit: u8,
-    /// DSCP and ECN.
-    pub traffic_class: u8,
-    /// Of the constants below.
-    pub flags: u8,
-    /// The table of the cache that knows the flow, a [`flow::CacheTable`].
-    pub table: u8,
-}
+/// In a packet's facts: its flow belongs to the inbound tables of the cache. ESP's does in any case.
+pub(crate) const INBOUND: u64 = 1 << 56;
 
-impl Facts {
-    /// It is IPv6.
-    pub(crate) const V6: u8 = 1;
-    /// IPv4's don't-fragment bit is set, or it is IPv6.
-    pub(crate) const DONT_FRAGMENT: u8 = 2;
-    /// It has IPv4 options or IPv6 extension headers.
-    pub(crate) const OPTIONS: u8 = 4;
-    /// The gateway made it itself: its hop limit stays as it is.
-    pub(crate) const OWN: u8 = 8;
+/// The facts that the table of the cache follows from.
+pub(crate) const TABLE_FACTS: u64 = INBOUND | Facts::ESP | Facts::V6;
 
-    /// Whether a flag is set.
-    #[inline(always)]
-    pub(crate) fn is(self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
+/// The table of the cache that knows a packet's flow, a [`flow::CacheTable`].
+#[inline(always)]
+pub(crate) fn table_of(facts: Facts) -> usize {
+    usize::from(facts.is(Facts::V6)) << 1 | usize::from(facts.is(INBOUND | Facts::ESP))
 }
 
 /// A batch of well-formed packets. The arrays run in parallel; those of fixed size hold something
@@ -89,22 +66,21 @@ impl Facts {
 pub(crate) struct Packets {
     pub packets: Batch,
     pub records: Box<[Record; BATCH]>,
-    pub facts: Box<[Facts; BATCH]>,
     /// The keys of IPv6 packets.
     pub v6: Box<[[u64; key::V6]; BATCH]>,
-    /// Which of the cache's tables the packets' flows belong to, by bit.
-    pub tables: u8,
+    /// The table of the cache that all packets' flows belong to, if it is one.
+    pub table: Option<usize>,
 }
 
 impl Default for Packets {
     fn default() -> Self {
-        let record = Record { key: [0; key::V4], hash: 0, decision: Decision::NONE };
+        let (facts, decision) = (Facts::default(), Decision::NONE);
+        let record = Record { key: [0; key::V4], facts, decision };
         Self {
             packets: Batch::new(),
             records: Box::new([record; BATCH]),
-            facts: Box::new([Facts::default(); BATCH]),
             v6: Box::new([[0; key::V6]; BATCH]),
-            tables: 0,
+            table: None,
         }
     }
 }
@@ -121,7 +97,6 @@ impl Packets {
     /// Moves what is known of a packet to another place.
     pub(crate) fn relocate(&mut self, from: usize, to: usize) {
         self.records[to] = self.records[from];
-        self.facts[to] = self.facts[from];
         self.v6[to] = self.v6[from];
     }
 }
@@ -132,6 +107,8 @@ pub(crate) struct Known {
     pub facts: Facts,
     pub decision: Decision,
     pub key: FlowKey,
+    /// What its outer header would be told.
+    pub inner: Inner,
 }
 
 impl Known {

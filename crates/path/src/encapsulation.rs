@@ -30,6 +30,20 @@ pub(crate) struct Inner {
     pub dont_fragment: bool,
 }
 
+impl Inner {
+    /// Of a well-formed IP packet.
+    pub(crate) fn of(packet: &[u8]) -> Self {
+        const DONT_FRAGMENT: u8 = 0x40;
+        let Some(&[first, second, _, _, _, _, flags]) = packet.first_chunk() else {
+            return Self { traffic_class: 0, dont_fragment: false };
+        };
+        match first >> 4 {
+            4 => Self { traffic_class: second, dont_fragment: flags & DONT_FRAGMENT != 0 },
+            _ => Self { traffic_class: first << 4 | second >> 4, dont_fragment: true },
+        }
+    }
+}
+
 /// An outer header, of either family.
 pub(crate) enum Outer {
     V4([u8; ipv4::HEADER_LENGTH]),

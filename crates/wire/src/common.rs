@@ -5,9 +5,13 @@
 //! return is what [`crate::headers::parse`] finds; for any other packet, a wrong one included, they
 //! return `None`, and the complete parser says what it is.
 
+use crate::bytes::{array_at, u16_at, u32_at};
+use crate::ethernet;
+use crate::headers::Headers;
 use crate::id::Protocol;
+use crate::key::Upper;
 
-/// What [`crate::Upper`] a packet has, as [`Common::upper`] holds it.
+/// What [`crate::Upper`] a packet has, as [`Common::class`] holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum UpperKind {
@@ -21,147 +25,252 @@ pub enum UpperKind {
     Spi = 3,
 }
 
-/// What a common packet's header says, but for its addresses.
+/// A common packet's header in words, but for its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// Ports, ICMP fields or SPI, as `kind` says.
-    pub upper: u32,
-    /// Which of them.
-    pub kind: UpperKind,
-    /// The upper-layer protocol.
-    pub protocol: Protocol,
-    /// TTL or hop limit.
-    pub hop_limit: u8,
-    /// DSCP and ECN.
-    pub traffic_class: u8,
-    /// IPv4's don't-fragment bit; always true for IPv6.
-    pub dont_fragment: bool,
+    /// Bits 32-63: ports, ICMP fields or SPI; 8-15: the protocol; 0-1: the [`UpperKind`].
+    pub class: u64,
+    /// The rest.
+    pub facts: Facts,
+}
+
+/// What sending a packet on takes besides its addresses, in one word.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0-15 | length of the IP packet in bytes |
+/// | 16-31 | where the upper-layer header begins, from the IP header |
+/// | 32-39 | TTL or hop limit |
+/// | 48-55 | flags |
+/// | 56-63 | the user's |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Facts(pub u64);
+
+impl Facts {
+    /// It is IPv6.
+    pub const V6: u64 = 1 << 48;
+    /// It has IPv4 options or IPv6 extension headers.
+    pub const OPTIONS: u64 = 1 << 49;
+    /// The gateway made it itself. The user sets it.
+    pub const OWN: u64 = 1 << 50;
+    /// It is ESP.
+    pub const ESP: u64 = 1 << 51;
+
     /// Length of the IP packet in bytes.
-    pub total_length: u16,
+    #[inline(always)]
+    pub const fn total_length(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Where the upper-layer header begins, from the IP header.
+    #[inline(always)]
+    pub const fn upper_offset(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// TTL or hop limit.
+    #[inline(always)]
+    pub const fn hop_limit(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    /// Whether one of these flags is set.
+    #[inline(always)]
+    pub const fn is(self, flags: u64) -> bool {
+        self.0 & flags != 0
+    }
+
+    /// Of a packet that the complete parser judged.
+    pub fn of(headers: &Headers) -> Self {
+        let flag = |is: bool, flag: u64| if is { flag } else { 0 };
+        let is_esp = headers.protocol == Protocol::ESP && matches!(headers.upper, Upper::Spi(_));
+        Self(
+            u64::from(headers.total_length)
+                | u64::from(headers.upper_offset) << 16
+                | u64::from(headers.hop_limit) << 32
+                | flag(headers.addresses.is_v6(), Self::V6)
+                | flag(headers.has_options, Self::OPTIONS)
+                | flag(is_esp, Self::ESP),
+        )
+    }
 }
 
-/// Version 4, five words of header; neither reserved bit nor fragment fields. In the first eight
-/// bytes, read as a little-endian number.
-const V4_PLAIN: u64 = 0xffbf_0000_0000_00ff;
-const V4_DONT_FRAGMENT: u64 = 0x0040_0000_0000_0000;
+/// Bytes of an IPv4 header and of the shortest upper-layer header behind it.
+const V4: usize = 28;
+/// The same of IPv6.
+const V6: usize = 48;
 
-/// The addresses of a common IPv4 packet, the source in the upper half, and the rest of its header.
-#[inline(always)]
-pub fn v4(packet: &[u8]) -> Option<(u64, Common)> {
-    let bytes: &[u8; 28] = packet.first_chunk()?;
-    let (first, second) = (u64_le(bytes, 0), u64_le(bytes, 8));
-    let destination = u32_le(bytes, 16);
-    if first & V4_PLAIN != 0x45 {
-        return None;
-    }
-    let total_length = ((first >> 16) as u16).swap_bytes();
-    if usize::from(total_length) > packet.len() {
-        return None;
-    }
-    // A sum of all ones is that in either byte order (RFC 1071 section 2 (B)).
-    let halves = |word: u64| (word & 0xffff_ffff) + (word >> 32);
-    let sum = halves(first) + halves(second) + u64::from(destination);
-    let sum = halves(sum);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    if sum != 0xffff {
-        return None;
-    }
-    // RFC 1812 section 5.3.7: neither from nor to this network or a loopback address, nor from
-    // 224 and up.
-    let (from, to) = ((second >> 32) as u8, destination as u8);
-    if from.wrapping_sub(1) >= 223 || from == 127 || to == 0 || to == 127 {
-        return None;
-    }
-    let protocol = Protocol((second >> 8) as u8);
-    let (kind, upper) = upper(protocol, Protocol::ICMP, total_length, 20, u64_be(bytes, 20))?;
-    let addresses = (second >> 32).swap_bytes() | u64::from(destination.swap_bytes());
-    let common = Common {
-        upper,
-        kind,
-        protocol,
-        hop_limit: second as u8,
-        traffic_class: (first >> 8) as u8,
-        dont_fragment: first & V4_DONT_FRAGMENT != 0,
-        total_length,
-    };
-    Some((addresses, common))
-}
-
-/// The addresses of a common IPv6 packet in two words each, source first, and the rest of its
+/// A common IPv4 packet in an Ethernet frame from one station to `station`, which is of
+/// [`ethernet::station_word`]: its addresses, the source in the upper half, and the rest of its
 /// header.
 #[inline(always)]
+pub fn v4_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
+    let bytes: &[u8; ethernet::HEADER_LENGTH + V4] = frame.first_chunk()?;
+    // EtherType, version and header length at once.
+    let is_plain =
+        ethernet::is_between_stations(bytes, station) && u32_le(bytes, 12) << 8 == 0x4500_0800;
+    let header = bytes.last_chunk()?;
+    if is_plain { v4_header(header, frame.len() - ethernet::HEADER_LENGTH) } else { None }
+}
+
+/// As [`v4_frame`], of a packet without a link header.
+#[inline(always)]
+pub fn v4(packet: &[u8]) -> Option<(u64, Common)> {
+    let header: &[u8; V4] = packet.first_chunk()?;
+    if header[0] == 0x45 { v4_header(header, packet.len()) } else { None }
+}
+
+/// A common IPv6 packet in an Ethernet frame from one station to `station`: its addresses in two
+/// words each, source first, and the rest of its header.
+#[inline(always)]
+pub fn v6_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
+    let bytes: &[u8; ethernet::HEADER_LENGTH + V6] = frame.first_chunk()?;
+    let is_plain =
+        ethernet::is_between_stations(bytes, station) && u32_le(bytes, 12) & 0xf0_ffff == 0x60_dd86;
+    let header = bytes.last_chunk()?;
+    if is_plain { v6_header(header, frame.len() - ethernet::HEADER_LENGTH) } else { None }
+}
+
+/// As [`v6_frame`], of a packet without a link header.
+#[inline(always)]
 pub fn v6(packet: &[u8]) -> Option<([u64; 4], Common)> {
-    let bytes: &[u8; 48] = packet.first_chunk()?;
-    let first = u64_be(bytes, 0);
-    let total_length = u32::from((first >> 16) as u16) + 40;
-    if first >> 60 != 6 || total_length as usize > packet.len() || total_length > 0xffff {
+    let header: &[u8; V6] = packet.first_chunk()?;
+    if header[0] >> 4 == 6 { v6_header(header, packet.len()) } else { None }
+}
+
+/// The header is version 4 and of five words; `available` is how long the packet may be.
+#[inline(always)]
+fn v4_header(header: &[u8; V4], available: usize) -> Option<(u64, Common)> {
+    let total_length = u16_at(header, 2);
+    let protocol = &PROTOCOLS_V4[usize::from(header[9])];
+    // Neither the reserved bit nor fragment fields.
+    let is_whole = u16::from_le_bytes(array_at(header, 6)) & 0xffbf == 0;
+    if !is_whole
+        || usize::from(total_length) > available
+        || u32::from(total_length) < protocol.shortest
+    {
         return None;
     }
-    let addresses: [u64; 4] = core::array::from_fn(|word| u64_be(bytes, 8 + 8 * word));
+    // RFC 1071: right if the words add up to a multiple of 2^16 - 1, whatever their byte order and
+    // however many of them are read at once. Zero, which is one too, it cannot be.
+    let sum: u64 = (0..5).map(|word| u64::from(u32_le(header, 4 * word))).sum();
+    // RFC 1812 section 5.3.7: neither from nor to this network or a loopback address, nor from
+    // 224 and up.
+    let martian =
+        MARTIAN_SOURCE[usize::from(header[12])] | MARTIAN_DESTINATION[usize::from(header[16])];
+    if !sum.is_multiple_of(0xffff) || martian != 0 {
+        return None;
+    }
+    let upper = protocol.upper(header, 20, Protocol::ICMP)?;
+    let facts = u64::from(total_length) | u64::from(header[8]) << 32 | protocol.facts;
+    let common = Common { class: upper | u64::from(protocol.class), facts: Facts(facts) };
+    Some((u64_be(header, 12), common))
+}
+
+/// The header is version 6; `available` is how long the packet may be.
+#[inline(always)]
+fn v6_header(header: &[u8; V6], available: usize) -> Option<([u64; 4], Common)> {
+    let total_length = u32::from(u16_at(header, 4)) + 40;
+    let protocol = &PROTOCOLS_V6[usize::from(header[6])];
+    if total_length as usize > available || total_length < protocol.shortest {
+        return None;
+    }
+    let addresses: [u64; 4] = core::array::from_fn(|word| u64_be(header, 8 + 8 * word));
     // Multicast, and what begins with 64 zeros: unspecified, loopback, IPv4-mapped. All of these
     // are rare or wrong.
     let plain = |high: u64| high != 0 && high >> 56 != 0xff;
-    if !plain(addresses[0]) || !plain(addresses[2]) {
+    if !plain(addresses[0]) || !plain(addresses[2]) || total_length > 0xffff {
         return None;
     }
-    let protocol = Protocol((first >> 8) as u8);
-    let total_length = total_length as u16;
-    let (kind, upper) = upper(protocol, Protocol::ICMPV6, total_length, 40, u64_be(bytes, 40))?;
-    let common = Common {
-        upper,
-        kind,
-        protocol,
-        hop_limit: first as u8,
-        traffic_class: (first >> 52) as u8,
-        dont_fragment: true,
-        total_length,
-    };
-    Some((addresses, common))
+    let upper = protocol.upper(header, 40, Protocol::ICMPV6)?;
+    let facts = u64::from(total_length) | u64::from(header[7]) << 32 | protocol.facts;
+    Some((addresses, Common { class: upper | u64::from(protocol.class), facts: Facts(facts) }))
 }
 
-/// The fields that selectors name, from the first eight bytes of the upper-layer header. `None` if
-/// the packet ends in it, or it is another one.
-#[inline(always)]
-fn upper(
-    protocol: Protocol,
-    icmp: Protocol,
-    total_length: u16,
-    offset: u16,
-    bytes: u64,
-) -> Option<(UpperKind, u32)> {
-    let first = (bytes >> 32) as u32;
-    match protocol {
-        Protocol::TCP if total_length >= offset + 20 => Some((UpperKind::Ports, first)),
-        Protocol::UDP if total_length >= offset + 8 => Some((UpperKind::Ports, first)),
-        Protocol::ESP if total_length >= offset + 8 => Some((UpperKind::Spi, first)),
-        other if other == icmp && total_length >= offset + 8 => {
-            let kind = first >> 24;
-            let is_echo = match icmp {
-                Protocol::ICMP => kind & !8 == 0,
-                _ => kind & !1 == 128,
-            };
-            // Type and code, and the identifier in the place of the checksum.
-            let identifier = (bytes >> 16) as u32 & 0xffff;
-            is_echo.then_some((UpperKind::Icmp, (first & 0xffff_0000) | identifier))
+/// What is known of a packet by its upper-layer protocol.
+#[derive(Clone, Copy)]
+struct KnownProtocol {
+    facts: u64,
+    /// The shortest IP packet that has the protocol's header; more than any if the protocol is not
+    /// common.
+    shortest: u32,
+    /// Protocol and [`UpperKind`], as in [`Common::class`].
+    class: u32,
+}
+
+impl KnownProtocol {
+    /// The fields that selectors name, in the upper half, from the first eight bytes of the
+    /// upper-layer header. `None` if it is no common message.
+    #[inline(always)]
+    fn upper<const N: usize>(&self, header: &[u8; N], at: usize, icmp: Protocol) -> Option<u64> {
+        if self.class & 3 == UpperKind::Icmp as u32 {
+            return icmp_fields(u64_be(header, at), icmp);
         }
-        _ => None,
+        Some(u64::from(u32_at(header, at)) << 32)
     }
 }
 
+/// Type and code, and the identifier in the place of the checksum, of an echo message.
 #[inline(always)]
-fn u64_le<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
-    u64::from_le_bytes(crate::bytes::array_at(bytes, at))
+fn icmp_fields(bytes: u64, icmp: Protocol) -> Option<u64> {
+    let kind = bytes >> 56;
+    let is_echo = match icmp {
+        Protocol::ICMP => kind & !8 == 0,
+        _ => kind & !1 == 128,
+    };
+    is_echo.then_some(bytes >> 48 << 48 | (bytes >> 16 & 0xffff) << 32)
 }
+
+static PROTOCOLS_V4: [KnownProtocol; 256] = protocols(Protocol::ICMP, 20, 0);
+static PROTOCOLS_V6: [KnownProtocol; 256] = protocols(Protocol::ICMPV6, 40, Facts::V6);
+
+const fn protocols(icmp: Protocol, offset: u32, facts: u64) -> [KnownProtocol; 256] {
+    const fn common(
+        protocol: Protocol,
+        kind: UpperKind,
+        shortest: u32,
+        facts: u64,
+    ) -> KnownProtocol {
+        KnownProtocol { facts, shortest, class: (protocol.0 as u32) << 8 | kind as u32 }
+    }
+    let facts = facts | (offset as u64) << 16;
+    let mut all = [KnownProtocol { facts: 0, shortest: u32::MAX, class: 0 }; 256];
+    let (tcp, udp, esp) = (Protocol::TCP, Protocol::UDP, Protocol::ESP);
+    all[tcp.0 as usize] = common(tcp, UpperKind::Ports, offset + 20, facts);
+    all[udp.0 as usize] = common(udp, UpperKind::Ports, offset + 8, facts);
+    all[esp.0 as usize] = common(esp, UpperKind::Spi, offset + 8, facts | Facts::ESP);
+    all[icmp.0 as usize] = common(icmp, UpperKind::Icmp, offset + 8, facts);
+    all
+}
+
+/// By an IPv4 address' first octet: 1 if no packet is from there.
+static MARTIAN_SOURCE: [u8; 256] = {
+    let mut martian = MARTIAN_DESTINATION;
+    let mut first = 224;
+    while first < 256 {
+        martian[first] = 1;
+        first += 1;
+    }
+    martian
+};
+
+/// The same if none is to there.
+static MARTIAN_DESTINATION: [u8; 256] = {
+    let mut martian = [0; 256];
+    martian[0] = 1;
+    martian[127] = 1;
+    martian
+};
 
 #[inline(always)]
 fn u64_be<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
-    u64::from_be_bytes(crate::bytes::array_at(bytes, at))
+    u64::from_be_bytes(array_at(bytes, at))
 }
 
 #[inline(always)]
 fn u32_le<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
-    u32::from_le_bytes(crate::bytes::array_at(bytes, at))
+    u32::from_le_bytes(array_at(bytes, at))
 }
 
 #[cfg(test)]
@@ -169,6 +278,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::address::Mac;
+    use crate::ethernet::EtherType;
     use crate::headers::{self, Headers};
     use crate::ipv4;
     use crate::key::{Addresses, FragmentClass, Upper};
@@ -186,16 +297,11 @@ mod tests {
             ),
             Upper::Spi(spi) => (UpperKind::Spi, spi.0),
         };
-        Common {
-            upper,
-            kind,
-            protocol: headers.protocol,
-            hop_limit: headers.hop_limit,
-            traffic_class: headers.traffic_class,
-            dont_fragment: headers.dont_fragment,
-            total_length: headers.total_length,
-        }
+        let class = u64::from(upper) << 32 | u64::from(headers.protocol.0) << 8 | kind as u64;
+        Common { class, facts: Facts::of(headers) }
     }
+
+    const STATION: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
     /// Whether the fast parser knew the packet, which must then be what the complete one says.
     fn check(packet: &[u8]) -> Result<bool, TestCaseError> {
@@ -220,6 +326,38 @@ mod tests {
         let upper = if complete.addresses.is_v6() { 40 } else { 20 };
         prop_assert_eq!(complete.upper_offset, upper);
         Ok(true)
+    }
+
+    /// A frame is known if it goes from one station to ours and has the right EtherType, and then
+    /// it is what it is without its link header.
+    fn check_frame(packet: &[u8], link: [u8; 14]) -> Result<(), TestCaseError> {
+        let frame = [&link[..], packet].concat();
+        let header = ethernet::Header::parse(&frame).unwrap();
+        let station = ethernet::station_word(STATION);
+        let is_ours = header.destination == STATION && !header.source.is_group();
+        let is = |ether_type| is_ours && header.ether_type == ether_type;
+        let v4 = v4(packet).filter(|_| is(EtherType::IPV4));
+        let v6 = v6(packet).filter(|_| is(EtherType::IPV6));
+        prop_assert_eq!(v4_frame(&frame, station), v4);
+        prop_assert_eq!(v6_frame(&frame, station), v6);
+        Ok(())
+    }
+
+    fn link() -> impl Strategy<Value = [u8; 14]> {
+        let ether_type = prop::sample::select(vec![0x0800u16, 0x86dd, 0x0806]);
+        let change = prop::option::weighted(0.5, (0usize..14, any::<u8>()));
+        (ether_type, change).prop_map(|(ether_type, change)| {
+            let mut link = ethernet::Header {
+                destination: STATION,
+                source: Mac([2, 9, 9, 9, 9, 9]),
+                ether_type: EtherType(ether_type),
+            }
+            .to_bytes();
+            if let Some((at, value)) = change {
+                link[at] = value;
+            }
+            link
+        })
     }
 
     fn protocols() -> impl Strategy<Value = u8> {
@@ -283,20 +421,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_judged_alike(packet in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_are_judged_alike(
+            packet in prop::collection::vec(any::<u8>(), 0..100),
+            link in link(),
+        ) {
             check(&packet)?;
+            check_frame(&packet, link)?;
         }
 
         #[test]
-        fn nearly_common_packets_are_judged_alike(packet in near_v4(), trailer in 0usize..4) {
+        fn nearly_common_packets_are_judged_alike(
+            packet in near_v4(), trailer in 0usize..4, link in link(),
+        ) {
             let mut packet = packet;
             packet.extend(vec![0; trailer]);
             check(&packet)?;
+            check_frame(&packet, link)?;
         }
 
         #[test]
-        fn nearly_common_v6_packets_are_judged_alike(packet in near_v6()) {
+        fn nearly_common_v6_packets_are_judged_alike(packet in near_v6(), link in link()) {
             check(&packet)?;
+            check_frame(&packet, link)?;
         }
     }
 

@@ -50,20 +50,20 @@ impl fmt::Display for EtherType {
     }
 }
 
-/// An address as [`unicast_to`] wants it.
+/// A station's address as [`is_between_stations`] wants it.
 #[inline]
-pub fn mac_word(Mac([a, b, c, d, e, f]): Mac) -> u64 {
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+pub fn station_word(Mac([a, b, c, d, e, f]): Mac) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) << NOT_COMPARED
 }
 
-/// The header's length and what follows it, if the frame is addressed to one station and that is
-/// `mac` (of [`mac_word`]), and comes from one station. `None` for every other frame.
+/// Bits of the source address, behind its group bit, in the first word of a frame.
+const NOT_COMPARED: u32 = 15;
+
+/// Whether a frame is addressed to this one station (of [`station_word`]) and comes from one: the
+/// destination, and the group bit of the source behind it, in one word.
 #[inline(always)]
-pub fn unicast_to(frame: &[u8], mac: u64) -> Option<(usize, EtherType)> {
-    let header: &[u8; HEADER_LENGTH] = frame.first_chunk()?;
-    let first = u64::from_le_bytes(array_at(header, 0));
-    let is_plain = first & 0xffff_ffff_ffff == mac && header[6] & 1 == 0;
-    is_plain.then_some((HEADER_LENGTH, EtherType(u16_at(header, 12))))
+pub(crate) fn is_between_stations<const N: usize>(frame: &[u8; N], station: u64) -> bool {
+    u64::from_le_bytes(array_at(frame, 0)) << NOT_COMPARED == station
 }
 
 /// The header of a frame.

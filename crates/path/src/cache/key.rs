@@ -52,11 +52,7 @@ impl Prefix {
     /// The last two words for a common packet.
     #[inline(always)]
     pub(crate) fn of_common(self, common: &Common) -> [u64; 2] {
-        let class = u64::from(common.upper) << 32
-            | u64::from(common.protocol.0) << 8
-            | common.kind as u64
-            | self.class;
-        [class, self.origin]
+        [common.class | self.class, self.origin]
     }
 
     /// The last two words for any packet.

@@ -12,7 +12,7 @@ use wire::FlowKey;
 
 use super::recent::Recent;
 use super::{Cache, Half, PLACE_V4, PLACE_V6, key, validity};
-use crate::batch::Packets;
+use crate::batch::{Packets, table_of};
 use crate::decide::Decider;
 use crate::decision::Decision;
 use crate::statistics::WorkerStatistics;
@@ -87,14 +87,13 @@ impl Cache {
         statistics: &WorkerStatistics,
     ) {
         let count = batch.len();
-        if batch.tables.is_power_of_two() {
-            let table = batch.tables.trailing_zeros() as usize;
+        if let Some(table) = batch.table {
             return self.decide_by_table(table, &ALL[..count], batch, decider, statistics);
         }
         let mut lists = core::mem::take(&mut self.scratch.lists);
         lists.iter_mut().for_each(ArrayVec::clear);
-        for (facts, at) in batch.facts.iter().zip(&ALL[..count]) {
-            lists[usize::from(facts.table % 4)].push(*at);
+        for (record, at) in batch.records.iter().zip(&ALL[..count]) {
+            lists[table_of(record.facts)].push(*at);
         }
         for (table, list) in lists.iter().enumerate() {
             self.decide_by_table(table, list, batch, decider, statistics);
@@ -114,6 +113,7 @@ impl Cache {
         let mut looking = Looking {
             list,
             batch,
+            hashes: &mut scratch.hashes,
             candidates: &mut scratch.candidates,
             decider,
             recent,
@@ -136,6 +136,7 @@ struct Looking<'a, 't> {
     /// Where in the batch they are.
     list: &'a [u8],
     batch: &'a mut Packets,
+    hashes: &'a mut [u64; BATCH],
     candidates: &'a mut [u64; BATCH],
     decider: Decider<'t>,
     recent: &'a Recent,
@@ -221,7 +222,7 @@ impl Looking<'_, '_> {
     ) {
         for &at in self.list {
             let hash = table.hash(F::key(self.batch, at));
-            self.batch.records[usize::from(at)].hash = hash;
+            self.hashes[usize::from(at)] = hash;
             table.prefetch(hash);
         }
     }
@@ -236,7 +237,7 @@ impl Looking<'_, '_> {
     ) -> (Outcome, u64, Positions) {
         let (mut sampled, mut left) = (Positions::new(), Positions::new());
         for &at in self.list {
-            match table.is_sampled(self.batch.records[usize::from(at)].hash) {
+            match table.is_sampled(self.hashes[usize::from(at)]) {
                 true => sampled.push(at),
                 false => left.push(at),
             }
@@ -254,13 +255,13 @@ impl Looking<'_, '_> {
         missed: &mut Positions,
     ) -> Outcome {
         for &at in list {
-            let candidates = table.candidates(self.batch.records[usize::from(at)].hash);
+            let candidates = table.candidates(self.hashes[usize::from(at)]);
             self.candidates[usize::from(at)] = candidates.to_bits();
         }
         let generation = self.decider.generation();
         let mut outcome = Outcome::default();
         for &at in list {
-            let hash = self.batch.records[usize::from(at)].hash;
+            let hash = self.hashes[usize::from(at)];
             let candidates = Candidates::from_bits(self.candidates[usize::from(at)]);
             let key = F::key(self.batch, at);
             let Some(found) = table.find(hash, candidates, key) else {
@@ -299,7 +300,7 @@ impl Looking<'_, '_> {
         for &at in missed {
             let record = &self.batch.records[usize::from(at)];
             let key = F::key(self.batch, at);
-            table.insert(record.hash, key, generation, record.decision.words());
+            table.insert(self.hashes[usize::from(at)], key, generation, record.decision.words());
         }
     }
 

@@ -36,7 +36,8 @@ pub(crate) struct Cache {
 
 /// What is noted of a batch while it is looked up.
 pub(crate) struct Scratch {
-    /// By position in the batch: the places that a packet's flow may be in.
+    /// By position in the batch: the hash of a packet's key, and the places that its flow may be in.
+    pub hashes: Box<[u64; BATCH]>,
     pub candidates: Box<[u64; BATCH]>,
     /// For each table, the positions of its packets in the batch, if not all are of one.
     pub lists: [ArrayVec<u8, BATCH>; 4],
@@ -61,7 +62,11 @@ impl Cache {
         Ok(Self {
             v4: [Half::new(V4Outbound, a, secrets)?, Half::new(V4Inbound, b, secrets)?],
             v6: [Half::new(V6Outbound, c, secrets)?, Half::new(V6Inbound, d, secrets)?],
-            scratch: Scratch { candidates: Box::new([0; BATCH]), lists: Default::default() },
+            scratch: Scratch {
+                hashes: Box::new([0; BATCH]),
+                candidates: Box::new([0; BATCH]),
+                lists: Default::default(),
+            },
             recent: Recent::default(),
             ticks,
         })

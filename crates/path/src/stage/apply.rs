@@ -11,9 +11,10 @@ use flow::{FairLimiter, Reassembled, Reassembly};
 use packet::{BATCH, DropReason, Packet};
 use rand::rngs::StdRng;
 use tables::{NextHop, NextHopId, NextHopState};
+use wire::common::Facts;
 use wire::{Origin, SaSlot, Upper, ipv4, ipv6};
 
-use crate::batch::{Arrival, Facts, Known, Opening, Packets, Queues, Record, Sealing};
+use crate::batch::{Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict, code};
 use crate::encapsulation::{Inner, inner_limit};
@@ -107,7 +108,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     while at < count {
         let decision = batch.records[at].decision;
         if decision.code() == code::FORWARD {
-            let run = batch.records[at..count].iter().zip(&batch.facts[at..count]);
+            let run = batch.records[at..count].iter();
             let outputs = &mut applier.neighbours.outputs;
             let done = forward(run, &mut packets, &decision, &mut tally, outputs);
             at += done;
@@ -116,13 +117,15 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             }
         }
         let Some(packet) = packets.next() else { break };
-        let facts = batch.facts[at];
-        tally.add(decision.policies(), facts.total_length, objects);
+        let facts = batch.records[at].facts;
+        tally.add(decision.policies(), facts.total_length(), objects);
         let key = match facts.is(Facts::V6) {
             true => V6::flow(V6::key(batch, at as u8)),
             false => V4::flow(V4::key(batch, at as u8)),
         };
-        applier.one(packet, &Known { facts, decision, key }, &mut limit, queues);
+        let inner = Inner::of(packet.bytes());
+        let known = Known { facts, decision, key, inner };
+        applier.one(packet, &known, &mut limit, queues);
         at += 1;
     }
     tally.write(objects);
@@ -133,7 +136,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
 /// common. Returns how many these were.
 #[inline(always)]
 fn forward<'r>(
-    run: impl Iterator<Item = (&'r Record, &'r Facts)>,
+    run: impl Iterator<Item = &'r Record>,
     packets: &mut arrayvec::IntoIter<Packet, BATCH>,
     decision: &Decision,
     tally: &mut Tally,
@@ -153,13 +156,14 @@ fn forward<'r>(
     }
     let (way, mtu, header) = (decision.way(), next_hop.mtu, LinkHeader::of(next_hop));
     let mut done = 0;
-    for (record, facts) in run.take(outgoing.remaining_capacity()) {
+    for record in run.take(outgoing.remaining_capacity()) {
+        let facts = record.facts;
         let is_common = record.decision.way() == way
-            && facts.hop_limit > 1
-            && facts.flags & (Facts::OPTIONS | Facts::OWN) == 0
-            && facts.total_length <= mtu;
+            && facts.hop_limit() > 1
+            && !facts.is(Facts::OPTIONS | Facts::OWN)
+            && facts.total_length() <= mtu;
         let Some(mut packet) = (if is_common { packets.next() } else { None }) else { break };
-        tally.add(record.decision.policies(), facts.total_length, objects);
+        tally.add(record.decision.policies(), facts.total_length(), objects);
         if packet.prepend(ETHERNET).is_some() {
             header.write(packet.bytes_mut(), facts.is(Facts::V6));
             outgoing.push(packet);
@@ -236,9 +240,9 @@ impl Applier<'_, '_> {
                 let Upper::Spi(spi) = known.key.upper else {
                     return self.drop(packet, DropReason::EspNoSa);
                 };
-                packet.strip(usize::from(known.facts.upper_offset));
+                packet.strip(usize::from(known.facts.upper_offset()));
                 let order = queues.opening.len() as u16;
-                let outer_traffic_class = known.facts.traffic_class;
+                let outer_traffic_class = known.inner.traffic_class;
                 queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
             }
             Verdict::Drop(reason) => self.drop(packet, reason),
@@ -287,7 +291,7 @@ impl Applier<'_, '_> {
             return self.drop(packet, DropReason::PortDown);
         }
         if !known.facts.is(Facts::OWN) {
-            if known.facts.hop_limit <= 1 {
+            if known.facts.hop_limit() <= 1 {
                 self.tell_sender(&packet, known, IcmpError::HopLimit, queues);
                 return self.drop(packet, DropReason::HopLimit);
             }
@@ -300,7 +304,7 @@ impl Applier<'_, '_> {
             }
         }
         let way = Way { slot, next_hop, limit };
-        if known.facts.total_length > limit {
+        if known.facts.total_length() > limit {
             return self.oversize(packet, known, way, queues);
         }
         self.leave(packet, known, way, queues);
@@ -317,8 +321,8 @@ impl Applier<'_, '_> {
         }
         let order = queues.sealing.len() as u16;
         let is_oversize = packet.len() > usize::from(way.limit);
-        let dont_fragment = known.facts.is(Facts::DONT_FRAGMENT) && !is_oversize;
-        let inner = Inner { traffic_class: known.facts.traffic_class, dont_fragment };
+        let dont_fragment = known.inner.dont_fragment && !is_oversize;
+        let inner = Inner { dont_fragment, ..known.inner };
         let next_hop = way.next_hop;
         queues.sealing.push(Sealing { packet, slot, order, inner, is_oversize, next_hop });
     }

@@ -6,9 +6,10 @@ use packet::{DropReason, Packet};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tables::NextHopId;
+use wire::common::Facts;
 use wire::{fragment, ipv6};
 
-use crate::batch::{Facts, Known, Queues};
+use crate::batch::{Known, Queues};
 use crate::host::errors::IcmpError;
 use crate::outputs::Buffers;
 use crate::stage::apply::{Applier, Way};
@@ -27,11 +28,11 @@ impl Applier<'_, '_> {
         queues: &mut Queues,
     ) {
         let is_own = known.facts.is(Facts::OWN);
-        let must_pass = known.is_v6() && known.facts.total_length <= ipv6::MIN_MTU;
+        let must_pass = known.is_v6() && known.facts.total_length() <= ipv6::MIN_MTU;
         if must_pass && !is_own && way.slot.is_some() {
             return self.leave(packet, known, way, queues);
         }
-        let may_cut = !known.facts.is(Facts::DONT_FRAGMENT) || (known.is_v6() && is_own);
+        let may_cut = !known.inner.dont_fragment || (known.is_v6() && is_own);
         let uncut = match may_cut {
             true => self.cut(packet, way.limit, |applier, part| {
                 applier.leave(part, known, way, queues);

@@ -11,11 +11,11 @@ use arrayvec::ArrayVec;
 use flow::FragmentUpper;
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use tables::Port;
-use wire::common::{self, Common, UpperKind};
+use wire::common::{self, Common, Facts};
 use wire::ethernet::{self, EtherType};
 use wire::{FragmentClass, Headers, Origin, Protocol, Upper};
 
-use crate::batch::{Arrival, Facts, Packets, Queue, Record};
+use crate::batch::{Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
 use crate::cache::key::{self, Prefix, Words};
 use crate::decide::Locality;
 use crate::host::{arp, nd};
@@ -24,9 +24,6 @@ use crate::outputs::Neighbours;
 /// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel
 /// takes two.
 const MAX_DEPTH: usize = 4;
-
-/// So many packets ahead, their bytes are asked for.
-const AHEAD: usize = 4;
 
 /// What the slow way needs besides the packets.
 pub(crate) struct Parser<'a, 'n> {
@@ -40,27 +37,26 @@ pub(crate) struct Parser<'a, 'n> {
 struct Source {
     arrival: Arrival,
     prefix: Prefix,
-    /// [`Facts::OWN`], or nothing.
-    flags: u8,
-    /// Whether clear packets belong to the inbound tables.
-    is_inbound: bool,
+    /// [`Facts::OWN`] and [`INBOUND`], as they hold.
+    facts: u64,
 }
 
 impl Source {
     fn new(arrival: Arrival, locality: Locality<'_>) -> Self {
-        let flags = match arrival.origin {
+        let own = match arrival.origin {
             Origin::Host | Origin::HostProtected => Facts::OWN,
             Origin::Port(_) | Origin::Sa(_) => 0,
         };
         let is_inbound =
             matches!(arrival.origin, Origin::Sa(_)) || locality.is_clear_inbound(arrival.vrf);
-        Self { arrival, prefix: Prefix::new(arrival), flags, is_inbound }
+        let facts = own | if is_inbound { INBOUND } else { 0 };
+        Self { arrival, prefix: Prefix::new(arrival), facts }
     }
 
-    /// The table of the cache, as [`Facts::table`].
+    /// With what the arrival says.
     #[inline(always)]
-    fn table(&self, is_v6: bool, is_esp: bool) -> u8 {
-        u8::from(is_v6) << 1 | u8::from(self.is_inbound | is_esp)
+    fn facts(&self, facts: Facts) -> Facts {
+        Facts(facts.0 | self.facts)
     }
 }
 
@@ -77,16 +73,12 @@ pub(crate) fn parse_frames(
     let mut slow = ArrayVec::new();
     match port.spec.link {
         LinkKind::Ethernet => {
-            let mac = ethernet::mac_word(port.spec.mac);
-            straight(batch, &source, &mut slow, |bytes| ethernet::unicast_to(bytes, mac));
+            let station = ethernet::station_word(port.spec.mac);
+            let v4 = |frame: &[u8]| common::v4_frame(frame, station);
+            let v6 = |frame: &[u8]| common::v6_frame(frame, station);
+            straight::<{ ethernet::HEADER_LENGTH }>(batch, &source, &mut slow, v4, v6);
         }
-        LinkKind::Ip => straight(batch, &source, &mut slow, |bytes| {
-            let ether_type = match bytes.first()? >> 4 {
-                4 => EtherType::IPV4,
-                _ => EtherType::IPV6,
-            };
-            Some((0, ether_type))
-        }),
+        LinkKind::Ip => straight::<0>(batch, &source, &mut slow, common::v4, common::v6),
     }
     if !slow.is_empty() {
         parser
@@ -112,77 +104,139 @@ pub(crate) fn parse_packets(
         }
         return;
     }
-    // They are few, and each may come from elsewhere: all take the slow way.
     core::mem::swap(&mut batch.packets, &mut queue.packets);
-    batch.tables = 0;
     let arrivals = core::mem::take(&mut queue.arrivals);
-    let mut arrivals = arrivals.into_iter();
-    let all: ArrayVec<u8, BATCH> = (0..batch.packets.len()).map(|at| at as u8).collect();
-    parser.judge(batch, &all, |parser, packet| {
-        let source = Source::new(arrivals.next()?, parser.locality);
-        Some((packet, source))
-    });
+    let mut slow = ArrayVec::<u8, BATCH>::new();
+    let mut source = None;
+    for (at, arrival) in arrivals.iter().enumerate() {
+        // Most often all are of one SA.
+        let source = match source {
+            Some((last, source)) if last == *arrival => source,
+            _ => source.insert((*arrival, Source::new(*arrival, parser.locality))).1,
+        };
+        let (packet, record, key) =
+            (&mut batch.packets[at], &mut batch.records[at], &mut batch.v6[at]);
+        if !fill_v4::<0>(packet, record, &source, common::v4)
+            && !fill_v6::<0>(packet, record, key, &source, common::v6)
+        {
+            slow.push(at as u8);
+        }
+    }
+    find_table(batch);
+    if !slow.is_empty() {
+        let mut arrivals = slow.clone().into_iter().map(|at| arrivals[usize::from(at)]);
+        parser.judge(batch, &slow, |parser, packet| {
+            Some((packet, Source::new(arrivals.next()?, parser.locality)))
+        });
+    }
 }
 
-/// Fills in what is known of common packets, and notes where the others are.
-///
-/// `link` returns the length of the link header and what is behind it, if that is plain.
+/// Fills in what is known of a common IPv4 packet behind `SKIP` bytes. Returns false for any other.
 #[inline(always)]
-fn straight(
+fn fill_v4<const SKIP: usize>(
+    packet: &mut Packet,
+    record: &mut Record,
+    source: &Source,
+    parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
+) -> bool {
+    let Some((addresses, common)) = parse(packet.bytes()) else { return false };
+    packet.narrow(SKIP, usize::from(common.facts.total_length()));
+    let [class, origin] = source.prefix.of_common(&common);
+    record.key = [addresses, class, origin];
+    record.facts = source.facts(common.facts);
+    true
+}
+
+/// As [`fill_v4`], of IPv6.
+#[inline(always)]
+fn fill_v6<const SKIP: usize>(
+    packet: &mut Packet,
+    record: &mut Record,
+    key: &mut [u64; key::V6],
+    source: &Source,
+    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
+) -> bool {
+    let Some(([a, b, c, d], common)) = parse(packet.bytes()) else { return false };
+    packet.narrow(SKIP, usize::from(common.facts.total_length()));
+    let [class, origin] = source.prefix.of_common(&common);
+    *key = [a, b, c, d, class, origin];
+    record.facts = source.facts(common.facts);
+    true
+}
+
+/// Fills in common packets up to the first that is none, or not IPv4. Returns how many these are.
+#[inline(never)]
+fn run_v4<const SKIP: usize>(
+    packets: &mut [Packet],
+    records: &mut [Record],
+    source: &Source,
+    parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
+) -> usize {
+    let rows = packets.iter_mut().zip(records).enumerate();
+    let mut done = 0;
+    for (at, (packet, record)) in rows {
+        if !fill_v4::<SKIP>(packet, record, source, &parse) {
+            return at;
+        }
+        done = at + 1;
+    }
+    done
+}
+
+/// As [`run_v4`], of IPv6.
+#[inline(never)]
+fn run_v6<const SKIP: usize>(
+    packets: &mut [Packet],
+    records: &mut [Record],
+    keys: &mut [[u64; key::V6]],
+    source: &Source,
+    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
+) -> usize {
+    let rows = packets.iter_mut().zip(records).zip(keys).enumerate();
+    let mut done = 0;
+    for (at, ((packet, record), key)) in rows {
+        if !fill_v6::<SKIP>(packet, record, key, source, &parse) {
+            return at;
+        }
+        done = at + 1;
+    }
+    done
+}
+
+/// Fills in what is known of common packets, and notes where the others are. Packets of one family
+/// one after the other take one loop, which is short.
+fn straight<const SKIP: usize>(
     batch: &mut Packets,
     source: &Source,
     slow: &mut ArrayVec<u8, BATCH>,
-    link: impl Fn(&[u8]) -> Option<(usize, EtherType)>,
+    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
+    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
 ) {
-    let Packets { packets, records, facts, v6, tables } = batch;
-    let mut seen = 0;
-    let count = packets.len();
-    for at in 0..count {
-        if let Some(next) = packets.get(at + AHEAD) {
-            next.prefetch_bytes();
+    let Packets { packets, records, v6: keys, .. } = batch;
+    let (mut at, count) = (0, packets.len());
+    while at < count {
+        let (left, rows) = (&mut packets[at..], &mut records[at..count]);
+        let mut done = run_v4::<SKIP>(left, rows, source, v4);
+        if at + done < count {
+            let (left, rows) = (&mut packets[at + done..], &mut records[at + done..count]);
+            done += run_v6::<SKIP>(left, rows, &mut keys[at + done..count], source, v6);
         }
-        let packet = &mut packets[at];
-        let bytes = packet.bytes();
-        let known = match link(bytes) {
-            Some((skip, EtherType::IPV4)) => {
-                common::v4(&bytes[skip..]).map(|(addresses, common)| {
-                    let [class, origin] = source.prefix.of_common(&common);
-                    records[at].key = [addresses, class, origin];
-                    (skip, common, false)
-                })
-            }
-            Some((skip, EtherType::IPV6)) => {
-                common::v6(&bytes[skip..]).map(|(addresses, common)| {
-                    let [class, origin] = source.prefix.of_common(&common);
-                    let [a, b, c, d] = addresses;
-                    v6[at] = [a, b, c, d, class, origin];
-                    (skip, common, true)
-                })
-            }
-            _ => None,
-        };
-        let Some((skip, common, is_v6)) = known else {
+        // Neither loop knows this one.
+        if done == 0 {
             slow.push(at as u8);
-            continue;
-        };
-        packet.narrow(skip, usize::from(common.total_length));
-        facts[at] = facts_of(&common, is_v6, source);
-        seen |= 1 << facts[at].table;
+            done = 1;
+        }
+        at += done;
     }
-    *tables = seen;
+    find_table(batch);
 }
 
-#[inline(always)]
-fn facts_of(common: &Common, is_v6: bool, source: &Source) -> Facts {
-    let fragment = if common.dont_fragment { Facts::DONT_FRAGMENT } else { 0 };
-    Facts {
-        total_length: common.total_length,
-        upper_offset: if is_v6 { 40 } else { 20 },
-        hop_limit: common.hop_limit,
-        traffic_class: common.traffic_class,
-        flags: source.flags | fragment | u8::from(is_v6) * Facts::V6,
-        table: source.table(is_v6, common.kind == UpperKind::Spi),
-    }
+/// Finds the table of the cache that knows all packets' flows, if it is one.
+fn find_table(batch: &mut Packets) {
+    let records = &batch.records[..batch.packets.len()];
+    let first = records.first().map(|record| record.facts).unwrap_or_default();
+    let different = records.iter().fold(0, |all, record| all | (record.facts.0 ^ first.0));
+    batch.table = (different & TABLE_FACTS == 0).then_some(table_of(first));
 }
 
 impl Parser<'_, '_> {
@@ -208,18 +262,16 @@ impl Parser<'_, '_> {
             }
             let Some((packet, source)) = open(self, packet) else { continue };
             let Some((packet, headers)) = self.packet(packet, &source) else { continue };
-            let facts = facts_of_any(&headers, &source);
-            batch.facts[to] = facts;
-            batch.tables |= 1 << facts.table;
+            batch.records[to].facts = source.facts(Facts::of(&headers));
             match key::words(&headers, source.arrival) {
                 Words::V4(key) => {
-                    let Record { hash, decision, .. } = batch.records[to];
-                    batch.records[to] = Record { key, hash, decision };
+                    batch.records[to].key = key;
                 }
                 Words::V6(key) => batch.v6[to] = key,
             }
             batch.packets.push(packet);
         }
+        find_table(batch);
     }
 
     /// Checks and strips an Ethernet header. Returns the IP packet behind it.
@@ -309,23 +361,6 @@ impl Parser<'_, '_> {
     fn drop<T>(&mut self, packet: Packet, reason: DropReason) -> Option<T> {
         self.neighbours.outputs.drop(packet, reason);
         None
-    }
-}
-
-fn facts_of_any(headers: &Headers, source: &Source) -> Facts {
-    let is_v6 = headers.addresses.is_v6();
-    let is_esp = headers.protocol == Protocol::ESP && matches!(headers.upper, Upper::Spi(_));
-    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-    Facts {
-        total_length: headers.total_length,
-        upper_offset: headers.upper_offset,
-        hop_limit: headers.hop_limit,
-        traffic_class: headers.traffic_class,
-        flags: source.flags
-            | flag(is_v6, Facts::V6)
-            | flag(headers.dont_fragment, Facts::DONT_FRAGMENT)
-            | flag(headers.has_options, Facts::OPTIONS),
-        table: source.table(is_v6, is_esp),
     }
 }
 
