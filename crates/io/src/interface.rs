@@ -2,17 +2,15 @@
 
 use std::io;
 
-use packet::{LinkKind, MAX_FRAME};
+use packet::{LinkKind, MAX_MTU};
+
 use wire::Mac;
 
+use crate::error::OpenError;
 use crate::sys::interface::Query;
 
 /// Length of an Ethernet header in bytes.
 pub(crate) const ETHERNET_HEADER: usize = 14;
-
-/// The largest MTU in bytes that a port may have: a frame of [`MAX_FRAME`] less its Ethernet
-/// header.
-pub const MAX_MTU: u16 = (MAX_FRAME - ETHERNET_HEADER) as u16;
 
 /// An interface, as it was when asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +52,22 @@ impl Interface {
             running: flags & libc::IFF_RUNNING != 0,
         })
     }
+}
+
+/// The MTU of an interface that is to be a port.
+pub(crate) fn port_mtu(interface: &Interface) -> Result<u16, OpenError> {
+    let mtu = u16::try_from(interface.mtu).ok().filter(|mtu| *mtu <= MAX_MTU);
+    mtu.ok_or_else(|| {
+        let Interface { name, mtu, .. } = interface;
+        OpenError::refused(
+            name,
+            "the interface's MTU is too large",
+            format!(
+                "it is {mtu}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu \
+                {MAX_MTU}`"
+            ),
+        )
+    })
 }
 
 /// Sets an interface up or down. Needs `CAP_NET_ADMIN`.

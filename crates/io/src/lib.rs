@@ -21,6 +21,7 @@ pub mod interface;
 pub mod memory;
 pub mod offload;
 pub mod pcap;
+mod room;
 mod sys;
 pub mod tap;
 mod wait;

@@ -1,7 +1,7 @@
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 
-use packet::{Batch, MAX_FRAME, Pool, Port, PortError, Time};
+use packet::{Batch, MAX_LARGE_FRAME, Pool, Port, PortError, Time};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
@@ -454,19 +454,22 @@ fn the_writer_writes_exactly_this() {
     assert!(writer.write(Time(0), &vec![0; MAX_RECORD as usize]).is_ok());
 }
 
-fn port(input: Option<Vec<u8>>, output: Option<&Shared>) -> PcapPort {
-    let options = PcapOptions {
+fn options() -> PcapOptions {
+    PcapOptions {
         name: "p".to_owned(),
         id: PortId(4),
         link: LinkKind::Ethernet,
         mac: Mac([2; 6]),
         mtu: 1500,
-    };
+    }
+}
+
+fn port(input: Option<Vec<u8>>, output: Option<&Shared>) -> PcapPort {
     let reader = input
         .map(|bytes| PcapReader::new("in".to_owned(), Box::new(Cursor::new(bytes)), None).unwrap());
     let writer =
         output.map(|file| PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap());
-    PcapPort::new(options, reader, writer).unwrap()
+    PcapPort::new(options(), reader, writer).unwrap()
 }
 
 /// Receives what is due at `now`.
@@ -515,7 +518,7 @@ fn packets_that_cannot_be_replayed_are_skipped_and_counted() {
         maker.packet(0, 1, b"cut", 60),
         maker.packet(1, 2, b"ip", 2),
         maker.packet(2, 3, b"cooked", 6),
-        maker.packet(0, 4, &vec![0; MAX_FRAME + 1], MAX_FRAME as u32 + 1),
+        maker.packet(0, 4, &vec![0; MAX_LARGE_FRAME + 1], MAX_LARGE_FRAME as u32 + 1),
         maker.packet(0, 5, b"good", 4),
         maker.packet(0, 6, b"cut", 4),
     ]
@@ -524,6 +527,31 @@ fn packets_that_cannot_be_replayed_are_skipped_and_counted() {
     assert_eq!(due(&mut port, u64::MAX).unwrap(), [b"good"]);
     assert_eq!(port.skipped(), Skipped { truncated: 2, too_long: 1, link_type: 2 });
     assert_eq!((port.statistics().rx_errors.read(), port.next_time()), (5, None));
+}
+
+#[test]
+fn jumbo_frames_need_large_buffers() {
+    let packets = [(1, vec![1; 9230]), (2, vec![2; 60]), (3, vec![3; 2049]), (4, vec![4; 60])];
+    let mut port = port(Some(written(&packets)), None);
+    // One large buffer: the third packet waits for the first to be sent.
+    let (mut pool, mut batch) = (Pool::with_large(9, 1), Batch::new());
+    assert_eq!(port.receive(Time(9), &mut pool, &mut batch).unwrap(), 2);
+    assert_eq!((batch[0].bytes(), batch[1].bytes()), (&[1; 9230][..], &[2; 60][..]));
+    // If the large buffer does not come back, it is missed.
+    let mut kept = std::mem::take(&mut batch);
+    assert_eq!(port.receive(Time(9), &mut pool, &mut batch).unwrap(), 1);
+    assert_eq!((batch[0].bytes(), port.statistics().rx_missed.read()), (&[4; 60][..], 1));
+    assert_eq!(port.statistics().rx_bytes.read(), 9230 + 60 + 60);
+
+    // What is sent is bounded by the port's MTU alone.
+    let file = Shared::default();
+    let options = PcapOptions { mtu: packet::MAX_MTU, ..options() };
+    let writer = PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap();
+    let mut wide = PcapPort::new(options, None, Some(writer)).unwrap();
+    wide.transmit(Time(7), &mut pool, &mut kept).unwrap();
+    wide.finish().unwrap();
+    assert_eq!(file.bytes(), written(&[(7, vec![1; 9230]), (7, vec![2; 60])]));
+    assert_eq!((pool.available(), pool.small_available()), (9, 8));
 }
 
 #[test]
@@ -572,27 +600,14 @@ fn a_full_disk_loses_the_port() {
         }
     }
     let writer = PcapWriter::new(Box::new(Full), LinkKind::Ethernet).unwrap();
-    let options = PcapOptions {
-        name: "p".to_owned(),
-        id: PortId(4),
-        link: LinkKind::Ethernet,
-        mac: Mac([2; 6]),
-        mtu: 1500,
-    };
-    let port = PcapPort::new(options, None, Some(writer)).unwrap();
+    let port = PcapPort::new(options(), None, Some(writer)).unwrap();
     let error = port.finish().unwrap_err().to_string();
     assert!(error.starts_with("port p: cannot write the capture: No space left"), "{error}");
 }
 
 #[test]
 fn a_capture_of_another_link_type_is_refused() {
-    let options = PcapOptions {
-        name: "p".to_owned(),
-        id: PortId(4),
-        link: LinkKind::Ip,
-        mac: Mac([2; 6]),
-        mtu: 1500,
-    };
+    let options = PcapOptions { link: LinkKind::Ip, ..options() };
     let reader =
         PcapReader::new("in".to_owned(), Box::new(Cursor::new(written(&[]))), None).unwrap();
     let error = PcapPort::new(options, Some(reader), None).unwrap_err().to_string();

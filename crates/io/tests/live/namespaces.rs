@@ -57,8 +57,8 @@ impl Namespace {
         })
     }
 
-    /// Lays a veth from `name` here to `other_name` in `other`, and sets both up.
-    pub(crate) fn cable(&self, name: &str, other: &Self, other_name: &str) {
+    /// Makes a veth from `name` here to `other_name` in `other`, and sets both up.
+    pub(crate) fn connect(&self, name: &str, other: &Self, other_name: &str) {
         self.ip(&format!(
             "link add name {name} type veth peer name {other_name} netns {}",
             other.0
