@@ -31,7 +31,7 @@ const ETHERNET_HEADER: usize = 14;
 const LIFETIME_V4: Duration = Duration::from_secs(30);
 /// RFC 8200 section 4.5.
 const LIFETIME_V6: Duration = Duration::from_secs(60);
-/// Where in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6
+/// If in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6
 /// header.
 const PAYLOAD: usize = HEADROOM + ipv6::HEADER_LENGTH;
 const _: () = assert!(PAYLOAD + MAX_SMALL_LENGTH <= CAPACITY);
@@ -95,7 +95,7 @@ struct Incomplete {
     /// The payload from [`PAYLOAD`] on; and in front of it, once it is here, the first fragment's
     /// header.
     buffer: Packet,
-    /// Where the header begins, once the first fragment is here.
+    /// If the header begins, once the first fragment is here.
     header: Option<usize>,
     /// Start and end of each fragment's payload.
     fragments: ArrayVec<(usize, usize), MAX_FRAGMENTS>,

@@ -35,7 +35,7 @@ impl Interface {
     /// Asks the kernel.
     ///
     /// # Errors
-    /// `ENODEV` where there is no interface called `name`; [`io::ErrorKind::InvalidInput`] where
+    /// `ENODEV` if there is no interface called `name`; [`io::ErrorKind::InvalidInput`] if
     /// that cannot be a name.
     pub fn named(name: &str) -> io::Result<Self> {
         let query = Query::new()?;
@@ -81,7 +81,7 @@ pub fn set_up(name: &str, up: bool) -> io::Result<()> {
 /// Sets an interface's MTU. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` where the device cannot
+/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` if the device cannot
 /// have that MTU.
 pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     Query::new()?.set_mtu(name, mtu)

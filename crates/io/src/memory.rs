@@ -251,7 +251,7 @@ impl Port for MemoryPort {
     }
 }
 
-/// Where a received frame in a small buffer ends at the latest: behind it there is room for an ESP
+/// If a received frame in a small buffer ends at the latest: behind it there is room for an ESP
 /// trailer.
 const FRAME_END: usize = HEADROOM + MAX_FRAME;
 
@@ -259,7 +259,7 @@ fn bytes_of(packets: &[Packet]) -> u64 {
     packets.iter().map(|packet| packet.len() as u64).sum()
 }
 
-/// One end of a link, in the hands of a test or a bench.
+/// One end of a link, for a test or a bench.
 #[derive(Debug)]
 pub struct MemoryHandle {
     sender: Sender,

@@ -1,7 +1,7 @@
 //! A TAP device: a link whose other end is an interface of the kernel.
 //!
 //! What the kernel sends by the interface is received here, and the other way round. The interface
-//! is made where there is none of its name, and goes when the port is closed; one that exists (`ip
+//! is made if there is none of its name, and goes when the port is closed; one that exists (`ip
 //! tuntap add mode tap`) is attached to and stays.
 //!
 //! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0),
@@ -62,11 +62,11 @@ impl TapOptions {
     }
 }
 
-/// Opens a TAP device, which is made where there is none of the name. Answers one port for each
+/// Opens a TAP device, which is made if there is none of the name. Returns one port for each
 /// queue.
 ///
 /// # Errors
-/// Where the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or
+/// If the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or
 /// its MTU is more than [`packet::MAX_MTU`]. The error says what would be right.
 pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
     let wanted = options.interface.as_str();
@@ -266,7 +266,7 @@ impl Port for TapPort {
         let mut result = Ok(());
         let limit = interface::frame_limit(LinkKind::Ethernet, self.mtu);
         for packet in batch.iter() {
-            // The device takes any length, and would hand the kernel what no wire of this MTU could
+            // The device takes any length, and would give the kernel what no wire of this MTU could
             // carry.
             if packet.len() > limit {
                 errors += 1;

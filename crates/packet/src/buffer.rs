@@ -1,4 +1,4 @@
-//! Packet buffers, made once and passed from hand to hand.
+//! Packet buffers, made once and used again and again.
 
 use core::fmt;
 

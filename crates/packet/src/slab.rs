@@ -5,7 +5,7 @@
 //! the metadata's lines and leaves the packets' bytes alone.
 //!
 //! JUSTIFICATION of the unsafe code: a [`Packet`] owns its buffer as a `Box` would, but its memory
-//! is part of a mapping, so that all buffers stand in huge pages and a port can hand the mapping
+//! is part of a mapping, so that all buffers stand in huge pages and a port can give the mapping
 //! to the kernel. The standard library has no owner of a part of a mapping. Everything that
 //! touches raw memory is in this file.
 #![allow(unsafe_code)]

@@ -22,7 +22,7 @@ use super::{Refused, VnetHeader, written};
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     layout: Layout,
-    /// Where the payload begins: length of all headers.
+    /// If the payload begins: length of all headers.
     payload: usize,
     size: usize,
     /// Payload bytes already cut.
@@ -44,7 +44,7 @@ impl Segmenter {
     /// Judges whether `frame`, an Ethernet frame, can be cut as `header` says.
     ///
     /// # Errors
-    /// [`Refused`] where it cannot.
+    /// [`Refused`] if it cannot.
     pub fn new(frame: &[u8], header: &VnetHeader) -> Result<Self, Refused> {
         let layout = Layout::find(frame).ok_or(Refused::Headers)?;
         let (protocol, is_ipv6) = match header.gso_type & !VnetHeader::GSO_ECN {

@@ -50,7 +50,7 @@ pub struct PcapPort {
     reader: Option<PcapReader>,
     writer: Option<PcapWriter>,
     next: Box<[u8]>,
-    /// Length of the packet in `next`, where there is one.
+    /// Length of the packet in `next`, if there is one.
     next_length: Option<usize>,
     /// The next packet's time, or that of the last one.
     time: Time,
@@ -64,7 +64,7 @@ impl PcapPort {
     /// or nowhere.
     ///
     /// # Errors
-    /// Where the files' link type is not the port's.
+    /// If the files' link type is not the port's.
     pub fn new(
         options: PcapOptions,
         reader: Option<PcapReader>,
@@ -96,7 +96,7 @@ impl PcapPort {
         Ok(port)
     }
 
-    /// When the next packet is due, or `None` where there are no more. With several ports, whoever
+    /// When the next packet is due, or `None` if there are no more. With several ports, whoever
     /// replays them hands each its packets in the order of these times.
     ///
     /// A capture that turns out to be damaged is due once more, at its last packet's time, and
@@ -118,7 +118,7 @@ impl PcapPort {
     /// Writes what is buffered and closes both files.
     ///
     /// # Errors
-    /// Where writing fails.
+    /// If writing fails.
     pub fn finish(mut self) -> Result<(), PortError> {
         let result = self.writer.take().map_or(Ok(()), PcapWriter::finish);
         result.map_err(|source| self.write_error(source))

@@ -19,7 +19,7 @@ fn frame(to: Mac, from: Mac, payload: &[u8]) -> Vec<u8> {
     [&to.0[..], &from.0, &[0x88, 0xb5], payload].concat()
 }
 
-/// Sends `frames` and answers what was sent, in buffers that are back in the pool.
+/// Sends `frames` and expects them all sent, in buffers that are back in the pool.
 fn send(port: &mut impl Port, pool: &mut Pool, frames: &[Vec<u8>]) -> Result<(), PortError> {
     for group in frames.chunks(BATCH) {
         let mut batch = Batch::new();

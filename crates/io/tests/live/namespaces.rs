@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the test may make namespaces. Prints a line where it may not.
+/// Whether the test may make namespaces. Prints a line if it may not.
 pub(crate) fn allowed(test: &str) -> bool {
     // SAFETY: takes nothing and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::namespaces::Namespace;
 
 /// Sends `bytes` bytes over TCP from one namespace to `address` in the other, which checks every
-/// one of them. Answers Mbit/s.
+/// one of them. Returns Mbit/s.
 pub(crate) fn tcp(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usize) -> f64 {
     let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap());
     let target = listener.local_addr().unwrap();
