@@ -29,7 +29,7 @@ fn main() {
     for _ in 0..ROUNDS {
         match wanted.as_str() {
             "memory-receive" => {
-                setup.round(|setup| measured(setup, Setup::receive), Setup::transmit)
+                setup.round(|setup| measured(setup, Setup::receive), Setup::transmit);
             }
             _ => setup.round(Setup::receive, |setup| measured(setup, Setup::transmit)),
         }

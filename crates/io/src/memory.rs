@@ -270,11 +270,11 @@ impl MemoryHandle {
     /// Puts a frame in. Returns false if it is longer than the link's buffers or the link is full.
     #[must_use]
     pub fn push(&mut self, frame: &[u8]) -> bool {
-        let stock = match frame.len() {
-            ..=MAX_FRAME => &mut self.sender.small,
-            ..=MAX_LARGE_FRAME => &mut self.sender.large,
-            _ => return false,
-        };
+        if frame.len() > MAX_LARGE_FRAME {
+            return false;
+        }
+        let is_small = frame.len() <= MAX_FRAME;
+        let stock = if is_small { &mut self.sender.small } else { &mut self.sender.large };
         let Ok(mut packet) = stock.pop() else { return false };
         let _ = packet.fill(frame);
         self.sender.put(packet);

@@ -193,10 +193,12 @@ impl Pool {
     /// `None` if all of that kind are in use, or no buffer is long enough.
     #[inline]
     pub fn take_for(&mut self, length: usize) -> Option<Packet> {
-        match length {
-            0..=MAX_FRAME => self.take(),
-            ..=MAX_LARGE_FRAME => self.take_large(),
-            _ => None,
+        if length <= MAX_FRAME {
+            self.take()
+        } else if length <= MAX_LARGE_FRAME {
+            self.take_large()
+        } else {
+            None
         }
     }
 

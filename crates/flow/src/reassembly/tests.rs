@@ -152,7 +152,7 @@ impl Bench {
     fn drops(&mut self, bytes: &[u8], reason: DropReason, fragments: u64) {
         match self.push(bytes) {
             Reassembled::Dropped { reason: why, fragments: count } => {
-                assert_eq!((why, count), (reason, fragments))
+                assert_eq!((why, count), (reason, fragments));
             }
             other => panic!("{other:?}"),
         }

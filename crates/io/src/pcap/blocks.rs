@@ -93,7 +93,7 @@ impl Interface {
             let value = rest.get(..length).ok_or(Problem::Option(code))?;
             match code {
                 TIMESTAMP_RESOLUTION => {
-                    clock.resolution = *value.first().ok_or(Problem::Option(code))?
+                    clock.resolution = *value.first().ok_or(Problem::Option(code))?;
                 }
                 TIMESTAMP_OFFSET => {
                     let value = *value.first_chunk::<8>().ok_or(Problem::Option(code))?;
