@@ -2,13 +2,25 @@
 
 use std::path::Path;
 
-use hitpath_fuzz::headers_seeds;
+use hitpath_fuzz::{captures_seeds, headers_seeds, reassembly_seeds};
 
 fn main() -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/headers");
+    let headers = headers_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
+    write("headers", headers)?;
+    let captures = captures_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
+    write("captures", captures)?;
+    let reassembly = reassembly_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
+    write("reassembly", reassembly)
+}
+
+fn write(
+    corpus: &str,
+    seeds: impl Iterator<Item = (&'static str, Vec<u8>)>,
+) -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus);
     std::fs::create_dir_all(&folder)?;
-    for seed in headers_seeds::all() {
-        std::fs::write(folder.join(seed.name), seed.bytes)?;
+    for (name, bytes) in seeds {
+        std::fs::write(folder.join(name), bytes)?;
     }
     Ok(())
 }

@@ -5,5 +5,9 @@
 //! test`.
 #![forbid(unsafe_code)]
 
+pub mod captures;
+pub mod captures_seeds;
 pub mod headers;
 pub mod headers_seeds;
+pub mod reassembly;
+pub mod reassembly_seeds;

@@ -6,7 +6,9 @@ use core::time::Duration;
 use std::hash::Hasher;
 
 use arrayvec::ArrayVec;
-use packet::{CAPACITY, DropReason, HEADROOM, MAX_FRAME, Packet, Pool, Time};
+use packet::{
+    CAPACITY, DropReason, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Time,
+};
 use siphasher::sip::SipHasher13;
 use wire::{
     Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6,
@@ -18,16 +20,22 @@ use crate::deadline::Deadlines;
 const MAX_DATAGRAMS: usize = 256;
 /// The most fragments of one.
 const MAX_FRAGMENTS: usize = 16;
-/// The longest datagram, which in an Ethernet frame fills a buffer.
-const MAX_LENGTH: usize = MAX_FRAME - 14;
+/// The most datagrams that are incomplete at once in large buffers, of which there are few.
+const MAX_LARGE: usize = 16;
+/// The longest datagram in a small buffer, which it fills with its Ethernet header.
+const MAX_SMALL_LENGTH: usize = MAX_FRAME - ETHERNET_HEADER;
+/// The longest datagram, which fills a large buffer.
+const MAX_LENGTH: usize = MAX_LARGE_FRAME - ETHERNET_HEADER;
+const ETHERNET_HEADER: usize = 14;
 /// RFC 791 section 3.2 suggests 15 s at least; Linux waits as long.
 const LIFETIME_V4: Duration = Duration::from_secs(30);
 /// RFC 8200 section 4.5.
 const LIFETIME_V6: Duration = Duration::from_secs(60);
-/// Where in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6
+/// If in a datagram's buffer its payload begins: behind the full headroom and the shortest IPv6
 /// header.
 const PAYLOAD: usize = HEADROOM + ipv6::HEADER_LENGTH;
-const _: () = assert!(PAYLOAD + MAX_LENGTH <= CAPACITY);
+const _: () = assert!(PAYLOAD + MAX_SMALL_LENGTH <= CAPACITY);
+const _: () = assert!(PAYLOAD + MAX_LENGTH <= LARGE_CAPACITY);
 
 /// What became of a fragment.
 #[derive(Debug)]
@@ -52,7 +60,9 @@ pub enum Reassembled {
 /// Puts fragments together (RFC 791 section 3.2, RFC 8200 section 4.5).
 ///
 /// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one
-/// buffer, however many fragments it has. Fragments that overlap cost their whole datagram (RFC
+/// buffer, however many fragments it has: a small one, or a large one once it is seen that it needs
+/// it, which at most 16 hold at once. If there are more, the one of them that waited longest is
+/// given up. Fragments that overlap cost their whole datagram (RFC
 /// 5722), for IPv4 as well.
 ///
 /// Fragments that an SA decrypted are never put together with others: what came in clear must not
@@ -66,6 +76,8 @@ pub struct Reassembly {
     free: Vec<u16>,
     /// Fragments that are here, of all datagrams.
     fragments: usize,
+    /// Datagrams in large buffers.
+    large: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +95,7 @@ struct Incomplete {
     /// The payload from [`PAYLOAD`] on; and in front of it, once it is here, the first fragment's
     /// header.
     buffer: Packet,
-    /// Where the header begins, once the first fragment is here.
+    /// If the header begins, once the first fragment is here.
     header: Option<usize>,
     /// Start and end of each fragment's payload.
     fragments: ArrayVec<(usize, usize), MAX_FRAGMENTS>,
@@ -105,6 +117,7 @@ impl Reassembly {
             deadlines: Deadlines::new(MAX_DATAGRAMS),
             free: (0..MAX_DATAGRAMS as u16).rev().collect(),
             fragments: 0,
+            large: 0,
         }
     }
 
@@ -149,11 +162,15 @@ impl Reassembly {
             pool.give(packet);
             return Reassembled::Held;
         };
-        let before = incomplete.fragments.len();
-        let added = incomplete.add(headers, packet.bytes());
+        let (before, was_large) = (incomplete.fragments.len(), incomplete.buffer.is_large());
+        let added = incomplete.add(headers, packet.bytes(), pool);
         self.fragments += incomplete.fragments.len() - before;
+        self.large += usize::from(incomplete.buffer.is_large()) - usize::from(was_large);
         let port = packet.port();
         pool.give(packet);
+        if matches!(added, Ok(false)) && self.large > MAX_LARGE {
+            evicted += self.abandon_large(place, pool);
+        }
         match added {
             Ok(true) => self.complete(place, port),
             Err(reason) => {
@@ -208,17 +225,30 @@ impl Reassembly {
         Reassembled::Complete(packet)
     }
 
-    /// Frees a place, and answers how many fragments were there.
+    /// Frees a place. Returns how many fragments were there.
     fn abandon(&mut self, place: usize, pool: &mut Pool) -> u64 {
         let Some(incomplete) = self.vacate(place) else { return 0 };
         pool.give(incomplete.buffer);
         incomplete.fragments.len() as u64
     }
 
+    /// Frees the place of the datagram in a large buffer that waited longest, except `place`.
+    /// Returns how many fragments were there.
+    fn abandon_large(&mut self, place: usize, pool: &mut Pool) -> u64 {
+        let is_large = |incomplete: &Incomplete| incomplete.buffer.is_large();
+        let others = (0..MAX_DATAGRAMS)
+            .filter(|&other| other != place && self.places[other].as_ref().is_some_and(is_large));
+        match others.min_by_key(|&other| self.deadlines.get(other)) {
+            Some(oldest) => self.abandon(oldest, pool),
+            None => 0,
+        }
+    }
+
     fn vacate(&mut self, place: usize) -> Option<Incomplete> {
         self.deadlines.set(place, None);
         let incomplete = self.places[place].take()?;
         self.fragments -= incomplete.fragments.len();
+        self.large -= usize::from(incomplete.buffer.is_large());
         // At most MAX_DATAGRAMS.
         self.free.push(place as u16);
         Some(incomplete)
@@ -257,9 +287,14 @@ impl Incomplete {
         }
     }
 
-    /// Puts a fragment where it belongs, and answers whether that was the last. An error is the
+    /// Puts a fragment where it belongs, and returns whether that was the last. An error is the
     /// datagram's end.
-    fn add(&mut self, headers: &Headers, bytes: &[u8]) -> Result<bool, DropReason> {
+    fn add(
+        &mut self,
+        headers: &Headers,
+        bytes: &[u8],
+        pool: &mut Pool,
+    ) -> Result<bool, DropReason> {
         let is_v6 = self.datagram.addresses.is_v6();
         let (header_length, payload_at) = match usize::from(headers.fragment_header_offset) {
             offset if is_v6 => (offset, offset + FRAGMENT_HEADER_LENGTH),
@@ -273,8 +308,17 @@ impl Incomplete {
         };
         let start = usize::from(headers.fragment.offset);
         let end = start + payload.len();
-        let shortest = if is_v6 { ipv6::HEADER_LENGTH } else { ipv4::HEADER_LENGTH };
-        if shortest + end > MAX_LENGTH {
+        // The datagram is as long as that at least. The first fragment's header is the one that
+        // stays, and others' may be longer (RFC 8200 section 4.5).
+        let last_byte = self.fragments.iter().map(|&(_, end)| end).max().unwrap_or(0);
+        let header_there = match self.header {
+            Some(at) => PAYLOAD - at,
+            None if start == 0 => header_length,
+            None if is_v6 => ipv6::HEADER_LENGTH,
+            None => ipv4::HEADER_LENGTH,
+        };
+        let length = header_there + end.max(last_byte);
+        if length > MAX_LENGTH {
             return Err(DropReason::ReassemblyTooBig);
         }
 
@@ -292,12 +336,15 @@ impl Incomplete {
         {
             return Err(DropReason::ReassemblyOverlap);
         }
-        let last_byte = self.fragments.iter().map(|&(_, end)| end).max().unwrap_or(0);
         let too_far = self.total.is_some_and(|total| end > total);
         let ends_too_early = !headers.fragment.more && (self.total.is_some() || end < last_byte);
         if too_far || ends_too_early {
             return Err(DropReason::IpFragment);
         }
+        if length > MAX_SMALL_LENGTH && !self.buffer.is_large() {
+            self.move_to(pool.take_large().ok_or(DropReason::NoBuffer)?, last_byte, pool);
+        }
+        let (buffer, ..) = self.buffer.buffer_mut();
         self.fragments.try_push((start, end)).map_err(|_| DropReason::ReassemblyTooBig)?;
         buffer[PAYLOAD + start..PAYLOAD + end].copy_from_slice(payload);
         self.present += payload.len();
@@ -315,10 +362,6 @@ impl Incomplete {
         }
 
         let complete = self.total == Some(self.present);
-        let header_length = self.header.map_or(0, |at| PAYLOAD - at);
-        if complete && header_length + self.present > MAX_LENGTH {
-            return Err(DropReason::ReassemblyTooBig);
-        }
         // RFC 3168 section 5.3: congestion that was marked on one fragment must not get lost, and
         // cannot be told to a receiver that another says knows nothing of ECN.
         if complete
@@ -328,6 +371,14 @@ impl Incomplete {
             return Err(DropReason::IpFragment);
         }
         Ok(complete)
+    }
+
+    /// Goes on in a large buffer; of the payload, `last_byte` bytes are copied.
+    fn move_to(&mut self, mut large: Packet, last_byte: usize, pool: &mut Pool) {
+        let (to, ..) = large.buffer_mut();
+        let (from, ..) = self.buffer.buffer_mut();
+        to[..PAYLOAD + last_byte].copy_from_slice(&from[..PAYLOAD + last_byte]);
+        pool.give(core::mem::replace(&mut self.buffer, large));
     }
 
     /// The packet, of which everything is here.
@@ -366,7 +417,7 @@ const NOT_ECN: u8 = 0;
 const CONGESTION: u8 = 3;
 
 /// Makes the last of the headers in front of a fragment header, which is no longer there, say what
-/// the fragment header said comes next. False where the chain does not end there.
+/// the fragment header said comes next. Returns false if the chain does not end there.
 fn close_fragment_gap(headers: &mut [u8], next: u8) -> bool {
     // The IPv6 header's next-header field, then those of the extension headers, each first in its
     // header.

@@ -5,7 +5,7 @@
 //! so a frame is seen at once, where TPACKET_V3 hands over blocks and holds a lone ping back for a
 //! millisecond or more. A slot is as large as a frame of the interface's MTU needs. The frames of
 //! up to 64 KiB that a host on the same machine sends (see [`crate::offload`]) do not fit; the
-//! kernel queues the whole of such a frame on the socket besides (`PACKET_COPY_THRESH`) and it is
+//! kernel also queues the whole of such a frame on the socket (`PACKET_COPY_THRESH`) and it is
 //! read from there with one `recv`, which cutting it into some forty packets pays for many times
 //! over. Slots that hold any frame would need 68 KiB each. Measured on a veth pair with TCP and a
 //! flood of small datagrams through a forwarder: TCP as fast either way (4.3 Gbit/s), but 2048
@@ -20,11 +20,13 @@
 //! have no addresses in the kernel, or both will answer.
 //!
 //! # Sending
-//! One `sendmmsg` for each batch, which costs about 0.5 us per frame on a veth, nearly all of it
-//! the kernel's way to the other end. A TX ring would save the copy into the kernel, but the
-//! receiving stack gives its slots back (`skb_orphan` in `ip_rcv`) while it still reads them, so on
-//! a veth frames would be overwritten in flight. `PACKET_QDISC_BYPASS` gained nothing measurable
-//! and hides what is sent from tcpdump on the interface, so it is not used.
+//! One `sendmmsg` for each batch, straight from the packets' buffers. A TX ring (TPACKET_V2,
+//! measured in batches of 256 over a veth on a busy machine, medians of three) is not cheaper:
+//! frames of 64, 1514 and 9014 bytes took 1.8, 1.5 and 3.5 us of processor time by `sendmmsg` and
+//! 1.9, 2.1 and 3.3 us by the ring, nearly all of it the kernel's way to the other end. And it is
+//! not safe: the receiving stack gives its slots back (`skb_orphan` in `ip_rcv`) while it still
+//! reads them, so on a veth frames would be overwritten in flight. `PACKET_QDISC_BYPASS` gained
+//! nothing measurable and hides what is sent from tcpdump on the interface, so it is not used.
 //!
 //! # Down, up, gone
 //! While the interface is down nothing is received and what is sent counts as `tx_errors`; when it
@@ -40,14 +42,15 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packet::{Batch, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time};
+use packet::{Batch, LinkKind, Packet, Pool, Port, PortError, PortStatistics, Time};
 use wire::{Mac, PortId};
 
 use crate::error::{OpenError, check_options};
-use crate::interface::{ETHERNET_HEADER, Interface, MAX_MTU};
+use crate::interface::{ETHERNET_HEADER, Interface, port_mtu};
 use crate::offload::{
     Cutter, LONGEST, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan,
 };
+use crate::room::Room;
 use crate::sys::interface::Query;
 use crate::sys::ring::{Frame, Ring, SLOT_OVERHEAD};
 use crate::sys::socket::{PACKET_IGNORE_OUTGOING, PacketSocket};
@@ -61,7 +64,7 @@ pub struct AfPacketOptions {
     pub interface: String,
     /// What its packets are stamped with.
     pub id: PortId,
-    /// The port's Ethernet address where it is not the interface's own.
+    /// The port's Ethernet address if it is not the interface's own.
     pub mac: Option<Mac>,
     /// Queues, one for each worker. The kernel spreads flows over them by their hash.
     pub queues: u16,
@@ -83,11 +86,11 @@ impl AfPacketOptions {
     }
 }
 
-/// Opens an interface. Answers one port for each queue.
+/// Opens an interface. Returns one port for each queue.
 ///
 /// # Errors
-/// Where there is no such interface, it is not Ethernet, its MTU is more than [`MAX_MTU`], or the
-/// process has no `CAP_NET_RAW`. The error says what would be right.
+/// If there is no such interface, it is not Ethernet, its MTU is more than [`packet::MAX_MTU`], or
+/// the process has no `CAP_NET_RAW`. The error says what would be right.
 pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
     let name = options.interface.as_str();
     let failed = |what| move |source| OpenError::system(name, what, "CAP_NET_RAW", source);
@@ -99,21 +102,12 @@ pub fn open(options: &AfPacketOptions) -> Result<Vec<AfPacketPort>, OpenError> {
             "use a veth, a bridge port or a network card",
         ));
     }
-    if interface.mtu > MAX_MTU.into() {
-        return Err(OpenError::refused(
-            name,
-            "the interface's MTU is too large",
-            format!(
-                "it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`",
-                interface.mtu
-            ),
-        ));
-    }
+    let mtu = port_mtu(&interface)?;
     check_options(name, options.queues, options.mac)?;
     let mut ports = Vec::new();
     let mut group = None;
     for _ in 0..options.queues {
-        let port = AfPacketPort::open(options, &interface)?;
+        let port = AfPacketPort::open(options, &interface, mtu)?;
         if options.queues > 1 {
             let joined = join_fanout(&port.receiver, group)
                 .map_err(failed("cannot spread flows over several queues"));
@@ -154,7 +148,7 @@ const RECEIVE_BUFFER: libc::c_int = 16 << 20;
 const SEND_BUFFER: libc::c_int = 4 << 20;
 
 impl AfPacketPort {
-    fn open(options: &AfPacketOptions, interface: &Interface) -> Result<Self, OpenError> {
+    fn open(options: &AfPacketOptions, interface: &Interface, mtu: u16) -> Result<Self, OpenError> {
         let name = interface.name.as_str();
         let failed = |what| move |source| OpenError::system(name, what, "CAP_NET_RAW", source);
         let query = Query::new().map_err(failed("cannot make a socket"))?;
@@ -171,7 +165,7 @@ impl AfPacketPort {
             receiver.set_receive_buffer(RECEIVE_BUFFER)?;
             Ring::new(&receiver, slots, slot_size)
         };
-        let longest = SLOT_OVERHEAD + ETHERNET_HEADER + VLAN_TAG + interface.mtu as usize;
+        let longest = SLOT_OVERHEAD + ETHERNET_HEADER + VLAN_TAG + usize::from(mtu);
         let ring = receive_ring(options.ring_frames, longest.next_power_of_two().max(MIN_SLOT))
             .map_err(failed("cannot make the receive ring"))?;
         receiver
@@ -197,7 +191,7 @@ impl AfPacketPort {
             name: options.name.clone(),
             id: options.id,
             mac,
-            mtu: u16::try_from(interface.mtu).unwrap_or(MAX_MTU),
+            mtu,
             index: interface.index,
             ring,
             receiver,
@@ -210,20 +204,28 @@ impl AfPacketPort {
         })
     }
 
-    /// Takes the ring's oldest frame. Answers false where there is none or no buffer for it.
+    /// Takes the ring's oldest frame. Returns false if there is none, or no buffer for it now.
     #[inline]
-    fn take_frame(
-        &mut self,
-        now: Time,
-        pool: &mut Pool,
-        batch: &mut Batch,
-        bytes: &mut u64,
-    ) -> bool {
+    fn take_frame(&mut self, pool: &mut Pool, batch: &mut Batch, bytes: &mut u64) -> bool {
         let Some(frame) = self.ring.frame() else { return false };
         let header = VnetHeader::parse(frame.vnet);
         let is_short = !frame.queued && frame.bytes.len() >= frame.length && !header.is_segmented();
         if is_short {
-            let Some(mut packet) = pool.take() else { return false };
+            let tag = if frame.vlan.is_some() { VLAN_TAG } else { 0 };
+            let mut packet = match Room::of(pool, batch, frame.bytes.len() + tag) {
+                Room::Buffer(packet) => packet,
+                Room::Later => return false,
+                Room::Missed => {
+                    self.statistics.rx_missed.add(1);
+                    self.ring.release();
+                    return true;
+                }
+                Room::TooLong => {
+                    self.refuse(Refused::Length);
+                    self.ring.release();
+                    return true;
+                }
+            };
             match fill(&mut packet, &frame, &header) {
                 Ok(()) => {
                     if header.lacks_checksum() {
@@ -234,8 +236,7 @@ impl AfPacketPort {
                     batch.push(packet);
                 }
                 Err(refused) => {
-                    self.statistics.rx_errors.add(1);
-                    tracing::debug!(port = self.name, %refused, "frame refused");
+                    self.refuse(refused);
                     pool.give(packet);
                 }
             }
@@ -245,14 +246,17 @@ impl AfPacketPort {
         } else {
             match load(&mut self.cutter, &self.receiver, &frame, &header, &mut self.is_down) {
                 Ok(()) => self.statistics.rx_segmented.add(1),
-                Err(refused) => {
-                    self.statistics.rx_errors.add(1);
-                    tracing::debug!(port = self.name, %refused, "frame refused");
-                }
+                Err(refused) => self.refuse(refused),
             }
         }
         self.ring.release();
         true
+    }
+
+    #[cold]
+    fn refuse(&self, refused: Refused) {
+        self.statistics.rx_errors.add(1);
+        tracing::debug!(port = self.name, %refused, "frame refused");
     }
 
     /// Reads the kernel's drop counter and takes note of the interface going away. Not for every
@@ -320,17 +324,15 @@ impl Port for AfPacketPort {
         // here.
         for _ in 0..packet::BATCH {
             if self.cutter.is_busy() {
-                match self.cutter.cut(self.id, now, pool, batch) {
-                    Some(cut) => bytes += cut,
-                    None => break,
-                }
+                bytes += self.cutter.cut(self.id, pool, batch, &self.statistics);
             }
-            if batch.is_full() || !self.take_frame(now, pool, batch, &mut bytes) {
+            if self.cutter.is_busy() || batch.is_full() || !self.take_frame(pool, batch, &mut bytes)
+            {
                 break;
             }
         }
         if self.cutter.is_busy() {
-            bytes += self.cutter.cut(self.id, now, pool, batch).unwrap_or(0);
+            bytes += self.cutter.cut(self.id, pool, batch, &self.statistics);
         }
         let received = batch.len() - before;
         if received > 0 {
@@ -403,7 +405,7 @@ fn fill(packet: &mut Packet, frame: &Frame<'_>, header: &VnetHeader) -> Result<(
         complete_checksum(packet.bytes_mut(), header)?;
     }
     if let Some((tpid, tci)) = frame.vlan
-        && !(packet.len() + VLAN_TAG <= MAX_FRAME && insert_vlan(packet, tpid, tci))
+        && !(packet.len() + VLAN_TAG <= packet.longest_frame() && insert_vlan(packet, tpid, tci))
     {
         return Err(Refused::Length);
     }
@@ -451,7 +453,7 @@ fn read_queued(
     Err(Refused::Length)
 }
 
-/// Puts a bound socket into the fanout `group`, or into a new one. Answers the group.
+/// Puts a bound socket into the fanout `group`, or into a new one. Returns the group.
 fn join_fanout(socket: &PacketSocket, group: Option<u32>) -> io::Result<u32> {
     const FLAG_UNIQUE_ID: u32 = 0x2000;
     // A group hears for its members, and does not know what each asked for

@@ -16,7 +16,7 @@ pub struct OpenError {
     pub what: &'static str,
     /// What the user can do; empty where nothing is known.
     pub advice: String,
-    /// What the system said, where the system was asked.
+    /// What the system said, if the system was asked.
     #[source]
     pub source: Option<io::Error>,
 }

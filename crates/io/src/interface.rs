@@ -2,17 +2,15 @@
 
 use std::io;
 
-use packet::{LinkKind, MAX_FRAME};
+use packet::{LinkKind, MAX_MTU};
+
 use wire::Mac;
 
+use crate::error::OpenError;
 use crate::sys::interface::Query;
 
 /// Length of an Ethernet header in bytes.
 pub(crate) const ETHERNET_HEADER: usize = 14;
-
-/// The largest MTU in bytes that a port may have: a frame of [`MAX_FRAME`] less its Ethernet
-/// header.
-pub const MAX_MTU: u16 = (MAX_FRAME - ETHERNET_HEADER) as u16;
 
 /// An interface, as it was when asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +35,7 @@ impl Interface {
     /// Asks the kernel.
     ///
     /// # Errors
-    /// `ENODEV` where there is no interface called `name`; [`io::ErrorKind::InvalidInput`] where
+    /// `ENODEV` if there is no interface called `name`; [`io::ErrorKind::InvalidInput`] if
     /// that cannot be a name.
     pub fn named(name: &str) -> io::Result<Self> {
         let query = Query::new()?;
@@ -56,6 +54,22 @@ impl Interface {
     }
 }
 
+/// The MTU of an interface that is to be a port.
+pub(crate) fn port_mtu(interface: &Interface) -> Result<u16, OpenError> {
+    let mtu = u16::try_from(interface.mtu).ok().filter(|mtu| *mtu <= MAX_MTU);
+    mtu.ok_or_else(|| {
+        let Interface { name, mtu, .. } = interface;
+        OpenError::refused(
+            name,
+            "the interface's MTU is too large",
+            format!(
+                "it is {mtu}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu \
+                {MAX_MTU}`"
+            ),
+        )
+    })
+}
+
 /// Sets an interface up or down. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
@@ -67,7 +81,7 @@ pub fn set_up(name: &str, up: bool) -> io::Result<()> {
 /// Sets an interface's MTU. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` where the device cannot
+/// `EPERM` without the capability, `ENODEV` without the interface, `EINVAL` if the device cannot
 /// have that MTU.
 pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     Query::new()?.set_mtu(name, mtu)

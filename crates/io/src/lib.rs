@@ -2,9 +2,9 @@
 //!
 //! | port | what it is | needs |
 //! | --- | --- | --- |
-//! | [`memory`] | a cable inside the process, to a test, a bench or another gateway | nothing |
+//! | [`memory`] | a link inside the process, to a test, a bench or another gateway | nothing |
 //! | [`pcap`] | capture files, read in their own time, written byte for byte the same | nothing |
-//! | [`tap`] | a TAP device: the kernel's end of the cable is an interface | `CAP_NET_ADMIN` |
+//! | [`tap`] | a TAP device: the kernel's end of the link is an interface | `CAP_NET_ADMIN` |
 //! | [`af_packet`] | an interface that exists, over packet sockets | `CAP_NET_RAW` |
 //!
 //! Every port speaks [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
@@ -21,6 +21,7 @@ pub mod interface;
 pub mod memory;
 pub mod offload;
 pub mod pcap;
+mod room;
 mod sys;
 pub mod tap;
 mod wait;

@@ -1,33 +1,42 @@
-//! A cable inside the process.
+//! A link inside the process.
 //!
-//! A cable has two ends. An end is either a [`MemoryPort`], which a worker owns, or a
+//! A link has two ends. An end is either a [`MemoryPort`], which a worker owns, or a
 //! [`MemoryHandle`], by which a test or a bench puts frames in and takes them out. [`port`] makes a
-//! cable with one of each, [`pair`] one with two ports: two gateways of one process, wired together
+//! link with one of each, [`pair`] one with two ports: two gateways of one process, connected
 //! without root. The ends may be on different threads.
 //!
 //! # Whose buffers
-//! Every worker has its own [`Pool`], and a buffer that wandered from one pool into another would,
-//! in the end, empty the one and overfill the other. Copying each frame would prevent that and cost
-//! more than forwarding it. So the ends *exchange*: each direction of a cable owns `depth` buffers
+//! Every worker has its own [`Pool`], and a buffer that moved from one pool into another would, in
+//! the end, empty the one and overfill the other. Copying each frame would prevent that and cost
+//! more than forwarding it. So the ends *exchange*: each direction of a link owns `depth` buffers
 //! of its own, all empty at first. To send, the worker puts its full buffer in and gets an empty
 //! one out for its pool; to receive, it takes the full buffer and leaves an empty one from its
-//! pool. Buffers are all alike, every pool has as many after each call as before, nothing is copied
-//! and nothing allocated. When the other end does not read, the empty buffers run out and frames
-//! are dropped and counted, like on a full transmit queue.
+//! pool. A small buffer is exchanged for a small one, and a large for a large: a direction in which
+//! frames may be longer than a small buffer has `depth` large ones as well. So every pool has as
+//! many of each kind after each call as before, and nothing is copied or allocated.
+//!
+//! When the other end does not read, the empty buffers run out and frames are dropped and counted,
+//! like on a full transmit queue. If the receiver's pool has no large buffer to exchange, a frame
+//! that is short enough is copied into a small one, and a longer one is counted as missed.
+//!
+//! # Cost
+//! A batch of small buffers crosses with one update of each ring's index. Receiving and
+//! transmitting together take 66 instructions per packet of a batch of 256
+//! (`benches/instructions.rs`).
 
 use std::sync::Arc;
 
 use packet::{
-    BATCH, Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics,
-    Time,
+    BATCH, Batch, HEADROOM, LinkKind, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Port, PortError,
+    PortStatistics, Time,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use wire::{Mac, PortId};
 
 use crate::interface::frame_limit;
 
-/// A depth of a cable that holds some full batches. One less deep than a batch would drop from
-/// every full one.
+/// A depth of a link that holds some full batches. One less deep than a batch would drop from every
+/// full one.
 pub const DEFAULT_DEPTH: usize = 4 * BATCH;
 
 /// What a [`MemoryPort`] says of itself.
@@ -59,13 +68,18 @@ impl MemoryOptions {
             mtu: 1500,
         }
     }
+
+    fn frame_limit(&self) -> usize {
+        frame_limit(self.link, self.mtu)
+    }
 }
 
-/// A port and the handle that is the other end of its cable. Each direction holds up to `depth`
+/// A port and the handle that is the other end of its link. Each direction holds up to `depth`
 /// frames.
 pub fn port(options: MemoryOptions, depth: usize) -> (MemoryPort, MemoryHandle) {
-    let (sender, far_receiver) = direction(depth);
-    let (far_sender, receiver) = direction(depth);
+    let limit = options.frame_limit();
+    let (sender, far_receiver) = direction(depth, limit);
+    let (far_sender, receiver) = direction(depth, limit);
     (
         MemoryPort::new(options, sender, receiver),
         MemoryHandle { sender: far_sender, receiver: far_receiver },
@@ -74,15 +88,15 @@ pub fn port(options: MemoryOptions, depth: usize) -> (MemoryPort, MemoryHandle) 
 
 /// Two ports, back to back. Each direction holds up to `depth` frames.
 pub fn pair(first: MemoryOptions, second: MemoryOptions, depth: usize) -> (MemoryPort, MemoryPort) {
-    let (first_sender, second_receiver) = direction(depth);
-    let (second_sender, first_receiver) = direction(depth);
+    let (first_sender, second_receiver) = direction(depth, first.frame_limit());
+    let (second_sender, first_receiver) = direction(depth, second.frame_limit());
     (
         MemoryPort::new(first, first_sender, first_receiver),
         MemoryPort::new(second, second_sender, second_receiver),
     )
 }
 
-/// One end of a cable, as a port.
+/// One end of a link, as a port.
 #[derive(Debug)]
 pub struct MemoryPort {
     options: MemoryOptions,
@@ -94,6 +108,63 @@ pub struct MemoryPort {
 impl MemoryPort {
     fn new(options: MemoryOptions, sender: Sender, receiver: Receiver) -> Self {
         Self { options, sender, receiver, statistics: Arc::default() }
+    }
+
+    /// Sends a batch in which there are large buffers or frames longer than the MTU.
+    #[cold]
+    fn transmit_mixed(&mut self, limit: usize, pool: &mut Pool, batch: &mut Batch) {
+        let statistics = &self.statistics;
+        for packet in batch.drain(..) {
+            let length = packet.len();
+            if length > limit {
+                statistics.tx_errors.add(1);
+                pool.give(packet);
+                continue;
+            }
+            match self.sender.exchange(packet) {
+                Ok(empty) => {
+                    statistics.tx_packets.add(1);
+                    statistics.tx_bytes.add(length as u64);
+                    pool.give(empty);
+                }
+                Err(packet) => {
+                    statistics.tx_dropped.add(1);
+                    pool.give(packet);
+                }
+            }
+        }
+    }
+
+    /// Leaves an empty buffer for each packet that was received from `start` on, if some of them
+    /// are in large buffers or are not where a received frame is.
+    #[cold]
+    fn exchange_mixed(&mut self, start: usize, pool: &mut Pool, batch: &mut Batch) {
+        let received: Batch = batch.drain(start..).collect();
+        for packet in received {
+            let same_kind = if packet.is_large() { pool.take_large() } else { pool.take() };
+            let (packet, empty) = match same_kind {
+                Some(empty) => (packet, empty),
+                None => match pool.take_copy(packet.bytes()) {
+                    Some(mut copy) => {
+                        copy.set_port(packet.port());
+                        (copy, packet)
+                    }
+                    None => {
+                        self.statistics.rx_missed.add(1);
+                        self.receiver.give_back(packet);
+                        continue;
+                    }
+                },
+            };
+            self.receiver.give_back(empty);
+            match align(packet, pool) {
+                Ok(packet) => batch.push(packet),
+                Err(packet) => {
+                    self.statistics.rx_missed.add(1);
+                    pool.give(packet);
+                }
+            }
+        }
     }
 }
 
@@ -116,34 +187,37 @@ impl Port for MemoryPort {
 
     fn receive(
         &mut self,
-        now: Time,
+        _now: Time,
         pool: &mut Pool,
         batch: &mut Batch,
     ) -> Result<usize, PortError> {
-        let (before, mut bytes, mut errors) = (batch.len(), 0, 0);
-        let count =
-            self.receiver.filled.slots().min(batch.remaining_capacity()).min(pool.available());
-        for _ in 0..count {
-            let (Some(empty), Ok(mut packet)) = (pool.take(), self.receiver.filled.pop()) else {
-                break;
-            };
-            if !align(&mut packet) {
-                errors += 1;
-                self.receiver.give_back(packet);
-                pool.give(empty);
-                continue;
-            }
-            self.receiver.give_back(empty);
+        let start = batch.len();
+        let count = self.receiver.filled.slots();
+        let count = count.min(batch.remaining_capacity()).min(pool.small_available());
+        if count == 0 {
+            return Ok(0);
+        }
+        // There are that many, as the ring has just said.
+        let Ok(filled) = self.receiver.filled.read_chunk(count) else { return Ok(0) };
+        filled.into_iter().for_each(|packet| batch.push(packet));
+
+        // The sender may have used up headroom, or filled a small buffer to its end.
+        let (mut is_mixed, mut bytes) = (false, 0);
+        for packet in &mut batch[start..] {
+            let (from, length) = (packet.headroom(), packet.len());
+            is_mixed |= packet.is_large() | (from < HEADROOM) | (from + length > FRAME_END);
+            bytes += length as u64;
             packet.set_port(self.options.id);
-            bytes += packet.len() as u64;
-            batch.push(packet);
         }
-        let received = batch.len() - before;
-        if received + errors > 0 {
-            self.statistics.rx_packets.add(received as u64);
-            self.statistics.rx_bytes.add(bytes);
-            self.statistics.rx_errors.add(errors as u64);
+        if is_mixed {
+            self.exchange_mixed(start, pool, batch);
+            bytes = bytes_of(&batch[start..]);
+        } else {
+            self.receiver.give_back_small(count, pool);
         }
+        let received = batch.len() - start;
+        self.statistics.rx_packets.add(received as u64);
+        self.statistics.rx_bytes.add(bytes);
         Ok(received)
     }
 
@@ -153,31 +227,22 @@ impl Port for MemoryPort {
         pool: &mut Pool,
         batch: &mut Batch,
     ) -> Result<(), PortError> {
-        let limit = frame_limit(self.options.link, self.options.mtu);
-        let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
-        for packet in batch.drain(..) {
-            if packet.len() > limit {
-                errors += 1;
-                pool.give(packet);
-                continue;
-            }
-            let length = packet.len() as u64;
-            match self.sender.exchange(packet) {
-                Ok(empty) => {
-                    packets += 1;
-                    bytes += length;
-                    pool.give(empty);
-                }
-                Err(packet) => {
-                    dropped += 1;
-                    pool.give(packet);
-                }
-            }
+        let limit = self.options.frame_limit();
+        let (mut is_mixed, mut bytes) = (false, 0);
+        for packet in batch.iter() {
+            let length = packet.len();
+            is_mixed |= packet.is_large() | (length > limit);
+            bytes += length as u64;
         }
-        self.statistics.tx_packets.add(packets);
-        self.statistics.tx_bytes.add(bytes);
-        self.statistics.tx_dropped.add(dropped);
-        self.statistics.tx_errors.add(errors);
+        if is_mixed {
+            self.transmit_mixed(limit, pool, batch);
+            return Ok(());
+        }
+        let sent = self.sender.exchange_small(pool, batch);
+        self.statistics.tx_packets.add(sent as u64);
+        self.statistics.tx_dropped.add(batch.len() as u64);
+        self.statistics.tx_bytes.add(bytes - bytes_of(batch));
+        pool.give_all(batch.drain(..));
         Ok(())
     }
 
@@ -186,7 +251,15 @@ impl Port for MemoryPort {
     }
 }
 
-/// One end of a cable, in the hand of a test or a bench.
+/// If a received frame in a small buffer ends at the latest: behind it there is room for an ESP
+/// trailer.
+const FRAME_END: usize = HEADROOM + MAX_FRAME;
+
+fn bytes_of(packets: &[Packet]) -> u64 {
+    packets.iter().map(|packet| packet.len() as u64).sum()
+}
+
+/// One end of a link, for a test or a bench.
 #[derive(Debug)]
 pub struct MemoryHandle {
     sender: Sender,
@@ -194,24 +267,26 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Puts a frame in. Answers false where it is longer than [`MAX_FRAME`] or the cable is full.
+    /// Puts a frame in. Returns false if it is longer than the link's buffers or the link is full.
     #[must_use]
     pub fn push(&mut self, frame: &[u8]) -> bool {
-        if frame.len() > MAX_FRAME || self.sender.filled.is_full() {
+        if frame.len() > MAX_LARGE_FRAME {
             return false;
         }
-        let Ok(mut packet) = self.sender.empty.pop() else { return false };
+        let is_small = frame.len() <= MAX_FRAME;
+        let stock = if is_small { &mut self.sender.small } else { &mut self.sender.large };
+        let Ok(mut packet) = stock.pop() else { return false };
         let _ = packet.fill(frame);
         self.sender.put(packet);
         true
     }
 
-    /// Takes the oldest frame that the port sent, shows it to `look` and answers what that answers.
+    /// Takes the oldest frame that the port sent, shows it to `look` and returns what that returns.
     pub fn pop_with<R>(&mut self, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let packet = self.receiver.filled.pop().ok()?;
-        let answer = look(packet.bytes());
+        let result = look(packet.bytes());
         self.receiver.give_back(packet);
-        Some(answer)
+        Some(result)
     }
 
     /// Takes a copy of the oldest frame that the port sent.
@@ -224,26 +299,25 @@ impl MemoryHandle {
         self.receiver.filled.slots()
     }
 
-    /// Frames that can be pushed before the cable is full.
+    /// Frames of up to [`MAX_FRAME`] bytes that can be pushed before the link is full.
     pub fn room(&self) -> usize {
-        self.sender.empty.slots()
+        self.sender.small.slots()
     }
 
     /// Moves up to `count` of the frames that wait at `from` to the input of `to`, each after
-    /// `change`: a bench that sends the same buffers round and round without copying them. Answers
-    /// how many were moved.
+    /// `change`: a bench that sends the same buffers round and round without copying them. Stops at
+    /// a frame for which `to` has no buffer of the same kind to exchange. Returns how many were
+    /// moved.
     pub fn transfer(
         from: &mut Self,
         to: &mut Self,
         count: usize,
         mut change: impl FnMut(&mut Packet),
     ) -> usize {
-        let count = count.min(from.waiting()).min(to.room());
-        for _ in 0..count {
-            let (Ok(mut packet), Ok(empty)) = (from.receiver.filled.pop(), to.sender.empty.pop())
-            else {
-                break;
-            };
+        for moved in 0..count {
+            let Ok(next) = from.receiver.filled.peek() else { return moved };
+            let Ok(empty) = to.sender.stock(next).pop() else { return moved };
+            let Ok(mut packet) = from.receiver.filled.pop() else { return moved };
             change(&mut packet);
             to.sender.put(packet);
             from.receiver.give_back(empty);
@@ -256,27 +330,58 @@ impl MemoryHandle {
 #[derive(Debug)]
 struct Sender {
     filled: Producer<Packet>,
-    empty: Consumer<Packet>,
+    small: Consumer<Packet>,
+    large: Consumer<Packet>,
 }
 
 impl Sender {
-    /// Puts a full buffer in and answers an empty one for it; the full one itself where there is no
-    /// room.
+    /// Empty buffers of the same kind as the packet's.
+    fn stock(&mut self, packet: &Packet) -> &mut Consumer<Packet> {
+        if packet.is_large() { &mut self.large } else { &mut self.small }
+    }
+
+    /// Sends the packets at the front of `batch`, all of them in small buffers, as far as there are
+    /// empty ones to exchange, which go to `pool`. Returns how many were sent; the others stay in
+    /// `batch`.
     #[inline]
+    fn exchange_small(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let count = batch.len().min(self.small.slots());
+        // There are `count` empty buffers, and a place in the other ring for each of them (see
+        // `put`).
+        let (Ok(empty), Ok(places)) =
+            (self.small.read_chunk(count), self.filled.write_chunk_uninit(count))
+        else {
+            return 0;
+        };
+        places.fill_from_iter(batch.drain(..count));
+        pool.give_small(count, empty.into_iter());
+        count
+    }
+
+    /// Puts a full buffer in and returns an empty one for it, or the full one itself if there is no
+    /// room. A large buffer for which there is no other is copied into a small one if that is
+    /// enough.
     fn exchange(&mut self, packet: Packet) -> Result<Packet, Packet> {
-        match self.empty.pop() {
-            Ok(empty) => {
-                self.put(packet);
-                Ok(empty)
-            }
-            Err(_) => Err(packet),
+        if let Ok(empty) = self.stock(&packet).pop() {
+            self.put(packet);
+            return Ok(empty);
         }
+        if packet.is_large()
+            && packet.len() <= MAX_FRAME
+            && let Ok(mut small) = self.small.pop()
+        {
+            let _ = small.fill(packet.bytes());
+            self.put(small);
+            // Returned to the pool that it is from: nothing was exchanged.
+            return Ok(packet);
+        }
+        Err(packet)
     }
 
     #[inline]
     fn put(&mut self, packet: Packet) {
-        // There are as many buffers in a direction as its rings have slots, and this one's place
-        // was just taken from the other ring, so there is always room.
+        // The ring has as many places as the direction has buffers, and this one was just taken out
+        // of another ring, so there is always room.
         let put = self.filled.push(packet);
         debug_assert!(put.is_ok());
     }
@@ -286,189 +391,63 @@ impl Sender {
 #[derive(Debug)]
 struct Receiver {
     filled: Consumer<Packet>,
-    empty: Producer<Packet>,
+    small: Producer<Packet>,
+    large: Producer<Packet>,
 }
 
 impl Receiver {
     #[inline]
     fn give_back(&mut self, empty: Packet) {
-        let put = self.empty.push(empty);
+        let stock = if empty.is_large() { &mut self.large } else { &mut self.small };
+        let put = stock.push(empty);
         debug_assert!(put.is_ok());
+    }
+
+    /// Leaves `count` small buffers from `pool`, which has them.
+    #[inline]
+    fn give_back_small(&mut self, count: usize, pool: &mut Pool) {
+        if let Ok(places) = self.small.write_chunk_uninit(count) {
+            places.fill_from_iter(pool.take_small(count));
+        }
     }
 }
 
-fn direction(depth: usize) -> (Sender, Receiver) {
-    let (filled_in, filled_out) = RingBuffer::new(depth);
-    let (mut empty_in, empty_out) = RingBuffer::new(depth);
-    let mut stock = Pool::new(depth);
-    while let Some(packet) = stock.take() {
-        let put = empty_in.push(packet);
-        debug_assert!(put.is_ok());
-    }
-    (
-        Sender { filled: filled_in, empty: empty_out },
-        Receiver { filled: filled_out, empty: empty_in },
-    )
+/// One direction, whose sender sends frames of up to `limit` bytes.
+fn direction(depth: usize, limit: usize) -> (Sender, Receiver) {
+    let large_depth = if limit > MAX_FRAME { depth } else { 0 };
+    let (filled_in, filled_out) = RingBuffer::new(depth + large_depth);
+    let (small_in, small_out) = RingBuffer::new(depth);
+    let (large_in, large_out) = RingBuffer::new(large_depth);
+    let sender = Sender { filled: filled_in, small: small_out, large: large_out };
+    let mut receiver = Receiver { filled: filled_out, small: small_in, large: large_in };
+    let mut stock = Pool::with_large(depth, large_depth);
+    core::iter::from_fn(|| stock.take()).for_each(|empty| receiver.give_back(empty));
+    core::iter::from_fn(|| stock.take_large()).for_each(|empty| receiver.give_back(empty));
+    (sender, receiver)
 }
 
-/// Puts the bytes where a received frame's bytes are: the sender may have used up headroom. False
-/// where they are longer than a received frame may be.
-#[inline]
-fn align(packet: &mut Packet) -> bool {
-    if packet.len() > MAX_FRAME {
-        return false;
+/// Puts the bytes where a received frame's bytes are, with the full headroom in front. A frame that
+/// fills a small buffer beyond [`MAX_FRAME`] goes into a large one. Returns the packet itself if
+/// there is none free.
+fn align(mut packet: Packet, pool: &mut Pool) -> Result<Packet, Packet> {
+    let (length, longest) = (packet.len(), packet.longest_frame());
+    if length <= longest {
+        if packet.headroom() < HEADROOM || packet.headroom() + length > HEADROOM + longest {
+            let (buffer, start, length) = packet.buffer_mut();
+            buffer.copy_within(start..start + length, HEADROOM);
+            packet.set_used(HEADROOM, length);
+        }
+        return Ok(packet);
     }
-    if packet.headroom() != HEADROOM {
-        let (buffer, start, length) = packet.buffer_mut();
-        buffer.copy_within(start..start + length, HEADROOM);
-        packet.set_used(HEADROOM, length);
+    match pool.take_copy(packet.bytes()) {
+        Some(mut large) => {
+            large.set_port(packet.port());
+            pool.give(packet);
+            Ok(large)
+        }
+        None => Err(packet),
     }
-    true
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Time = Time(7);
-
-    #[test]
-    fn frames_cross_in_order_and_pools_keep_their_size() {
-        let (mut port, mut handle) = port(MemoryOptions::ethernet("m0", PortId(3)), 4);
-        let (mut pool, mut batch) = (Pool::new(8), Batch::new());
-        for round in 0..100_u8 {
-            assert!(handle.push(&[round; 60]) && handle.push(&[round; 61]));
-            assert_eq!(port.receive(NOW, &mut pool, &mut batch).unwrap(), 2);
-            assert_eq!((batch[0].port(), batch[0].received()), (PortId(3), NOW));
-            assert_eq!((batch[0].bytes(), batch[1].bytes()), (&[round; 60][..], &[round; 61][..]));
-            port.transmit(NOW, &mut pool, &mut batch).unwrap();
-            assert!(batch.is_empty());
-            assert_eq!(handle.pop().unwrap(), [round; 60]);
-            assert_eq!(handle.pop().unwrap(), [round; 61]);
-            assert_eq!(handle.pop(), None);
-            assert_eq!(pool.available(), 8);
-        }
-        let statistics = port.statistics();
-        assert_eq!((statistics.rx_packets.read(), statistics.rx_bytes.read()), (200, 12_100));
-        assert_eq!((statistics.tx_packets.read(), statistics.tx_bytes.read()), (200, 12_100));
-    }
-
-    #[test]
-    fn a_full_cable_drops_and_counts() {
-        let (mut port, mut handle) = port(MemoryOptions::ethernet("m0", PortId(0)), 2);
-        let (mut pool, mut batch) = (Pool::new(8), Batch::new());
-        for _ in 0..3 {
-            let mut packet = pool.take().unwrap();
-            assert!(packet.fill(b"frame"));
-            batch.push(packet);
-        }
-        port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!(
-            (port.statistics().tx_packets.read(), port.statistics().tx_dropped.read()),
-            (2, 1)
-        );
-        assert_eq!((pool.available(), handle.waiting()), (8, 2));
-        assert!(handle.push(b"a") && handle.push(b"b") && !handle.push(b"c"));
-        assert!(!handle.push(&[0; MAX_FRAME + 1]));
-    }
-
-    #[test]
-    fn without_free_buffers_frames_wait() {
-        let (mut port, mut handle) = port(MemoryOptions::ethernet("m0", PortId(0)), 8);
-        let (mut pool, mut batch) = (Pool::new(1), Batch::new());
-        assert!(handle.push(b"one") && handle.push(b"two"));
-        assert_eq!(port.receive(NOW, &mut pool, &mut batch).unwrap(), 1);
-        assert_eq!(port.receive(NOW, &mut pool, &mut batch).unwrap(), 0);
-        pool.give_all(batch.drain(..));
-        assert_eq!(port.receive(NOW, &mut pool, &mut batch).unwrap(), 1);
-        assert_eq!(batch[0].bytes(), b"two");
-    }
-
-    #[test]
-    fn a_frame_longer_than_the_mtu_is_refused() {
-        let (mut port, mut handle) = port(MemoryOptions::ethernet("m0", PortId(0)), 8);
-        let (mut pool, mut batch) = (Pool::new(2), Batch::new());
-        for length in [1514, 1515] {
-            let mut packet = pool.take().unwrap();
-            assert!(packet.fill(&vec![0; length]));
-            batch.push(packet);
-        }
-        port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!(
-            (port.statistics().tx_packets.read(), port.statistics().tx_errors.read()),
-            (1, 1)
-        );
-        assert_eq!((handle.pop().unwrap().len(), pool.available()), (1514, 2));
-    }
-
-    #[test]
-    fn received_frames_have_their_full_headroom_again() {
-        let (mut one, mut two) = pair(
-            MemoryOptions::ethernet("a", PortId(0)),
-            MemoryOptions::ethernet("b", PortId(1)),
-            8,
-        );
-        let (mut pool, mut batch) = (Pool::new(2), Batch::new());
-        let mut packet = pool.take().unwrap();
-        assert!(packet.fill(b"inner"));
-        packet.prepend(6).unwrap().copy_from_slice(b"outer-");
-        batch.push(packet);
-        one.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!(two.receive(NOW, &mut pool, &mut batch).unwrap(), 1);
-        assert_eq!((batch[0].bytes(), batch[0].headroom()), (&b"outer-inner"[..], HEADROOM));
-    }
-
-    #[test]
-    fn two_workers_on_two_threads_keep_their_pools() {
-        const FRAMES: u32 = 200_000;
-        let (mut one, mut two) = pair(
-            MemoryOptions::ethernet("a", PortId(0)),
-            MemoryOptions::ethernet("b", PortId(1)),
-            256,
-        );
-        let receiving = std::thread::spawn(move || {
-            let (mut pool, mut batch, mut expected) = (Pool::new(64), Batch::new(), 0_u32);
-            while expected < FRAMES {
-                if two.receive(NOW, &mut pool, &mut batch).unwrap() == 0 {
-                    std::thread::yield_now();
-                }
-                for packet in batch.drain(..) {
-                    assert_eq!(packet.bytes(), expected.to_be_bytes());
-                    expected += 1;
-                    pool.give(packet);
-                }
-                assert_eq!(pool.available(), 64);
-            }
-        });
-        let (mut pool, mut batch, mut sent) = (Pool::new(64), Batch::new(), 0_u32);
-        while sent < FRAMES {
-            let room = one.sender.empty.slots().min(64).min((FRAMES - sent) as usize);
-            for _ in 0..room {
-                let mut packet = pool.take().unwrap();
-                assert!(packet.fill(&sent.to_be_bytes()));
-                batch.push(packet);
-                sent += 1;
-            }
-            one.transmit(NOW, &mut pool, &mut batch).unwrap();
-            assert_eq!(pool.available(), 64);
-            if room == 0 {
-                std::thread::yield_now();
-            }
-        }
-        receiving.join().unwrap();
-        assert_eq!(one.statistics().tx_dropped.read(), 0);
-    }
-
-    #[test]
-    fn transfer_sends_the_same_buffers_round() {
-        let (mut port, mut handle) = port(MemoryOptions::ethernet("m0", PortId(0)), 8);
-        let (_, mut other) = self::port(MemoryOptions::ethernet("m1", PortId(1)), 8);
-        let (mut pool, mut batch) = (Pool::new(8), Batch::new());
-        assert!(handle.push(b"1") && handle.push(b"2"));
-        port.receive(NOW, &mut pool, &mut batch).unwrap();
-        port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        let moved =
-            MemoryHandle::transfer(&mut handle, &mut other, 9, |packet| packet.bytes_mut()[0] += 1);
-        assert_eq!((moved, handle.waiting(), other.room()), (2, 0, 6));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
-//! A TAP device: a cable whose other end is an interface of the kernel.
+//! A TAP device: a link whose other end is an interface of the kernel.
 //!
 //! What the kernel sends by the interface is received here, and the other way round. The interface
-//! is made where there is none of its name, and goes when the port is closed; one that exists (`ip
+//! is made if there is none of its name, and goes when the port is closed; one that exists (`ip
 //! tuntap add mode tap`) is attached to and stays.
 //!
 //! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0),
@@ -9,7 +9,7 @@
 //! uncut. Should it hand over anything else, the header says so and [`crate::offload`] sees to it,
 //! as it does for packet sockets.
 //!
-//! Two stations share the cable, so the port's address is not the interface's. Unless one is
+//! Two stations share the link, so the port's address is not the interface's. Unless one is
 //! configured it is the interface's with one bit changed, which stays the same as long as the
 //! interface has the same address.
 
@@ -18,12 +18,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use packet::{
-    Batch, HEADROOM, LinkKind, MAX_FRAME, Packet, Pool, Port, PortError, PortStatistics, Time,
+    Batch, HEADROOM, LinkKind, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Port, PortError,
+    PortStatistics, Time,
 };
 use wire::{Mac, PortId};
 
 use crate::error::{OpenError, check_options};
-use crate::interface::{self, Interface, MAX_MTU};
+use crate::interface::{self, Interface, port_mtu};
 use crate::offload::{Cutter, Refused, VnetHeader, complete_checksum};
 use crate::sys::tun::TapQueue;
 
@@ -36,7 +37,7 @@ pub struct TapOptions {
     pub interface: String,
     /// What its packets are stamped with.
     pub id: PortId,
-    /// The port's Ethernet address: that of this end of the cable, not of the kernel's interface.
+    /// The port's Ethernet address: that of this end of the link, not of the kernel's interface.
     pub mac: Option<Mac>,
     /// Queues, one for each worker. More than one make a multi-queue device.
     pub queues: u16,
@@ -61,12 +62,12 @@ impl TapOptions {
     }
 }
 
-/// Opens a TAP device, which is made where there is none of the name. Answers one port for each
+/// Opens a TAP device, which is made if there is none of the name. Returns one port for each
 /// queue.
 ///
 /// # Errors
-/// Where the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or
-/// its MTU is more than [`MAX_MTU`]. The error says what would be right.
+/// If the process has no `CAP_NET_ADMIN`, the device is another program's or of another kind, or
+/// its MTU is more than [`packet::MAX_MTU`]. The error says what would be right.
 pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
     let wanted = options.interface.as_str();
     check_options(wanted, options.queues, options.mac)?;
@@ -89,16 +90,7 @@ pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
         interface::set_up(&name, true).map_err(failed("cannot set the interface up"))?;
     }
     let interface = Interface::named(&name).map_err(failed("cannot read the interface"))?;
-    let Some(mtu) = u16::try_from(interface.mtu).ok().filter(|mtu| *mtu <= MAX_MTU) else {
-        return Err(OpenError::refused(
-            &name,
-            "the interface's MTU is too large",
-            format!(
-                "it is {}, and at most {MAX_MTU} is supported: `ip link set dev {name} mtu 1500`",
-                interface.mtu
-            ),
-        ));
-    };
+    let mtu = port_mtu(&interface)?;
     let mac = options.mac.unwrap_or_else(|| other_end(interface.mac));
     let port = |queue| TapPort {
         name: if options.name == options.interface { name.clone() } else { options.name.clone() },
@@ -125,10 +117,12 @@ pub struct TapPort {
 }
 
 impl TapPort {
-    /// Reads one frame. Answers false where none waits or there is no buffer.
+    /// Reads one frame. Returns false if none waits or there is no buffer.
+    ///
+    /// Its first bytes go into a small buffer, and what is longer into the cutter, with one system
+    /// call: how long a frame is shows only when it is read.
     fn take_frame(
         &mut self,
-        now: Time,
         pool: &mut Pool,
         batch: &mut Batch,
         bytes: &mut u64,
@@ -153,44 +147,58 @@ impl TapPort {
         };
         let header = VnetHeader::parse(vnet);
         packet.set_used(HEADROOM, length.min(MAX_FRAME));
-        match self.finish(&mut packet, length, &header) {
-            Ok(true) => {
+        match self.finish(packet, length, &header, pool) {
+            Ok(Some(mut packet)) => {
                 packet.set_port(self.id);
                 *bytes += length as u64;
                 batch.push(packet);
             }
-            Ok(false) => pool.give(packet),
+            Ok(None) => {}
             Err(refused) => {
                 self.statistics.rx_errors.add(1);
                 tracing::debug!(port = self.name, %refused, "frame refused");
-                pool.give(packet);
             }
         }
         Ok(true)
     }
 
-    /// Does what the kernel left undone. Answers whether `packet` is the whole frame; otherwise it
-    /// waits in the cutter.
+    /// Does what the kernel left undone, and returns the whole frame. `packet` has the beginning of
+    /// a frame of `length` bytes, the cutter the rest. Returns `None` if the frame is to be cut, or
+    /// was counted as missed.
     fn finish(
         &mut self,
-        packet: &mut Packet,
+        packet: Packet,
         length: usize,
         header: &VnetHeader,
-    ) -> Result<bool, Refused> {
-        if header.is_segmented() {
-            self.cutter.load(packet.bytes())?;
-            self.cutter.start(length, header, None)?;
-            self.statistics.rx_segmented.add(1);
-            return Ok(false);
-        }
-        if length > MAX_FRAME {
-            return Err(Refused::Length);
+        pool: &mut Pool,
+    ) -> Result<Option<Packet>, Refused> {
+        let mut packet = packet;
+        if header.is_segmented() || length > MAX_FRAME {
+            let loaded = self.cutter.load(packet.bytes());
+            pool.give(packet);
+            loaded?;
+            if header.is_segmented() {
+                self.cutter.start(length, header, None)?;
+                self.statistics.rx_segmented.add(1);
+                return Ok(None);
+            }
+            if length > MAX_LARGE_FRAME {
+                return Err(Refused::Length);
+            }
+            let Some(large) = pool.take_copy(self.cutter.frame(length)?) else {
+                self.statistics.rx_missed.add(1);
+                return Ok(None);
+            };
+            packet = large;
         }
         if header.lacks_checksum() {
-            complete_checksum(packet.bytes_mut(), header)?;
+            if let Err(refused) = complete_checksum(packet.bytes_mut(), header) {
+                pool.give(packet);
+                return Err(refused);
+            }
             self.statistics.rx_checksummed.add(1);
         }
-        Ok(true)
+        Ok(Some(packet))
     }
 
     fn lost(&self, source: io::Error) -> PortError {
@@ -217,7 +225,7 @@ impl Port for TapPort {
 
     fn receive(
         &mut self,
-        now: Time,
+        _now: Time,
         pool: &mut Pool,
         batch: &mut Batch,
     ) -> Result<usize, PortError> {
@@ -225,15 +233,12 @@ impl Port for TapPort {
         let mut result = Ok(());
         for _ in 0..packet::BATCH {
             if self.cutter.is_busy() {
-                match self.cutter.cut(self.id, now, pool, batch) {
-                    Some(cut) => bytes += cut,
-                    None => break,
-                }
+                bytes += self.cutter.cut(self.id, pool, batch, &self.statistics);
             }
-            if batch.is_full() {
+            if self.cutter.is_busy() || batch.is_full() {
                 break;
             }
-            match self.take_frame(now, pool, batch, &mut bytes) {
+            match self.take_frame(pool, batch, &mut bytes) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -243,7 +248,7 @@ impl Port for TapPort {
             }
         }
         if self.cutter.is_busy() {
-            bytes += self.cutter.cut(self.id, now, pool, batch).unwrap_or(0);
+            bytes += self.cutter.cut(self.id, pool, batch, &self.statistics);
         }
         let received = batch.len() - before;
         self.statistics.rx_packets.add(received as u64);
@@ -261,7 +266,7 @@ impl Port for TapPort {
         let mut result = Ok(());
         let limit = interface::frame_limit(LinkKind::Ethernet, self.mtu);
         for packet in batch.iter() {
-            // The device takes any length, and would hand the kernel what no wire of this MTU could
+            // The device takes any length, and would give the kernel what no wire of this MTU could
             // carry.
             if packet.len() > limit {
                 errors += 1;
@@ -300,7 +305,7 @@ impl Port for TapPort {
     }
 }
 
-/// An address for the port's end of the cable, made from that of the interface's end.
+/// An address for the port's end of the link, made from that of the interface's end.
 fn other_end(Mac(mut octets): Mac) -> Mac {
     octets[0] = octets[0] & !1 | 2;
     octets[4] ^= 0x80;

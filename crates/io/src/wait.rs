@@ -12,7 +12,7 @@ use crate::sys;
 const MANY: usize = 64;
 
 /// Sleeps until one of `descriptors` (see [`packet::Port::descriptor`]) has something to read or an
-/// error to report, or `timeout` has passed. Answers how many have. A signal ends the sleep early,
+/// error to report, or `timeout` has passed. Returns how many have. A signal ends the sleep early,
 /// with 0.
 ///
 /// # Errors

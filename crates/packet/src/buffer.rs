@@ -1,4 +1,4 @@
-//! Packet buffers, made once and passed from hand to hand.
+//! Packet buffers, made once and used again and again.
 
 use core::fmt;
 
@@ -193,11 +193,34 @@ impl Pool {
     /// `None` if all of that kind are in use, or no buffer is long enough.
     #[inline]
     pub fn take_for(&mut self, length: usize) -> Option<Packet> {
-        match length {
-            0..=MAX_FRAME => self.take(),
-            ..=MAX_LARGE_FRAME => self.take_large(),
-            _ => None,
+        if length <= MAX_FRAME {
+            self.take()
+        } else if length <= MAX_LARGE_FRAME {
+            self.take_large()
+        } else {
+            None
         }
+    }
+
+    /// A packet with a copy of `frame`, in a small buffer if that is enough.
+    ///
+    /// `None` if all of that kind are in use, or no buffer is long enough.
+    #[inline]
+    pub fn take_copy(&mut self, frame: &[u8]) -> Option<Packet> {
+        let mut packet = self.take_for(frame.len())?;
+        let is_filled = packet.fill(frame);
+        debug_assert!(is_filled, "take_for returns a packet that is long enough");
+        Some(packet)
+    }
+
+    /// Takes `count` small packets, or as many as are free.
+    ///
+    /// They are as their last user left them: whoever uses one clears it first. This is for ports
+    /// that give them away in exchange for received ones.
+    #[inline]
+    pub fn take_small(&mut self, count: usize) -> impl ExactSizeIterator<Item = Packet> {
+        let rest = self.small.len().saturating_sub(count);
+        self.small.drain(rest..)
     }
 
     /// Takes a packet back.
@@ -211,6 +234,16 @@ impl Pool {
     #[inline]
     pub fn give_all(&mut self, packets: impl IntoIterator<Item = Packet>) {
         packets.into_iter().for_each(|packet| self.give(packet));
+    }
+
+    /// Takes many small packets back, without looking at each.
+    #[inline]
+    pub fn give_small(&mut self, count: usize, packets: impl Iterator<Item = Packet>) {
+        self.small.reserve(count);
+        packets.for_each(|packet| {
+            debug_assert!(!packet.is_large());
+            self.small.push(packet);
+        });
     }
 
     /// Packets free now, small and large.
@@ -285,6 +318,26 @@ mod tests {
         pool.give_all([small, large]);
         assert_eq!((pool.available(), pool.small_available()), (2, 1));
         assert!(pool.take_large().unwrap().is_large() && !pool.take().unwrap().is_large());
+    }
+
+    #[test]
+    fn many_small_packets_are_taken_and_given_at_once() {
+        let mut pool = Pool::with_large(3, 1);
+        let taken: Vec<Packet> = pool.take_small(2).collect();
+        assert_eq!((taken.len(), pool.small_available(), pool.available()), (2, 1, 2));
+        assert_eq!(pool.take_small(5).len(), 1, "as many as are free");
+        pool.give_small(2, taken.into_iter());
+        assert_eq!((pool.small_available(), pool.available()), (2, 3));
+    }
+
+    #[test]
+    fn a_copy_is_in_a_buffer_of_its_size() {
+        let mut pool = Pool::with_large(1, 1);
+        let large = pool.take_copy(&[7; MAX_FRAME + 1]).unwrap();
+        assert!(large.is_large() && large.bytes() == [7; MAX_FRAME + 1]);
+        assert!(pool.take_copy(&[7; MAX_LARGE_FRAME]).is_none());
+        assert_eq!(pool.take_copy(b"frame").unwrap().bytes(), b"frame");
+        assert!(pool.take_copy(b"").is_none());
     }
 
     /// Every byte of every buffer is its own, and keeps what was written into it while packets

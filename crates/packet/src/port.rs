@@ -73,12 +73,13 @@ pub trait Port: Send {
     /// The largest IP packet in bytes that may be sent.
     fn mtu(&self) -> u16;
 
-    /// Receives packets into `batch` until it is full or none wait, taking buffers from `pool`, and
-    /// stamps them with `now` (a capture port stamps them with the capture's time). Answers how
-    /// many came.
+    /// Receives packets into `batch` until it is full or none wait, taking buffers from `pool`.
+    /// Returns how many came. A capture's packets come once `now` has reached their time.
+    ///
+    /// A frame for which all large buffers are in use is counted as missed.
     ///
     /// # Errors
-    /// Only where the port is lost for good. What is wrong with one frame is counted in the
+    /// Only if the port is lost for good. What is wrong with one frame is counted in the
     /// statistics.
     fn receive(
         &mut self,
@@ -91,13 +92,13 @@ pub trait Port: Send {
     /// not kept. On return `batch` is empty.
     ///
     /// # Errors
-    /// Only where the port is lost for good.
+    /// Only if the port is lost for good.
     fn transmit(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError>;
 
     /// What this queue has done.
     fn statistics(&self) -> &Arc<PortStatistics>;
 
-    /// A descriptor that becomes readable when packets wait, where the port has one.
+    /// A descriptor that becomes readable when packets wait, if the port has one.
     fn descriptor(&self) -> Option<RawFd> {
         None
     }

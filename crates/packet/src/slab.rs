@@ -5,7 +5,7 @@
 //! the metadata's lines and leaves the packets' bytes alone.
 //!
 //! JUSTIFICATION of the unsafe code: a [`Packet`] owns its buffer as a `Box` would, but its memory
-//! is part of a mapping, so that all buffers stand in huge pages and a port can hand the mapping
+//! is part of a mapping, so that all buffers stand in huge pages and a port can give the mapping
 //! to the kernel. The standard library has no owner of a part of a mapping. Everything that
 //! touches raw memory is in this file.
 #![allow(unsafe_code)]
@@ -39,12 +39,10 @@ struct Slab {
     _memory: MmapMut,
 }
 
-/// In front of the metadata of up to [`GROUP`] packets whose buffers are of one size.
+/// In front of the metadata of up to [`GROUP`] packets.
 #[repr(C, align(16))]
 struct Group {
     slab: NonNull<Slab>,
-    capacity: u32,
-    large: bool,
 }
 
 /// What is known of a packet beside its bytes.
@@ -55,9 +53,15 @@ struct Metadata {
     start: u16,
     end: u16,
     port: PortId,
-    /// Position in its group, from 1: so many times its size behind the group's header.
+    /// Position in its group, from 1: so many times its size behind the group's header. With
+    /// [`LARGE`] if the buffer is a large one.
     number: u16,
 }
+
+/// A bit of [`Metadata::number`] that no position needs, so that a packet's kind is known without
+/// its group's header.
+const LARGE: u16 = 1 << 15;
+const _: () = assert!(GROUP < LARGE as usize);
 
 const _: () = assert!(size_of::<Group>() == 16 && size_of::<Metadata>() == 16);
 
@@ -128,14 +132,14 @@ unsafe fn carve(
     capacity: usize,
 ) -> Vec<Packet> {
     let mut packets = Vec::with_capacity(count);
+    let kind = if capacity == LARGE_CAPACITY { LARGE } else { 0 };
     for at in 0..count {
         let (group, number) = (at / GROUP, at % GROUP + 1);
         // SAFETY: as the caller promises.
         unsafe {
             let header = metadata.add(group * (GROUP + 1) * size_of::<Metadata>());
             if number == 1 {
-                let large = capacity == LARGE_CAPACITY;
-                header.cast().write(Group { slab, capacity: capacity as u32, large });
+                header.cast().write(Group { slab });
             }
             let place = header.cast::<Metadata>().add(number);
             place.write(Metadata {
@@ -143,7 +147,7 @@ unsafe fn carve(
                 start: HEADROOM as u16,
                 end: HEADROOM as u16,
                 port: PortId(0),
-                number: number as u16,
+                number: number as u16 | kind,
             });
             packets.push(Packet(place));
         }
@@ -166,9 +170,10 @@ impl Packet {
 
     #[inline(always)]
     fn group(&self) -> &Group {
+        let number = self.metadata().number & !LARGE;
         // SAFETY: the group's header stands so many metadata in front; `cut` put it there, and
         // nobody changes it.
-        unsafe { self.0.sub(usize::from(self.metadata().number)).cast().as_ref() }
+        unsafe { self.0.sub(usize::from(number)).cast().as_ref() }
     }
 
     /// Which bytes of the buffer are used, first and last but one.
@@ -224,13 +229,13 @@ impl Packet {
     /// All of the buffer's bytes, used or not.
     #[inline(always)]
     pub fn capacity(&self) -> usize {
-        self.group().capacity as usize
+        if self.is_large() { LARGE_CAPACITY } else { CAPACITY }
     }
 
     /// Whether the buffer is one of the large ones.
     #[inline(always)]
     pub fn is_large(&self) -> bool {
-        self.group().large
+        self.metadata().number & LARGE != 0
     }
 
     /// The packet's bytes.

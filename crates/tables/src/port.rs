@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use packet::{LinkKind, MAX_FRAME};
+use packet::{LinkKind, MAX_MTU};
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
 use crate::error::TableError;
@@ -145,25 +145,21 @@ impl PortSpec {
         if let Some(why) = why {
             return Err(TableError::PortMac { port: Arc::clone(&self.name), mac: self.mac, why });
         }
-        let header = if self.link == LinkKind::Ethernet { ETHERNET_HEADER } else { 0 };
-        let most = (MAX_FRAME - header) as u16;
         let has_v6 = self.addresses.iter().any(|own| own.address().is_ipv6());
         let (least, because) =
             if has_v6 { (MIN_MTU_V6, ", since it has IPv6 addresses") } else { (MIN_MTU_V4, "") };
-        if !(least..=most).contains(&self.mtu) {
+        if !(least..=MAX_MTU).contains(&self.mtu) {
             return Err(TableError::PortMtu {
                 port: Arc::clone(&self.name),
                 mtu: self.mtu,
                 least,
-                most,
+                most: MAX_MTU,
                 because,
             });
         }
         Ok(())
     }
 }
-
-const ETHERNET_HEADER: usize = 14;
 
 /// What is wrong with an address as that of one station, if anything.
 pub(crate) fn not_a_station(address: IpAddr) -> Option<&'static str> {

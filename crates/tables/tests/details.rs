@@ -165,7 +165,7 @@ fn refusals_say_what_is_wrong() {
     );
     says(
         tables.add_port(P1, PortSpec { mtu: 1000, ..spec("lan", &["2001:db8:1::1/64"]) }),
-        "port 'lan' cannot have an MTU of 1000: 1280 to 2034 can be, since it has IPv6 addresses",
+        "port 'lan' cannot have an MTU of 1000: 1280 to 9216 can be, since it has IPv6 addresses",
     );
     says(
         tables.set_neighbour(P0, ip("192.0.2.9"), Mac::BROADCAST),

@@ -20,8 +20,8 @@ pub(crate) const MAX_NAME: usize = 15;
 /// The smallest MTU of a port in bytes (RFC 791 section 3.2).
 pub(crate) const MIN_MTU: u16 = 68;
 
-/// The largest MTU of a port in bytes: what a buffer takes, less an Ethernet header.
-pub(crate) const MAX_MTU: u16 = (packet::MAX_FRAME - 14) as u16;
+/// The largest MTU of a port in bytes.
+pub(crate) const MAX_MTU: u16 = packet::MAX_MTU;
 
 /// The smallest MTU of a port with an IPv6 address, in bytes (RFC 8200 section 5).
 pub(crate) const MIN_MTU_V6: u16 = 1280;

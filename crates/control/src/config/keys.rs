@@ -72,7 +72,7 @@ pub const SECTIONS: &[Section] = &[
                 "1024 to 4194304",
                 "packets",
                 "16384",
-                "Packet buffers of each worker, of 2304 bytes each.",
+                "Packet buffers of each worker, of 2368 bytes each.",
             ),
             key(
                 "socket",
@@ -287,7 +287,7 @@ pub const SECTIONS: &[Section] = &[
             ),
             key(
                 "mtu",
-                "68 to 2034",
+                "68 to 9216",
                 "bytes",
                 "the interface's own, or 1500",
                 "The largest IP packet. With an IPv6 address, 1280 at least.",

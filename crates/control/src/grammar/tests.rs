@@ -236,7 +236,7 @@ fn what_is_refused_and_why() {
         ("addr add 192.0.2.1/24 dev wan brd 192.0.2.127", "broadcast address of one's own choice"),
         ("addr flush", "which addresses?"),
         ("link set wan", "nothing to set"),
-        ("link set wan mtu 20", "an MTU of 20 bytes (68 to 2034 bytes)"),
+        ("link set wan mtu 20", "an MTU of 20 bytes (68 to 9216 bytes)"),
         ("link set wan promisc on", "'promisc' is not supported yet"),
         ("link set 'a b' up", "not allowed here in a name"),
         ("link add red type vrf table 10", "configuration file"),

@@ -119,13 +119,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self { reassembly: Reassembly::new(9), pool: Pool::new(2 * MAX_DATAGRAMS), now: Time(0) }
+        let pool = Pool::with_large(2 * MAX_DATAGRAMS, MAX_LARGE + 2);
+        Self { reassembly: Reassembly::new(9), pool, now: Time(0) }
     }
 
     fn push_from(&mut self, origin: Origin, bytes: &[u8]) -> Reassembled {
         let headers = headers::parse(bytes).expect("a fragment that the judge lets through");
-        let mut packet = self.pool.take().unwrap();
-        assert!(packet.fill(bytes));
+        let packet = self.pool.take_copy(bytes).unwrap();
         let key = headers.key(VrfId(1), origin);
         self.reassembly.push(self.now, &key, &headers, packet, &mut self.pool)
     }
@@ -152,7 +152,7 @@ impl Bench {
     fn drops(&mut self, bytes: &[u8], reason: DropReason, fragments: u64) {
         match self.push(bytes) {
             Reassembled::Dropped { reason: why, fragments: count } => {
-                assert_eq!((why, count), (reason, fragments))
+                assert_eq!((why, count), (reason, fragments));
             }
             other => panic!("{other:?}"),
         }
@@ -240,6 +240,54 @@ fn the_longest_header_of_ipv6_and_the_longest_packet() {
         bench.drops(&whole(1).fragment(1000, 9999), DropReason::ReassemblyTooBig, 2);
         assert!(bench.is_empty());
     }
+}
+
+/// A datagram of 9000 bytes, as a ping of that size makes it, in fragments of an MTU of 1500.
+#[test]
+fn a_jumbo_datagram_gets_a_large_buffer() {
+    for v6 in [false, true] {
+        let whole = Whole { payload: (0..8992).map(|n| n as u8).collect(), ..small(v6) };
+        let pieces: Vec<_> = (0..7).map(|n| whole.fragment(n * 1440, (n + 1) * 1440)).collect();
+        let (last, others) = pieces.split_last().unwrap();
+        let mut bench = Bench::new();
+        others.iter().for_each(|piece| bench.held(piece));
+        assert_eq!(bench.reassembly.large, 1);
+        bench.completes(last, &whole);
+        others.iter().rev().for_each(|piece| bench.held(piece));
+        bench.held(&pieces[3]);
+        bench.completes(last, &whole);
+        assert!(bench.is_empty() && bench.reassembly.large == 0);
+
+        // One that fits a small buffer stays there.
+        let whole = Whole { payload: vec![1; 1900], ..small(v6) };
+        bench.held(&whole.fragment(0, 1000));
+        assert_eq!(bench.reassembly.large, 0);
+        bench.completes(&whole.fragment(1000, 9999), &whole);
+
+        // Without a large buffer it is given up when it would need one.
+        bench.pool = Pool::new(8);
+        bench.held(&pieces[0]);
+        bench.drops(&pieces[1], DropReason::NoBuffer, 2);
+        assert!(bench.is_empty());
+    }
+}
+
+#[test]
+fn only_so_many_datagrams_are_in_large_buffers() {
+    let mut bench = Bench::new();
+    let jumbo = |id| Whole { identification: 1000 + id, payload: vec![4; 8000], ..small(false) };
+    for id in 0..MAX_LARGE as u32 {
+        bench.now = Time(id.into());
+        bench.held(&jumbo(id).fragment(0, 4000));
+    }
+    bench.held(&small(false).fragment(0, 48));
+    bench.drops(&jumbo(100).fragment(0, 4000), DropReason::ReassemblyFull, 1);
+    assert_eq!(bench.reassembly.waiting(), (MAX_LARGE + 1, MAX_LARGE + 1));
+    bench.completes(&jumbo(100).fragment(4000, 9999), &jumbo(100));
+    bench.completes(&jumbo(1).fragment(4000, 9999), &jumbo(1));
+    bench.held(&jumbo(0).fragment(4000, 9999));
+    bench.completes(&small(false).fragment(48, 999), &small(false));
+    assert_eq!(bench.reassembly.large, MAX_LARGE - 1);
 }
 
 #[test]
@@ -383,7 +431,11 @@ fn whole_packets_are_complete_and_a_dry_pool_is_told() {
 }
 
 fn whole() -> impl Strategy<Value = Whole> {
-    let payload = proptest::collection::vec(any::<u8>(), 1..1900);
+    let payload = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 1..1900),
+        (1900..9000_usize, any::<u8>())
+            .prop_map(|(length, first)| (0..length).map(|n| (n * n) as u8 ^ first).collect()),
+    ];
     (any::<bool>(), any::<bool>(), any::<u16>(), payload).prop_map(|(v6, options, id, payload)| {
         Whole { v6, options, identification: id.into(), payload }
     })

@@ -1,9 +1,10 @@
 //! Frames that are too long for one buffer wait here while they are cut.
 
-use packet::{Batch, MAX_FRAME, Pool, Time};
+use packet::{Batch, MAX_LARGE_FRAME, Pool, PortStatistics};
 use wire::PortId;
 
 use super::{Refused, Segmenter, VLAN_TAG, VnetHeader, insert_vlan};
+use crate::room::Room;
 
 /// The longest frame there is: 64 KiB of IP packet, an Ethernet header and two VLAN tags.
 pub(crate) const LONGEST: usize = (1 << 16) + 14 + 8;
@@ -34,7 +35,12 @@ impl Cutter {
         &mut self.buffer
     }
 
-    /// Copies a frame in.
+    /// The first `length` bytes behind the virtio-net header's place.
+    pub(crate) fn frame(&self, length: usize) -> Result<&[u8], Refused> {
+        self.buffer.get(VnetHeader::LENGTH..VnetHeader::LENGTH + length).ok_or(Refused::Length)
+    }
+
+    /// Copies a frame in, or the beginning of one.
     pub(crate) fn load(&mut self, frame: &[u8]) -> Result<(), Refused> {
         let room = self
             .buffer
@@ -52,12 +58,8 @@ impl Cutter {
         header: &VnetHeader,
         vlan: Option<(u16, u16)>,
     ) -> Result<(), Refused> {
-        let frame = self
-            .buffer
-            .get(VnetHeader::LENGTH..VnetHeader::LENGTH + length)
-            .ok_or(Refused::Length)?;
-        let segmenter = Segmenter::new(frame, header)?;
-        if vlan.is_some() && segmenter.longest() + VLAN_TAG > MAX_FRAME {
+        let segmenter = Segmenter::new(self.frame(length)?, header)?;
+        if vlan.is_some() && segmenter.longest() + VLAN_TAG > MAX_LARGE_FRAME {
             return Err(Refused::Length);
         }
         self.segmenter = Some(segmenter);
@@ -65,23 +67,38 @@ impl Cutter {
         Ok(())
     }
 
-    /// Cuts segments into `batch` until it is full, the frame is cut up, or `pool` is empty.
-    /// Returns their bytes, or `None` where the pool was empty.
+    /// Cuts segments into `batch` until it is full, the frame is cut up, or there is no buffer.
+    /// Returns their bytes. Segments for which there is no large buffer are counted as missed.
     pub(crate) fn cut(
         &mut self,
         port: PortId,
-        now: Time,
         pool: &mut Pool,
         batch: &mut Batch,
-    ) -> Option<u64> {
-        let Some(segmenter) = &mut self.segmenter else { return Some(0) };
+        statistics: &PortStatistics,
+    ) -> u64 {
+        let Some(segmenter) = &mut self.segmenter else { return 0 };
         let frame = &self.buffer[VnetHeader::LENGTH..VnetHeader::LENGTH + self.length];
+        let tag = if self.vlan.is_some() { VLAN_TAG } else { 0 };
         let mut bytes = 0;
         while !batch.is_full() && !segmenter.is_finished() {
-            let mut packet = pool.take()?;
+            let mut packet = match Room::of(pool, batch, segmenter.next_length() + tag) {
+                Room::Buffer(packet) => packet,
+                Room::Later => break,
+                Room::Missed => {
+                    statistics.rx_missed.add(1);
+                    segmenter.skip_segment();
+                    continue;
+                }
+                Room::TooLong => {
+                    statistics.rx_errors.add(1);
+                    segmenter.skip_segment();
+                    continue;
+                }
+            };
             let fits = segmenter.next_segment(frame, &mut packet)
                 && self.vlan.is_none_or(|(tpid, tci)| insert_vlan(&mut packet, tpid, tci));
             if !fits {
+                statistics.rx_errors.add(1);
                 pool.give(packet);
                 continue;
             }
@@ -92,6 +109,6 @@ impl Cutter {
         if segmenter.is_finished() {
             self.segmenter = None;
         }
-        Some(bytes)
+        bytes
     }
 }

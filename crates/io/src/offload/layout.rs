@@ -1,4 +1,4 @@
-//! Where an Ethernet frame's headers are.
+//! If an Ethernet frame's headers are.
 
 use wire::Protocol;
 
@@ -15,11 +15,11 @@ const MAX_EXTENSIONS: usize = 8;
 /// An unfragmented IP packet in an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Where the IP header begins.
+    /// If the IP header begins.
     pub(super) network: usize,
-    /// Where the transport header begins.
+    /// If the transport header begins.
     pub(super) upper: usize,
-    /// Where the IP packet ends.
+    /// If the IP packet ends.
     pub(super) end: usize,
     /// The transport.
     pub(super) protocol: Protocol,

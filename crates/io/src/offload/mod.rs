@@ -45,9 +45,9 @@ pub struct VnetHeader {
     pub gso_type: u8,
     /// Payload bytes of each segment.
     pub gso_size: u16,
-    /// Where the bytes to be summed begin, from the frame's start.
+    /// If the bytes to be summed begin, from the frame's start.
     pub csum_start: u16,
-    /// Where the checksum goes, from there.
+    /// If the checksum goes, from there.
     pub csum_offset: u16,
 }
 
@@ -93,7 +93,7 @@ impl VnetHeader {
 /// Fills in the checksum that `header` says is missing.
 ///
 /// # Errors
-/// [`Refused::Headers`] where the place is outside the frame.
+/// [`Refused::Headers`] if the place is outside the frame.
 pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Refused> {
     let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
     let field = start + offset;
@@ -119,7 +119,7 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
 /// Length of a VLAN tag in bytes.
 pub(crate) const VLAN_TAG: usize = 4;
 
-/// Puts a VLAN tag back that the kernel took out of the frame. Answers false where there is no
+/// Puts a VLAN tag back that the kernel took out of the frame. Returns false if there is no
 /// room.
 pub fn insert_vlan(packet: &mut Packet, tpid: u16, tci: u16) -> bool {
     const ADDRESSES: usize = 12;

@@ -1,6 +1,6 @@
 //! Cuts a GSO frame into the segments that a network card would have made of it.
 
-use packet::{MAX_FRAME, Packet};
+use packet::{MAX_LARGE_FRAME, Packet};
 use wire::{Protocol, checksum};
 
 use super::layout::Layout;
@@ -22,7 +22,7 @@ use super::{Refused, VnetHeader, written};
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     layout: Layout,
-    /// Where the payload begins: length of all headers.
+    /// If the payload begins: length of all headers.
     payload: usize,
     size: usize,
     /// Payload bytes already cut.
@@ -44,7 +44,7 @@ impl Segmenter {
     /// Judges whether `frame`, an Ethernet frame, can be cut as `header` says.
     ///
     /// # Errors
-    /// [`Refused`] where it cannot.
+    /// [`Refused`] if it cannot.
     pub fn new(frame: &[u8], header: &VnetHeader) -> Result<Self, Refused> {
         let layout = Layout::find(frame).ok_or(Refused::Headers)?;
         let (protocol, is_ipv6) = match header.gso_type & !VnetHeader::GSO_ECN {
@@ -70,7 +70,7 @@ impl Segmenter {
         }
         let payload = layout.upper + upper_header;
         let size = usize::from(header.gso_size);
-        if payload + size.min(layout.end - payload) > MAX_FRAME {
+        if payload + size.min(layout.end - payload) > MAX_LARGE_FRAME {
             return Err(Refused::Length);
         }
         let checksum = u16::from_be_bytes([upper[field], upper[field + 1]]);
@@ -109,8 +109,24 @@ impl Segmenter {
         self.payload + self.size.min(self.layout.end - self.payload)
     }
 
+    /// Length in bytes of the next segment.
+    pub fn next_length(&self) -> usize {
+        self.payload + self.size.min(self.layout.end - self.payload - self.done)
+    }
+
+    /// Leaves the next segment out, as if it had been cut and lost.
+    pub fn skip_segment(&mut self) {
+        self.advance(self.next_length() - self.payload);
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.done += count;
+        self.index = self.index.wrapping_add(1);
+        self.finished = self.done == self.layout.end - self.payload;
+    }
+
     /// Puts the next segment of `frame`, the one given to [`Segmenter::new`], into `packet`.
-    /// Answers false, and leaves the packet empty, after the last.
+    /// Returns false, and leaves the packet empty, after the last or if the packet is too short.
     pub fn next_segment(&mut self, frame: &[u8], packet: &mut Packet) -> bool {
         packet.clear();
         if self.finished || self.layout.end > frame.len() {
@@ -128,9 +144,7 @@ impl Segmenter {
         bytes[self.payload..].copy_from_slice(data);
         self.fix_network(&mut bytes[self.layout.network..]);
         self.fix_upper(&mut bytes[self.layout.upper..], is_last);
-        self.done += data.len();
-        self.index = self.index.wrapping_add(1);
-        self.finished = is_last;
+        self.advance(data.len());
         true
     }
 

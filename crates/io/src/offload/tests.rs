@@ -1,7 +1,7 @@
-use packet::{CAPACITY, MAX_FRAME, Packet, Pool};
+use packet::{Batch, CAPACITY, MAX_LARGE_FRAME, Packet, Pool, PortStatistics};
 use proptest::prelude::*;
 use wire::headers::parse;
-use wire::{Addresses, Protocol, checksum};
+use wire::{Addresses, PortId, Protocol, checksum};
 
 use super::*;
 
@@ -170,12 +170,14 @@ fn host() -> impl Strategy<Value = Host> {
 }
 
 fn cut(frame: &[u8], header: &VnetHeader) -> Result<Vec<Vec<u8>>, Refused> {
-    let mut packet = Pool::new(1).take().unwrap();
+    let mut packet = Pool::with_large(0, 1).take_large().unwrap();
     let mut segmenter = Segmenter::new(frame, header)?;
     let mut segments = Vec::new();
     while !segmenter.is_finished() {
+        let length = segmenter.next_length();
         assert!(segmenter.next_segment(frame, &mut packet));
-        assert!(packet.len() <= segmenter.longest() && packet.len() <= MAX_FRAME);
+        assert_eq!(packet.len(), length);
+        assert!(packet.len() <= segmenter.longest() && packet.len() <= MAX_LARGE_FRAME);
         segments.push(packet.bytes().to_vec());
     }
     assert!(!segmenter.next_segment(frame, &mut packet));
@@ -184,7 +186,7 @@ fn cut(frame: &[u8], header: &VnetHeader) -> Result<Vec<Vec<u8>>, Refused> {
 
 proptest! {
     #[test]
-    fn segments_are_whole_packets_and_make_up_the_stream(host in host(), gso_size in 500..1900_u16) {
+    fn segments_are_whole_packets_and_make_up_the_stream(host in host(), gso_size in 500..9000_u16) {
         let (frame, network, upper_at) = host.frame();
         let segments = cut(&frame, &host.header(upper_at, gso_size)).unwrap();
         prop_assert_eq!(segments.len(), host.payload.len().div_ceil(gso_size.into()).max(1));
@@ -300,7 +302,11 @@ fn unknown_types_and_contradictions_are_refused() {
         );
     }
     assert_eq!(cut(&frame, &VnetHeader { gso_size: 0, ..good }), Err(Refused::Headers));
-    assert_eq!(cut(&frame, &VnetHeader { gso_size: 2000, ..good }), Err(Refused::Length));
+    let longest = (MAX_LARGE_FRAME - upper_at - 20) as u16;
+    let (long, ..) = tcp4(10_000).frame();
+    assert_eq!(cut(&long, &VnetHeader { gso_size: longest + 1, ..good }), Err(Refused::Length));
+    let segments = cut(&long, &VnetHeader { gso_size: longest, ..good }).unwrap();
+    assert_eq!(segments[0].len(), MAX_LARGE_FRAME);
     assert_eq!(cut(&frame, &VnetHeader { csum_start: 30, ..good }), Err(Refused::Headers));
     assert_eq!(cut(&frame, &VnetHeader { csum_offset: 6, ..good }), Err(Refused::Headers));
     let mut tunnel = frame.clone();
@@ -312,6 +318,34 @@ fn unknown_types_and_contradictions_are_refused() {
     let mut longer = frame;
     longer[network + 2..network + 4].copy_from_slice(&4000_u16.to_be_bytes());
     assert_eq!(cut(&longer, &good), Err(Refused::Headers));
+}
+
+/// Segments of 3000 bytes and one of 1000: each has a buffer of its size, waits for one while the
+/// batch has packets, and is missed if the batch has none.
+#[test]
+fn segments_without_a_buffer_wait_or_are_missed() {
+    let (frame, _, upper_at) = tcp4(10_000).frame();
+    let header = tcp4(0).header(upper_at, 3000);
+    let (mut pool, mut batch) = (Pool::with_large(1, 2), Batch::new());
+    let statistics = PortStatistics::default();
+    let mut cutter = Cutter::new();
+    cutter.load(&frame).unwrap();
+    cutter.start(frame.len(), &header, None).unwrap();
+    let headers = upper_at as u64 + 20;
+    assert_eq!(cutter.cut(PortId(3), &mut pool, &mut batch, &statistics), 2 * (headers + 3000));
+    assert_eq!(cutter.cut(PortId(3), &mut pool, &mut batch, &statistics), 0);
+    assert!(cutter.is_busy() && statistics.rx_missed.read() == 0);
+    // The large buffers are kept elsewhere now.
+    let kept: Vec<Packet> = batch.drain(..).collect();
+    assert_eq!(cutter.cut(PortId(3), &mut pool, &mut batch, &statistics), headers + 1000);
+    assert!(!cutter.is_busy() && !batch[0].is_large() && batch[0].port() == PortId(3));
+    assert_eq!((statistics.rx_missed.read(), statistics.rx_errors.read()), (1, 0));
+    let sequence = |packet: &Packet| {
+        let at = upper_at + 4;
+        u32::from_be_bytes(packet.bytes()[at..at + 4].try_into().unwrap())
+    };
+    let first = sequence(&kept[0]);
+    assert_eq!(sequence(&batch[0]).wrapping_sub(first), 9000, "the missed one left its gap");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Order {
 /// What a timestamp counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// The option `if_tsresol`: a negative power of ten, or of two where the high bit is set.
+    /// The option `if_tsresol`: a negative power of ten, or of two if the high bit is set.
     resolution: u8,
     /// The option `if_tsoffset`: seconds to add.
     offset: i64,
@@ -93,7 +93,7 @@ impl Interface {
             let value = rest.get(..length).ok_or(Problem::Option(code))?;
             match code {
                 TIMESTAMP_RESOLUTION => {
-                    clock.resolution = *value.first().ok_or(Problem::Option(code))?
+                    clock.resolution = *value.first().ok_or(Problem::Option(code))?;
                 }
                 TIMESTAMP_OFFSET => {
                     let value = *value.first_chunk::<8>().ok_or(Problem::Option(code))?;
@@ -125,7 +125,7 @@ impl Source {
         Self { input: BufReader::with_capacity(1 << 18, input), offset: 0 }
     }
 
-    /// Fills `buffer`. Answers false where the file had ended before its first byte.
+    /// Fills `buffer`. Returns false if the file had ended before its first byte.
     pub(super) fn fill_or_end(
         &mut self,
         buffer: &mut [u8],

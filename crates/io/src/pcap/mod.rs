@@ -54,7 +54,7 @@ impl LinkType {
         }
     }
 
-    /// The kind of port whose frames these are, or `None` where the link type is not supported.
+    /// The kind of port whose frames these are, or `None` if the link type is not supported.
     pub const fn kind(self) -> Option<LinkKind> {
         match self {
             Self::Ethernet => Some(LinkKind::Ethernet),
@@ -85,7 +85,7 @@ impl fmt::Display for LinkType {
 pub struct CaptureError {
     /// The file's name.
     pub file: String,
-    /// Where the header, record or block begins that is wrong.
+    /// If the header, record or block begins that is wrong.
     pub offset: u64,
     /// Packets that came before it.
     pub packets: u64,

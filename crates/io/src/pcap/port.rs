@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use packet::{Batch, LinkKind, MAX_FRAME, Pool, Port, PortError, PortStatistics, Time};
+use packet::{Batch, LinkKind, MAX_LARGE_FRAME, Pool, Port, PortError, PortStatistics, Time};
 use wire::{Mac, PortId};
 
 use super::{CaptureError, LinkType, PcapReader, PcapWriter};
 use crate::error::OpenError;
 use crate::interface::frame_limit;
+use crate::room::Room;
 
 /// What a [`PcapPort`] says of itself.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub struct PcapOptions {
 pub struct Skipped {
     /// The capture has only the packet's first bytes.
     pub truncated: u64,
-    /// The packet is longer than [`MAX_FRAME`].
+    /// The packet is longer than [`MAX_LARGE_FRAME`].
     pub too_long: u64,
     /// The packet's link type is not the port's.
     pub link_type: u64,
@@ -48,8 +49,8 @@ pub struct PcapPort {
     options: PcapOptions,
     reader: Option<PcapReader>,
     writer: Option<PcapWriter>,
-    next: Box<[u8; MAX_FRAME]>,
-    /// Length of the packet in `next`, where there is one.
+    next: Box<[u8]>,
+    /// Length of the packet in `next`, if there is one.
     next_length: Option<usize>,
     /// The next packet's time, or that of the last one.
     time: Time,
@@ -63,7 +64,7 @@ impl PcapPort {
     /// or nowhere.
     ///
     /// # Errors
-    /// Where the files' link type is not the port's.
+    /// If the files' link type is not the port's.
     pub fn new(
         options: PcapOptions,
         reader: Option<PcapReader>,
@@ -84,7 +85,7 @@ impl PcapPort {
             options,
             reader,
             writer,
-            next: Box::new([0; MAX_FRAME]),
+            next: vec![0; MAX_LARGE_FRAME].into(),
             next_length: None,
             time: Time::default(),
             failure: None,
@@ -95,7 +96,7 @@ impl PcapPort {
         Ok(port)
     }
 
-    /// When the next packet is due, or `None` where there are no more. With several ports, whoever
+    /// When the next packet is due, or `None` if there are no more. With several ports, whoever
     /// replays them hands each its packets in the order of these times.
     ///
     /// A capture that turns out to be damaged is due once more, at its last packet's time, and
@@ -117,7 +118,7 @@ impl PcapPort {
     /// Writes what is buffered and closes both files.
     ///
     /// # Errors
-    /// Where writing fails.
+    /// If writing fails.
     pub fn finish(mut self) -> Result<(), PortError> {
         let result = self.writer.take().map_or(Ok(()), PcapWriter::finish);
         result.map_err(|source| self.write_error(source))
@@ -183,7 +184,7 @@ impl Port for PcapPort {
         self.options.mtu
     }
 
-    /// Receives the packets that were captured up to `now`, stamped with the time of their capture.
+    /// Receives the packets that were captured up to `now`.
     fn receive(
         &mut self,
         now: Time,
@@ -192,11 +193,17 @@ impl Port for PcapPort {
     ) -> Result<usize, PortError> {
         let (before, mut bytes) = (batch.len(), 0);
         while let Some(length) = self.next_length.filter(|_| self.time <= now && !batch.is_full()) {
-            let Some(mut packet) = pool.take() else { break };
-            let _ = packet.fill(&self.next[..length]);
-            packet.set_port(self.options.id);
-            bytes += length as u64;
-            batch.push(packet);
+            match Room::of(pool, batch, length) {
+                Room::Buffer(mut packet) => {
+                    // It is long enough.
+                    let _ = packet.fill(&self.next[..length]);
+                    packet.set_port(self.options.id);
+                    bytes += length as u64;
+                    batch.push(packet);
+                }
+                Room::Later => break,
+                Room::Missed | Room::TooLong => self.statistics.rx_missed.add(1),
+            }
             self.advance();
         }
         let received = batch.len() - before;

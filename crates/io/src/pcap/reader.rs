@@ -41,7 +41,7 @@ pub struct PcapReader {
     source: Source,
     format: Format,
     link: Option<LinkType>,
-    /// Where the record or block begins that is being read.
+    /// If the record or block begins that is being read.
     begin: u64,
     packets: u64,
     /// The last packet's time, for pcapng's simple packet blocks, which have none.
@@ -89,7 +89,7 @@ impl PcapReader {
     /// Opens a file.
     ///
     /// # Errors
-    /// Where it cannot be opened or does not begin like a capture of a supported link type.
+    /// If it cannot be opened or does not begin like a capture of a supported link type.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         let name = path.display().to_string();
         match File::open(path).and_then(|file| Ok((file.metadata()?, file))) {
@@ -105,10 +105,10 @@ impl PcapReader {
         }
     }
 
-    /// Reads a capture called `name` from `input`, which has `total` bytes where that is known.
+    /// Reads a capture called `name` from `input`, which has `total` bytes if that is known.
     ///
     /// # Errors
-    /// Where it does not begin like a capture of a supported link type.
+    /// If it does not begin like a capture of a supported link type.
     pub fn new(
         name: String,
         input: Box<dyn Read + Send>,
@@ -135,7 +135,7 @@ impl PcapReader {
     /// The next packet, or `None` at the end of the file.
     ///
     /// # Errors
-    /// Where the file is damaged. There is no next packet after that.
+    /// If the file is damaged. There is no next packet after that.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         if self.ended {
             return Ok(None);
@@ -168,7 +168,7 @@ impl PcapReader {
         }
     }
 
-    /// The link type: of the first interface, in pcapng. `None` where the file describes no
+    /// The link type: of the first interface, in pcapng. `None` if the file describes no
     /// interface, and so has no packets.
     pub fn link(&self) -> Option<LinkType> {
         self.link
@@ -297,7 +297,7 @@ impl PcapReader {
         Ok(Some(block))
     }
 
-    /// Reads a section header behind its block type. Answers the section's byte order.
+    /// Reads a section header behind its block type. Returns the section's byte order.
     fn read_section_header(&mut self) -> Result<Order, Problem> {
         let [length, magic, version] = self.source.words("section header")?;
         let order = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {

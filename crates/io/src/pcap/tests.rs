@@ -1,7 +1,7 @@
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 
-use packet::{Batch, MAX_FRAME, Pool, Port, PortError, Time};
+use packet::{Batch, MAX_LARGE_FRAME, Pool, Port, PortError, Time};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
@@ -454,27 +454,30 @@ fn the_writer_writes_exactly_this() {
     assert!(writer.write(Time(0), &vec![0; MAX_RECORD as usize]).is_ok());
 }
 
-fn port(input: Option<Vec<u8>>, output: Option<&Shared>) -> PcapPort {
-    let options = PcapOptions {
+fn options() -> PcapOptions {
+    PcapOptions {
         name: "p".to_owned(),
         id: PortId(4),
         link: LinkKind::Ethernet,
         mac: Mac([2; 6]),
         mtu: 1500,
-    };
+    }
+}
+
+fn port(input: Option<Vec<u8>>, output: Option<&Shared>) -> PcapPort {
     let reader = input
         .map(|bytes| PcapReader::new("in".to_owned(), Box::new(Cursor::new(bytes)), None).unwrap());
     let writer =
         output.map(|file| PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap());
-    PcapPort::new(options, reader, writer).unwrap()
+    PcapPort::new(options(), reader, writer).unwrap()
 }
 
-/// Receives what is due at `now`: times and bytes.
-fn due(port: &mut PcapPort, now: u64) -> Result<Vec<(u64, Vec<u8>)>, PortError> {
+/// Receives what is due at `now`.
+fn due(port: &mut PcapPort, now: u64) -> Result<Vec<Vec<u8>>, PortError> {
     let (mut pool, mut batch) = (Pool::new(300), Batch::new());
     port.receive(Time(now), &mut pool, &mut batch)?;
     assert!(batch.iter().all(|packet| packet.port() == PortId(4)));
-    Ok(batch.iter().map(|packet| (packet.received().0, packet.bytes().to_vec())).collect())
+    Ok(batch.iter().map(|packet| packet.bytes().to_vec()).collect())
 }
 
 #[test]
@@ -483,16 +486,13 @@ fn packets_are_received_when_they_are_due() {
         [(100, b"a".to_vec()), (200, b"b".to_vec()), (150, b"c".to_vec()), (300, b"d".to_vec())];
     let mut port = port(Some(written(&packets)), None);
     assert_eq!(port.next_time(), Some(Time(100)));
-    assert_eq!(due(&mut port, 99).unwrap(), []);
-    assert_eq!(due(&mut port, 100).unwrap(), [(100, b"a".to_vec())]);
+    assert_eq!(due(&mut port, 99).unwrap(), [b""; 0]);
+    assert_eq!(due(&mut port, 100).unwrap(), [b"a"]);
     assert_eq!(port.next_time(), Some(Time(200)));
-    assert_eq!(
-        due(&mut port, 250).unwrap(),
-        [(200, b"b".to_vec()), (200, b"c".to_vec())],
-        "time never runs backwards"
-    );
-    assert_eq!(due(&mut port, 300).unwrap(), [(300, b"d".to_vec())]);
-    assert_eq!((port.next_time(), due(&mut port, u64::MAX).unwrap()), (None, vec![]));
+    assert_eq!(due(&mut port, 199).unwrap(), [b""; 0], "time never runs backwards");
+    assert_eq!(due(&mut port, 250).unwrap(), [b"b", b"c"]);
+    assert_eq!(due(&mut port, 300).unwrap(), [b"d"]);
+    assert_eq!((port.next_time(), due(&mut port, u64::MAX).unwrap()), (None, Vec::new()));
     assert_eq!((port.statistics().rx_packets.read(), port.statistics().rx_bytes.read()), (4, 4));
 }
 
@@ -518,15 +518,40 @@ fn packets_that_cannot_be_replayed_are_skipped_and_counted() {
         maker.packet(0, 1, b"cut", 60),
         maker.packet(1, 2, b"ip", 2),
         maker.packet(2, 3, b"cooked", 6),
-        maker.packet(0, 4, &vec![0; MAX_FRAME + 1], MAX_FRAME as u32 + 1),
+        maker.packet(0, 4, &vec![0; MAX_LARGE_FRAME + 1], MAX_LARGE_FRAME as u32 + 1),
         maker.packet(0, 5, b"good", 4),
         maker.packet(0, 6, b"cut", 4),
     ]
     .concat();
     let mut port = port(Some(file), None);
-    assert_eq!(due(&mut port, u64::MAX).unwrap(), [(5_000, b"good".to_vec())]);
+    assert_eq!(due(&mut port, u64::MAX).unwrap(), [b"good"]);
     assert_eq!(port.skipped(), Skipped { truncated: 2, too_long: 1, link_type: 2 });
     assert_eq!((port.statistics().rx_errors.read(), port.next_time()), (5, None));
+}
+
+#[test]
+fn jumbo_frames_need_large_buffers() {
+    let packets = [(1, vec![1; 9230]), (2, vec![2; 60]), (3, vec![3; 2049]), (4, vec![4; 60])];
+    let mut port = port(Some(written(&packets)), None);
+    // One large buffer: the third packet waits for the first to be sent.
+    let (mut pool, mut batch) = (Pool::with_large(9, 1), Batch::new());
+    assert_eq!(port.receive(Time(9), &mut pool, &mut batch).unwrap(), 2);
+    assert_eq!((batch[0].bytes(), batch[1].bytes()), (&[1; 9230][..], &[2; 60][..]));
+    // If the large buffer does not come back, it is missed.
+    let mut kept = std::mem::take(&mut batch);
+    assert_eq!(port.receive(Time(9), &mut pool, &mut batch).unwrap(), 1);
+    assert_eq!((batch[0].bytes(), port.statistics().rx_missed.read()), (&[4; 60][..], 1));
+    assert_eq!(port.statistics().rx_bytes.read(), 9230 + 60 + 60);
+
+    // What is sent is bounded by the port's MTU alone.
+    let file = Shared::default();
+    let options = PcapOptions { mtu: packet::MAX_MTU, ..options() };
+    let writer = PcapWriter::new(Box::new(file.clone()), LinkKind::Ethernet).unwrap();
+    let mut wide = PcapPort::new(options, None, Some(writer)).unwrap();
+    wide.transmit(Time(7), &mut pool, &mut kept).unwrap();
+    wide.finish().unwrap();
+    assert_eq!(file.bytes(), written(&[(7, vec![1; 9230]), (7, vec![2; 60])]));
+    assert_eq!((pool.available(), pool.small_available()), (9, 8));
 }
 
 #[test]
@@ -543,7 +568,7 @@ fn a_damaged_capture_is_told_of_after_its_good_packets() {
         "port p: cannot read the capture: in: at byte 58, after packet 2: the file ends inside \
         this record header: it was cut off"
     );
-    assert_eq!((port.next_time(), due(&mut port, 300).unwrap()), (None, vec![]));
+    assert_eq!((port.next_time(), due(&mut port, 300).unwrap()), (None, Vec::new()));
 }
 
 #[test]
@@ -575,27 +600,14 @@ fn a_full_disk_loses_the_port() {
         }
     }
     let writer = PcapWriter::new(Box::new(Full), LinkKind::Ethernet).unwrap();
-    let options = PcapOptions {
-        name: "p".to_owned(),
-        id: PortId(4),
-        link: LinkKind::Ethernet,
-        mac: Mac([2; 6]),
-        mtu: 1500,
-    };
-    let port = PcapPort::new(options, None, Some(writer)).unwrap();
+    let port = PcapPort::new(options(), None, Some(writer)).unwrap();
     let error = port.finish().unwrap_err().to_string();
     assert!(error.starts_with("port p: cannot write the capture: No space left"), "{error}");
 }
 
 #[test]
 fn a_capture_of_another_link_type_is_refused() {
-    let options = PcapOptions {
-        name: "p".to_owned(),
-        id: PortId(4),
-        link: LinkKind::Ip,
-        mac: Mac([2; 6]),
-        mtu: 1500,
-    };
+    let options = PcapOptions { link: LinkKind::Ip, ..options() };
     let reader =
         PcapReader::new("in".to_owned(), Box::new(Cursor::new(written(&[]))), None).unwrap();
     let error = PcapPort::new(options, Some(reader), None).unwrap_err().to_string();

@@ -23,7 +23,7 @@ impl PcapWriter {
     /// Makes a file, or empties the one that is there.
     ///
     /// # Errors
-    /// Where that, or writing the header, fails.
+    /// If that, or writing the header, fails.
     pub fn create(path: &Path, link: LinkKind) -> io::Result<Self> {
         Self::new(Box::new(File::create(path)?), link)
     }
@@ -31,7 +31,7 @@ impl PcapWriter {
     /// Writes to `output`.
     ///
     /// # Errors
-    /// Where writing the header fails.
+    /// If writing the header fails.
     pub fn new(output: Box<dyn Write + Send>, link: LinkKind) -> io::Result<Self> {
         let mut output = BufWriter::with_capacity(1 << 18, output);
         let network: u32 = match link {
@@ -53,7 +53,7 @@ impl PcapWriter {
     /// Writes one packet, captured at `time` (nanoseconds since 1970).
     ///
     /// # Errors
-    /// Where writing fails, the time is after 2106 (the format's seconds have 32 bits), or the
+    /// If writing fails, the time is after 2106 (the format's seconds have 32 bits), or the
     /// packet is longer than [`MAX_RECORD`].
     pub fn write(&mut self, time: Time, packet: &[u8]) -> io::Result<()> {
         const SECOND: u64 = 1_000_000_000;
@@ -72,7 +72,7 @@ impl PcapWriter {
     /// Writes what is buffered.
     ///
     /// # Errors
-    /// Where writing fails.
+    /// If writing fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
@@ -80,7 +80,7 @@ impl PcapWriter {
     /// Writes what is buffered and closes the file.
     ///
     /// # Errors
-    /// Where writing fails.
+    /// If writing fails.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()
     }

@@ -49,7 +49,7 @@ impl Query {
         Ok(unsafe { request.ifr_ifru.ifru_ifindex })
     }
 
-    /// Whether the interface with this index is up, or `None` where there is none.
+    /// Whether the interface with this index is up, or `None` if there is none.
     pub(crate) fn is_up(&self, index: i32) -> io::Result<Option<bool>> {
         let mut request = request("?")?;
         request.ifr_ifru.ifru_ifindex = index;

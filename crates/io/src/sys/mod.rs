@@ -11,12 +11,12 @@ pub(crate) mod tun;
 
 use std::io;
 
-/// What a system call that answers -1 on failure answered.
+/// What a system call that returns -1 on failure returned.
 fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// What a system call that answers a count or -1 answered.
+/// What a system call that returns a count or -1 returned.
 fn check_count(answer: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }

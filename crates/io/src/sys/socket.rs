@@ -58,13 +58,13 @@ impl PacketSocket {
         self.set_option(libc::SOL_PACKET, option, &value)
     }
 
-    /// Asks for a receive buffer of this many bytes, past the system's limit where the process may.
+    /// Asks for a receive buffer of this many bytes, past the system's limit if the process may.
     pub(crate) fn set_receive_buffer(&self, bytes: libc::c_int) -> io::Result<()> {
         self.set_option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
             .or_else(|_| self.set_option(libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
     }
 
-    /// Asks for a send buffer of this many bytes, past the system's limit where the process may.
+    /// Asks for a send buffer of this many bytes, past the system's limit if the process may.
     pub(crate) fn set_send_buffer(&self, bytes: libc::c_int) -> io::Result<()> {
         self.set_option(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
             .or_else(|_| self.set_option(libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
@@ -105,8 +105,8 @@ impl PacketSocket {
         Ok((error != 0).then(|| io::Error::from_raw_os_error(error)))
     }
 
-    /// Receives one frame from the socket's queue, without waiting. Answers its whole length, which
-    /// is more than `buffer`'s where that was too short.
+    /// Receives one frame from the socket's queue, without waiting. Returns its whole length, which
+    /// is more than `buffer`'s if that was too short.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the pointer and the length are of one live slice.
         check_count(unsafe {
@@ -119,7 +119,7 @@ impl PacketSocket {
         })
     }
 
-    /// Sends up to a batch of frames with one system call, without waiting. Answers how many were
+    /// Sends up to a batch of frames with one system call, without waiting. Returns how many were
     /// sent; an error is the first one's.
     pub(crate) fn send(&self, frames: &[Packet]) -> io::Result<usize> {
         let mut parts: ArrayVec<libc::iovec, BATCH> = frames

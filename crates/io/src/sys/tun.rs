@@ -13,7 +13,7 @@ use super::{check, check_count};
 pub(crate) struct TapQueue(OwnedFd);
 
 impl TapQueue {
-    /// Opens a queue of the TAP device `name`, which is made where there is none. Answers it with
+    /// Opens a queue of the TAP device `name`, which is made if there is none. Returns it with
     /// the device's name, which differs where `name` has a `%d` in it.
     pub(crate) fn open(name: &str, multi_queue: bool) -> io::Result<(Self, String)> {
         let mut request = request(name)?;
@@ -34,7 +34,7 @@ impl TapQueue {
             check(libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request))?;
             check(libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETOFFLOAD as _, no_offloads))?;
         }
-        // SAFETY: the kernel answers the name ended by a zero, within the array.
+        // SAFETY: the kernel returns the name ended by a zero, within the array.
         let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
         Ok((Self(descriptor), name.to_string_lossy().into_owned()))
     }

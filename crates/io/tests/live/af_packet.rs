@@ -19,14 +19,12 @@ fn frame(to: Mac, from: Mac, payload: &[u8]) -> Vec<u8> {
     [&to.0[..], &from.0, &[0x88, 0xb5], payload].concat()
 }
 
-/// Sends `frames` and answers what was sent, in buffers that are back in the pool.
+/// Sends `frames` and expects them all sent, in buffers that are back in the pool.
 fn send(port: &mut impl Port, pool: &mut Pool, frames: &[Vec<u8>]) -> Result<(), PortError> {
     for group in frames.chunks(BATCH) {
         let mut batch = Batch::new();
         for frame in group {
-            let mut packet = pool.take().unwrap();
-            assert!(packet.fill(frame));
-            batch.push(packet);
+            batch.push(pool.take_copy(frame).unwrap());
         }
         port.transmit(Time(1), pool, &mut batch)?;
         assert!(batch.is_empty());
@@ -43,7 +41,7 @@ fn receive(port: &mut impl Port, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> 
         io::wait(&[port.descriptor().unwrap()], Duration::from_millis(50)).unwrap();
         port.receive(Time(5), pool, &mut batch).unwrap();
         for packet in batch.drain(..) {
-            assert_eq!((packet.port(), packet.received()), (PortId(7), Time(5)));
+            assert_eq!(packet.port(), PortId(7));
             frames.push(packet.bytes().to_vec());
             pool.give(packet);
         }
@@ -57,7 +55,7 @@ fn frames_cross_a_veth_in_both_directions() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
     let mut pool = Pool::new(BATCH);
@@ -82,12 +80,84 @@ fn frames_cross_a_veth_in_both_directions() {
 }
 
 #[test]
+fn jumbo_frames_cross_a_veth_and_none_is_lost_in_silence() {
+    if !allowed("af_packet jumbo") {
+        return;
+    }
+    let (one, two) = (Namespace::new(), Namespace::new());
+    one.connect("a", &two, "b");
+    one.ip("link set dev a mtu 9000");
+    two.ip("link set dev b mtu 9000");
+    let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
+    let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
+    assert_eq!((a.mtu(), b.mtu()), (9000, 9000));
+    let mut pool = Pool::with_large(BATCH, BATCH);
+    let lengths = [9000, 46, 2034, 2035, 1500, 8999];
+    let mut frames: Vec<_> =
+        (0..600).map(|n| frame(b.mac(), a.mac(), &vec![n as u8; lengths[n % 6]])).collect();
+    // The longest there is, with a VLAN tag.
+    frames[0].splice(12..12, [0x81, 0, 0x20, 0x64]);
+    frames[0].truncate(9018);
+    send(&mut a, &mut pool, &frames).unwrap();
+    assert!(receive(&mut b, &mut pool, frames.len()) == frames);
+    assert_eq!(a.statistics().tx_packets.read(), 600);
+    let too_long = [9000, 9019, 60].map(|length| frame(b.mac(), a.mac(), &vec![3; length]));
+    send(&mut a, &mut pool, &too_long).unwrap();
+    assert_eq!((a.statistics().tx_packets.read(), a.statistics().tx_errors.read()), (602, 1));
+    assert_eq!(receive(&mut b, &mut pool, 2).len(), 2);
+
+    // With one large buffer every frame comes, one after the other; without any, the long ones are
+    // missed and the others come.
+    let ten: Vec<_> =
+        (0..10).map(|n| frame(b.mac(), a.mac(), &vec![n; lengths[usize::from(n) % 2]])).collect();
+    send(&mut a, &mut pool, &ten).unwrap();
+    assert!(receive(&mut b, &mut Pool::with_large(BATCH, 1), 10) == ten);
+    assert_eq!(b.statistics().rx_missed.read(), 0);
+    send(&mut a, &mut pool, &ten).unwrap();
+    let short: Vec<_> = ten.iter().filter(|frame| frame.len() < 2000).cloned().collect();
+    assert!(receive(&mut b, &mut Pool::new(BATCH), 5) == short);
+    assert_eq!((b.statistics().rx_missed.read(), b.statistics().rx_errors.read()), (5, 0));
+}
+
+#[test]
+fn jumbo_traffic_of_hosts_passes_a_forwarder() {
+    if !allowed("af_packet jumbo offloads") {
+        return;
+    }
+    let (one, gateway, two) = (Namespace::new(), Namespace::new(), Namespace::new());
+    one.connect("eth0", &gateway, "left");
+    two.connect("eth0", &gateway, "right");
+    for (host, last, port) in [(&one, 1, "left"), (&two, 2, "right")] {
+        host.ip("link set dev eth0 mtu 9000");
+        gateway.ip(&format!("link set dev {port} mtu 9000"));
+        host.ip(&format!("addr add 10.9.0.{last}/24 dev eth0"));
+    }
+    let ports = ["left", "right"].map(|interface| {
+        let options =
+            AfPacketOptions { mac: Some(ANOTHER), ..AfPacketOptions::new(interface, PortId(0)) };
+        Box::new(port(&gateway, &options)) as Box<dyn Port>
+    });
+    let forwarder = Forwarder::start(ports);
+    one.exec("ping -c 3 -i 0.2 -W 2 -M do -s 8972 10.9.0.2");
+    let address = "10.9.0.2".parse().unwrap();
+    let rate = traffic::tcp(&one, &two, address, 20_000_000);
+    println!("TCP over an MTU of 9000: {rate:.0} Mbit/s");
+    traffic::udp_segments(&one, &two, address, 8000, 7, 999);
+    let [left, right] = &forwarder.statistics;
+    assert!(left.rx_segmented.read() > 0, "the host used segmentation offload");
+    for statistics in [left, right] {
+        assert_eq!((statistics.rx_errors.read(), statistics.tx_errors.read()), (0, 0));
+    }
+    forwarder.stop();
+}
+
+#[test]
 fn a_vlan_tag_arrives_where_it_was() {
     if !allowed("af_packet vlan") {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
     let mut pool = Pool::new(BATCH);
@@ -106,7 +176,7 @@ fn a_frame_longer_than_the_mtu_is_an_error_and_the_others_are_sent() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
     let mut pool = Pool::new(BATCH);
@@ -122,7 +192,7 @@ fn a_slow_gateway_misses_frames_and_counts_every_one() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let mut b =
         port(&two, &AfPacketOptions { ring_frames: 64, ..AfPacketOptions::new("b", PortId(7)) });
@@ -141,8 +211,8 @@ fn tcp_and_udp_of_hosts_with_offloads_pass_a_forwarder() {
         return;
     }
     let (one, gateway, two) = (Namespace::new(), Namespace::new(), Namespace::new());
-    one.cable("eth0", &gateway, "left");
-    two.cable("eth0", &gateway, "right");
+    one.connect("eth0", &gateway, "left");
+    two.connect("eth0", &gateway, "right");
     for (host, last) in [(&one, 1), (&two, 2)] {
         host.ip(&format!("addr add 10.9.0.{last}/24 dev eth0"));
         host.ip(&format!("addr add fd09::{last}/64 dev eth0 nodad"));
@@ -195,7 +265,7 @@ fn the_port_outlives_its_interface_going_down_but_not_its_deletion() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let mut b = port(&two, &AfPacketOptions::new("b", PortId(7)));
     let (mut pool, mut now) = (Pool::new(BATCH), 0);
@@ -235,7 +305,7 @@ fn several_queues_share_the_flows() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
+    one.connect("a", &two, "b");
     let mut a = port(&one, &AfPacketOptions::new("a", PortId(7)));
     let options = AfPacketOptions { queues: 2, ..AfPacketOptions::new("b", PortId(7)) };
     let mut queues = two.enter(|| open(&options).unwrap());
@@ -275,15 +345,15 @@ fn what_cannot_be_opened_is_refused_with_advice() {
         return;
     }
     let (one, two) = (Namespace::new(), Namespace::new());
-    one.cable("a", &two, "b");
-    one.ip("link set dev a mtu 9000");
+    one.connect("a", &two, "b");
+    one.ip("link set dev a mtu 9217");
     let refused = |interface: &str| {
         one.enter(|| open(&AfPacketOptions::new(interface, PortId(0))).unwrap_err().to_string())
     };
     assert_eq!(
         refused("a"),
-        "port a: the interface's MTU is too large; it is 9000, and at most 2034 is supported: `ip \
-        link set dev a mtu 1500`"
+        "port a: the interface's MTU is too large; it is 9217, and at most 9216 is supported: `ip \
+        link set dev a mtu 9216`"
     );
     assert_eq!(
         refused("lo"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packet::{Batch, Pool, Port, PortStatistics, Time};
+use packet::{BATCH, Batch, Pool, Port, PortStatistics, Time};
 
 pub(crate) struct Forwarder {
     stop: Arc<AtomicBool>,
@@ -20,7 +20,7 @@ impl Forwarder {
         let statistics = [0, 1].map(|port: usize| Arc::clone(ports[port].statistics()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let (mut pool, mut batch) = (Pool::new(1024), Batch::new());
+            let (mut pool, mut batch) = (Pool::with_large(1024, BATCH), Batch::new());
             let descriptors: Vec<RawFd> =
                 ports.iter().map(|port| port.descriptor().unwrap()).collect();
             let started = Instant::now();

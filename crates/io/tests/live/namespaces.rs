@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the test may make namespaces. Prints a line where it may not.
+/// Whether the test may make namespaces. Prints a line if it may not.
 pub(crate) fn allowed(test: &str) -> bool {
     // SAFETY: takes nothing and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -57,8 +57,8 @@ impl Namespace {
         })
     }
 
-    /// Lays a veth from `name` here to `other_name` in `other`, and sets both up.
-    pub(crate) fn cable(&self, name: &str, other: &Self, other_name: &str) {
+    /// Makes a veth from `name` here to `other_name` in `other`, and sets both up.
+    pub(crate) fn connect(&self, name: &str, other: &Self, other_name: &str) {
         self.ip(&format!(
             "link add name {name} type veth peer name {other_name} netns {}",
             other.0

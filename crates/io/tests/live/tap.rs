@@ -48,7 +48,7 @@ fn a_tap_and_a_veth_are_two_ports_of_one_gateway() {
         return;
     }
     let (one, gateway, two) = (Namespace::new(), Namespace::new(), Namespace::new());
-    two.cable("eth0", &gateway, "right");
+    two.connect("eth0", &gateway, "right");
     let left = tap(&one, "tap0");
     one.ip("addr add 10.9.2.1/24 dev tap0");
     two.ip("addr add 10.9.2.2/24 dev eth0");
@@ -61,6 +61,65 @@ fn a_tap_and_a_veth_are_two_ports_of_one_gateway() {
     one.exec("ping -c 3 -i 0.2 -W 2 10.9.2.2");
     traffic::tcp(&two, &one, "10.9.2.1".parse().unwrap(), 2_000_000);
     forwarder.stop();
+}
+
+#[test]
+fn jumbo_frames_pass_a_tap_and_a_veth() {
+    if !allowed("tap jumbo") {
+        return;
+    }
+    let (one, gateway, two) = (Namespace::new(), Namespace::new(), Namespace::new());
+    two.connect("eth0", &gateway, "right");
+    two.ip("link set dev eth0 mtu 9000");
+    gateway.ip("link set dev right mtu 9000");
+    let options = TapOptions { mtu: Some(9000), ..TapOptions::new("tap0", PortId(0)) };
+    let left = one.enter(|| open(&options).unwrap().pop().unwrap());
+    one.ip("addr add 10.9.2.1/24 dev tap0");
+    two.ip("addr add 10.9.2.2/24 dev eth0");
+    let options = AfPacketOptions {
+        mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+        ..AfPacketOptions::new("right", PortId(1))
+    };
+    let right = gateway.enter(|| af_packet::open(&options).unwrap().pop().unwrap());
+    let forwarder = Forwarder::start([Box::new(left), Box::new(right)]);
+    one.exec("ping -c 3 -i 0.2 -W 2 -M do -s 8972 10.9.2.2");
+    traffic::tcp(&two, &one, "10.9.2.1".parse().unwrap(), 5_000_000);
+    traffic::udp_segments(&one, &two, "10.9.2.2".parse().unwrap(), 8000, 7, 999);
+    for statistics in &forwarder.statistics {
+        assert_eq!((statistics.rx_errors.read(), statistics.tx_errors.read()), (0, 0));
+    }
+    forwarder.stop();
+}
+
+#[test]
+fn a_tap_without_a_large_buffer_misses_and_counts() {
+    if !allowed("tap missed") {
+        return;
+    }
+    let host = Namespace::new();
+    let options = TapOptions { mtu: Some(9216), ..TapOptions::new("tap0", PortId(0)) };
+    let mut port = host.enter(|| open(&options).unwrap().pop().unwrap());
+    host.ip("addr add 10.9.3.1/24 dev tap0");
+    host.ip("neigh add 10.9.3.2 lladdr 02:00:00:00:00:09 dev tap0");
+    let socket = host.enter(|| std::net::UdpSocket::bind("10.9.3.1:0").unwrap());
+    for length in [9188, 100, 2006, 2007] {
+        socket.send_to(&vec![5; length], "10.9.3.2:9").unwrap();
+    }
+    let mut pool = Pool::with_large(8, 1);
+    // Kept: the large buffer does not come back.
+    let (mut lengths, mut kept) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        let mut batch = Batch::new();
+        io::wait(&[port.descriptor().unwrap()], std::time::Duration::from_millis(20)).unwrap();
+        port.receive(Time(0), &mut pool, &mut batch).unwrap();
+        // The host's own multicast is of no interest here.
+        lengths.extend(
+            batch.iter().filter(|frame| frame.bytes()[12..14] == [8, 0]).map(|frame| frame.len()),
+        );
+        kept.extend(batch);
+    }
+    assert_eq!(lengths, [9230, 142, 2048]);
+    assert_eq!((port.statistics().rx_missed.read(), port.statistics().rx_errors.read()), (1, 0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::namespaces::Namespace;
 
 /// Sends `bytes` bytes over TCP from one namespace to `address` in the other, which checks every
-/// one of them. Answers Mbit/s.
+/// one of them. Returns Mbit/s.
 pub(crate) fn tcp(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usize) -> f64 {
     let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap());
     let target = listener.local_addr().unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn udp_segments(
     // One plain datagram first: it fills in the neighbour, behind which a burst would queue and be
     // dropped.
     sender.send_to(b"hello", target).unwrap();
-    let mut buffer = [0; 2048];
+    let mut buffer = [0; 1 << 14];
     assert_eq!(receiver.recv(&mut buffer).unwrap(), 5);
     let segment = size as libc::c_int;
     // SAFETY: the option's value lives across the call and has the length told.

@@ -167,13 +167,12 @@ impl Model {
             is_station(own.address()) && !edge && own.length() > 0
         };
         let v6 = addresses.iter().any(|own| own.address().is_ipv6());
-        let most = if spec.link == LinkKind::Ethernet { 2034 } else { 2048 };
         let mac = spec.link == LinkKind::Ip || (!spec.mac.is_group() && spec.mac != Mac([0; 6]));
         distinct
             && addresses.iter().all(possible)
             && mac
             && spec.mtu >= if v6 { 1280 } else { 68 }
-            && spec.mtu <= most
+            && spec.mtu <= 9216
     }
 
     /// Puts a port, and takes the routes away that it does not serve any more. False where that
