@@ -8,7 +8,7 @@
 //! ```
 //! use esp::{InboundSa, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize};
 //! use rand::SeedableRng;
-//! use wire::{Protocol, Spi};
+//! use types::{Protocol, Spi};
 //!
 //! let keys = KeyMaterial::gcm(&[0x2b; 20])?;
 //! # let mut randomness = rand_chacha::ChaCha20Rng::seed_from_u64(0);

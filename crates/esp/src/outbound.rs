@@ -4,7 +4,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use rand::CryptoRng;
-use wire::Spi;
+use types::Spi;
 
 use crate::algorithm::{Algorithm, HEADER_LENGTH, TRAILER_LENGTH};
 use crate::engine::{BATCH, Engine};

@@ -1,50 +1,14 @@
 //! Security policies (RFC 4301 section 4.4.1).
 
-use core::fmt;
 use std::net::IpAddr;
 
+pub use types::{DefaultAction, Direction, PolicySlot};
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::map::MapKey;
 use crate::port::not_a_station;
-
-/// Which lookup a policy takes part in, in Linux's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// Packets for the gateway itself; and forwarded ones too where the VRF has no `fwd` policy.
-    In,
-    /// Packets that leave.
-    Out,
-    /// Packets that came in and are forwarded.
-    Fwd,
-}
-
-impl Direction {
-    /// All three, in iproute2's numbering.
-    pub const ALL: [Self; 3] = [Self::In, Self::Out, Self::Fwd];
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Fwd => "fwd",
-        })
-    }
-}
-
-/// What happens to a packet that no policy matches, in a VRF that has policies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DefaultAction {
-    /// Discard (RFC 4301 section 5.1, step 3a).
-    #[default]
-    Block,
-    /// Let it pass in clear, as Linux does unless told otherwise.
-    Accept,
-}
 
 /// Upper-layer part of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +31,8 @@ pub enum UpperSelector {
     },
 }
 
-/// Which packets a policy is for.
+/// Which packets a policy is for, with nothing left unsaid: users write one in which parts may be
+/// absent, and control fills those in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Source addresses.
@@ -146,7 +111,7 @@ pub struct Template {
     pub spi: Option<Spi>,
 }
 
-/// What a policy does.
+/// What a policy does: users' [`types::PolicyAction`], with the template that protecting needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Let pass in clear.
@@ -182,12 +147,6 @@ pub struct PolicyHandle {
     /// The policy's index.
     pub index: u32,
 }
-
-/// Where a policy is, in any snapshot that has it: what a decision remembers. Another policy may be
-/// there after it was removed, so that whoever keeps one across snapshots must know that the policy
-/// is still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PolicySlot(pub u32);
 
 impl PolicyHandle {
     /// The same without the index.

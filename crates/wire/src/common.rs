@@ -5,7 +5,7 @@
 //! return is what [`crate::headers::parse`] finds; for any other packet, a wrong one included, they
 //! return `None`, and the complete parser says what it is.
 
-use crate::id::Protocol;
+use types::Protocol;
 
 /// What [`crate::Upper`] a packet has, as [`Common::upper`] holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::headers::{self, Headers};
     use crate::ipv4;
-    use crate::key::{Addresses, FragmentClass, Upper};
+    use types::{Addresses, FragmentClass, Upper};
 
     /// What the complete parser found, in the words of this one.
     fn expected(headers: &Headers) -> Common {

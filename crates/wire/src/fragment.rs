@@ -10,8 +10,8 @@ use core::ops::Range;
 use thiserror::Error;
 
 use crate::headers::is_extension_header;
-use crate::id::Protocol;
 use crate::{checksum, ipv4, ipv6};
+use types::Protocol;
 
 /// Why a packet cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::headers;
-    use crate::key::FragmentClass;
+    use types::FragmentClass;
 
     fn packet(options: &[u8], payload: usize, offset: u16, more: bool) -> Vec<u8> {
         let header_length = ipv4::HEADER_LENGTH + options.len();

@@ -5,9 +5,9 @@ use core::net::Ipv4Addr;
 
 use crate::checksum;
 use crate::headers::Headers;
-use crate::id::Protocol;
 use crate::ipv4;
-use crate::key::{Addresses, FragmentClass, Upper};
+use types::Protocol;
+use types::{Addresses, FragmentClass, Upper};
 
 /// Length of a message's header in bytes, the second word included.
 pub const HEADER_LENGTH: usize = 8;

@@ -5,9 +5,9 @@ use core::net::Ipv6Addr;
 use crate::bytes::array_at;
 use crate::checksum;
 use crate::headers::Headers;
-use crate::id::Protocol;
 use crate::ipv6;
-use crate::key::{Addresses, Upper};
+use types::Protocol;
+use types::{Addresses, Upper};
 
 /// Length of a message's header in bytes, the second word included.
 pub const HEADER_LENGTH: usize = 8;

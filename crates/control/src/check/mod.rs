@@ -12,7 +12,7 @@ pub(crate) use state::state;
 use std::net::IpAddr;
 
 use api::{NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
-use wire::IpPrefix;
+use types::IpPrefix;
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
 pub(crate) const MAX_NAME: usize = 15;
@@ -123,8 +123,8 @@ pub(crate) fn station(part: &'static str, address: IpAddr) -> Result<(), Fault> 
 }
 
 /// An Ethernet address that a station may have.
-pub(crate) fn station_mac(part: &'static str, mac: wire::Mac) -> Result<(), Fault> {
-    if mac.is_group() || mac == wire::Mac::default() {
+pub(crate) fn station_mac(part: &'static str, mac: types::Mac) -> Result<(), Fault> {
+    if mac.is_group() || mac == types::Mac::default() {
         return Err(Fault::invalid(part, format!("{mac} is not the address of one station"))
             .hint("an address whose first octet is even, and not all zeros"));
     }

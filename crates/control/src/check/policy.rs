@@ -1,8 +1,8 @@
 //! Policies.
 
-use api::{OctetRange, PolicyAction, PolicySpec};
+use api::PolicySpec;
 use tables::{Action, Selector, Template, UpperSelector};
-use wire::{IpRange, PortRange, Protocol, Spi};
+use types::{IpRange, OctetRange, PolicyAction, PortRange, Protocol, Spi};
 
 use super::{Fault, station};
 
@@ -113,7 +113,7 @@ fn upper(spec: &api::Selector) -> Result<UpperSelector, Fault> {
     if icmp.is_some() {
         let kind = spec.icmp_type.unwrap_or(OctetRange::ALL);
         let code = spec.icmp_code.unwrap_or(OctetRange::ALL);
-        return Ok(match kind == OctetRange::ALL && code == OctetRange::ALL {
+        return Ok(match kind.is_all() && code.is_all() {
             true => UpperSelector::Any,
             false => UpperSelector::Icmp {
                 kind: (kind.first(), kind.last()),
@@ -156,7 +156,7 @@ mod tests {
             part(api::Selector { protocol: esp, destination_ports: ports, ..Default::default() }),
             "destination-ports"
         );
-        let octets = OctetRange::new(8, 8);
+        let octets = Some(OctetRange::from(8));
         assert_eq!(
             part(api::Selector {
                 protocol: Some(Protocol::TCP),

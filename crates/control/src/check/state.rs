@@ -48,7 +48,7 @@ pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use api::{Aead, Authentication, Encryption, Key, MAIN_VRF, Mode};
+    use api::{Aead, Authentication, Encryption, Key, MAIN_VRF, SaMode};
     use esp::Algorithm;
 
     use super::*;
@@ -60,7 +60,7 @@ mod tests {
             destination: "192.0.2.2".parse().unwrap(),
             spi: 1,
             reqid: 0,
-            mode: Mode::Tunnel,
+            mode: SaMode::Tunnel,
             aead: None,
             encryption: None,
             authentication: None,

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
-use packet::LinkKind;
-use wire::IpPrefix;
+use types::{IpPrefix, LinkKind};
 
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
