@@ -129,7 +129,7 @@ mod tests {
             assert!(text.contains(word), "'{word}' is not in: {text}");
         };
         refused(aead("rfc4106(gcm(aes))", 20, 96), "96 bits");
-        refused(aead("rfc4106(gcm(aes))", 16, 128), "20 bytes");
+        refused(aead("rfc4106(gcm(aes))", 16, 128), "20 or 36 bytes");
         refused(
             aead("rfc7539esp(chacha20,poly1305)", 36, 128),
             "rfc7539esp(chacha20,poly1305) is not supported",
