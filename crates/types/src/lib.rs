@@ -18,6 +18,7 @@ mod route;
 mod sa;
 #[cfg(feature = "serde")]
 mod serde;
+pub mod station;
 mod word;
 mod worker;
 

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use api::{MAIN_VRF, NeighbourSpec, RouteSpec};
+use tables::limit::{MIN_MTU_V4, max_mtu};
 use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, Word};
 
 use super::VrfSettings;
 use super::diagnostic::Errors;
 use super::reader::{Found, Table, number_element, parsed_element};
-use crate::check::{self, Fault, MAX_MTU, MIN_MTU};
+use crate::check::{self, Fault};
 use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
 
 /// The most worker threads.
@@ -87,7 +88,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     {
         table.fault(fault, errors);
     }
-    let mtu = table.number("mtu", MIN_MTU.into()..=MAX_MTU.into(), errors);
+    let mtu = table.number("mtu", MIN_MTU_V4.into()..=max_mtu(LinkKind::Ethernet).into(), errors);
     let v6 = addresses.iter().any(|address| address.value.address().is_ipv6());
     if let Some(fault) = mtu.and_then(|mtu: Found<u16>| check::mtu("mtu", mtu.value, v6).err()) {
         table.fault(fault, errors);
