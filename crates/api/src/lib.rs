@@ -1,6 +1,6 @@
 //! What is said over the control socket.
 //!
-//! The gateway listens on a Unix socket and speaks HTTP there. `POST` to [`PATH`] carries one
+//! The gateway serves HTTP on a Unix socket. `POST` to [`PATH`] carries one
 //! [`Request`] as JSON and is answered with a [`Reply`] (status 200) or a [`Refusal`] (the status
 //! of its [`RefusalCode`]):
 //!

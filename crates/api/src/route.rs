@@ -113,7 +113,7 @@ pub struct RouteView {
     /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The gateway's own address on that port from which it speaks to destinations of this route.
+    /// The gateway's own address on that port from which it sends to destinations of this route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
     /// Of several routes of one prefix, the one with the lowest is used.

@@ -70,7 +70,7 @@ impl CbcHmac {
         self.hmac.sign(packet);
     }
 
-    /// What the libraries do for one packet; answers whether it is authentic.
+    /// What the libraries do for one packet. Returns whether it is authentic.
     pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
         let authentic = self.hmac.verify(packet);
         if authentic {

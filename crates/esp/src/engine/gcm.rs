@@ -47,7 +47,7 @@ impl Gcm {
             .expect("a packet is far below GCM's 64 GiB, and the tag has its 16 bytes");
     }
 
-    /// Verifies the tag in the last 16 bytes of `text` and decrypts the rest; answers whether it is
+    /// Verifies the tag in the last 16 bytes of `text` and decrypts the rest. Returns whether it is
     /// authentic.
     #[inline]
     pub(crate) fn decrypt(&self, aad: &[u8], iv: &[u8; IV_LENGTH], text: &mut [u8]) -> bool {

@@ -61,7 +61,7 @@ impl Generator {
         self.rules
     }
 
-    /// Adds `quota` rules whose prefix lengths are `pair`, and answers how many did not fit. The
+    /// Adds `quota` rules whose prefix lengths are `pair`, and returns how many did not fit. The
     /// first addresses get `first` rules.
     fn fill(&mut self, pair: Pair, quota: usize, mut first: Option<usize>) -> usize {
         let mut left = quota;
