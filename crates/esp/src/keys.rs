@@ -271,7 +271,8 @@ mod tests {
         let gcm = KeyMaterial::gcm(&[0; 16]).unwrap_err();
         assert_eq!(
             gcm.to_string(),
-            "rfc4106(gcm(aes)) takes a key of 20 or 36 bytes with the 4 bytes of salt at its end, not of 16"
+            "rfc4106(gcm(aes)) takes a key of 20 or 36 bytes with the 4 bytes of salt at its end, \
+            not of 16"
         );
         let idle = KeyMaterial::new(Algorithm::NullWithoutIntegrity, &[], &[0; 20]).unwrap_err();
         assert_eq!(idle.to_string(), "null without integrity takes no integrity key");

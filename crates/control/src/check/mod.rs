@@ -1,5 +1,5 @@
-//! What has to be true of one object by itself, whether it comes from the configuration file or as a
-//! command.
+//! What has to be true of one object by itself, whether it comes from the configuration file or as
+//! a command.
 //!
 //! Checks that the tables make too are made by the same functions, in [`types::station`] and in
 //! `tables`; what is added here is which part of the object is wrong, and what would be right.

@@ -420,7 +420,8 @@ pub const SECTIONS: &[Section] = &[
                 "algorithm",
                 "",
                 "required",
-                "Linux's name of it: see [algorithms](iproute2.md#algorithms). None only if nothing is encrypted.",
+                "Linux's name of it: see [algorithms](iproute2.md#algorithms). None only if \
+                nothing is encrypted.",
             ),
             key(
                 "authentication.key",
@@ -434,7 +435,8 @@ pub const SECTIONS: &[Section] = &[
                 "96 or 128",
                 "bits",
                 "96, as with Linux",
-                "Length that the integrity check value is cut to. Where the algorithm's RFC asks for another than Linux's 96, it has to be given.",
+                "Length that the integrity check value is cut to. Where the algorithm's RFC asks \
+                for another than Linux's 96, it has to be given.",
             ),
             key(
                 "replay-window",
