@@ -3,49 +3,9 @@
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use types::{CacheMode, CacheTable, DefaultAction, Direction, LookupEngine};
 
-use crate::policy::{DefaultAction, Direction, PolicyView};
-
-/// When a table of the decision cache is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheMode {
-    /// Never: every packet is decided.
-    Off,
-    /// Always.
-    On,
-    /// While it pays.
-    #[default]
-    Auto,
-}
-
-/// A table of the decision cache. Every worker has one of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum CacheTable {
-    /// IPv4 that leaves, or is forwarded in clear.
-    #[serde(rename = "ipv4-outbound")]
-    V4Outbound,
-    /// IPv4 ESP for the gateway, and what was decrypted.
-    #[serde(rename = "ipv4-inbound")]
-    V4Inbound,
-    /// IPv6 that leaves, or is forwarded in clear.
-    #[serde(rename = "ipv6-outbound")]
-    V6Outbound,
-    /// IPv6 ESP for the gateway, and what was decrypted.
-    #[serde(rename = "ipv6-inbound")]
-    V6Inbound,
-}
-
-/// How the policy of a packet is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LookupEngine {
-    /// By its fields, with work that hardly depends on how many policies there are.
-    #[default]
-    Fast,
-    /// By trying one policy after the other.
-    Linear,
-}
+use crate::policy::PolicyView;
 
 /// What the tables of the decision cache have done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -237,22 +197,6 @@ pub struct PolicyAdded {
     pub warning: Option<String>,
 }
 
-impl CacheTable {
-    /// All four.
-    pub const ALL: [Self; 4] =
-        [Self::V4Outbound, Self::V4Inbound, Self::V6Outbound, Self::V6Inbound];
-
-    /// `ipv4-outbound`, `ipv4-inbound`, ...: as in the names of the settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V4Outbound => "ipv4-outbound",
-            Self::V4Inbound => "ipv4-inbound",
-            Self::V6Outbound => "ipv6-outbound",
-            Self::V6Inbound => "ipv6-inbound",
-        }
-    }
-}
-
 impl CacheMisses {
     /// All of them.
     pub const fn total(&self) -> u64 {
@@ -278,22 +222,6 @@ impl SpdBound {
     }
 }
 
-impl fmt::Display for CacheMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Auto => "auto",
-        })
-    }
-}
-
-impl fmt::Display for CacheTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl fmt::Display for CacheState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -301,15 +229,6 @@ impl fmt::Display for CacheState {
             Self::InUse => "in use",
             Self::Bypassed => "bypassed",
             Self::Mixed => "mixed",
-        })
-    }
-}
-
-impl fmt::Display for LookupEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fast => "fast",
-            Self::Linear => "linear",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What is said over the control socket.
 //!
-//! The gateway listens on a Unix socket and speaks HTTP there. `POST` to [`PATH`] carries one
+//! The gateway serves HTTP on a Unix socket. `POST` to [`PATH`] carries one
 //! [`Request`] as JSON and is answered with a [`Reply`] (status 200) or a [`Refusal`] (the status
 //! of its [`RefusalCode`]):
 //!
@@ -22,7 +22,6 @@ mod cache;
 mod key;
 mod object;
 mod policy;
-pub mod protocol;
 mod reply;
 mod request;
 mod route;
@@ -32,26 +31,29 @@ mod tests;
 
 pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRefusal};
 pub use cache::{
-    CacheCosts, CacheMisses, CacheMode, CacheReport, CacheState, CacheTable, CacheView,
-    FlowCacheEntries, LookupEngine, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView,
-    WorkerCache,
+    CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, FlowCacheEntries, PolicyAdded,
+    SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
 };
 pub use key::{Key, KeyTextError};
 pub use object::{
-    AddressFilter, AddressSpec, AddressView, DropView, Family, LinkChange, LinkFilter,
-    NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin,
-    PortStatistics, PortView, VrfName, VrfView, WorkerView,
+    AddressFilter, AddressSpec, AddressView, DropView, LinkChange, LinkFilter, NeighbourFilter,
+    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
+    VrfName, VrfView, WorkerView,
 };
 pub use policy::{
-    DefaultAction, DefaultActionView, Defaults, Direction, OctetRange, PolicyAction, PolicyFilter,
-    PolicyId, PolicySpec, PolicyView, Selector, Template,
+    DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
 };
 pub use reply::{Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, Step};
 pub use request::Request;
-pub use route::{RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec, RouteView};
+pub use route::{RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView};
 pub use state::{
-    Aead, AlgorithmView, Authentication, Counters, Encryption, Mode, StateFilter, StateFlag,
-    StateFlush, StateId, StateList, StateSpec, StateView,
+    Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
+    StateList, StateSpec, StateView,
+};
+// The vocabulary of requests and replies, for those who write them.
+pub use types::{
+    CacheMode, CacheTable, DefaultAction, Direction, Family, LookupEngine, OctetRange,
+    PolicyAction, RouteKind, SaFlag, SaMode,
 };
 
 /// Version of the interface. Within one version, members are only ever added.

@@ -4,20 +4,9 @@ use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::{IpPrefix, Mac};
+use types::{Family, IpPrefix, LinkKind, Mac};
 
 use crate::policy::DefaultActionView;
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Family {
-    /// IPv4.
-    #[serde(rename = "ipv4")]
-    V4,
-    /// IPv6.
-    #[serde(rename = "ipv6")]
-    V6,
-}
 
 /// Who asked for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,8 +107,8 @@ pub struct PortView {
     pub interface: Option<String>,
     /// Its VRF.
     pub vrf: String,
-    /// What its frames begin with: `ethernet` or `ip`.
-    pub link: String,
+    /// What its frames begin with.
+    pub link: LinkKind,
     /// Its Ethernet address.
     pub mac: Mac,
     /// The largest IP packet in bytes.
@@ -289,13 +278,6 @@ pub struct DropView {
     pub meaning: String,
     /// How many packets, all workers together.
     pub packets: u64,
-}
-
-impl Family {
-    /// The family of an address.
-    pub const fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
 }
 
 impl NeighbourState {

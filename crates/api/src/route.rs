@@ -1,33 +1,12 @@
 //! Routes.
 
-use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::IpPrefix;
+use types::{Family, IpPrefix, RouteKind};
 
 use crate::main_vrf;
-use crate::object::{Family, Origin};
-
-/// What a route does, by iproute2's name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RouteKind {
-    /// Sends the packet on: by a next hop, or to a station on the link.
-    #[default]
-    Unicast,
-    /// An address of the gateway itself. Made by the gateway, with each address of a port.
-    Local,
-    /// The broadcast address of a connected IPv4 prefix. Made by the gateway, with each address of
-    /// a port.
-    Broadcast,
-    /// Drops silently.
-    Blackhole,
-    /// Drops, and tells the sender that the destination is unreachable.
-    Unreachable,
-    /// Drops, and tells the sender that it is prohibited.
-    Prohibit,
-}
+use crate::object::Origin;
 
 /// A route to add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,7 +113,7 @@ pub struct RouteView {
     /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The gateway's own address on that port from which it speaks to destinations of this route.
+    /// The gateway's own address on that port from which it sends to destinations of this route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
     /// Of several routes of one prefix, the one with the lowest is used.
@@ -145,24 +124,4 @@ pub struct RouteView {
     pub usable: bool,
     /// Who asked for it.
     pub origin: Origin,
-}
-
-impl RouteKind {
-    /// iproute2's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unicast => "unicast",
-            Self::Local => "local",
-            Self::Broadcast => "broadcast",
-            Self::Blackhole => "blackhole",
-            Self::Unreachable => "unreachable",
-            Self::Prohibit => "prohibit",
-        }
-    }
-}
-
-impl fmt::Display for RouteKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }

@@ -1,13 +1,13 @@
 //! Security associations, which iproute2 calls states.
 
-use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use types::{Family, SaFlag, SaMode};
 
 use crate::key::Key;
 use crate::main_vrf;
-use crate::object::{Family, Origin};
+use crate::object::Origin;
 
 /// An SA to add, or to change an existing one to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct StateSpec {
     pub reqid: u32,
     /// Tunnel, until there are others.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: SaMode,
     /// Encryption and integrity in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aead: Option<Aead>,
@@ -42,7 +42,7 @@ pub struct StateSpec {
     pub replay_window: u32,
     /// Exceptions to the usual behaviour.
     #[serde(default)]
-    pub flags: Vec<StateFlag>,
+    pub flags: Vec<SaFlag>,
     /// The sequence number that counts as the last one sent: where an SA left off somewhere else.
     #[serde(default)]
     pub sent_sequence: u32,
@@ -85,30 +85,6 @@ pub struct Authentication {
     /// where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate_bits: Option<u32>,
-}
-
-/// How packets are wrapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// A new IP header in front (RFC 4301 section 3.2).
-    #[default]
-    Tunnel,
-}
-
-/// A flag of an SA, by iproute2's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StateFlag {
-    /// Do not copy the inner ECN field out, nor the outer one in.
-    #[serde(rename = "noecn")]
-    NoEcn,
-    /// Never set DF on the outer IPv4 header.
-    #[serde(rename = "nopmtudisc")]
-    NoPmtuDisc,
-    /// The tunnel may carry packets of the other address family, which it may in any case.
-    #[serde(rename = "af-unspec")]
-    AfUnspec,
 }
 
 /// Names one SA.
@@ -213,7 +189,7 @@ pub struct StateView {
     /// Links SAs and policies.
     pub reqid: u32,
     /// How packets are wrapped.
-    pub mode: Mode,
+    pub mode: SaMode,
     /// Encryption and integrity in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aead: Option<AlgorithmView>,
@@ -226,7 +202,7 @@ pub struct StateView {
     /// Size of the anti-replay window in packets; 0: no check.
     pub replay_window: u32,
     /// Exceptions to the usual behaviour.
-    pub flags: Vec<StateFlag>,
+    pub flags: Vec<SaFlag>,
     /// Sequence number of the last packet sent.
     pub sent_sequence: u32,
     /// Highest sequence number accepted.
@@ -240,21 +216,4 @@ pub struct StateView {
     pub traffic: Counters,
     /// Packets that it refused: wrong integrity check values, replays and so on.
     pub errors: Counters,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tunnel")
-    }
-}
-
-impl StateFlag {
-    /// iproute2's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoEcn => "noecn",
-            Self::NoPmtuDisc => "nopmtudisc",
-            Self::AfUnspec => "af-unspec",
-        }
-    }
 }

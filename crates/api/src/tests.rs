@@ -21,14 +21,14 @@ fn requests_are_what_a_person_can_type() {
     ) else {
         panic!()
     };
-    assert_eq!(policy.selector.protocol, Some(wire::Protocol::TCP));
+    assert_eq!(policy.selector.protocol, Some(types::Protocol::TCP));
     let Request::PolicyList(filter) =
         read(r#"{"do":"policy_list","with":{"selector":{"protocol":58,"icmp_type":8}}}"#)
     else {
         panic!()
     };
-    assert_eq!(filter.selector.protocol, Some(wire::Protocol::ICMPV6));
-    assert_eq!(filter.selector.icmp_type, OctetRange::new(8, 8));
+    assert_eq!(filter.selector.protocol, Some(types::Protocol::ICMPV6));
+    assert_eq!(filter.selector.icmp_type, OctetRange::new(8, 8).ok());
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_is_written_can_be_read() {
         destination: "192.0.2.2".parse().unwrap(),
         spi: 0x1001,
         reqid: 7,
-        mode: Mode::Tunnel,
+        mode: SaMode::Tunnel,
         aead: None,
         encryption: Some(Encryption { name: "cbc(aes)".into(), key: "0x00ff".parse().unwrap() }),
         authentication: Some(Authentication {
@@ -186,7 +186,7 @@ fn what_is_written_can_be_read() {
             truncate_bits: Some(96),
         }),
         replay_window: 64,
-        flags: vec![StateFlag::NoEcn, StateFlag::AfUnspec],
+        flags: vec![SaFlag::NoEcn, SaFlag::AfUnspec],
         sent_sequence: 0,
         received_sequence: 5,
     };
@@ -195,14 +195,14 @@ fn what_is_written_can_be_read() {
         destination: "192.0.2.2".parse().unwrap(),
         spi: Some(9),
         reqid: 0,
-        mode: Mode::Tunnel,
+        mode: SaMode::Tunnel,
     };
     let policy = PolicySpec {
         vrf: "main".into(),
         direction: Direction::Fwd,
         selector: Selector {
-            source: Some(wire::IpRange::ALL_V6),
-            icmp_code: OctetRange::new(1, 4),
+            source: Some(types::IpRange::ALL_V6),
+            icmp_code: OctetRange::new(1, 4).ok(),
             ..Selector::default()
         },
         priority: 3,

@@ -2,9 +2,8 @@
 
 use core::fmt::Write;
 
-use api::{
-    MAIN_VRF, PolicyAction, PolicySpec, RouteKind, RouteSpec, Selector, StateSpec, protocol,
-};
+use api::{MAIN_VRF, PolicySpec, RouteSpec, Selector, StateSpec};
+use types::{PolicyAction, RouteKind};
 
 use crate::settings::PortSettings;
 
@@ -47,7 +46,7 @@ pub(crate) fn selector(selector: &Selector) -> String {
     };
     word("src", selector.source.map(|range| range.to_string()));
     word("dst", selector.destination.map(|range| range.to_string()));
-    word("proto", selector.protocol.map(protocol::name));
+    word("proto", selector.protocol.map(|protocol| protocol.to_string()));
     word("sport", selector.source_ports.map(|range| range.to_string()));
     word("dport", selector.destination_ports.map(|range| range.to_string()));
     word("type", selector.icmp_type.map(|range| range.to_string()));

@@ -1,9 +1,9 @@
-//! Turns wishes into snapshots.
+//! Turns the desired state into snapshots.
 //!
-//! Wishes come as a configuration file ([`load`]), as commands in iproute2's words
-//! ([`grammar::parse`]) or as [`api::Request`]s. [`Control`] keeps what is wished for and by whom,
+//! The desired state comes as a configuration file ([`load`]), as commands in iproute2's words
+//! ([`grammar::parse`]) or as [`api::Request`]s. [`Control`] keeps it, with who asked for what,
 //! checks it, and publishes the [`tables::Tables`] that follow from it. It learns neighbours from
-//! what workers report, and forgets those that fall silent. [`render`] says it all again in
+//! what workers report, and forgets those that no longer answer. [`render`] prints replies in
 //! iproute2's words.
 #![forbid(unsafe_code)]
 

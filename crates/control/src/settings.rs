@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use api::{CacheMode, CacheTable, LookupEngine};
-use packet::LinkKind;
-use wire::{IpPrefix, Mac};
+pub use types::Idle;
+use types::{CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac};
 
 /// What concerns the gateway as a whole. A change takes effect when the gateway is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +41,6 @@ pub struct CacheSettings {
     pub mode: CacheMode,
     /// How many flows it can hold: a power of two.
     pub buckets: u32,
-}
-
-/// What a worker does while no packet comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// Waits until one does.
-    Sleep,
-    /// Keeps asking.
-    Poll,
 }
 
 /// A port as the configuration file asks for it.

@@ -37,7 +37,7 @@ impl Raw {
         self.engine.seal_alone(packet);
     }
 
-    /// Verifies the ICV and decrypts what lies between IV and ICV; answers whether the packet is
+    /// Verifies the ICV and decrypts what lies between IV and ICV. Returns whether the packet is
     /// authentic.
     ///
     /// # Panics

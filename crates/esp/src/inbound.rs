@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use wire::{Protocol, Spi};
+use types::{Protocol, Spi};
 
 use crate::algorithm::{Algorithm, HEADER_LENGTH, TRAILER_LENGTH};
 use crate::engine::{BATCH, Engine};

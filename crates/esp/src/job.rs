@@ -1,7 +1,7 @@
 //! One packet's part in a batch.
 
 use thiserror::Error;
-use wire::Protocol;
+use types::Protocol;
 
 /// A payload to be sealed, within the buffer that the ESP packet is to stand in.
 #[derive(Debug)]

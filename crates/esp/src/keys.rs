@@ -5,9 +5,9 @@ use core::fmt;
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::algorithm::{Algorithm, Cipher, Integrity};
+use crate::algorithm::{Algorithm, Cipher, Integrity, LinuxName};
 
-/// The longest key that any cipher takes: AES-256 with the salt of RFC 4106.
+/// The longest key that any cipher takes, salt included.
 const ENCRYPTION_MAX: usize = 36;
 
 /// The longest HMAC key taken: one block of SHA-1 and SHA-256. A longer one would only be hashed
@@ -34,18 +34,13 @@ pub enum KeyError {
         /// Length given, in bytes.
         given: usize,
     },
-    /// The key is for AES-CBC and has none of AES's lengths.
-    #[error("aes-cbc takes a key of 16, 24 or 32 bytes, not of {given}")]
-    CbcLength {
-        /// Length given, in bytes.
-        given: usize,
-    },
-    /// The key is for AES-GCM and has none of its lengths.
-    #[error(
-        "aes-gcm takes a key of 20 bytes (AES-128) or 36 bytes (AES-256), the last 4 of them the \
-        salt, not of {given}"
-    )]
-    GcmLength {
+    /// The key has none of the lengths that the algorithm takes.
+    #[error("{name} takes a key of {lengths}, not of {given}")]
+    Length {
+        /// Linux's name of the algorithm.
+        name: &'static str,
+        /// The lengths that it takes.
+        lengths: KeyLengths,
         /// Length given, in bytes.
         given: usize,
     },
@@ -68,8 +63,8 @@ pub enum KeyError {
 impl KeyMaterial {
     /// The keys of `algorithm`. What it has no use for is given empty.
     ///
-    /// The AES-GCM key has its 4 bytes of salt at the end (RFC 4106 section 8.1). An HMAC key may
-    /// have any length from 1 to 64 bytes, as with Linux; RFC 2404 asks for 20 and RFC 4868 for 32.
+    /// A key with salt has it at its end. The key of a keyed hash may have any length from 1 to 64
+    /// bytes, as with Linux; [`Integrity::usual_key_length`] is what its RFC asks for.
     ///
     /// # Errors
     /// A key has a length that the algorithm does not take.
@@ -81,17 +76,11 @@ impl KeyMaterial {
         if encryption.len() != algorithm.encryption_key_length() {
             return Err(KeyError::EncryptionLength { algorithm, given: encryption.len() });
         }
-        match algorithm {
-            Algorithm::Separate { integrity: hash, .. }
-                if integrity.is_empty() || integrity.len() > INTEGRITY_MAX =>
-            {
+        match algorithm.integrity() {
+            Some(hash) if integrity.is_empty() || integrity.len() > INTEGRITY_MAX => {
                 Err(KeyError::IntegrityLength { integrity: hash, given: integrity.len() })
             }
-            Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity
-                if !integrity.is_empty() =>
-            {
-                Err(KeyError::IntegrityUnused { algorithm })
-            }
+            None if !integrity.is_empty() => Err(KeyError::IntegrityUnused { algorithm }),
             _ => Ok(Self {
                 algorithm,
                 encryption: Key::new(encryption),
@@ -100,32 +89,41 @@ impl KeyMaterial {
         }
     }
 
-    /// AES-GCM with a 16-byte ICV, of the strength that the key's length says: 20 bytes or 36, salt
-    /// included (Linux `aead 'rfc4106(gcm(aes))' KEY 128`).
+    /// The keys of an algorithm that encrypts and authenticates: of its variants, the one that
+    /// takes a key of this length.
     ///
     /// # Errors
-    /// The key has another length.
-    pub fn gcm(key_and_salt: &[u8]) -> Result<Self, KeyError> {
-        match key_and_salt.len() {
-            20 => Self::new(Algorithm::AesGcm128, key_and_salt, &[]),
-            36 => Self::new(Algorithm::AesGcm256, key_and_salt, &[]),
-            given => Err(KeyError::GcmLength { given }),
+    /// None of them does.
+    pub fn aead(known: &LinuxName<Algorithm>, key: &[u8]) -> Result<Self, KeyError> {
+        match known.variants.iter().find(|variant| variant.encryption_key_length() == key.len()) {
+            Some(variant) => Self::new(*variant, key, &[]),
+            None => {
+                let lengths = known.variants.iter().map(|v| v.encryption_key_length());
+                let salt = known.variants.first().map_or(0, |variant| variant.salt_length());
+                Err(KeyError::length(known.name, KeyLengths::new(lengths, salt), key))
+            }
         }
     }
 
-    /// AES-CBC, of the strength that the key's length says: 16, 24 or 32 bytes (Linux `enc
-    /// 'cbc(aes)' KEY auth ...`).
+    /// The keys of a cipher and a keyed hash: of the cipher's variants, the one that takes a key of
+    /// this length. Without a hash, the cipher must be one that encrypts nothing.
     ///
     /// # Errors
-    /// A key has another length.
-    pub fn cbc(key: &[u8], integrity: Integrity, integrity_key: &[u8]) -> Result<Self, KeyError> {
-        let cipher = match key.len() {
-            16 => Cipher::AesCbc128,
-            24 => Cipher::AesCbc192,
-            32 => Cipher::AesCbc256,
-            given => return Err(KeyError::CbcLength { given }),
+    /// No variant takes a key of this length, or the hash takes no such key.
+    pub fn separate(
+        known: &LinuxName<Cipher>,
+        key: &[u8],
+        integrity: Option<(Integrity, &[u8])>,
+    ) -> Result<Self, KeyError> {
+        let Some(cipher) = known.variants.iter().find(|cipher| cipher.key_length() == key.len())
+        else {
+            let lengths = KeyLengths::new(known.variants.iter().map(|c| c.key_length()), 0);
+            return Err(KeyError::length(known.name, lengths, key));
         };
-        Self::new(Algorithm::separate(cipher, integrity), key, integrity_key)
+        match integrity {
+            Some((hash, hash_key)) => Self::new(Algorithm::separate(*cipher, hash), key, hash_key),
+            None => Self::new(Algorithm::NullWithoutIntegrity, key, &[]),
+        }
     }
 
     /// Whose keys they are.
@@ -183,10 +181,59 @@ impl<const MAX: usize> Key<MAX> {
     }
 }
 
-fn salt_note(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::AesGcm128 | Algorithm::AesGcm256 => " (the last 4 are the salt)",
-        _ => "",
+/// The lengths of key that the variants of an algorithm take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLengths {
+    /// In bytes, salt included; zero behind the last.
+    lengths: [usize; Self::MAX],
+    count: usize,
+    salt: usize,
+}
+
+impl KeyLengths {
+    /// The most variants of one algorithm.
+    const MAX: usize = 4;
+
+    fn new(all: impl Iterator<Item = usize>, salt: usize) -> Self {
+        let (mut lengths, mut count) = ([0; Self::MAX], 0);
+        for (place, length) in lengths.iter_mut().zip(all) {
+            *place = length;
+            count += 1;
+        }
+        Self { lengths, count, salt }
+    }
+}
+
+/// `16, 24 or 32 bytes`, with a word on the salt.
+impl fmt::Display for KeyLengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, length) in self.lengths[..self.count].iter().enumerate() {
+            let before = match at {
+                0 => "",
+                _ if at + 1 == self.count => " or ",
+                _ => ", ",
+            };
+            write!(f, "{before}{length}")?;
+        }
+        f.write_str(" bytes")?;
+        if self.salt > 0 {
+            write!(f, " with the {} bytes of salt at its end", self.salt)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl KeyError {
+    fn length(name: &'static str, lengths: KeyLengths, key: &[u8]) -> Self {
+        Self::Length { name, lengths, given: key.len() }
+    }
+}
+
+fn salt_note(algorithm: Algorithm) -> String {
+    match algorithm.salt_length() {
+        0 => String::new(),
+        salt => format!(" (the last {salt} are the salt)"),
     }
 }
 
@@ -220,7 +267,13 @@ mod tests {
             "hmac-sha256-128 takes a key of 1 to 64 bytes (usually 32), not of 65"
         );
         let odd = KeyMaterial::cbc(&[0; 17], Integrity::HmacSha1_96, &[0; 20]).unwrap_err();
-        assert_eq!(odd.to_string(), "aes-cbc takes a key of 16, 24 or 32 bytes, not of 17");
+        assert_eq!(odd.to_string(), "cbc(aes) takes a key of 16, 24 or 32 bytes, not of 17");
+        let gcm = KeyMaterial::gcm(&[0; 16]).unwrap_err();
+        assert_eq!(
+            gcm.to_string(),
+            "rfc4106(gcm(aes)) takes a key of 20 or 36 bytes with the 4 bytes of salt at its end, \
+            not of 16"
+        );
         let idle = KeyMaterial::new(Algorithm::NullWithoutIntegrity, &[], &[0; 20]).unwrap_err();
         assert_eq!(idle.to_string(), "null without integrity takes no integrity key");
     }

@@ -8,7 +8,7 @@
 //! ```
 //! use esp::{InboundSa, KeyMaterial, OpenJob, OutboundSa, SealJob, WindowSize};
 //! use rand::SeedableRng;
-//! use wire::{Protocol, Spi};
+//! use types::{Protocol, Spi};
 //!
 //! let keys = KeyMaterial::gcm(&[0x2b; 20])?;
 //! # let mut randomness = rand_chacha::ChaCha20Rng::seed_from_u64(0);
@@ -60,9 +60,12 @@ mod replay;
 #[cfg(test)]
 mod vectors;
 
-pub use algorithm::{Algorithm, Cipher, HEADER_LENGTH, Integrity, TRAILER_LENGTH};
+pub use algorithm::{
+    AEAD_NAMES, Algorithm, Cipher, ENCRYPTION_NAMES, HEADER_LENGTH, INTEGRITY_NAMES, Integrity,
+    LINUX_TRUNCATION, LinuxName, TRAILER_LENGTH,
+};
 pub use inbound::InboundSa;
 pub use job::{OpenError, OpenJob, SealError, SealJob};
-pub use keys::{KeyError, KeyMaterial};
+pub use keys::{KeyError, KeyLengths, KeyMaterial};
 pub use outbound::OutboundSa;
 pub use replay::{WindowError, WindowSize};

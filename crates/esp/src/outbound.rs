@@ -4,9 +4,9 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use rand::CryptoRng;
-use wire::Spi;
+use types::Spi;
 
-use crate::algorithm::{Algorithm, HEADER_LENGTH, TRAILER_LENGTH};
+use crate::algorithm::{Algorithm, HEADER_LENGTH, Iv, TRAILER_LENGTH};
 use crate::engine::{BATCH, Engine};
 use crate::job::{SealError, SealJob};
 use crate::keys::KeyMaterial;
@@ -41,9 +41,9 @@ impl OutboundSa {
     /// An SA whose first packet has the number after `sequence`: 0 for a new SA, or where an
     /// earlier one left off (Linux `replay-oseq`).
     ///
-    /// `randomness` gives AES-GCM a starting point for its IVs: each is the sequence number
-    /// exclusive-or a 64-bit secret of this SA, as in Linux's seqiv. So IVs never repeat within the
-    /// SA (RFC 4106 section 3.1), and those of two SAs that share a manually configured key, or of
+    /// `randomness` gives IVs that must not repeat a starting point: each is the sequence number
+    /// exclusive-or a 64-bit secret of this SA, as in Linux's seqiv. So they never repeat within
+    /// the SA (RFC 4106 section 3.1), and those of two SAs that share a manually configured key, or of
     /// one before and after a restart, do not meet either unless two secrets agree in all of their
     /// upper 32 bits.
     pub fn new<R: CryptoRng + ?Sized>(
@@ -84,7 +84,7 @@ impl OutboundSa {
     /// [`Algorithm::overhead_front`] bytes grow in front, padding, trailer and ICV behind.
     ///
     /// A job that fails says why in its result, uses no sequence number where it had no room, and
-    /// disturbs no other. `randomness` is drawn on for the unpredictable IVs of AES-CBC (RFC 3602
+    /// disturbs no other. `randomness` is drawn on for IVs that must be unpredictable (RFC 3602
     /// section 3).
     pub fn seal<R: CryptoRng + ?Sized>(&self, jobs: &mut [SealJob<'_>], randomness: &mut R) {
         for batch in jobs.chunks_mut(BATCH) {
@@ -97,7 +97,7 @@ impl OutboundSa {
             // counting, and would take longer than hardware lasts to wrap 64 bits.
             let mut sequence = self.sequence.fetch_add(fitting, Ordering::Relaxed);
             let mut ivs = [0; 16 * BATCH];
-            if self.algorithm.iv_length() == 16 {
+            if self.algorithm.iv() == Iv::Random {
                 randomness.fill_bytes(&mut ivs[..16 * batch.len()]);
             }
             for (job, iv) in
@@ -138,10 +138,12 @@ impl OutboundSa {
         let (header, rest) = packet.split_at_mut(HEADER_LENGTH);
         header[..4].copy_from_slice(&self.spi.0.to_be_bytes());
         header[4..].copy_from_slice(&sequence.to_be_bytes());
-        match self.algorithm.iv_length() {
-            8 => rest[..8].copy_from_slice(&(u64::from(sequence) ^ self.iv_mask).to_be_bytes()),
-            16 => rest[..16].copy_from_slice(iv),
-            _ => {}
+        match self.algorithm.iv() {
+            Iv::None => {}
+            Iv::Counter => {
+                rest[..8].copy_from_slice(&(u64::from(sequence) ^ self.iv_mask).to_be_bytes());
+            }
+            Iv::Random => rest[..16].copy_from_slice(iv),
         }
 
         let trailer_end = length - self.algorithm.icv_length();

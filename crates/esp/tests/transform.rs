@@ -8,7 +8,7 @@ use oracle::{Content, Sa};
 use proptest::prelude::*;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
-use wire::{Protocol, Spi};
+use types::{Protocol, Spi};
 
 /// Where payloads begin in a test's buffer.
 const FRONT: usize = 64;

@@ -4,21 +4,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use thiserror::Error;
+pub use types::LinkKind;
 use wire::Mac;
 
 use crate::batch::Batch;
 use crate::buffer::Pool;
 use crate::counter::Counter;
 use crate::time::Time;
-
-/// What a port's frames begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkKind {
-    /// An Ethernet header; neighbours are resolved.
-    Ethernet,
-    /// The IP header itself; there are no neighbours.
-    Ip,
-}
 
 /// A port has failed for good, and why.
 #[derive(Debug, Error)]

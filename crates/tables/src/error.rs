@@ -4,8 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use thiserror::Error;
+use types::IpRange;
+use types::station::{NotAPortAddress, NotAStation, NotAStationMac, NotRoutable};
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
+use crate::limit::MtuError;
 use crate::neighbour::MAX_NEIGHBOURS;
 use crate::policy::Direction;
 
@@ -63,21 +66,16 @@ pub enum TableError {
         /// The address.
         mac: Mac,
         /// What is wrong with it.
-        why: &'static str,
+        why: NotAStationMac,
     },
     /// Too small for IP, or larger than the gateway's buffers.
-    #[error("port '{port}' cannot have an MTU of {mtu}: {least} to {most} can be{because}")]
+    #[error("port '{port}' cannot have an MTU of {}: {} to {} can be{}", .why.mtu, .why.least,
+        .why.most, if .why.v6 { ", since it has IPv6 addresses" } else { "" })]
     PortMtu {
         /// Its name.
         port: Arc<str>,
-        /// The MTU in bytes.
-        mtu: u16,
-        /// The smallest.
-        least: u16,
-        /// The largest.
-        most: u16,
-        /// Why `least` is what it is.
-        because: &'static str,
+        /// What is wrong, and which it can have.
+        why: MtuError,
     },
     /// No port may have this address.
     #[error("port '{port}' cannot have the address {address}: it is {why}")]
@@ -87,7 +85,7 @@ pub enum TableError {
         /// The address.
         address: IpPrefix,
         /// What is wrong with it.
-        why: &'static str,
+        why: NotAPortAddress,
     },
     /// A port of the VRF has the address, perhaps this one.
     #[error(
@@ -178,7 +176,7 @@ pub enum TableError {
         /// The prefix.
         prefix: IpPrefix,
         /// Link-local or multicast.
-        why: &'static str,
+        why: NotRoutable,
     },
     /// The route's port is in another VRF.
     #[error("port '{port}' is not in VRF '{vrf}'")]
@@ -210,7 +208,7 @@ pub enum TableError {
         /// The next hop.
         next_hop: IpAddr,
         /// What it is instead.
-        why: &'static str,
+        why: NotAPeer,
     },
 
     // Neighbours
@@ -223,7 +221,7 @@ pub enum TableError {
         /// The address.
         address: IpAddr,
         /// What is wrong with it.
-        why: &'static str,
+        why: NotAPeer,
     },
     /// No neighbour may have this Ethernet address.
     #[error("{address} cannot be at {mac}: it is {why}")]
@@ -233,7 +231,7 @@ pub enum TableError {
         /// Its Ethernet address.
         mac: Mac,
         /// What is wrong with it.
-        why: &'static str,
+        why: NotAStationMac,
     },
     /// The port has [`MAX_NEIGHBOURS`].
     #[error("port '{0}' has {MAX_NEIGHBOURS} neighbours already, and there may not be more")]
@@ -262,45 +260,17 @@ pub enum TableError {
     /// An update may not move a policy.
     #[error("policy {0} cannot be moved to another VRF or direction: remove it and add another")]
     PolicyMoved(u32),
-    /// Source and destination of the selector are of two families.
-    #[error("a selector's source and destination must be of one address family")]
-    SelectorFamilies,
-    /// Port ranges with a protocol that has no ports, or without a protocol.
-    #[error("a selector can have ports with tcp, udp, udplite, sctp and dccp only, not with {}", protocol_name(.0))]
-    SelectorPorts(Option<Protocol>),
-    /// ICMP ranges with another protocol than ICMP of the selector's family.
-    #[error("a selector can have an ICMP type and code with icmp (IPv4) and ipv6-icmp (IPv6) only, \
-        not with {}", protocol_name(.0))]
-    SelectorIcmp(Option<Protocol>),
-    /// The first of an ICMP type or code range is greater than the last.
-    #[error("the first of a range of ICMP {0} must not be greater than the last")]
-    SelectorReversed(&'static str),
+    /// No packet can be what the selector selects.
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
     /// Policies made since the start used up all indexes.
     #[error("all policy indexes were given out since the gateway started")]
     PolicyIndexes,
 
     // SAs and templates
-    /// The tunnel's ends are of two families.
-    #[error(
-        "a tunnel's ends must be of one address family: {source_address} and {destination} are not"
-    )]
-    TunnelFamilies {
-        /// The tunnel's source.
-        source_address: IpAddr,
-        /// The tunnel's destination.
-        destination: IpAddr,
-    },
-    /// A tunnel's end must be one station.
-    #[error("{address} cannot be the end of a tunnel: it is {why}")]
-    TunnelEnd {
-        /// The address.
-        address: IpAddr,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// SPI 0 is never on the wire (RFC 4303 section 2.1).
-    #[error("SPI 0 is never on the wire")]
-    SpiZero,
+    /// No tunnel can be what was asked for.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
     /// The VRF has an SA with the SPI and destination (Linux: EEXIST).
     #[error("an SA with SPI {spi} to {destination} exists in VRF '{vrf}'")]
     SaExists {
@@ -323,6 +293,71 @@ pub enum TableError {
     },
 }
 
+/// Why no packet can be what a selector selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SelectorError {
+    /// Source and destination are of two families.
+    #[error("source {from} and destination {to} are of two address families")]
+    Families {
+        /// The source.
+        from: IpRange,
+        /// The destination.
+        to: IpRange,
+    },
+    /// Port ranges with a protocol that has no ports, or without a protocol.
+    #[error("{} has no ports to select by", protocol_name(.0))]
+    Ports(Option<Protocol>),
+    /// ICMP ranges with another protocol than ICMP of the selector's family.
+    #[error("only ICMP messages have types and codes: {expected} here, not {}", protocol_name(.protocol))]
+    Icmp {
+        /// The selector's protocol.
+        protocol: Option<Protocol>,
+        /// ICMP of the selector's family.
+        expected: Protocol,
+    },
+    /// The first of an ICMP type or code range is greater than the last.
+    #[error("the first of a range of ICMP {0} must not be greater than the last")]
+    Reversed(&'static str),
+}
+
+/// Why there can be no such tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TunnelError {
+    /// The ends are of two families.
+    #[error("the tunnel's ends {from} and {to} are of two address families")]
+    Families {
+        /// The tunnel's source.
+        from: IpAddr,
+        /// The tunnel's destination.
+        to: IpAddr,
+    },
+    /// An end is not one station.
+    #[error("{address} cannot be the end of a tunnel: it is {why}")]
+    End {
+        /// The address.
+        address: IpAddr,
+        /// What it is instead.
+        why: NotAStation,
+    },
+    /// RFC 4303 section 2.1.
+    #[error("SPI 0 never appears on the wire (RFC 4303 section 2.1)")]
+    SpiZero,
+}
+
+/// Why an address is not that of another station on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotAPeer {
+    /// It is not one station.
+    #[error(transparent)]
+    Station(NotAStation),
+    /// It is the broadcast address of a prefix of the port.
+    #[error("a broadcast address")]
+    Broadcast,
+    /// It is the gateway's.
+    #[error("one of the gateway's own addresses")]
+    Own,
+}
+
 fn protocol_name(protocol: &Option<Protocol>) -> String {
-    protocol.map_or_else(|| "any protocol".into(), |protocol| protocol.to_string())
+    protocol.map_or_else(|| "any protocol".into(), |protocol| format!("protocol {protocol}"))
 }

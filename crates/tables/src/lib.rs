@@ -27,14 +27,14 @@ mod spd;
 mod vrf;
 
 pub use counters::FlowCounters;
-pub use error::TableError;
+pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
 pub use event::{Event, Probe};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector,
-    Template, UpperSelector,
+    Template, UpperSelector, check_tunnel,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};

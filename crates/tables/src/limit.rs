@@ -1,5 +1,8 @@
 //! How much the tables hold, so that no configuration and no peer can make them grow without bound.
 
+use packet::MAX_MTU;
+use thiserror::Error;
+
 /// The most VRFs.
 pub const MAX_VRFS: usize = 4096;
 /// The most ports.
@@ -18,3 +21,27 @@ pub const MAX_SAS: usize = 1_048_576;
 pub const MIN_MTU_V4: u16 = 68;
 /// The smallest MTU with which a link carries IPv6 (RFC 8200 section 5).
 pub const MIN_MTU_V6: u16 = 1280;
+
+/// A port cannot have this MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an MTU of {mtu} bytes{}", if *.v6 { " on a port with an IPv6 address" } else { "" })]
+pub struct MtuError {
+    /// The MTU in bytes.
+    pub mtu: u16,
+    /// The smallest.
+    pub least: u16,
+    /// The largest.
+    pub most: u16,
+    /// Whether the port has an IPv6 address.
+    pub v6: bool,
+}
+
+/// Whether a port can have an MTU of `mtu` bytes, `v6` if it has an IPv6 address.
+///
+/// # Errors
+/// [`MtuError`], with the MTUs that it can have.
+pub fn check_mtu(mtu: u16, v6: bool) -> Result<(), MtuError> {
+    let least = if v6 { MIN_MTU_V6 } else { MIN_MTU_V4 };
+    let most = MAX_MTU;
+    if (least..=most).contains(&mtu) { Ok(()) } else { Err(MtuError { mtu, least, most, v6 }) }
+}

@@ -1,50 +1,14 @@
 //! Security policies (RFC 4301 section 4.4.1).
 
-use core::fmt;
 use std::net::IpAddr;
 
+use types::station::check_station;
+pub use types::{DefaultAction, Direction, PolicySlot};
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
 use crate::counters::FlowCounters;
-use crate::error::TableError;
+use crate::error::{SelectorError, TunnelError};
 use crate::map::MapKey;
-use crate::port::not_a_station;
-
-/// Which lookup a policy takes part in, in Linux's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// Packets for the gateway itself; and forwarded ones too where the VRF has no `fwd` policy.
-    In,
-    /// Packets that leave.
-    Out,
-    /// Packets that came in and are forwarded.
-    Fwd,
-}
-
-impl Direction {
-    /// All three, in iproute2's numbering.
-    pub const ALL: [Self; 3] = [Self::In, Self::Out, Self::Fwd];
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Fwd => "fwd",
-        })
-    }
-}
-
-/// What happens to a packet that no policy matches, in a VRF that has policies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DefaultAction {
-    /// Discard (RFC 4301 section 5.1, step 3a).
-    #[default]
-    Block,
-    /// Let it pass in clear, as Linux does unless told otherwise.
-    Accept,
-}
 
 /// Upper-layer part of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +31,8 @@ pub enum UpperSelector {
     },
 }
 
-/// Which packets a policy is for.
+/// Which packets a policy is for, with nothing left unsaid: users write one in which parts may be
+/// absent, and control fills those in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Source addresses.
@@ -110,23 +75,27 @@ impl Selector {
     }
 
     /// Refuses what no packet can be.
-    pub(crate) fn check(&self) -> Result<(), TableError> {
-        if self.source.is_v6() != self.destination.is_v6() {
-            return Err(TableError::SelectorFamilies);
+    ///
+    /// # Errors
+    /// What does not go together.
+    pub fn check(&self) -> Result<(), SelectorError> {
+        let (source, destination, protocol) = (self.source, self.destination, self.protocol);
+        if source.is_v6() != destination.is_v6() {
+            return Err(SelectorError::Families { from: source, to: destination });
         }
-        let icmp = if self.source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
+        let icmp = if source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
         match self.upper {
             UpperSelector::Any => Ok(()),
-            UpperSelector::Ports { .. } if self.protocol.is_some_and(Protocol::has_ports) => Ok(()),
-            UpperSelector::Ports { .. } => Err(TableError::SelectorPorts(self.protocol)),
-            UpperSelector::Icmp { .. } if self.protocol != Some(icmp) => {
-                Err(TableError::SelectorIcmp(self.protocol))
+            UpperSelector::Ports { .. } if protocol.is_some_and(Protocol::has_ports) => Ok(()),
+            UpperSelector::Ports { .. } => Err(SelectorError::Ports(protocol)),
+            UpperSelector::Icmp { .. } if protocol != Some(icmp) => {
+                Err(SelectorError::Icmp { protocol, expected: icmp })
             }
             UpperSelector::Icmp { kind, .. } if kind.0 > kind.1 => {
-                Err(TableError::SelectorReversed("types"))
+                Err(SelectorError::Reversed("types"))
             }
             UpperSelector::Icmp { code, .. } if code.0 > code.1 => {
-                Err(TableError::SelectorReversed("codes"))
+                Err(SelectorError::Reversed("codes"))
             }
             UpperSelector::Icmp { .. } => Ok(()),
         }
@@ -146,7 +115,7 @@ pub struct Template {
     pub spi: Option<Spi>,
 }
 
-/// What a policy does.
+/// What a policy does: users' [`types::PolicyAction`], with the template that protecting needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Let pass in clear.
@@ -183,12 +152,6 @@ pub struct PolicyHandle {
     pub index: u32,
 }
 
-/// Where a policy is, in any snapshot that has it: what a decision remembers. Another policy may be
-/// there after it was removed, so that whoever keeps one across snapshots must know that the policy
-/// is still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PolicySlot(pub u32);
-
 impl PolicyHandle {
     /// The same without the index.
     pub const fn place(self) -> PolicySlot {
@@ -222,24 +185,31 @@ impl Template {
             && (self.reqid == 0 || self.reqid == identity.reqid)
     }
 
-    /// Refuses ends that no tunnel can have.
-    pub(crate) fn check(&self) -> Result<(), TableError> {
-        check_tunnel(self.source.unwrap_or(self.destination), self.destination)?;
-        if self.spi == Some(Spi(0)) { Err(TableError::SpiZero) } else { Ok(()) }
+    /// Refuses ends and an SPI that no tunnel can have.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), TunnelError> {
+        check_tunnel(self.source.unwrap_or(self.destination), self.destination, self.spi)
     }
 }
 
-/// Refuses tunnels between families, and to or from what is not one station.
-pub(crate) fn check_tunnel(source: IpAddr, destination: IpAddr) -> Result<(), TableError> {
-    if source.is_ipv4() != destination.is_ipv4() {
-        return Err(TableError::TunnelFamilies { source_address: source, destination });
-    }
+/// Refuses tunnels between families, those to or from what is not one station, and SPI 0.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_tunnel(
+    source: IpAddr,
+    destination: IpAddr,
+    spi: Option<Spi>,
+) -> Result<(), TunnelError> {
     for address in [source, destination] {
-        if let Some(why) = not_a_station(address) {
-            return Err(TableError::TunnelEnd { address, why });
-        }
+        check_station(address).map_err(|why| TunnelError::End { address, why })?;
     }
-    Ok(())
+    if source.is_ipv4() != destination.is_ipv4() {
+        return Err(TunnelError::Families { from: source, to: destination });
+    }
+    if spi == Some(Spi(0)) { Err(TunnelError::SpiZero) } else { Ok(()) }
 }
 
 /// By what duplicates are found.

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use packet::{LinkKind, MAX_MTU};
+use types::LinkKind;
+use types::station::{broadcast_of, check_port_address, check_station_mac, is_v6_link_local};
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
 use crate::error::TableError;
-use crate::limit::{MAX_ADDRESSES, MIN_MTU_V4, MIN_MTU_V6};
+use crate::limit::{MAX_ADDRESSES, MIN_MTU_V6, check_mtu};
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHopId;
 
@@ -64,13 +65,18 @@ impl Port {
             IpAddr::V4(address) => {
                 address.is_broadcast()
                     || address == Ipv4Addr::new(224, 0, 0, 1)
-                    || self.spec.addresses.iter().any(|own| broadcast_of(own) == Some(address))
+                    || self.spec.addresses.iter().any(|own| broadcast_of(*own) == Some(address))
             }
             IpAddr::V6(address) => {
                 [ALL_NODES, ALL_ROUTERS].contains(&address)
                     || own_v6(&self.spec).any(|own| solicited_node(own) == address)
             }
         }
+    }
+
+    /// Whether `address` is the broadcast address of one of the port's prefixes.
+    pub(crate) fn has_broadcast(&self, address: IpAddr) -> bool {
+        self.spec.addresses.iter().filter_map(|own| broadcast_of(*own)).any(|it| address == it)
     }
 
     /// Whether `address` is on the port's link: on the prefix of one of its addresses, or IPv6
@@ -125,7 +131,7 @@ impl PortSpec {
             self.addresses.retain(|own| own.address() != derived || !before.owns(derived));
         }
         for own in &self.addresses {
-            if let Some(why) = not_a_port_address(own) {
+            if let Err(why) = check_port_address(*own) {
                 return Err(TableError::PortAddress { port: self.name, address: *own, why });
             }
         }
@@ -138,82 +144,15 @@ impl PortSpec {
     }
 
     fn check_link(&self) -> Result<(), TableError> {
-        let why = match self.mac {
-            _ if self.link == LinkKind::Ip => None,
-            mac => not_a_station_mac(mac),
-        };
-        if let Some(why) = why {
+        if self.link == LinkKind::Ethernet
+            && let Err(why) = check_station_mac(self.mac)
+        {
             return Err(TableError::PortMac { port: Arc::clone(&self.name), mac: self.mac, why });
         }
         let has_v6 = self.addresses.iter().any(|own| own.address().is_ipv6());
-        let (least, because) =
-            if has_v6 { (MIN_MTU_V6, ", since it has IPv6 addresses") } else { (MIN_MTU_V4, "") };
-        if !(least..=MAX_MTU).contains(&self.mtu) {
-            return Err(TableError::PortMtu {
-                port: Arc::clone(&self.name),
-                mtu: self.mtu,
-                least,
-                most: MAX_MTU,
-                because,
-            });
-        }
+        check_mtu(self.mtu, has_v6)
+            .map_err(|why| TableError::PortMtu { port: Arc::clone(&self.name), why })?;
         Ok(())
-    }
-}
-
-/// What is wrong with an address as that of one station, if anything.
-pub(crate) fn not_a_station(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("unspecified"),
-        _ if address.is_multicast() => Some("a multicast group"),
-        _ if address.is_loopback() => Some("a loopback address"),
-        IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
-        IpAddr::V4(address) if address.octets()[0] == 0 => {
-            Some("of 0.0.0.0/8, which is no station's")
-        }
-        IpAddr::V4(address) if address.octets()[0] >= 240 => {
-            Some("of 240.0.0.0/4, which is reserved")
-        }
-        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Some("IPv4-mapped"),
-        _ => None,
-    }
-}
-
-/// What is wrong with an Ethernet address as that of one station, if anything.
-pub(crate) fn not_a_station_mac(mac: Mac) -> Option<&'static str> {
-    match mac {
-        Mac::BROADCAST => Some("the broadcast address"),
-        _ if mac.is_group() => Some("a group address"),
-        Mac([0, 0, 0, 0, 0, 0]) => Some("all zeros"),
-        _ => None,
-    }
-}
-
-fn not_a_port_address(own: &IpPrefix) -> Option<&'static str> {
-    if let Some(why) = not_a_station(own.address()) {
-        return Some(why);
-    }
-    match own.address() {
-        IpAddr::V4(address) if broadcast_of(own) == Some(address) => {
-            Some("its prefix's broadcast address")
-        }
-        // RFC 1122 section 3.2.1.3 and RFC 3021 section 2.
-        IpAddr::V4(_) if own.length() < 31 && own.network().address() == own.address() => {
-            Some("its prefix's own address")
-        }
-        IpAddr::V6(address) if address.is_unicast_link_local() && own.length() < 10 => {
-            Some("link-local, and its prefix is not")
-        }
-        _ if own.length() == 0 => Some("on a prefix of length 0, which is every address there is"),
-        _ => None,
-    }
-}
-
-/// The broadcast address of a port's prefix: none for /31 and /32 (RFC 3021 section 2.1).
-pub(crate) fn broadcast_of(own: &IpPrefix) -> Option<Ipv4Addr> {
-    match own.range().last() {
-        IpAddr::V4(last) if own.length() < 31 => Some(last),
-        _ => None,
     }
 }
 
@@ -221,10 +160,6 @@ pub(crate) fn broadcast_of(own: &IpPrefix) -> Option<Ipv4Addr> {
 /// same prefix.
 pub(crate) fn is_routed(own: &IpPrefix) -> bool {
     !is_v6_link_local(own.address())
-}
-
-pub(crate) fn is_v6_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// The link-local address that follows from an Ethernet address (RFC 4291 appendix A).

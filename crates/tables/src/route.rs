@@ -29,7 +29,8 @@ pub enum RouteSpec {
     Prohibit,
 }
 
-/// What a route in a FIB does with a packet.
+/// What a route in a FIB does with a packet: users' [`types::RouteKind`], with the next hop that is
+/// needed to do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RouteKind {
     /// An address of the gateway itself.

@@ -1,7 +1,7 @@
 //! Virtual routing and forwarding instances.
 
 use core::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use wire::{IpPrefix, VrfId};
@@ -115,23 +115,5 @@ impl fmt::Debug for Vrf {
             .field("spd", &self.spd)
             .field("routes", &routes)
             .finish()
-    }
-}
-
-/// What no route can lead to, and why: prefixes that are on every link.
-pub(crate) fn not_routable(prefix: IpPrefix) -> Option<&'static str> {
-    const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
-    let inside = |address: IpAddr, length| {
-        prefix.length() >= length
-            && IpPrefix::new(address, length).is_ok_and(|whole| whole.contains(prefix.address()))
-    };
-    if inside(LINK_LOCAL.into(), 10) {
-        Some("link-local, which is on every link")
-    } else if inside(Ipv4Addr::new(224, 0, 0, 0).into(), 4)
-        || inside(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8)
-    {
-        Some("multicast, which is not forwarded")
-    } else {
-        None
     }
 }

@@ -4,8 +4,8 @@ use core::net::Ipv4Addr;
 
 use thiserror::Error;
 
-use crate::address::Mac;
 use crate::bytes::{array_at, put, u16_at};
+use types::Mac;
 
 /// Length of an Ethernet/IPv4 ARP packet in bytes, without the Ethernet header.
 pub const LENGTH: usize = 28;

@@ -5,9 +5,9 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::id::Protocol;
 use crate::ipv4;
-use crate::key::Addresses;
+use types::Addresses;
+use types::Protocol;
 
 /// The sum of `bytes`; an odd last byte counts as if a zero followed.
 #[inline]

@@ -8,8 +8,7 @@
 use crate::bytes::{array_at, u16_at, u32_at};
 use crate::ethernet;
 use crate::headers::Headers;
-use crate::id::Protocol;
-use crate::key::Upper;
+use types::{Protocol, Upper};
 
 /// What [`crate::Upper`] a packet has, as [`Common::class`] holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,11 +277,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::address::Mac;
     use crate::ethernet::EtherType;
-    use crate::headers::{self, Headers};
+    use crate::headers;
     use crate::ipv4;
-    use crate::key::{Addresses, FragmentClass, Upper};
+    use types::{Addresses, FragmentClass, Mac};
 
     /// What the complete parser found, in the words of this one.
     fn expected(headers: &Headers) -> Common {

@@ -1,7 +1,7 @@
 //! The ESP header (RFC 4303 section 2): the part of it that is in clear.
 
 use crate::bytes::{put, u32_at};
-use crate::id::Spi;
+use types::Spi;
 
 /// Length of SPI and sequence number in bytes.
 pub const HEADER_LENGTH: usize = 8;

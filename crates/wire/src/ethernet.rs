@@ -3,8 +3,8 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::address::Mac;
 use crate::bytes::{array_at, put, u16_at};
+use types::Mac;
 
 /// Length of the header in bytes, without VLAN tags.
 pub const HEADER_LENGTH: usize = 14;

@@ -10,8 +10,8 @@ use core::ops::Range;
 use thiserror::Error;
 
 use crate::headers::is_extension_header;
-use crate::id::Protocol;
 use crate::{checksum, ipv4, ipv6};
+use types::Protocol;
 
 /// Why a packet cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -149,7 +149,7 @@ impl Iterator for Plan {
 impl FusedIterator for Plan {}
 
 /// Writes the header of `piece` to the start of `out`: `packet`'s own, with the piece's length,
-/// offset, flag and options, and the checksum. Answers its length; nothing where `out` is too short
+/// offset, flag and options, and the checksum. Returns its length; `None` if `out` is too short
 /// or the piece is not of this packet's plan.
 #[must_use]
 pub fn write_header(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
@@ -188,7 +188,7 @@ pub fn write(packet: &[u8], piece: &Piece, out: &mut [u8]) -> Option<usize> {
 
 /// Writes the whole fragment of an IPv6 packet to the start of `out`. All of a packet's fragments
 /// have one `identification`, which others to the same destination do not have (RFC 8200 section
-/// 4.5). Answers its length; nothing where `out` is too short or the piece is not of this packet's
+/// 4.5). Returns its length; `None` if `out` is too short or the piece is not of this packet's
 /// plan.
 #[must_use]
 pub fn write_v6(
@@ -219,7 +219,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Writes the options that every fragment has into `out`, as far as it has room, padded with ends
-/// of list. Answers how many bytes they take: a multiple of 4.
+/// of list. Returns how many bytes they take: a multiple of 4.
 fn copied_options(packet: &[u8], out: &mut [u8]) -> usize {
     out.fill(ipv4::OPTION_END);
     let mut length = 0;
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::headers;
-    use crate::key::FragmentClass;
+    use types::FragmentClass;
 
     fn packet(options: &[u8], payload: usize, offset: u16, more: bool) -> Vec<u8> {
         let header_length = ipv4::HEADER_LENGTH + options.len();

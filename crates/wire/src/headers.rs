@@ -5,9 +5,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use thiserror::Error;
 
 use crate::bytes::{u16_at, u32_at};
-use crate::id::{Protocol, Spi, VrfId};
-use crate::key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
 use crate::{checksum, ipv4};
+use types::{Addresses, FlowKey, FragmentClass, Origin, Upper};
+use types::{Protocol, Spi, VrfId};
 
 /// How many IPv6 extension headers are walked before a packet is refused. RFC 8200 section 4.1
 /// recommends each at most once and destination options twice, which makes eight with mobility, HIP

@@ -5,9 +5,9 @@ use core::net::Ipv4Addr;
 
 use crate::checksum;
 use crate::headers::Headers;
-use crate::id::Protocol;
 use crate::ipv4;
-use crate::key::{Addresses, FragmentClass, Upper};
+use types::Protocol;
+use types::{Addresses, FragmentClass, Upper};
 
 /// Length of a message's header in bytes, the second word included.
 pub const HEADER_LENGTH: usize = 8;
@@ -119,7 +119,7 @@ pub fn fill_checksum(message: &mut [u8]) {
 /// checksum along: a wrong one stays wrong. The addresses of the IP header are the caller's
 /// ([`ipv4::turn_around`]).
 ///
-/// Answers false, and changes nothing, where the message is no echo request.
+/// Returns false, and changes nothing, if the message is no echo request.
 #[must_use]
 pub fn echo_reply(message: &mut [u8]) -> bool {
     let Some(header) = message.first_chunk_mut::<HEADER_LENGTH>() else { return false };
@@ -156,7 +156,7 @@ const fn is_error(kind: u8) -> bool {
 }
 
 /// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum,
-/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the
+/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Returns the
 /// message's length.
 ///
 /// Nothing where `out` is too short or `offending` is no IPv4 packet. What the link added behind

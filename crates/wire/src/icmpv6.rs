@@ -5,9 +5,9 @@ use core::net::Ipv6Addr;
 use crate::bytes::array_at;
 use crate::checksum;
 use crate::headers::Headers;
-use crate::id::Protocol;
 use crate::ipv6;
-use crate::key::{Addresses, Upper};
+use types::Protocol;
+use types::{Addresses, Upper};
 
 /// Length of a message's header in bytes, the second word included.
 pub const HEADER_LENGTH: usize = 8;
@@ -143,7 +143,7 @@ pub fn fill_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &mut [u8]
 /// Where the request went to a group, the reply has another source address:
 /// [`checksum::update_v6`].
 ///
-/// Answers false, and changes nothing, where the message is no echo request.
+/// Returns false, and changes nothing, if the message is no echo request.
 #[must_use]
 pub fn echo_reply(message: &mut [u8]) -> bool {
     let Some(header) = message.first_chunk_mut::<HEADER_LENGTH>() else { return false };
@@ -176,7 +176,7 @@ const fn is_error(kind: u8) -> bool {
 }
 
 /// Writes an error message about the IP packet `offending` to the start of `out`: header, checksum,
-/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Answers the
+/// and as much of the packet as a packet of [`MAX_ERROR_PACKET`] bytes has room for. Returns the
 /// message's length.
 ///
 /// The message goes from `source` to `destination`, which its checksum covers. Nothing where `out`

@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use crate::bytes::put;
 use crate::checksum;
 use crate::headers::Malformed;
-use crate::id::Protocol;
+use types::Protocol;
 
 /// Length of a header without options, in bytes.
 pub const HEADER_LENGTH: usize = 20;

@@ -4,7 +4,7 @@ use core::net::Ipv6Addr;
 
 use crate::bytes::put;
 use crate::headers::MAX_EXTENSION_HEADERS;
-use crate::id::Protocol;
+use types::Protocol;
 
 /// Length of the header in bytes, without extension headers.
 pub const HEADER_LENGTH: usize = 40;

@@ -1,11 +1,10 @@
-//! What bytes on the wire mean: header views, checksums, address types and the flow key.
+//! What bytes on the wire mean: header views and checksums.
 //!
 //! Nothing here does I/O, allocates, or keeps state. A *view* ([`ethernet`], [`ipv4`], ...) gives
 //! names to byte positions; [`headers::parse`] is the one place where an IP packet is judged well
-//! formed and its [`headers::Headers`] are found; [`key`] names the flow that it belongs to.
+//! formed and its [`headers::Headers`] are found; their [`FlowKey`] names the flow it belongs to.
 #![forbid(unsafe_code)]
 
-pub mod address;
 pub mod arp;
 mod bytes;
 pub mod checksum;
@@ -16,17 +15,15 @@ pub mod fragment;
 pub mod headers;
 pub mod icmpv4;
 pub mod icmpv6;
-pub mod id;
 pub mod ipv4;
 pub mod ipv6;
-pub mod key;
 pub mod ndp;
 pub mod tcp;
-#[cfg(feature = "serde")]
-mod text;
 pub mod udp;
 
-pub use address::{AddressError, IpPrefix, IpRange, Mac, PortRange};
 pub use headers::{Headers, Malformed};
-pub use id::{PortId, Protocol, SaSlot, Spi, VrfId};
-pub use key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
+// The vocabulary of packets, for those who read them.
+pub use types::{
+    AddressError, Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PortId,
+    PortRange, Protocol, SaSlot, Spi, Upper, VrfId, address, id, key,
+};

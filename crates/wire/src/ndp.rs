@@ -4,13 +4,13 @@ use core::net::Ipv6Addr;
 
 use thiserror::Error;
 
-use crate::address::Mac;
 use crate::bytes::array_at;
 use crate::headers::Headers;
 use crate::icmpv6;
-use crate::id::Protocol;
 use crate::ipv6;
-use crate::key::{Addresses, FragmentClass, Upper};
+use types::Mac;
+use types::Protocol;
+use types::{Addresses, FragmentClass, Upper};
 
 /// Router solicitation.
 pub const ROUTER_SOLICITATION: u8 = 133;

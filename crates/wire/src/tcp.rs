@@ -5,8 +5,8 @@ use core::ops::{BitAnd, BitOr, Not};
 
 use crate::bytes::{put, u16_at, u32_at};
 use crate::checksum;
-use crate::id::Protocol;
-use crate::key::Addresses;
+use types::Addresses;
+use types::Protocol;
 
 /// Length of the header without options, in bytes.
 pub const HEADER_LENGTH: usize = 20;

@@ -2,8 +2,8 @@
 
 use crate::bytes::{put, u16_at};
 use crate::checksum;
-use crate::id::Protocol;
-use crate::key::Addresses;
+use types::Addresses;
+use types::Protocol;
 
 /// Length of the header in bytes.
 pub const HEADER_LENGTH: usize = 8;

@@ -26,7 +26,7 @@ use std::fmt::Write as _;
 
 use tables::{Selector, UpperSelector};
 use thiserror::Error;
-use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Upper};
+use types::{Addresses, FlowKey, IpRange, PortRange, Protocol, Upper};
 
 pub use error::{ParseError, Problem};
 
@@ -96,7 +96,7 @@ pub fn read_rules(text: &str) -> Result<Rules, ParseError> {
 }
 
 /// Reads a trace. Headers are whole packets of the VRF `main` and of the gateway itself
-/// ([`wire::Origin::Host`]). Ports are kept for protocols that have them; for ICMP they are read as
+/// ([`types::Origin::Host`]). Ports are kept for protocols that have them; for ICMP they are read as
 /// type and code where they can be, and have no meaning for other protocols.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use thiserror::Error;
-use wire::{Addresses, IpPrefix};
+use types::{Addresses, IpPrefix};
 
 use crate::splitmix::scrambled;
 use zipf::Zipf;

@@ -22,7 +22,7 @@ mod upper;
 use core::net::IpAddr;
 
 use tables::Selector;
-use wire::IpRange;
+use types::IpRange;
 
 pub use statistics::{Statistics, statistics};
 

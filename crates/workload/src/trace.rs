@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tables::{Selector, UpperSelector};
-use wire::{Addresses, FlowKey, FragmentClass, IpRange, Origin, Protocol, Spi, Upper, VrfId};
+use types::{Addresses, FlowKey, FragmentClass, IpRange, Origin, Protocol, Spi, Upper, VrfId};
 
 /// How often a header comes again at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

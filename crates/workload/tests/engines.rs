@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tables::{
     Action, Direction, LookupBound, LookupEngine, PolicySpec, Selector, Spd, Tables, UpperSelector,
 };
-use wire::{FlowKey, IpRange, PortRange, Protocol, VrfId};
+use types::{FlowKey, IpRange, PortRange, Protocol, VrfId};
 use workload::rules::{self, Kind};
 use workload::trace::{self, Locality};
 

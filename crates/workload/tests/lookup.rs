@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tables::{Action, Direction, PolicySpec, Selector, Tables};
-use wire::{FlowKey, VrfId};
+use types::{FlowKey, VrfId};
 use workload::rules::{self, Kind};
 use workload::trace::{self, Locality};
 

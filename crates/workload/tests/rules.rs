@@ -1,7 +1,7 @@
 //! Generated rule sets are like the published ones, and the tables take them.
 
 use tables::{Action, Direction, PolicySpec, Selector, Tables, UpperSelector};
-use wire::{IpRange, PortRange, VrfId};
+use types::{IpRange, PortRange, VrfId};
 use workload::rules::{Kind, Options, Statistics, generate, statistics};
 
 fn set(kind: Kind, v6: bool, count: usize, seed: u64) -> Vec<Selector> {

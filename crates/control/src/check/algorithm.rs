@@ -1,70 +1,27 @@
-//! Linux's names of algorithms, long and short, and what of them there is.
+//! The algorithms and keys of an SA.
 
 use api::{Authentication, Encryption, StateSpec};
-use esp::{Algorithm, Cipher, Integrity, KeyMaterial};
+use esp::{
+    AEAD_NAMES, Cipher, ENCRYPTION_NAMES, INTEGRITY_NAMES, Integrity, KeyMaterial,
+    LINUX_TRUNCATION, LinuxName,
+};
 
 use super::{Fault, shown};
-
-/// Encryption algorithms of Linux (net/xfrm/xfrm_algo.c): the name, and the short one that it is
-/// found by too.
-const ENCRYPTION: &[(&str, &str)] = &[
-    ("ecb(cipher_null)", "cipher_null"),
-    ("cbc(aes)", "aes"),
-    ("cbc(des)", "des"),
-    ("cbc(des3_ede)", "des3_ede"),
-    ("cbc(cast5)", "cast5"),
-    ("cbc(blowfish)", "blowfish"),
-    ("cbc(serpent)", "serpent"),
-    ("cbc(camellia)", "camellia"),
-    ("cbc(twofish)", "twofish"),
-    ("rfc3686(ctr(aes))", ""),
-    ("cbc(sm4)", "sm4"),
-];
-
-/// Integrity algorithms of Linux.
-const INTEGRITY: &[(&str, &str)] = &[
-    ("digest_null", ""),
-    ("hmac(sha1)", "sha1"),
-    ("hmac(sha256)", "sha256"),
-    ("hmac(md5)", "md5"),
-    ("hmac(sha384)", ""),
-    ("hmac(sha512)", ""),
-    ("hmac(rmd160)", "rmd160"),
-    ("xcbc(aes)", ""),
-    ("cmac(aes)", ""),
-    ("hmac(sm3)", "sm3"),
-];
-
-/// AEAD algorithms of Linux.
-const AEAD: &[&str] = &[
-    "rfc4106(gcm(aes))",
-    "rfc4309(ccm(aes))",
-    "rfc4543(gcm(aes))",
-    "rfc7539esp(chacha20,poly1305)",
-];
-
-const AEAD_HINT: &str = "rfc4106(gcm(aes))";
-const ENCRYPTION_HINT: &str = "cbc(aes) or ecb(cipher_null)";
-const INTEGRITY_HINT: &str = "hmac(sha1), hmac(sha256), or digest_null";
 
 /// The keys of an SA, of the algorithms that its names mean.
 pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
     match (&spec.aead, &spec.encryption, &spec.authentication) {
         (Some(aead), None, None) => {
-            if !AEAD.contains(&aead.name.as_str()) {
-                return Err(unknown("aead", &aead.name, AEAD_HINT));
+            let known = supported(AEAD_NAMES, "aead", &aead.name)?;
+            let icv_bits = known.variants.first().map_or(0, |variant| 8 * variant.icv_length());
+            if usize::try_from(aead.icv_bits) != Ok(icv_bits) {
+                let message = format!(
+                    "{} with an ICV of {} bits is not supported",
+                    known.name, aead.icv_bits
+                );
+                return Err(Fault::unsupported("aead", message).hint(format!("{icv_bits} bits")));
             }
-            if aead.name != AEAD_HINT {
-                return Err(unsupported("aead", &aead.name, AEAD_HINT));
-            }
-            if aead.icv_bits != 128 {
-                return Err(Fault::unsupported(
-                    "aead",
-                    format!("{} with an ICV of {} bits is not supported", aead.name, aead.icv_bits),
-                )
-                .hint("128 bits"));
-            }
-            KeyMaterial::gcm(aead.key.bytes())
+            KeyMaterial::aead(known, aead.key.bytes())
                 .map_err(|why| Fault::invalid("aead", why.to_string()))
         }
         (Some(_), _, _) => Err(Fault::invalid(
@@ -77,7 +34,7 @@ pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
             "encryption",
             "ESP needs an encryption algorithm, and there is authentication only",
         )
-        .hint("ecb(cipher_null) with an empty key encrypts nothing")),
+        .hint(format!("{} with an empty key encrypts nothing", no_encryption()))),
         (None, None, None) => {
             Err(Fault::invalid("encryption", "an SA needs its algorithms and keys")
                 .hint("either aead, or encryption with authentication"))
@@ -87,64 +44,46 @@ pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
 
 /// Linux's full name of an encryption algorithm.
 pub(crate) fn encryption_name(name: &str) -> Option<&'static str> {
-    resolve(ENCRYPTION, name)
+    LinuxName::find(ENCRYPTION_NAMES, name).map(|known| known.name)
 }
 
 /// Linux's full name of an integrity algorithm.
 pub(crate) fn integrity_name(name: &str) -> Option<&'static str> {
-    resolve(INTEGRITY, name)
+    LinuxName::find(INTEGRITY_NAMES, name).map(|known| known.name)
 }
 
-/// Length in bits that Linux cuts the integrity check value to unless told otherwise.
+/// Length in bits that Linux cuts the integrity check value to unless told otherwise; `None` for
+/// what is not supported.
 pub(crate) fn default_truncation(name: &str) -> Option<u32> {
-    match integrity_name(name)? {
-        "digest_null" => Some(0),
-        "hmac(sha1)" | "hmac(sha256)" => Some(96),
-        _ => None,
-    }
+    let known = LinuxName::find(INTEGRITY_NAMES, name)?;
+    known.variants.first().map(|integrity| integrity.map_or(0, |_| LINUX_TRUNCATION))
 }
 
 fn separate(
     encryption: &Encryption,
     authentication: Option<&Authentication>,
 ) -> Result<KeyMaterial, Fault> {
-    let cipher = encryption_name(&encryption.name).ok_or_else(|| {
-        match AEAD.contains(&encryption.name.as_str()) {
-            true => Fault::invalid(
-                "encryption",
-                format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name),
-            )
-            .hint("give it as aead, with its ICV length in bits"),
-            false => unknown("encryption", &encryption.name, ENCRYPTION_HINT),
-        }
-    })?;
-    if !matches!(cipher, "cbc(aes)" | "ecb(cipher_null)") {
-        return Err(unsupported("encryption", cipher, ENCRYPTION_HINT));
+    if LinuxName::find(AEAD_NAMES, &encryption.name).is_some() {
+        return Err(Fault::invalid(
+            "encryption",
+            format!("{} encrypts and authenticates: it is an aead algorithm", encryption.name),
+        )
+        .hint("give it as aead, with its ICV length in bits"));
     }
-    let Some((integrity, key)) = authentication.map(integrity).transpose()?.flatten() else {
-        if cipher == "ecb(cipher_null)" {
-            return KeyMaterial::new(Algorithm::NullWithoutIntegrity, encryption.key.bytes(), &[])
-                .map_err(|why| Fault::invalid("encryption", why.to_string()));
-        }
+    let cipher = supported(ENCRYPTION_NAMES, "encryption", &encryption.name)?;
+    let integrity = authentication.map(integrity).transpose()?.flatten();
+    // Encryption alone can be undone by whoever alters packets.
+    if integrity.is_none() && cipher.variants != [Cipher::Null] {
         return Err(Fault::unsupported(
             "authentication",
-            format!("{cipher} without authentication is refused (RFC 8221 section 4)"),
+            format!("{} without authentication is refused (RFC 8221 section 4)", cipher.name),
         )
-        .hint("hmac(sha1), or hmac(sha256) cut to 128 bits"));
-    };
-    let keys = match cipher {
-        "cbc(aes)" => KeyMaterial::cbc(encryption.key.bytes(), integrity, key),
-        _ => KeyMaterial::new(
-            Algorithm::separate(Cipher::Null, integrity),
-            encryption.key.bytes(),
-            key,
-        ),
-    };
-    keys.map_err(|why| {
-        let part = if matches!(why, esp::KeyError::IntegrityLength { .. }) {
-            "authentication"
-        } else {
-            "encryption"
+        .hint(any_integrity()));
+    }
+    KeyMaterial::separate(cipher, encryption.key.bytes(), integrity).map_err(|why| {
+        let part = match why {
+            esp::KeyError::IntegrityLength { .. } => "authentication",
+            _ => "encryption",
         };
         Fault::invalid(part, why.to_string())
     })
@@ -152,51 +91,145 @@ fn separate(
 
 /// The hash and its key; `None` for no integrity at all.
 fn integrity(spec: &Authentication) -> Result<Option<(Integrity, &[u8])>, Fault> {
-    let name = integrity_name(&spec.name)
-        .ok_or_else(|| unknown("authentication", &spec.name, INTEGRITY_HINT))?;
-    let bits = spec.truncate_bits.or_else(|| default_truncation(name));
-    match (name, bits) {
-        ("digest_null", _) if !spec.key.bytes().is_empty() => {
-            Err(Fault::invalid("authentication", "digest_null takes no key").hint("an empty key"))
-        }
-        ("digest_null", _) => Ok(None),
-        ("hmac(sha1)", Some(96)) => Ok(Some((Integrity::HmacSha1_96, spec.key.bytes()))),
-        ("hmac(sha256)", Some(128)) => Ok(Some((Integrity::HmacSha256_128, spec.key.bytes()))),
-        ("hmac(sha256)", Some(96)) if spec.truncate_bits.is_none() => Err(Fault::unsupported(
+    let known = supported(INTEGRITY_NAMES, "authentication", &spec.name)?;
+    let bits = spec.truncate_bits.unwrap_or(LINUX_TRUNCATION);
+    let key = spec.key.bytes();
+    let mut hashes = known.variants.iter().flatten();
+    let Some(hash) = hashes.next() else {
+        return match key {
+            [] => Ok(None),
+            _ => Err(Fault::invalid("authentication", format!("{} takes no key", known.name))
+                .hint("an empty key")),
+        };
+    };
+    // A name may stand for one hash cut to several lengths.
+    if let Some(fits) = known.variants.iter().flatten().find(|hash| icv_bits(**hash) == bits) {
+        return Ok(Some((*fits, key)));
+    }
+    let (name, right, rfc) = (known.name, icv_bits(*hash), hash.rfc());
+    Err(if spec.truncate_bits.is_none() {
+        Fault::unsupported(
             "authentication",
-            "hmac(sha256) without a length means 96 bits, as it does to Linux, which no RFC knows",
+            format!(
+                "{name} without a length means {bits} bits, as it does to Linux, which no RFC knows"
+            ),
         )
-        .hint(
-            "RFC 4868 cuts it to 128 bits: auth-trunc 'hmac(sha256)' KEY 128, or truncate-bits = \
-            128",
-        )),
-        ("hmac(sha1)" | "hmac(sha256)", Some(bits)) => {
-            let right =
-                if name == "hmac(sha1)" { "96 bits (RFC 2404)" } else { "128 bits (RFC 4868)" };
-            Err(Fault::unsupported(
-                "authentication",
-                format!(
-                    "{name} cut to {bits} bits is not \
-                supported"
-                ),
-            )
-            .hint(right))
+        .hint(format!(
+            "{rfc} cuts it to {right} bits: auth-trunc '{name}' KEY {right}, or truncate-bits = \
+            {right}"
+        ))
+    } else {
+        Fault::unsupported("authentication", format!("{name} cut to {bits} bits is not supported"))
+            .hint(format!("{right} bits ({rfc})"))
+    })
+}
+
+/// The algorithm that `name` means, if it is supported.
+fn supported<T>(
+    names: &'static [LinuxName<T>],
+    part: &'static str,
+    name: &str,
+) -> Result<&'static LinuxName<T>, Fault> {
+    let hint = || listed(LinuxName::supported(names).map(|known| known.name.to_owned()));
+    match LinuxName::find(names, name) {
+        Some(known) if !known.variants.is_empty() => Ok(known),
+        Some(known) => {
+            Err(Fault::unsupported(part, format!("algorithm {} is not supported yet", known.name))
+                .hint(hint()))
         }
-        _ => Err(unsupported("authentication", name, INTEGRITY_HINT)),
+        None => {
+            Err(Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
+                .hint(hint()))
+        }
     }
 }
 
-fn resolve(names: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
-    names
+fn icv_bits(integrity: Integrity) -> u32 {
+    u32::try_from(8 * integrity.icv_length()).unwrap_or(u32::MAX)
+}
+
+/// The name of the cipher that encrypts nothing.
+fn no_encryption() -> &'static str {
+    let null = ENCRYPTION_NAMES.iter().find(|known| known.variants == [Cipher::Null]);
+    null.map_or("", |known| known.name)
+}
+
+/// Every hash with the length that it is cut to.
+fn any_integrity() -> String {
+    let hashes = INTEGRITY_NAMES
         .iter()
-        .find(|(full, short)| *full == name || !short.is_empty() && *short == name)
-        .map(|(full, _)| *full)
+        .flat_map(|known| known.variants.iter().flatten().map(|hash| (known.name, *hash)));
+    listed(hashes.map(|(name, hash)| match icv_bits(hash) {
+        LINUX_TRUNCATION => name.to_owned(),
+        bits => format!("{name} cut to {bits} bits"),
+    }))
 }
 
-fn unknown(part: &'static str, name: &str, hint: &str) -> Fault {
-    Fault::invalid(part, format!("there is no algorithm '{}'", shown(name))).hint(hint)
+/// `a, b or c`.
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<_> = words.collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
 }
 
-fn unsupported(part: &'static str, name: &str, hint: &str) -> Fault {
-    Fault::unsupported(part, format!("algorithm {name} is not supported yet")).hint(hint)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of algorithms in docs/iproute2.md, made from the table in `esp`.
+    fn documentation() -> String {
+        let names = |known: &str, word: &str, short: Option<&str>| {
+            let short = short.map(|short| format!(", `{word} {short}`")).unwrap_or_default();
+            format!("`{word} {known}`{short}")
+        };
+        let lengths = |lengths: Vec<usize>| match lengths[..] {
+            [0] => "empty".to_owned(),
+            _ => format!("{} bytes", listed(lengths.iter().map(ToString::to_string))),
+        };
+        let mut table = String::from("| names | key | ICV |\n| --- | --- | --- |\n");
+        for known in LinuxName::supported(AEAD_NAMES) {
+            let all = known.variants.iter().map(|variant| variant.encryption_key_length());
+            let first = known.variants[0];
+            table += &format!(
+                "| {} | {}, the last {} the salt | {} bits |\n",
+                names(known.name, "aead", known.short),
+                lengths(all.collect()),
+                first.salt_length(),
+                8 * first.icv_length()
+            );
+        }
+        for known in LinuxName::supported(ENCRYPTION_NAMES) {
+            let all = known.variants.iter().map(|cipher| cipher.key_length());
+            let names = names(known.name, "enc", known.short);
+            table += &format!("| {names} | {} | |\n", lengths(all.collect()));
+        }
+        for known in LinuxName::supported(INTEGRITY_NAMES) {
+            for hash in known.variants {
+                let word = match hash.map(icv_bits) {
+                    None | Some(LINUX_TRUNCATION) => "auth",
+                    Some(_) => "auth-trunc",
+                };
+                let names = names(known.name, word, known.short);
+                table += &match hash {
+                    None => format!("| {names} | empty | |\n"),
+                    Some(hash) => format!(
+                        "| {names} | 1 to 64 bytes; {} asks for {} | {} bits |\n",
+                        hash.rfc(),
+                        hash.usual_key_length(),
+                        icv_bits(*hash)
+                    ),
+                };
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn the_documentation_has_every_algorithm_and_no_other() {
+        let page = include_str!("../../../../docs/iproute2.md");
+        let table = documentation();
+        assert!(page.contains(&table), "docs/iproute2.md should have this table:\n{table}");
+    }
 }

@@ -1,5 +1,8 @@
-//! What has to be true of one wish by itself, whether it comes from the configuration file or as a
-//! command.
+//! What has to be true of one object by itself, whether it comes from the configuration file or as
+//! a command.
+//!
+//! Checks that the tables make too are made by the same functions, in [`types::station`] and in
+//! `tables`; what is added here is which part of the object is wrong, and what would be right.
 
 mod algorithm;
 mod policy;
@@ -12,21 +15,17 @@ pub(crate) use state::state;
 use std::net::IpAddr;
 
 use api::{NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
-use wire::IpPrefix;
+use tables::limit::check_mtu;
+use types::station::{
+    NotAPortAddress, NotRoutable, check_port_address, check_routable, check_station,
+    check_station_mac, is_v6_link_local,
+};
+use types::{IpPrefix, Mac};
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
 pub(crate) const MAX_NAME: usize = 15;
 
-/// The smallest MTU of a port in bytes (RFC 791 section 3.2).
-pub(crate) const MIN_MTU: u16 = 68;
-
-/// The largest MTU of a port in bytes.
-pub(crate) const MAX_MTU: u16 = packet::MAX_MTU;
-
-/// The smallest MTU of a port with an IPv6 address, in bytes (RFC 8200 section 5).
-pub(crate) const MIN_MTU_V6: u16 = 1280;
-
-/// What is wrong with a wish, and with which part of it.
+/// What is wrong with an object, and with which part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The part, by its name in the configuration file.
@@ -92,43 +91,32 @@ pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
 
 /// An address that a port may have.
 pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
-    let address = prefix.address();
-    if !is_station(address) || prefix.length() == 0 {
-        return Err(Fault::invalid(part, format!("{prefix} cannot be the address of a port"))
-            .hint("a unicast address with the prefix length of its link, as in 192.0.2.1/24"));
-    }
-    // The first and last address of an IPv4 link name the link and everyone on it, unless it is a
-    // point-to-point one (RFC 3021).
-    if address.is_ipv4() && prefix.length() < 31 {
-        let range = prefix.range();
-        if address == range.first() || address == range.last() {
-            let what = if address == range.first() { "network" } else { "broadcast" };
-            return Err(Fault::invalid(
-                part,
-                format!("{address} is the {what} address of {}", prefix.network()),
-            )
-            .hint("the address of one host on the link, as in 192.0.2.1/24"));
-        }
-    }
-    Ok(())
+    check_port_address(prefix).map_err(|why| {
+        let hint = match why {
+            NotAPortAddress::Network | NotAPortAddress::Broadcast => {
+                "the address of one host on the link, as in 192.0.2.1/24"
+            }
+            _ => "a unicast address with the prefix length of its link, as in 192.0.2.1/24",
+        };
+        Fault::invalid(part, format!("{prefix} cannot be the address of a port: it is {why}"))
+            .hint(hint)
+    })
 }
 
 /// An address that a station on a link may have.
 pub(crate) fn station(part: &'static str, address: IpAddr) -> Result<(), Fault> {
-    if !is_station(address) {
-        return Err(Fault::invalid(part, format!("{address} is not the address of one station"))
-            .hint("a unicast address"));
-    }
-    Ok(())
+    check_station(address).map_err(|why| {
+        Fault::invalid(part, format!("{address} is not the address of one station: it is {why}"))
+            .hint("a unicast address")
+    })
 }
 
 /// An Ethernet address that a station may have.
-pub(crate) fn station_mac(part: &'static str, mac: wire::Mac) -> Result<(), Fault> {
-    if mac.is_group() || mac == wire::Mac::default() {
-        return Err(Fault::invalid(part, format!("{mac} is not the address of one station"))
-            .hint("an address whose first octet is even, and not all zeros"));
-    }
-    Ok(())
+pub(crate) fn station_mac(part: &'static str, mac: Mac) -> Result<(), Fault> {
+    check_station_mac(mac).map_err(|why| {
+        Fault::invalid(part, format!("{mac} is not the address of one station: it is {why}"))
+            .hint("an address whose first octet is even, and not all zeros")
+    })
 }
 
 /// A permanent neighbour.
@@ -137,20 +125,13 @@ pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
     station_mac("mac", spec.mac)
 }
 
-/// An MTU that a port may have, `v6` where it has an IPv6 address.
+/// An MTU that a port may have, `v6` if it has an IPv6 address.
 pub(crate) fn mtu(part: &'static str, mtu: u16, v6: bool) -> Result<(), Fault> {
-    if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
-        return Err(Fault::invalid(part, format!("an MTU of {mtu} bytes"))
-            .hint(format!("{MIN_MTU} to {MAX_MTU} bytes")));
-    }
-    if v6 && mtu < MIN_MTU_V6 {
-        return Err(Fault::invalid(
-            part,
-            format!("an MTU of {mtu} bytes on a port with an IPv6 address"),
-        )
-        .hint(format!("{MIN_MTU_V6} bytes at least (RFC 8200 section 5)")));
-    }
-    Ok(())
+    check_mtu(mtu, v6).map_err(|why| {
+        let rfc = if v6 { " (RFC 8200 section 5)" } else { "" };
+        Fault::invalid(part, why.to_string())
+            .hint(format!("{} to {} bytes{rfc}", why.least, why.most))
+    })
 }
 
 /// Destinations that a route may have.
@@ -158,19 +139,13 @@ pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
     prefix.without_host_bits().map_err(|why| {
         Fault::invalid(part, format!("{prefix}: {why}")).hint(prefix.network().to_string())
     })?;
-    if prefix.length() > 0 && is_group(prefix.address()) {
-        return Err(Fault::unsupported(
-            part,
-            format!("{prefix}: multicast and broadcast are not routed"),
-        ));
-    }
-    if prefix.length() >= 10 && is_link_local_v6(prefix.address()) {
-        return Err(Fault::invalid(
-            part,
-            format!("{prefix}: link-local addresses are on every link, and not routed"),
-        ));
-    }
-    Ok(())
+    check_routable(prefix).map_err(|why| {
+        let message = format!("{prefix} is not routed: it is {why}");
+        match why {
+            NotRoutable::Multicast => Fault::unsupported(part, message),
+            NotRoutable::LinkLocal => Fault::invalid(part, message),
+        }
+    })
 }
 
 /// A route that someone may ask for.
@@ -218,33 +193,11 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         .hint("a next hop of the destination's family"));
     }
     station("via", via)?;
-    if spec.port.is_none() && is_link_local_v6(via) {
+    if spec.port.is_none() && is_v6_link_local(via) {
         return Err(Fault::invalid("via", "a link-local next hop does not say on which link")
             .hint("name the port too"));
     }
     Ok(())
-}
-
-/// Whether an address can be that of one station.
-fn is_station(address: IpAddr) -> bool {
-    match address {
-        _ if address.is_unspecified() || address.is_loopback() || is_group(address) => false,
-        // "This network" (RFC 1122 section 3.2.1.3) and what is reserved (RFC 1112 section 4).
-        IpAddr::V4(address) => address.octets()[0] != 0 && address.octets()[0] < 240,
-        IpAddr::V6(address) => address.to_ipv4_mapped().is_none(),
-    }
-}
-
-/// Multicast, or IPv4 broadcast.
-pub(crate) fn is_group(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_multicast(),
-    }
-}
-
-pub(crate) fn is_link_local_v6(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 #[cfg(test)]
@@ -258,27 +211,6 @@ mod tests {
         }
         for bad in ["", "-a", "a b", "a/b", "sixteen-letters-", "é", "a\n"] {
             assert!(name("name", bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn own_addresses() {
-        for good in ["192.0.2.1/24", "192.0.2.0/31", "192.0.2.1/32", "2001:db8::/64", "fe80::1/64"]
-        {
-            assert_eq!(own_address("addresses", good.parse().unwrap()), Ok(()), "{good}");
-        }
-        for bad in [
-            "192.0.2.0/24",
-            "192.0.2.255/24",
-            "0.0.0.0/0",
-            "127.0.0.1/8",
-            "224.0.0.1/24",
-            "ff02::1/64",
-            "::/0",
-            "10.0.0.1/0",
-            "240.0.0.1/8",
-        ] {
-            assert!(own_address("addresses", bad.parse().unwrap()).is_err(), "{bad}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Policies.
 
-use api::{OctetRange, PolicyAction, PolicySpec};
-use tables::{Action, Selector, Template, UpperSelector};
-use wire::{IpRange, PortRange, Protocol, Spi};
+use api::PolicySpec;
+use tables::{Action, Selector, SelectorError, Template, TunnelError, UpperSelector};
+use types::{IpRange, OctetRange, PolicyAction, PortRange, Protocol, Spi};
 
-use super::{Fault, station};
+use super::Fault;
 
 /// A policy in the tables' terms, but for its VRF and direction.
 #[derive(Clone, Copy, Debug)]
@@ -22,33 +22,52 @@ pub(crate) fn policy(spec: &PolicySpec) -> Result<CheckedPolicy, Fault> {
 pub(crate) fn selector(spec: &api::Selector) -> Result<Selector, Fault> {
     let all_like = |range: &IpRange| if range.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
     let (source, destination) = match (spec.source, spec.destination) {
-        (Some(source), Some(destination)) if source.is_v6() != destination.is_v6() => {
-            return Err(Fault::invalid(
-                "source",
-                format!(
-                    "source {source} and destination {destination} are of two address families"
-                ),
-            )
-            .hint("both IPv4 or both IPv6; one policy for each"));
-        }
         (Some(source), Some(destination)) => (source, destination),
         (Some(source), None) => (source, all_like(&source)),
         (None, Some(destination)) => (all_like(&destination), destination),
         (None, None) => (IpRange::ALL_V4, IpRange::ALL_V4),
     };
-    let upper = upper(spec)?;
-    let icmp = if source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
-    if let (UpperSelector::Icmp { .. }, Some(protocol)) = (upper, spec.protocol)
-        && protocol != icmp
-    {
-        let part = if spec.icmp_type.is_some() { "icmp-type" } else { "icmp-code" };
-        return Err(Fault::invalid(
-            part,
-            format!("types and codes of {protocol} with addresses of the other family"),
-        )
-        .hint(format!("protocol {icmp}, or addresses of the other family")));
+    let with = |upper| Selector { source, destination, protocol: spec.protocol, upper };
+
+    // Each part that was given must fit the protocol, even one that selects everything.
+    let mut checked = with(UpperSelector::Any);
+    let parts = [ports(spec), icmp(spec)];
+    for upper in parts.into_iter().flatten() {
+        checked = with(upper);
+        checked.check().map_err(|why| selector_fault(spec, why))?;
     }
-    Ok(Selector { source, destination, protocol: spec.protocol, upper })
+    checked.check().map_err(|why| selector_fault(spec, why))?;
+
+    // Every port is no condition, and packets whose ports are not to be seen meet it too.
+    let is_all = match checked.upper {
+        UpperSelector::Any => true,
+        UpperSelector::Ports { source, destination } => source.is_all() && destination.is_all(),
+        UpperSelector::Icmp { kind, code } => kind == (0, u8::MAX) && code == (0, u8::MAX),
+    };
+    Ok(if is_all { with(UpperSelector::Any) } else { checked })
+}
+
+/// Which part of a selector is wrong, and what would be right.
+fn selector_fault(spec: &api::Selector, why: SelectorError) -> Fault {
+    let (part, hint) = match why {
+        SelectorError::Families { .. } => {
+            ("source", "both IPv4 or both IPv6; one policy for each".to_owned())
+        }
+        SelectorError::Ports(_) => (
+            if spec.source_ports.is_some() { "source-ports" } else { "destination-ports" },
+            "protocol tcp, udp, sctp, dccp or udplite".to_owned(),
+        ),
+        SelectorError::Icmp { protocol: Some(Protocol::ICMP | Protocol::ICMPV6), expected } => {
+            (icmp_part(spec), format!("protocol {expected}, or addresses of the other family"))
+        }
+        SelectorError::Icmp { .. } => (icmp_part(spec), "protocol icmp or ipv6-icmp".to_owned()),
+        SelectorError::Reversed(_) => (icmp_part(spec), "FIRST-LAST".to_owned()),
+    };
+    Fault::invalid(part, why.to_string()).hint(hint)
+}
+
+fn icmp_part(spec: &api::Selector) -> &'static str {
+    if spec.icmp_type.is_some() { "icmp-type" } else { "icmp-code" }
 }
 
 /// What a policy does, in the tables' terms.
@@ -70,58 +89,41 @@ pub(crate) fn action(spec: &PolicySpec) -> Result<Action, Fault> {
 }
 
 fn template(spec: &api::Template) -> Result<Template, Fault> {
-    station("template", spec.destination)?;
-    let source = spec.source.filter(|source| !source.is_unspecified());
-    source.map(|source| station("template", source)).transpose()?;
-    if source.is_some_and(|source| source.is_ipv4() != spec.destination.is_ipv4()) {
-        return Err(Fault::invalid("template", "the tunnel's ends are of two address families")
-            .hint("both IPv4 or both IPv6"));
-    }
-    let spi = spec.spi.filter(|spi| *spi != 0).map(Spi);
-    Ok(Template { source, destination: spec.destination, reqid: spec.reqid, spi })
+    let template = Template {
+        // 0.0.0.0, :: and SPI 0 are iproute2's words for any.
+        source: spec.source.filter(|source| !source.is_unspecified()),
+        destination: spec.destination,
+        reqid: spec.reqid,
+        spi: spec.spi.filter(|spi| *spi != 0).map(Spi),
+    };
+    template.check().map_err(|why| {
+        let hint = match why {
+            TunnelError::Families { .. } => "both IPv4 or both IPv6",
+            TunnelError::End { .. } => "a unicast address",
+            TunnelError::SpiZero => "1 to 4294967295",
+        };
+        Fault::invalid("template", why.to_string()).hint(hint)
+    })?;
+    Ok(template)
 }
 
-fn upper(spec: &api::Selector) -> Result<UpperSelector, Fault> {
-    let given = |what: &'static str, given: bool| given.then_some(what);
-    let port = given("source-ports", spec.source_ports.is_some())
-        .or(given("destination-ports", spec.destination_ports.is_some()));
-    let icmp = given("icmp-type", spec.icmp_type.is_some())
-        .or(given("icmp-code", spec.icmp_code.is_some()));
+/// The ports that a selector gives.
+fn ports(spec: &api::Selector) -> Option<UpperSelector> {
+    spec.source_ports.or(spec.destination_ports)?;
+    Some(UpperSelector::Ports {
+        source: spec.source_ports.unwrap_or(PortRange::ALL),
+        destination: spec.destination_ports.unwrap_or(PortRange::ALL),
+    })
+}
 
-    let is_icmp = matches!(spec.protocol, Some(Protocol::ICMP | Protocol::ICMPV6));
-    if let Some(part) = port.filter(|_| !spec.protocol.is_some_and(Protocol::has_ports)) {
-        let of = spec
-            .protocol
-            .map_or_else(|| "any protocol".to_owned(), |protocol| format!("protocol {protocol}"));
-        return Err(Fault::invalid(part, format!("{of} has no ports to select by"))
-            .hint("protocol tcp, udp, sctp, dccp or udplite"));
-    }
-    if let Some(part) = icmp.filter(|_| !is_icmp) {
-        return Err(Fault::invalid(part, "only ICMP messages have types and codes")
-            .hint("protocol icmp or ipv6-icmp"));
-    }
-
-    if port.is_some() {
-        let source = spec.source_ports.unwrap_or(PortRange::ALL);
-        let destination = spec.destination_ports.unwrap_or(PortRange::ALL);
-        // Every port is no condition, and packets whose ports are not to be seen meet it too.
-        return Ok(match source.is_all() && destination.is_all() {
-            true => UpperSelector::Any,
-            false => UpperSelector::Ports { source, destination },
-        });
-    }
-    if icmp.is_some() {
-        let kind = spec.icmp_type.unwrap_or(OctetRange::ALL);
-        let code = spec.icmp_code.unwrap_or(OctetRange::ALL);
-        return Ok(match kind == OctetRange::ALL && code == OctetRange::ALL {
-            true => UpperSelector::Any,
-            false => UpperSelector::Icmp {
-                kind: (kind.first(), kind.last()),
-                code: (code.first(), code.last()),
-            },
-        });
-    }
-    Ok(UpperSelector::Any)
+/// The ICMP types and codes that a selector gives.
+fn icmp(spec: &api::Selector) -> Option<UpperSelector> {
+    spec.icmp_type.or(spec.icmp_code)?;
+    let ends = |range: Option<OctetRange>| {
+        let range = range.unwrap_or(OctetRange::ALL);
+        (range.first(), range.last())
+    };
+    Some(UpperSelector::Icmp { kind: ends(spec.icmp_type), code: ends(spec.icmp_code) })
 }
 
 #[cfg(test)]
@@ -156,7 +158,7 @@ mod tests {
             part(api::Selector { protocol: esp, destination_ports: ports, ..Default::default() }),
             "destination-ports"
         );
-        let octets = OctetRange::new(8, 8);
+        let octets = Some(OctetRange::from(8));
         assert_eq!(
             part(api::Selector {
                 protocol: Some(Protocol::TCP),

@@ -2,8 +2,10 @@
 
 use api::StateSpec;
 use esp::{KeyMaterial, WindowSize};
+use tables::{TunnelError, check_tunnel};
+use types::Spi;
 
-use super::{Fault, algorithm, station};
+use super::{Fault, algorithm};
 
 /// What there is to an SA besides its names.
 #[derive(Debug)]
@@ -14,33 +16,19 @@ pub(crate) struct CheckedState {
 
 /// Checks an SA.
 pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
-    for (part, address) in [("source", spec.source), ("destination", spec.destination)] {
-        if address.is_unspecified() {
-            return Err(Fault::invalid(
-                part,
-                format!("an SA in tunnel mode needs its {part}, and {address} is none"),
-            )
-            .hint("the address of one end of the tunnel"));
-        }
-        station(part, address)?;
-    }
-    if spec.source.is_ipv4() != spec.destination.is_ipv4() {
-        return Err(Fault::invalid(
-            "source",
-            format!(
-                "the tunnel's ends {} and {} are of two address families",
-                spec.source, spec.destination
-            ),
-        )
-        .hint("both IPv4 or both IPv6; what the tunnel carries may be either"));
-    }
-    if spec.spi == 0 {
-        return Err(Fault::invalid(
-            "spi",
-            "SPI 0 never appears on the wire (RFC 4303 section 2.1)",
-        )
-        .hint("1 to 4294967295"));
-    }
+    check_tunnel(spec.source, spec.destination, Some(Spi(spec.spi))).map_err(|why| {
+        let (part, hint) = match why {
+            TunnelError::End { address, .. } if address == spec.source => {
+                ("source", "the address of one end of the tunnel")
+            }
+            TunnelError::End { .. } => ("destination", "the address of one end of the tunnel"),
+            TunnelError::Families { .. } => {
+                ("source", "both IPv4 or both IPv6; what the tunnel carries may be either")
+            }
+            TunnelError::SpiZero => ("spi", "1 to 4294967295"),
+        };
+        Fault::invalid(part, why.to_string()).hint(hint)
+    })?;
     let window = WindowSize::new(spec.replay_window)
         .map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
     Ok(CheckedState { keys: algorithm::keys(spec)?, window })
@@ -48,7 +36,7 @@ pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use api::{Aead, Authentication, Encryption, Key, MAIN_VRF, Mode};
+    use api::{Aead, Authentication, Encryption, Key, MAIN_VRF, SaMode};
     use esp::Algorithm;
 
     use super::*;
@@ -60,7 +48,7 @@ mod tests {
             destination: "192.0.2.2".parse().unwrap(),
             spi: 1,
             reqid: 0,
-            mode: Mode::Tunnel,
+            mode: SaMode::Tunnel,
             aead: None,
             encryption: None,
             authentication: None,
@@ -129,7 +117,7 @@ mod tests {
             assert!(text.contains(word), "'{word}' is not in: {text}");
         };
         refused(aead("rfc4106(gcm(aes))", 20, 96), "96 bits");
-        refused(aead("rfc4106(gcm(aes))", 16, 128), "20 bytes");
+        refused(aead("rfc4106(gcm(aes))", 16, 128), "20 or 36 bytes");
         refused(
             aead("rfc7539esp(chacha20,poly1305)", 36, 128),
             "rfc7539esp(chacha20,poly1305) is not supported",

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
-use packet::LinkKind;
-use wire::IpPrefix;
+use types::station::is_v6_link_local;
+use types::{IpPrefix, LinkKind};
 
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
@@ -90,7 +90,7 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
             let own = address.address();
             // Every link has the same link-local prefix, and may have the same link-local addresses
             // (RFC 4291 section 2.5.6).
-            if check::is_link_local_v6(own) {
+            if is_v6_link_local(own) {
                 continue;
             }
             if let Some((other, first)) =
@@ -175,7 +175,7 @@ fn made_by(own: &IpPrefix, prefix: IpPrefix) -> bool {
             && own.length() < 31
             && own.range().last() == prefix.address()
     };
-    !check::is_link_local_v6(own.address())
+    !is_v6_link_local(own.address())
         && (own.network() == prefix || IpPrefix::host(own.address()) == prefix || is_broadcast())
 }
 
@@ -191,7 +191,7 @@ fn check_next_hop(
     let on_link = |(prefix, name): &&(IpPrefix, &str)| {
         prefix.contains(via) && port.is_none_or(|port| port.name == *name)
     };
-    let link_local = check::is_link_local_v6(via) && port.is_some();
+    let link_local = is_v6_link_local(via) && port.is_some();
     if !link_local && links.iter().find(on_link).is_none() {
         // It may be on a link whose address could not be read.
         if !whole {

@@ -54,7 +54,7 @@ pub(super) struct Errors<'t> {
     text: &'t str,
     found: Vec<(usize, String, Option<String>)>,
     more: usize,
-    /// What is right and yet worth a word.
+    /// What is right, and worth a note.
     notes: Vec<(usize, String, Option<String>)>,
 }
 
@@ -72,7 +72,7 @@ impl<'t> Errors<'t> {
         }
     }
 
-    /// Something at byte `at` that is right and yet worth a word.
+    /// Something at byte `at` that is right, and worth a note.
     pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
         self.notes.push((at, message.into(), None));
     }
@@ -109,7 +109,7 @@ impl<'t> Errors<'t> {
         self.found.len() + self.more
     }
 
-    /// What is worth a word, in the text's order, with lines and columns.
+    /// What is worth a note, in the text's order, with lines and columns.
     pub(super) fn into_notes(self, file: &str) -> Diagnostics {
         Self { found: self.notes, notes: Vec::new(), ..self }.into_diagnostics(file)
     }
@@ -153,37 +153,17 @@ pub(crate) fn nearest<'n>(
     given: &str,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
-    let limit = (given.chars().count() / 3).max(1);
+    // The distance of two long words takes long to find, and no name is that long.
+    const TOO_LONG: usize = 64;
+    let length = given.chars().count();
+    let limit = (length / 3).max(1);
     names
         .into_iter()
-        .map(|name| (edits(given, name), name))
+        .filter(|name| length <= TOO_LONG && name.chars().count() <= TOO_LONG)
+        .map(|name| (strsim::osa_distance(given, name), name))
         .filter(|(edits, _)| *edits <= limit)
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, name)| name)
-}
-
-/// How many characters have to be put in, left out, replaced or swapped with their neighbour to
-/// make `b` of `a`.
-fn edits(a: &str, b: &str) -> usize {
-    const TOO_LONG: usize = 64;
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    if a.len() > TOO_LONG || b.len() > TOO_LONG {
-        return usize::MAX;
-    }
-    let mut before = vec![0; b.len() + 1];
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = core::mem::replace(&mut above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How packets are decided, and what of it is remembered.
 
-use api::{CacheMode, CacheTable, LookupEngine};
+use types::{CacheMode, CacheTable, LookupEngine, Word};
 
 use super::diagnostic::Errors;
 use super::keys::SECTIONS;
@@ -70,9 +70,9 @@ pub(super) fn ipsec(table: Table<'_>, errors: &mut Errors<'_>) -> IpsecSettings 
             }
             found.value
         });
-    let engines = [("fast", LookupEngine::Fast), ("linear", LookupEngine::Linear)];
-    settings.lookup =
-        table.word("policy-lookup", &engines, errors).map_or(settings.lookup, |found| found.value);
+    settings.lookup = table
+        .word("policy-lookup", LookupEngine::WORDS, errors)
+        .map_or(settings.lookup, |found| found.value);
     settings
 }
 
@@ -116,16 +116,14 @@ fn mode(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option
         return Some(if flag { CacheMode::On } else { CacheMode::Off });
     }
     let text = table.text_of(key, "\"on\", \"off\" or \"auto\"", errors)?;
-    let right = match text.value {
-        "on" => return Some(CacheMode::On),
-        "off" => return Some(CacheMode::Off),
-        "auto" => return Some(CacheMode::Auto),
-        other => match other.trim().to_ascii_lowercase().as_str() {
-            "yes" | "true" | "enable" | "enabled" | "always" | "1" | "on" => "\"on\"",
-            "no" | "false" | "disable" | "disabled" | "never" | "0" | "off" | "none" => "\"off\"",
-            "automatic" | "adaptive" | "default" | "auto" => "\"auto\"",
-            _ => "\"on\", \"off\" or \"auto\"",
-        },
+    if let Ok(mode) = text.value.parse() {
+        return Some(mode);
+    }
+    let right = match text.value.trim().to_ascii_lowercase().as_str() {
+        "yes" | "true" | "enable" | "enabled" | "always" | "1" | "on" => "\"on\"",
+        "no" | "false" | "disable" | "disabled" | "never" | "0" | "off" | "none" => "\"off\"",
+        "automatic" | "adaptive" | "default" | "auto" => "\"auto\"",
+        _ => "\"on\", \"off\" or \"auto\"",
     };
     errors.add(text.at, format!("{key} = {}", quoted(text.value)), Some(right.to_owned()));
     None

@@ -384,13 +384,19 @@ pub const SECTIONS: &[Section] = &[
                 "Encryption and integrity in one. Either this, or `encryption` with \
                 `authentication`.",
             ),
-            key("aead.name", "algorithm", "", "required", "`rfc4106(gcm(aes))`, which is AES-GCM."),
+            key(
+                "aead.name",
+                "algorithm",
+                "",
+                "required",
+                "Linux's name of it: see [algorithms](iproute2.md#algorithms).",
+            ),
             key(
                 "aead.key",
                 "key",
                 "",
                 "required",
-                "The key with the 4 bytes of salt behind it: 20 bytes for AES-128, 36 for AES-256.",
+                "The key, with the salt at its end. Its length says which strength is meant.",
             ),
             key("aead.icv-bits", "128", "bits", "128", "Length of the integrity check value."),
             key("encryption", "inline table", "", "none", "Encryption."),
@@ -399,14 +405,14 @@ pub const SECTIONS: &[Section] = &[
                 "algorithm",
                 "",
                 "required",
-                "`cbc(aes)`, or `ecb(cipher_null)` for none.",
+                "Linux's name of it: see [algorithms](iproute2.md#algorithms).",
             ),
             key(
                 "encryption.key",
                 "key",
                 "",
                 "empty",
-                "The key: 16, 24 or 32 bytes for `cbc(aes)`, none for `ecb(cipher_null)`.",
+                "The key. Its length says which strength is meant.",
             ),
             key("authentication", "inline table", "", "none", "Integrity."),
             key(
@@ -414,24 +420,23 @@ pub const SECTIONS: &[Section] = &[
                 "algorithm",
                 "",
                 "required",
-                "`hmac(sha1)` or `hmac(sha256)`; `digest_null` for none, beside `ecb(cipher_null)` \
-                alone.",
+                "Linux's name of it: see [algorithms](iproute2.md#algorithms). None only if \
+                nothing is encrypted.",
             ),
             key(
                 "authentication.key",
                 "key",
                 "",
                 "empty",
-                "The key: 1 to 64 bytes; RFC 2404 asks for 20 with SHA-1, RFC 4868 for 32 with \
-                SHA-256.",
+                "The key: 1 to 64 bytes; the algorithm's RFC asks for a certain length.",
             ),
             key(
                 "authentication.truncate-bits",
                 "96 or 128",
                 "bits",
                 "96, as with Linux",
-                "Length that the integrity check value is cut to: 96 with `hmac(sha1)`, 128 with \
-                `hmac(sha256)`, which therefore needs it said.",
+                "Length that the integrity check value is cut to. Where the algorithm's RFC asks \
+                for another than Linux's 96, it has to be given.",
             ),
             key(
                 "replay-window",

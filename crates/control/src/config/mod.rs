@@ -45,7 +45,7 @@ pub struct Config {
     pub states: Vec<StateSpec>,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
-    /// What is right and yet worth a word, with its place: a number that was rounded, policies that
+    /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup.
     pub notes: Vec<Diagnostic>,
 }

@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use api::{DefaultAction, Direction, MAIN_VRF, NeighbourSpec, RouteKind, RouteSpec};
-use packet::LinkKind;
-use wire::{IpPrefix, Mac};
+use api::{MAIN_VRF, NeighbourSpec, RouteSpec};
+use packet::MAX_MTU;
+use tables::limit::MIN_MTU_V4;
+use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, Word};
 
 use super::VrfSettings;
 use super::diagnostic::Errors;
 use super::reader::{Found, Table, number_element, parsed_element};
-use crate::check::{self, Fault, MAX_MTU, MIN_MTU};
+use crate::check::{self, Fault};
 use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
 
 /// The most worker threads.
@@ -36,7 +37,7 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
             errors.add(processor.at, format!("processor {} is given twice", processor.value), None);
         }
     }
-    let idle = table.word("idle", &[("sleep", Idle::Sleep), ("poll", Idle::Poll)], errors);
+    let idle = table.word("idle", Idle::WORDS, errors);
     let buffers = table.number("buffers", 1024..=4_194_304, errors);
     GatewaySettings {
         workers,
@@ -54,10 +55,11 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         ("default-out", Direction::Out),
         ("default-fwd", Direction::Fwd),
     ];
-    let actions = [("block", DefaultAction::Block), ("accept", DefaultAction::Accept)];
     let defaults = keys
         .into_iter()
-        .filter_map(|(key, direction)| Some((direction, table.word(key, &actions, errors)?.value)))
+        .filter_map(|(key, direction)| {
+            Some((direction, table.word(key, DefaultAction::WORDS, errors)?.value))
+        })
         .collect();
     Some(VrfSettings { name: name(table, "name", errors)?, defaults })
 }
@@ -87,7 +89,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     {
         table.fault(fault, errors);
     }
-    let mtu = table.number("mtu", MIN_MTU.into()..=MAX_MTU.into(), errors);
+    let mtu = table.number("mtu", MIN_MTU_V4.into()..=MAX_MTU.into(), errors);
     let v6 = addresses.iter().any(|address| address.value.address().is_ipv6());
     if let Some(fault) = mtu.and_then(|mtu: Found<u16>| check::mtu("mtu", mtu.value, v6).err()) {
         table.fault(fault, errors);
@@ -107,12 +109,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
 
 pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteSpec> {
     const EXAMPLE: &str = "\"192.0.2.0/24\"";
-    let kinds = [
-        ("unicast", RouteKind::Unicast),
-        ("blackhole", RouteKind::Blackhole),
-        ("unreachable", RouteKind::Unreachable),
-        ("prohibit", RouteKind::Prohibit),
-    ];
+    let kinds = RouteKind::STATIC.map(|kind| (kind.name(), kind));
     let kind = table.word("kind", &kinds, errors).map_or(RouteKind::Unicast, |found| found.value);
     let via: Option<Found<IpAddr>> = table.parsed("via", "\"192.0.2.1\"", errors);
     let destination = match table.text("to", errors) {
@@ -193,8 +190,7 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
             );
         }
     }
-    let link =
-        table.word("link", &[("ethernet", LinkKind::Ethernet), ("ip", LinkKind::Ip)], errors);
+    let link = table.word("link", LinkKind::WORDS, errors);
     let link = link.map_or(LinkKind::Ethernet, |found| found.value);
     let interface = table.text("interface", errors);
     if let Some(text) = interface

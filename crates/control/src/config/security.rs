@@ -2,18 +2,16 @@
 
 use std::net::IpAddr;
 
-use api::{
-    Aead, Authentication, Direction, Encryption, Key, Mode, OctetRange, PolicyAction, PolicySpec,
-    Selector, StateFlag, StateSpec, Template,
+use api::{Aead, Authentication, Encryption, Key, PolicySpec, Selector, StateSpec, Template};
+use types::{
+    Direction, IpRange, OctetRange, PolicyAction, PortRange, Protocol, SaFlag, SaMode, Word,
 };
-use wire::{IpRange, PortRange, Protocol};
 
 use super::diagnostic::Errors;
 use super::reader::{Table, word_element};
 use super::sections::vrf_name;
 use crate::check;
 
-const MODES: &[(&str, Mode)] = &[("tunnel", Mode::Tunnel)];
 const ADDRESS: &str = "\"192.0.2.1\"";
 
 pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateSpec> {
@@ -25,12 +23,10 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
     }
     let spi = table.number("spi", 1..=u32::MAX.into(), errors);
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
-    let mode = table.word("mode", MODES, errors);
+    let mode = table.word("mode", SaMode::WORDS, errors);
     let window = table.number("replay-window", 0..=4096, errors);
-    let words = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec]
-        .map(|flag| (flag.name(), flag));
     let flags =
-        table.list("flags", errors, |element, errors| word_element(element, &words, errors));
+        table.list("flags", errors, |element, errors| word_element(element, SaFlag::WORDS, errors));
     let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, errors));
     let encryption = table
         .table("encryption", "encryption.", errors)
@@ -48,7 +44,7 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
         destination: destination?.value,
         spi: spi?.value,
         reqid: reqid.map_or(0, |found| found.value),
-        mode: mode.map_or(Mode::Tunnel, |found| found.value),
+        mode: mode.map_or(SaMode::Tunnel, |found| found.value),
         aead,
         encryption,
         authentication,
@@ -71,18 +67,15 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     const RANGE: &str = "\"192.0.2.0/24\" or \"192.0.2.1-192.0.2.9\"";
     const PORTS: &str = "\"53\" or \"5000-5999\"";
     const OCTETS: &str = "\"8\" or \"0-8\"";
-    let directions = Direction::ALL.map(|direction| (direction.name(), direction));
-    let direction = table.required_word("direction", &directions, errors);
-    let actions = [PolicyAction::Protect, PolicyAction::Bypass, PolicyAction::Discard]
-        .map(|action| (action.name(), action));
-    let action = table.required_word("action", &actions, errors);
+    let direction = table.required_word("direction", Direction::WORDS, errors);
+    let action = table.required_word("action", PolicyAction::WORDS, errors);
     let priority = table.number("priority", 0..=u32::MAX.into(), errors);
     let selector = Selector {
         source: table.parsed::<IpRange>("source", RANGE, errors).map(|found| found.value),
         destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
         protocol: table
-            .parsed_or_number::<ProtocolName>("protocol", "\"tcp\" or 6", errors)
-            .map(|found| found.value.0),
+            .parsed_or_number::<Protocol>("protocol", "\"tcp\" or 6", errors)
+            .map(|found| found.value),
         source_ports: table
             .parsed_or_number::<PortRange>("source-ports", PORTS, errors)
             .map(|found| found.value),
@@ -146,13 +139,13 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
     let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
     let spi = table.number::<u32>("spi", 0..=u32::MAX.into(), errors);
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
-    let mode = table.word("mode", MODES, errors);
+    let mode = table.word("mode", SaMode::WORDS, errors);
     Some(Template {
         source: source.map(|found| found.value),
         destination: destination?.value,
         spi: spi.map(|found| found.value),
         reqid: reqid.map_or(0, |found| found.value),
-        mode: mode.map_or(Mode::Tunnel, |found| found.value),
+        mode: mode.map_or(SaMode::Tunnel, |found| found.value),
     })
 }
 
@@ -165,19 +158,8 @@ fn key(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Key> {
         .ok()
 }
 
-fn sorted(mut flags: Vec<StateFlag>) -> Vec<StateFlag> {
+fn sorted(mut flags: Vec<SaFlag>) -> Vec<SaFlag> {
     flags.sort_unstable();
     flags.dedup();
     flags
-}
-
-/// A protocol by name or number.
-struct ProtocolName(Protocol);
-
-impl core::str::FromStr for ProtocolName {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        api::protocol::parse(text).map(Self).ok_or("there is no such IP protocol")
-    }
 }

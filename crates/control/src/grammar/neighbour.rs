@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api::{NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, Refusal, Request};
-use wire::Mac;
+use types::Mac;
 
 use super::words::{Words, shown};
 

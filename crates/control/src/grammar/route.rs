@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api::{MAIN_VRF, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec};
-use wire::IpPrefix;
+use types::IpPrefix;
 
 use super::words::{Words, prefix, shown};
 

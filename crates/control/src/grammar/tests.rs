@@ -1,4 +1,4 @@
-use api::{PolicyAction, Request, RouteKind, StateFlag};
+use api::{PolicyAction, Request, RouteKind, SaFlag};
 use proptest::prelude::*;
 
 use super::parse;
@@ -286,7 +286,7 @@ fn meanings() {
         panic!()
     };
     assert_eq!(state.authentication.unwrap().key.bytes(), b"abc");
-    assert_eq!(state.flags, [StateFlag::NoEcn, StateFlag::NoPmtuDisc]);
+    assert_eq!(state.flags, [SaFlag::NoEcn, SaFlag::NoPmtuDisc]);
     let Request::RouteAdd(route) = accepted("route add default via 2001:db8::1") else { panic!() };
     assert_eq!(route.destination.to_string(), "::/0");
     let Request::RouteAdd(route) = accepted("route add prohibit 10.0.0.0/8 metric 9 table blue")

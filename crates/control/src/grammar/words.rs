@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{Key, MAIN_VRF, Refusal, RefusalCode};
-use wire::{IpPrefix, Mac};
+use types::{IpPrefix, Mac};
 
 pub(super) use crate::check::shown;
 use crate::config::nearest;
@@ -255,7 +255,7 @@ pub(super) fn number(word: &str) -> Option<u32> {
 }
 
 /// A prefix as iproute2 reads it: `10/8` is 10.0.0.0/8, and an address alone is one host.
-pub(super) fn prefix(word: &str) -> Result<IpPrefix, wire::AddressError> {
+pub(super) fn prefix(word: &str) -> Result<IpPrefix, types::AddressError> {
     let error = match word.parse() {
         Ok(prefix) => return Ok(prefix),
         Err(error) => error,

@@ -1,9 +1,9 @@
 //! `xfrm policy`.
 
 use api::{
-    DefaultAction, Defaults, Direction, MAIN_VRF, PolicyAction, PolicyFilter, PolicyId, PolicySpec,
-    Refusal, Request, Template, VrfName,
+    Defaults, MAIN_VRF, PolicyFilter, PolicyId, PolicySpec, Refusal, Request, Template, VrfName,
 };
+use types::{DefaultAction, Direction, PolicyAction, Word};
 
 use super::words::Words;
 use super::xfrm_selector::{self, SelectorWords};
@@ -42,9 +42,6 @@ const COMMANDS: &[(&str, Command)] = &[
     ("setdefault", Command::SetDefault),
     ("getdefault", Command::GetDefault),
 ];
-
-const DIRECTIONS: &[(&str, Direction)] =
-    &[("in", Direction::In), ("out", Direction::Out), ("fwd", Direction::Fwd)];
 
 /// Words of iproute2's `xfrm policy` that are not supported.
 const LATER: &[&str] = &["ctx", "mark", "flag", "limit", "if_id", "offload"];
@@ -96,7 +93,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
             }
             "dir" => {
                 words.once(key, &direction)?;
-                direction = Some(words.choice(key, DIRECTIONS)?);
+                direction = Some(words.choice(key, Direction::WORDS)?);
             }
             "action" => {
                 words.once(key, &action)?;
@@ -219,7 +216,7 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
             }
             "dir" => {
                 words.once(key, &direction)?;
-                direction = Some(words.choice(key, DIRECTIONS)?);
+                direction = Some(words.choice(key, Direction::WORDS)?);
             }
             "index" => {
                 words.once(key, &index)?;
@@ -271,7 +268,7 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
             }
             "dir" => {
                 words.once(key, &filter.direction)?;
-                filter.direction = Some(words.choice(key, DIRECTIONS)?);
+                filter.direction = Some(words.choice(key, Direction::WORDS)?);
             }
             "index" => {
                 words.once(key, &filter.index)?;
@@ -279,12 +276,8 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
             }
             "action" => {
                 words.once(key, &filter.action)?;
-                let actions = [
-                    ("block", PolicyAction::Discard),
-                    ("protect", PolicyAction::Protect),
-                    ("bypass", PolicyAction::Bypass),
-                    ("discard", PolicyAction::Discard),
-                ];
+                // iproute2's word, and hitpath's.
+                let actions = [&[("block", PolicyAction::Discard)], PolicyAction::WORDS].concat();
                 filter.action = Some(words.choice(key, &actions)?);
             }
             "priority" => {
@@ -334,11 +327,7 @@ fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
             }
         };
         words.once(key, into)?;
-        *into =
-            Some(words.choice(
-                key,
-                &[("block", DefaultAction::Block), ("accept", DefaultAction::Accept)],
-            )?);
+        *into = Some(words.choice(key, DefaultAction::WORDS)?);
         any = true;
     }
     if any {

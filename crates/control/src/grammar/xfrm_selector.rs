@@ -1,7 +1,7 @@
 //! Selectors of policies.
 
-use api::{OctetRange, Refusal, Selector, protocol};
-use wire::{IpRange, PortRange};
+use api::{Refusal, Selector};
+use types::{IpRange, OctetRange, PortRange};
 
 use super::words::{Words, prefix, shown};
 
@@ -33,7 +33,7 @@ impl SelectorWords {
                 selector.protocol = match word {
                     // Linux's number for any protocol.
                     "any" => None,
-                    word => Some(protocol::parse(word).ok_or_else(|| {
+                    word => Some(word.parse().map_err(|_| {
                         words
                             .invalid(format!("there is no protocol '{}'", shown(word)))
                             .with_hint("a name, as in udp, or a number from 0 to 255")

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use api::{
-    Aead, Authentication, Encryption, MAIN_VRF, Mode, Refusal, Request, StateFilter, StateFlag,
-    StateFlush, StateId, StateList, StateSpec,
+    Aead, Authentication, Encryption, MAIN_VRF, Refusal, Request, StateFilter, StateFlush, StateId,
+    StateList, StateSpec,
 };
+use types::{SaFlag, SaMode};
 
 use super::words::{Words, shown};
 
@@ -143,9 +144,9 @@ impl Id {
 }
 
 /// The mode, after `mode`.
-pub(super) fn mode(words: &mut Words<'_>) -> Result<Mode, Refusal> {
+pub(super) fn mode(words: &mut Words<'_>) -> Result<SaMode, Refusal> {
     match words.need("tunnel")? {
-        "tunnel" => Ok(Mode::Tunnel),
+        "tunnel" => Ok(SaMode::Tunnel),
         other @ ("transport" | "beet" | "ro" | "in_trigger" | "iptfs") => Err(words
             .unsupported(format!("mode {other} is not supported yet"))
             .with_hint("mode tunnel: hitpath protects in tunnel mode")),
@@ -259,9 +260,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     Ok(spec)
 }
 
-fn flags(words: &mut Words<'_>) -> Result<Vec<StateFlag>, Refusal> {
-    let known = [StateFlag::NoEcn, StateFlag::NoPmtuDisc, StateFlag::AfUnspec]
-        .map(|flag| (flag.name(), flag));
+fn flags(words: &mut Words<'_>) -> Result<Vec<SaFlag>, Refusal> {
     let mut flags = Vec::new();
     while let Some(word) = words.peek() {
         if ["decap-dscp", "wildrecv", "icmp", "align4", "esn"].contains(&word) {
@@ -269,13 +268,12 @@ fn flags(words: &mut Words<'_>) -> Result<Vec<StateFlag>, Refusal> {
                 .unsupported(format!("flag {word} is not supported yet"))
                 .with_hint("noecn, nopmtudisc, af-unspec"));
         }
-        let Some((_, flag)) = known.iter().find(|(name, _)| *name == word) else { break };
+        let Ok(flag) = word.parse() else { break };
         words.next();
-        flags.push(*flag);
+        flags.push(flag);
     }
     if flags.is_empty() {
-        let expected = known.map(|(name, _)| name);
-        return Err(words.refuse(&expected, &[]));
+        return Err(words.refuse(&SaFlag::ALL.map(SaFlag::name), &[]));
     }
     flags.sort_unstable();
     flags.dedup();

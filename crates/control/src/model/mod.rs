@@ -20,11 +20,11 @@ mod wishes;
 use core::fmt;
 
 use api::{Difference, LinkFilter, Refusal, RefusalCode, Reply, Request};
-use packet::{LinkKind, Time};
+use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tables::{Event, Probe, Publisher, Shared, Tables};
-use wire::{Mac, PortId};
+use types::{LinkKind, Mac, PortId};
 
 pub use reload::Plan;
 

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use api::{NeighbourState, Origin};
-use packet::{LinkKind, Time};
+use packet::Time;
 use tables::{Event, Probe, Tables};
-use wire::{Mac, PortId};
+use types::{LinkKind, Mac, PortId};
 
 /// How long a neighbour counts as reachable after it was heard of.
 pub(super) const REACHABLE: Duration = Duration::from_secs(60);

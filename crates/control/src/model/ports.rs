@@ -5,9 +5,9 @@ use api::{
     NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortView, Refusal,
     RefusalCode, VrfView,
 };
-use packet::{LinkKind, Time};
+use packet::Time;
 use tables::Tables;
-use wire::{IpPrefix, VrfId};
+use types::{IpPrefix, VrfId};
 
 use super::Draft;
 use super::neighbours::How;
@@ -207,7 +207,7 @@ pub(super) fn ports(
         kind: port.settings.kind.name().to_owned(),
         interface: port.settings.kind.interface().map(str::to_owned),
         vrf: port.vrf.clone(),
-        link: if port.found.link == LinkKind::Ethernet { "ethernet" } else { "ip" }.to_owned(),
+        link: port.found.link,
         mac: port.found.mac,
         mtu: port.mtu,
         up: port.up,

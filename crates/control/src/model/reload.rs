@@ -7,11 +7,10 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    Change, ChangeKind, DefaultAction, Difference, Direction, LookupEngine, Origin, PolicyFilter,
-    Refusal, RefusalCode, RouteFilter, StateFilter,
+    Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal,
+    RefusalCode, RouteFilter, StateFilter,
 };
-use packet::LinkKind;
-use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
+use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
 use super::ports::check_mtu;
 use super::refuse::refusal;
@@ -20,7 +19,7 @@ use super::wishes::{Found, PortWish, RouteWish, Wishes, defaults_in_force};
 use super::{Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
-use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
+use crate::settings::{GatewaySettings, PortKind, PortSettings};
 
 /// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more
 /// than workers can send meanwhile.
@@ -154,17 +153,13 @@ impl Draft<'_> {
 
     fn reconcile_gateway(&mut self, wanted: &GatewaySettings, notes: &mut Notes) {
         let Some(is) = &self.wishes.gateway else {
-            self.tables.set_lookup_engine(match wanted.ipsec.lookup {
-                LookupEngine::Fast => tables::LookupEngine::Fast,
-                LookupEngine::Linear => tables::LookupEngine::Linear,
-            });
+            self.tables.set_lookup_engine(wanted.ipsec.lookup);
             self.wishes.gateway = Some(wanted.clone());
             return;
         };
         for change in is.ipsec.changes_to(&wanted.ipsec) {
             notes.note(ChangeKind::AtRestart, "ipsec", change);
         }
-        let idle = |idle| if idle == Idle::Sleep { "sleep" } else { "poll" };
         let mut note = |key: &str, is: String, wanted: String| {
             if is != wanted {
                 notes.note(ChangeKind::AtRestart, "gateway", format!("{key} {is} -> {wanted}"));
@@ -172,7 +167,7 @@ impl Draft<'_> {
         };
         note("workers", is.workers.to_string(), wanted.workers.to_string());
         note("processors", format!("{:?}", is.processors), format!("{:?}", wanted.processors));
-        note("idle", idle(is.idle).to_owned(), idle(wanted.idle).to_owned());
+        note("idle", is.idle.to_string(), wanted.idle.to_string());
         note("buffers", is.buffers.to_string(), wanted.buffers.to_string());
         note("socket", is.socket.display().to_string(), wanted.socket.display().to_string());
     }
@@ -536,7 +531,7 @@ impl Draft<'_> {
         // be that of the file. By VRF, direction and priority: the place of the last one that is
         // where it should be, or nothing once one was put at the end.
         let mut places = self.places_of_policies();
-        let mut last: HashMap<(VrfId, tables::Direction, u32), Option<usize>> = HashMap::new();
+        let mut last: HashMap<(VrfId, Direction, u32), Option<usize>> = HashMap::new();
         for (policy, spec) in wanted {
             let group = (policy.vrf, policy.direction, policy.priority);
             let last = last.entry(group).or_insert(Some(0));
@@ -590,7 +585,7 @@ impl Draft<'_> {
     fn places_of_policies(&self) -> HashMap<u32, usize> {
         let mut places = HashMap::new();
         for vrf in self.tables.vrfs() {
-            for direction in tables::Direction::ALL {
+            for direction in Direction::ALL {
                 places.extend(
                     vrf.spd
                         .policies(direction)

@@ -8,7 +8,7 @@ use api::{
     RouteSpec, RouteView,
 };
 use tables::{Port, RouteKind, RouteSpec as TableRoute, TableError, Tables};
-use wire::{IpPrefix, VrfId};
+use types::{IpPrefix, VrfId};
 
 use super::Draft;
 use super::refuse::refusal;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use api::{
     AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction,
-    PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, Selector, StateFilter,
-    StateFlag, StateId, StateSpec, StateView,
+    PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag, Selector,
+    StateFilter, StateId, StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Tables, Vrf};
-use wire::{Spi, VrfId};
+use types::{Spi, VrfId};
 
 use super::Draft;
 use super::refuse::refusal;
-use super::wishes::{PolicyWish, StateKey, StateWish, Wishes, default_action, direction};
+use super::wishes::{PolicyWish, StateKey, StateWish, Wishes};
 
 impl Draft<'_> {
     pub(super) fn add_state(&mut self, spec: StateSpec, origin: Origin) -> Result<(), Refusal> {
@@ -30,8 +30,8 @@ impl Draft<'_> {
         let sa = SaSpec {
             identity,
             spi,
-            no_ecn: spec.flags.contains(&StateFlag::NoEcn),
-            no_pmtu_discovery: spec.flags.contains(&StateFlag::NoPmtuDisc),
+            no_ecn: spec.flags.contains(&SaFlag::NoEcn),
+            no_pmtu_discovery: spec.flags.contains(&SaFlag::NoPmtuDisc),
         };
         let outbound = OutboundSa::new(spi, &checked.keys, spec.sent_sequence, self.randomness);
         let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
@@ -152,9 +152,7 @@ impl Draft<'_> {
         action: DefaultAction,
         origin: Origin,
     ) -> Result<(), Refusal> {
-        self.tables
-            .set_default_action(vrf, direction(at), default_action(action))
-            .map_err(|error| refusal(&error))?;
+        self.tables.set_default_action(vrf, at, action).map_err(|error| refusal(&error))?;
         if let Some(wish) = self.wishes.vrfs.get_mut(name) {
             wish.defaults[at as usize] = origin;
         }
@@ -172,7 +170,7 @@ impl Draft<'_> {
         spec.selector.destination = Some(checked.selector.destination);
         let wanted = tables::PolicySpec {
             vrf,
-            direction: direction(spec.direction),
+            direction: spec.direction,
             priority: spec.priority,
             selector: checked.selector,
             action: checked.action,
@@ -252,7 +250,7 @@ pub(super) fn policies(
     }
     let mut views = Vec::new();
     for vrf in tables.vrfs() {
-        for direction in tables::Direction::ALL {
+        for direction in Direction::ALL {
             views.extend(policies_of(vrf, direction, wishes, |index, wish| {
                 matches_policy(filter, index, &wish.spec)
             }));
@@ -264,7 +262,7 @@ pub(super) fn policies(
 /// Those policies of a VRF and direction that are `wanted`, in the order in which they are tried.
 pub(super) fn policies_of(
     vrf: &Vrf,
-    direction: tables::Direction,
+    direction: Direction,
     wishes: &Wishes,
     wanted: impl Fn(u32, &PolicyWish) -> bool,
 ) -> Vec<PolicyView> {
@@ -360,13 +358,12 @@ fn find_policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<u32, R
     };
     if let Some(index) = id.index {
         let known = tables.policy_of_index(index);
-        let known = known.filter(|policy| {
-            policy.spec.vrf == vrf && policy.spec.direction == direction(id.direction)
-        });
+        let known =
+            known.filter(|policy| policy.spec.vrf == vrf && policy.spec.direction == id.direction);
         return known.map(|policy| policy.index).ok_or_else(|| none(&format!("index {index}")));
     }
     let selector = crate::check::selector(&id.selector)?;
-    let known = tables.policy_of_selector(vrf, direction(id.direction), &selector);
+    let known = tables.policy_of_selector(vrf, id.direction, &selector);
     known.map(|policy| policy.index).ok_or_else(|| none("this selector"))
 }
 

@@ -1,12 +1,12 @@
 //! Security policy databases as a whole: their policies in order, and what a lookup in them costs.
 
-use api::{Direction, LookupEngine, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport, SpdView};
+use api::{Direction, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport, SpdView};
 use tables::{LookupBound, Tables};
-use wire::VrfId;
+use types::VrfId;
 
 use super::Draft;
 use super::security::policies_of;
-use super::wishes::{VrfWish, Wishes, defaults_in_force, direction};
+use super::wishes::{VrfWish, Wishes, defaults_in_force};
 
 impl Draft<'_> {
     /// What to answer about policy `index` of this VRF and direction, which was added or changed.
@@ -40,15 +40,12 @@ impl Draft<'_> {
 /// What a lookup in the policies of a VRF and direction costs.
 pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> SpdBound {
     let spd = tables.vrf(vrf).map(|vrf| &vrf.spd);
-    let bound = spd.map(|spd| spd.bound(direction(at))).unwrap_or_default();
+    let bound = spd.map(|spd| spd.bound(at)).unwrap_or_default();
     SpdBound {
         vrf: name.to_owned(),
         direction: at,
-        policies: spd.map_or(0, |spd| spd.policies(direction(at)).len() as u64),
-        engine: match tables.lookup_engine() {
-            tables::LookupEngine::Fast => LookupEngine::Fast,
-            tables::LookupEngine::Linear => LookupEngine::Linear,
-        },
+        policies: spd.map_or(0, |spd| spd.policies(at).len() as u64),
+        engine: tables.lookup_engine(),
         worst_case_probes: bound.probes,
         worst_case_policies: bound.policies,
         policies_limit: LookupBound::POLICIES_LIMIT,
@@ -85,7 +82,7 @@ pub(super) fn report(
                     Direction::Out => defaults.outbound,
                     Direction::Fwd => defaults.forward,
                 },
-                list: policies_of(vrf, direction(at), wishes, |_, _| true),
+                list: policies_of(vrf, at, wishes, |_, _| true),
             });
         }
     }

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Direction, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
-use packet::LinkKind;
 use tables::{PortSpec, Tables};
-use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
+use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
 use super::neighbours::Neighbours;
 use super::refuse::{no_port, no_vrf};
@@ -131,32 +130,14 @@ impl VrfWish {
     }
 }
 
-/// A direction in the tables' terms.
-pub(super) const fn direction(direction: Direction) -> tables::Direction {
-    match direction {
-        Direction::In => tables::Direction::In,
-        Direction::Out => tables::Direction::Out,
-        Direction::Fwd => tables::Direction::Fwd,
-    }
-}
-
-pub(super) const fn default_action(action: api::DefaultAction) -> tables::DefaultAction {
-    match action {
-        api::DefaultAction::Block => tables::DefaultAction::Block,
-        api::DefaultAction::Accept => tables::DefaultAction::Accept,
-    }
-}
-
 /// The default actions of a VRF in the tables.
 pub(super) fn defaults_in_force(tables: &Tables, name: &str, id: VrfId) -> api::DefaultActionView {
-    let action = |direction| match tables.vrf(id).map(|vrf| vrf.spd.default_action(direction)) {
-        Some(tables::DefaultAction::Accept) => api::DefaultAction::Accept,
-        Some(tables::DefaultAction::Block) | None => api::DefaultAction::Block,
-    };
+    let action =
+        |direction| tables.vrf(id).map(|vrf| vrf.spd.default_action(direction)).unwrap_or_default();
     api::DefaultActionView {
         vrf: name.to_owned(),
-        inbound: action(tables::Direction::In),
-        outbound: action(tables::Direction::Out),
-        forward: action(tables::Direction::Fwd),
+        inbound: action(Direction::In),
+        outbound: action(Direction::Out),
+        forward: action(Direction::Fwd),
     }
 }

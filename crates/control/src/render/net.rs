@@ -3,13 +3,13 @@
 use core::fmt::Write;
 use std::net::IpAddr;
 
-use api::{AddressView, NeighbourView, Origin, PortView, Request, RouteKind, RouteView, VrfView};
-use wire::IpPrefix;
+use api::{AddressView, NeighbourView, Origin, PortView, Request, RouteView, VrfView};
+use types::{IpPrefix, LinkKind, RouteKind};
 
 use super::vrf;
 
 pub(super) fn port(text: &mut String, view: &PortView) {
-    let (flags, state) = match (view.link == "ethernet", view.up) {
+    let (flags, state) = match (view.link == LinkKind::Ethernet, view.up) {
         (true, true) => ("BROADCAST,MULTICAST,UP", "UP"),
         (true, false) => ("BROADCAST,MULTICAST", "DOWN"),
         (false, true) => ("POINTOPOINT,UP", "UP"),
@@ -24,7 +24,7 @@ pub(super) fn port(text: &mut String, view: &PortView) {
         "{}: {}: <{flags}> mtu {} {}{on}{master} state {state}",
         view.id, view.name, view.mtu, view.kind
     );
-    if view.link == "ethernet" {
+    if view.link == LinkKind::Ethernet {
         let _ = writeln!(text, "    link/ether {} brd ff:ff:ff:ff:ff:ff", view.mac);
     } else {
         let _ = writeln!(text, "    link/none");

@@ -17,12 +17,12 @@ fn state(show: bool) -> StateView {
         destination: "192.168.11.1".parse().unwrap(),
         spi: 1,
         reqid: 1,
-        mode: Mode::Tunnel,
+        mode: SaMode::Tunnel,
         aead: None,
         encryption: Some(algorithm("cbc(aes)", None)),
         authentication: Some(algorithm("hmac(sha1)", Some(96))),
         replay_window: 32,
-        flags: vec![StateFlag::NoEcn],
+        flags: vec![SaFlag::NoEcn],
         sent_sequence: 16,
         received_sequence: 0,
         newest: true,
@@ -59,7 +59,7 @@ fn policies_look_as_in_iproute2() {
     let selector = Selector {
         source: Some("10.0.0.0/8".parse().unwrap()),
         destination: Some("10.1.0.1-10.1.0.9".parse().unwrap()),
-        protocol: protocol::parse("udp"),
+        protocol: Some(types::Protocol::UDP),
         destination_ports: Some("53".parse().unwrap()),
         ..Selector::default()
     };
@@ -68,7 +68,7 @@ fn policies_look_as_in_iproute2() {
         destination: "192.0.2.2".parse().unwrap(),
         spi: None,
         reqid: 1,
-        mode: Mode::Tunnel,
+        mode: SaMode::Tunnel,
     };
     let spec = PolicySpec {
         vrf: "red".into(),

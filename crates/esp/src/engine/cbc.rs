@@ -15,12 +15,22 @@ use aes::{Aes128, Aes192, Aes256};
 
 use super::hmac::Hmac;
 use super::{BATCH, BatchEngine, to_seal};
-use crate::algorithm::{Cipher, HEADER_LENGTH, Integrity};
+use crate::algorithm::{AES_CBC, Cipher, HEADER_LENGTH, Integrity};
 use crate::job::{OpenJob, SealJob};
-use crate::keys::KeyMaterial;
+use crate::keys::{KeyError, KeyMaterial};
 
 /// Length of an IV and of a block.
 const BLOCK: usize = 16;
+
+impl KeyMaterial {
+    /// AES-CBC, of the strength that the key's length says: 16, 24 or 32 bytes.
+    ///
+    /// # Errors
+    /// A key has another length.
+    pub fn cbc(key: &[u8], integrity: Integrity, integrity_key: &[u8]) -> Result<Self, KeyError> {
+        Self::separate(&AES_CBC, key, Some((integrity, integrity_key)))
+    }
+}
 
 pub(crate) struct CbcHmac {
     cipher: Cbc,
@@ -60,7 +70,7 @@ impl CbcHmac {
         self.hmac.sign(packet);
     }
 
-    /// What the libraries do for one packet; answers whether it is authentic.
+    /// What the libraries do for one packet. Returns whether it is authentic.
     pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
         let authentic = self.hmac.verify(packet);
         if authentic {

@@ -4,13 +4,24 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Unbound
 use zeroize::Zeroizing;
 
 use super::{BatchEngine, to_seal};
-use crate::algorithm::HEADER_LENGTH;
+use crate::algorithm::{AES_GCM, HEADER_LENGTH};
 use crate::job::{OpenError, OpenJob, SealJob};
-use crate::keys::KeyMaterial;
+use crate::keys::{KeyError, KeyMaterial};
 
 const IV_LENGTH: usize = 8;
 const TAG_LENGTH: usize = 16;
 const SALT_LENGTH: usize = 4;
+
+impl KeyMaterial {
+    /// AES-GCM with a 16-byte ICV, of the strength that the key's length says: 20 bytes or 36, salt
+    /// included.
+    ///
+    /// # Errors
+    /// The key has another length.
+    pub fn gcm(key_and_salt: &[u8]) -> Result<Self, KeyError> {
+        Self::aead(&AES_GCM, key_and_salt)
+    }
+}
 
 pub(crate) struct Gcm {
     key: LessSafeKey,
@@ -36,7 +47,7 @@ impl Gcm {
             .expect("a packet is far below GCM's 64 GiB, and the tag has its 16 bytes");
     }
 
-    /// Verifies the tag in the last 16 bytes of `text` and decrypts the rest; answers whether it is
+    /// Verifies the tag in the last 16 bytes of `text` and decrypts the rest. Returns whether it is
     /// authentic.
     #[inline]
     pub(crate) fn decrypt(&self, aad: &[u8], iv: &[u8; IV_LENGTH], text: &mut [u8]) -> bool {

@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// What the library does for one ESP packet, without a batch around it; answers whether it is
+    /// What the library does for one ESP packet, without a batch around it. Returns whether it is
     /// authentic.
     pub(crate) fn open_alone(&self, packet: &mut [u8]) -> bool {
         match self {

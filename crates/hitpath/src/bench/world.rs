@@ -135,10 +135,7 @@ fn network(v6: bool, first: u8, number: u32) -> IpRange {
 /// The keys of every tunnel here: nobody is to be kept out.
 pub(super) fn keys(algorithm: Algorithm) -> anyhow::Result<KeyMaterial> {
     let bytes = [0x5a; 64];
-    let integrity = match algorithm {
-        Algorithm::Separate { integrity, .. } => integrity.usual_key_length(),
-        Algorithm::AesGcm128 | Algorithm::AesGcm256 | Algorithm::NullWithoutIntegrity => 0,
-    };
+    let integrity = algorithm.integrity().map_or(0, |integrity| integrity.usual_key_length());
     Ok(KeyMaterial::new(
         algorithm,
         &bytes[..algorithm.encryption_key_length()],

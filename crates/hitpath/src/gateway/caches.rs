@@ -15,11 +15,7 @@ pub(crate) fn settings(ipsec: &IpsecSettings) -> [CacheSettings; 4] {
     CacheTable::ALL.map(|table| {
         let said = ipsec.cache(table);
         CacheSettings {
-            mode: match said.mode {
-                api::CacheMode::Off => flow::CacheMode::Off,
-                api::CacheMode::On => flow::CacheMode::On,
-                api::CacheMode::Auto => flow::CacheMode::Auto,
-            },
+            mode: said.mode,
             buckets: said.buckets,
             associativity: if ipsec.associativity == 1 {
                 Associativity::Direct
@@ -189,14 +185,10 @@ mod tests {
     fn what_is_configured_reaches_the_workers() {
         assert_eq!(settings(&IpsecSettings::default()), [CacheSettings::default(); 4]);
         assert_eq!(control::CacheSettings::MAX_BUCKETS, CacheSettings::MAX_BUCKETS);
-        assert_eq!(
-            CacheTable::ALL.map(CacheTable::name),
-            flow::CacheTable::ALL.map(flow::CacheTable::name)
-        );
         let mut ipsec = IpsecSettings { associativity: 1, ..IpsecSettings::default() };
         ipsec.caches[CacheTable::V6Outbound as usize] =
             control::CacheSettings { mode: api::CacheMode::On, buckets: 64 };
-        let made = settings(&ipsec)[flow::CacheTable::V6Outbound as usize];
+        let made = settings(&ipsec)[CacheTable::V6Outbound as usize];
         let wanted = CacheSettings {
             mode: flow::CacheMode::On,
             buckets: 64,

@@ -4,14 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use packet::LinkKind;
+use types::station::{check_station, check_station_mac};
 use wire::{Mac, PortId};
 
 use super::Tables;
-use crate::error::TableError;
+use crate::error::{NotAPeer, TableError};
 use crate::log::Change;
 use crate::neighbour::{MAX_NEIGHBOURS, Neighbour};
 use crate::next_hop::{NextHop, NextHopId};
-use crate::port::{Port, broadcast_of, not_a_station, not_a_station_mac};
+use crate::port::Port;
 
 impl Tables {
     /// A next hop. Constant work: workers ask for each packet.
@@ -61,18 +62,17 @@ impl Tables {
         if found.spec.link != LinkKind::Ethernet {
             return Err(TableError::NoEthernet(Arc::clone(&found.spec.name)));
         }
-        let broadcast = |own| broadcast_of(own).is_some_and(|broadcast| broadcast == address);
-        let why = match address {
-            _ if found.owns(address) => Some("the port's own address"),
-            _ if found.spec.addresses.iter().any(broadcast) => Some("a broadcast address"),
-            _ => not_a_station(address),
-        };
-        if let Some(why) = why {
-            return Err(TableError::NeighbourAddress { address, why });
+        let refused = |why| Err(TableError::NeighbourAddress { address, why });
+        if found.owns(address) {
+            return refused(NotAPeer::Own);
         }
-        if let Some(why) = not_a_station_mac(mac) {
-            return Err(TableError::NeighbourMac { address, mac, why });
+        if found.has_broadcast(address) {
+            return refused(NotAPeer::Broadcast);
         }
+        if let Err(why) = check_station(address) {
+            return refused(NotAPeer::Station(why));
+        }
+        check_station_mac(mac).map_err(|why| TableError::NeighbourMac { address, mac, why })?;
         match found.neighbours.lookup(address) {
             Some(known) if known == mac => return Ok(()),
             None if found.neighbours.len() >= MAX_NEIGHBOURS => {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use types::station::broadcast_of;
 use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
@@ -11,7 +12,7 @@ use crate::error::TableError;
 use crate::limit::MAX_PORTS;
 use crate::log::Change;
 use crate::next_hop::NextHop;
-use crate::port::{Port, PortSpec, broadcast_of, is_routed};
+use crate::port::{Port, PortSpec, is_routed};
 use crate::route::{Route, RouteKind};
 
 impl Tables {
@@ -201,7 +202,7 @@ impl Tables {
                 self.vrf_mut(vrf)?.set(Route { prefix: network, kind })?;
             }
 
-            let Some(broadcast) = broadcast_of(own).map(IpAddr::from) else { continue };
+            let Some(broadcast) = broadcast_of(*own).map(IpAddr::from) else { continue };
             let prefix = IpPrefix::host(broadcast);
             match self.existing_vrf(vrf)?.route_of(prefix).map(|route| route.kind) {
                 None => self.vrf_mut(vrf)?.set(Route { prefix, kind: RouteKind::Broadcast })?,
@@ -227,7 +228,7 @@ impl Tables {
             .ports()
             .filter(others)
             .flat_map(|other| &other.spec.addresses)
-            .filter_map(broadcast_of)
+            .filter_map(|own| broadcast_of(*own))
             .collect();
         let vrf = self.vrf_mut(port.spec.vrf)?;
         for own in port.spec.addresses.iter().filter(|own| is_routed(own)) {
@@ -236,7 +237,7 @@ impl Tables {
                 vrf.remove(own.network());
             }
             if let Some(broadcast) =
-                broadcast_of(own).filter(|broadcast| !shared.contains(broadcast))
+                broadcast_of(*own).filter(|broadcast| !shared.contains(broadcast))
             {
                 vrf.remove(IpPrefix::host(broadcast.into()));
             }

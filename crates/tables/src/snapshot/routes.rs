@@ -3,15 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use types::station::{check_routable, check_station};
 use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
-use crate::error::TableError;
+use crate::error::{NotAPeer, TableError};
 use crate::log::Change;
 use crate::next_hop::NextHop;
-use crate::port::{Port, broadcast_of, not_a_station};
+use crate::port::Port;
 use crate::route::{Route, RouteKind, RouteSpec};
-use crate::vrf::{Vrf, not_routable};
+use crate::vrf::Vrf;
 
 impl Tables {
     /// Adds or replaces the static route of a prefix. A route that comes with a port's address
@@ -124,9 +125,7 @@ impl Tables {
 
     /// The port that a route to `prefix` is to lead to.
     fn route_port(&self, vrf: &Vrf, prefix: IpPrefix, port: PortId) -> Result<&Port, TableError> {
-        if let Some(why) = not_routable(prefix) {
-            return Err(TableError::NotRoutable { prefix, why });
-        }
+        check_routable(prefix).map_err(|why| TableError::NotRoutable { prefix, why })?;
         let port = self.existing_port(port)?;
         if port.spec.vrf != vrf.id {
             return Err(TableError::PortElsewhere {
@@ -147,23 +146,15 @@ fn check_next_hop(
     if next_hop.is_ipv4() != prefix.address().is_ipv4() {
         return Err(TableError::NextHopFamily { next_hop, prefix });
     }
-    let why = not_a_station(next_hop).or_else(|| {
-        let broadcast = port
-            .spec
-            .addresses
-            .iter()
-            .filter_map(broadcast_of)
-            .any(|broadcast| next_hop == broadcast);
-        match next_hop {
-            _ if broadcast => Some("a broadcast address"),
-            _ if vrf.is_local(next_hop) || port.owns(next_hop) => {
-                Some("one of the gateway's own addresses")
-            }
-            _ => None,
-        }
-    });
-    if let Some(why) = why {
-        return Err(TableError::NextHop { next_hop, why });
+    let refused = |why| Err(TableError::NextHop { next_hop, why });
+    if let Err(why) = check_station(next_hop) {
+        return refused(NotAPeer::Station(why));
+    }
+    if port.has_broadcast(next_hop) {
+        return refused(NotAPeer::Broadcast);
+    }
+    if vrf.is_local(next_hop) || port.owns(next_hop) {
+        return refused(NotAPeer::Own);
     }
     if !port.reaches(next_hop) {
         return Err(TableError::NextHopUnreachable { next_hop, port: Arc::clone(&port.spec.name) });

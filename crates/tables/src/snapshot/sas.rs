@@ -16,8 +16,8 @@ impl Tables {
     /// Adds an SA to its slot, making the slot where it is the first.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::TunnelFamilies`], [`TableError::TunnelEnd`],
-    /// [`TableError::SpiZero`], [`TableError::SaExists`], [`TableError::Limit`].
+    /// [`TableError::NoVrf`], [`TableError::Tunnel`], [`TableError::SaExists`],
+    /// [`TableError::Limit`].
     pub fn add_sa(
         &mut self,
         spec: SaSpec,
@@ -26,10 +26,7 @@ impl Tables {
     ) -> Result<Arc<Sa>, TableError> {
         let identity = spec.identity;
         let vrf = self.existing_vrf(identity.vrf)?;
-        check_tunnel(identity.source, identity.destination)?;
-        if spec.spi == Spi(0) {
-            return Err(TableError::SpiZero);
-        }
+        check_tunnel(identity.source, identity.destination, Some(spec.spi))?;
         if self.sad.inbound(identity.vrf, identity.destination, spec.spi).is_some() {
             let vrf = Arc::clone(&vrf.name);
             return Err(TableError::SaExists {

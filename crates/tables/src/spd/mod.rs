@@ -9,24 +9,13 @@ use core::cmp::Ordering;
 use core::fmt;
 use std::sync::Arc;
 
+pub use types::LookupEngine;
 use wire::FlowKey;
 
 pub use self::bound::LookupBound;
 use self::fast::Index;
 use self::linear::List;
 use crate::policy::{DefaultAction, Direction, Policy};
-
-/// How the policy of a packet is found. Every engine gives the same answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LookupEngine {
-    /// One policy after the other, in order; nothing is kept besides the list.
-    Linear,
-    /// By an index over addresses, which is kept besides the list, where there are more policies
-    /// than one tries in passing. A policy is found in about the same time among a thousand as
-    /// among a hundred thousand, [`Spd::bound`] permitting.
-    #[default]
-    Fast,
-}
 
 /// The policies of one VRF, ordered, by direction.
 #[derive(Clone)]

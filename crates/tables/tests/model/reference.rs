@@ -241,9 +241,11 @@ impl Model {
         };
         let first = prefix.address();
         let everywhere = match first {
-            IpAddr::V4(first) => first.is_multicast() && prefix.length() >= 4,
+            IpAddr::V4(first) => {
+                prefix.length() > 0 && (first.is_multicast() || first.is_broadcast())
+            }
             IpAddr::V6(first) => {
-                first.is_multicast() && prefix.length() >= 8
+                first.is_multicast() && prefix.length() > 0
                     || first.is_unicast_link_local() && prefix.length() >= 10
             }
         };

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 
-use wire::{AddressError, IpPrefix, IpRange, PortRange, Protocol};
+use types::{AddressError, IpPrefix, IpRange, PortRange, Protocol};
 
 use super::MAX_LINE;
 use super::error::{ParseError, Problem};

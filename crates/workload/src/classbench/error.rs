@@ -1,7 +1,7 @@
 //! What is wrong with a file.
 
 use thiserror::Error;
-use wire::AddressError;
+use types::AddressError;
 
 use super::MAX_LINE;
 

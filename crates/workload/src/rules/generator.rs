@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tables::{Selector, UpperSelector};
-use wire::IpRange;
+use types::IpRange;
 
 use super::lengths::{Pair, quotas, stretched};
 use super::profile::Profile;
@@ -61,7 +61,7 @@ impl Generator {
         self.rules
     }
 
-    /// Adds `quota` rules whose prefix lengths are `pair`, and answers how many did not fit. The
+    /// Adds `quota` rules whose prefix lengths are `pair`, and returns how many did not fit. The
     /// first addresses get `first` rules.
     fn fill(&mut self, pair: Pair, quota: usize, mut first: Option<usize>) -> usize {
         let mut left = quota;

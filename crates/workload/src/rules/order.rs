@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tables::{Selector, UpperSelector};
-use wire::IpRange;
+use types::IpRange;
 
 use super::{bits, covering_prefix, low_bits};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use tables::{Selector, UpperSelector};
-use wire::IpRange;
+use types::IpRange;
 
 use super::covering_prefix;
 use super::upper::is_true_range;
@@ -43,7 +43,7 @@ pub fn statistics(rules: &[Selector]) -> Statistics {
     };
     let ports = |rule: &Selector| match rule.upper {
         UpperSelector::Ports { source, destination } => [source, destination],
-        _ => [wire::PortRange::ALL; 2],
+        _ => [types::PortRange::ALL; 2],
     };
     let is_any = |range: &IpRange| [IpRange::ALL_V4, IpRange::ALL_V6].contains(range);
     let lengths = counts(

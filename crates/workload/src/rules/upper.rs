@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tables::UpperSelector;
-use wire::{PortRange, Protocol};
+use types::{PortRange, Protocol};
 
 use super::Kind;
 

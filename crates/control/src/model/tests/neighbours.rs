@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use tables::{Change, Event, NextHop, NextHopId, NextHopState, Probe, RouteKind, Tables};
-use wire::{Mac, PortId, VrfId};
+use types::{Mac, PortId, VrfId};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tables::Event;
-use wire::Mac;
+use types::Mac;
 
 use super::*;
 

@@ -241,7 +241,7 @@ fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
     consistent(&control);
     assert!(show(&mut control, "link show wan").contains("state DOWN"));
     assert!(show(&mut control, "route show").contains("dead"));
-    control.lost(wire::PortId(999));
+    control.lost(types::PortId(999));
     let told = reload(&mut control, BASE).unwrap();
     assert_eq!(told, "~ port wan: opened anew as memory, up");
     assert_ne!(control.wishes.ports["wan"].id, before);

@@ -181,7 +181,7 @@ fn request(spec: &PolicySpec) -> api::PolicySpec {
     };
     api::PolicySpec {
         vrf: "main".to_owned(),
-        direction: api::Direction::Out,
+        direction: Direction::Out,
         selector: api::Selector {
             source: Some(spec.selector.source),
             destination: Some(spec.selector.destination),

@@ -6,6 +6,8 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
+use crate::word::words;
+
 /// Why a text is not the address, prefix or range it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
@@ -27,9 +29,30 @@ pub enum AddressError {
     /// Not 0 to 65535.
     #[error("a port is a number from 0 to 65535")]
     Port,
+    /// Not 0 to 255.
+    #[error("a number from 0 to 255 is needed, or a range of them as in 0-8")]
+    Octet,
     /// Not six hexadecimal octets.
     #[error("a MAC address is six hexadecimal octets, as in 02:00:00:00:00:01")]
     Mac,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+words!(Family { V4 = "ipv4", V6 = "ipv6" });
+
+impl Family {
+    /// The family of an address.
+    pub const fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
 }
 
 /// An Ethernet address.
@@ -287,72 +310,6 @@ impl FromStr for IpRange {
     }
 }
 
-/// An inclusive range of ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortRange {
-    first: u16,
-    last: u16,
-}
-
-impl PortRange {
-    /// Every port.
-    pub const ALL: Self = Self { first: 0, last: u16::MAX };
-
-    /// From `first` to `last`, both inside.
-    ///
-    /// # Errors
-    /// [`AddressError::Reversed`].
-    pub const fn new(first: u16, last: u16) -> Result<Self, AddressError> {
-        if first > last { Err(AddressError::Reversed) } else { Ok(Self { first, last }) }
-    }
-
-    /// The lowest port.
-    pub const fn first(&self) -> u16 {
-        self.first
-    }
-
-    /// The highest port.
-    pub const fn last(&self) -> u16 {
-        self.last
-    }
-
-    /// Whether every port is inside.
-    pub const fn is_all(&self) -> bool {
-        self.first == 0 && self.last == u16::MAX
-    }
-
-    /// Whether `port` is inside.
-    pub const fn contains(&self, port: u16) -> bool {
-        self.first <= port && port <= self.last
-    }
-}
-
-/// `PORT`, or `FIRST-LAST`.
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}-{}", self.first, self.last)
-        }
-    }
-}
-
-impl FromStr for PortRange {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let port = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) {
-            true => text.parse::<u16>().map_err(|_| AddressError::Port),
-            false => Err(AddressError::Port),
-        };
-        match text.split_once('-') {
-            None => port(text).map(|port| Self { first: port, last: port }),
-            Some((first, last)) => Self::new(port(first)?, port(last)?),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -427,20 +384,9 @@ mod tests {
         assert!(IpRange::ALL_V6.is_v6() && !IpRange::ALL_V4.is_v6());
     }
 
-    #[test]
-    fn ports_and_their_ranges() {
-        let ports = |text: &str| text.parse::<PortRange>();
-        assert_eq!(ports("0-65535"), Ok(PortRange::ALL));
-        assert!(ports("80-443").unwrap().contains(443) && !ports("80-443").unwrap().contains(79));
-        assert_eq!(ports("443-80"), Err(AddressError::Reversed));
-        for wrong in ["", "65536", "+1", "80-", "http"] {
-            assert_eq!(ports(wrong), Err(AddressError::Port), "{wrong}");
-        }
-    }
-
     proptest! {
         #[test]
-        fn texts_are_read_as_written(v4: (u32, u32), v6: (u128, u128), length in 0u8..=128, ports: (u16, u16), mac: [u8; 6]) {
+        fn texts_are_read_as_written(v4: (u32, u32), v6: (u128, u128), length in 0u8..=128, mac: [u8; 6]) {
             let (low, high) = (Ipv4Addr::from_bits(v4.0.min(v4.1)), Ipv4Addr::from_bits(v4.0.max(v4.1)));
             let narrow = IpRange::new(low.into(), high.into()).unwrap();
             prop_assert_eq!(narrow.to_string().parse(), Ok(narrow));
@@ -450,8 +396,6 @@ mod tests {
             let prefix = IpPrefix::new(low.into(), length).unwrap();
             prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
             prop_assert_eq!(prefix.range().as_prefix(), Some(prefix.network()));
-            let ports = PortRange::new(ports.0.min(ports.1), ports.0.max(ports.1)).unwrap();
-            prop_assert_eq!(ports.to_string().parse(), Ok(ports));
             prop_assert_eq!(Mac(mac).to_string().parse(), Ok(Mac(mac)));
         }
 

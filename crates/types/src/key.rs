@@ -2,7 +2,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::id::{PortId, Protocol, SaSlot, Spi, VrfId};
+use crate::id::{PortId, SaSlot, Spi, VrfId};
+use crate::protocol::Protocol;
 
 /// Where a packet came from, which decides the checks it owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,36 @@
+//! The vocabulary that all crates share: identifiers, addresses and ranges, the flow key, and the
+//! enums that users name in commands and configuration.
+//!
+//! Each type is defined here once, with its text form ([`Display`](core::fmt::Display),
+//! [`FromStr`](core::str::FromStr), and serde strings under the feature `serde`). Nothing here does
+//! I/O, allocates, or keeps state.
+#![forbid(unsafe_code)]
+
+pub mod address;
+mod cache;
+pub mod id;
+pub mod key;
+mod policy;
+mod port;
+mod protocol;
+mod range;
+mod route;
+mod sa;
+#[cfg(feature = "serde")]
+mod serde;
+pub mod station;
+mod word;
+mod worker;
+
+pub use address::{AddressError, Family, IpPrefix, IpRange, Mac};
+pub use cache::{CacheMode, CacheTable};
+pub use id::{PolicySlot, PortId, SaSlot, Spi, VrfId};
+pub use key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
+pub use policy::{DefaultAction, Direction, LookupEngine, PolicyAction};
+pub use port::LinkKind;
+pub use protocol::{Protocol, UnknownProtocol};
+pub use range::{OctetRange, PortRange};
+pub use route::RouteKind;
+pub use sa::{SaFlag, SaMode};
+pub use word::{UnknownWord, Word};
+pub use worker::Idle;
