@@ -13,8 +13,8 @@ mod rate;
 mod reassembly;
 
 pub use cache::{
-    Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge,
-    Candidates, Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
+    Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate,
+    Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
 };
 pub use fragment_upper::FragmentUpper;
 pub use neighbour_queue::{Held, NeighbourQueue};

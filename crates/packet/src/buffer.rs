@@ -110,6 +110,14 @@ impl Packet {
         Some(&mut self.bytes_mut()[..count])
     }
 
+    /// Grows by `count` bytes in front and returns all bytes, or `None` if the headroom is smaller.
+    #[inline(always)]
+    pub fn grow_front(&mut self, count: usize) -> Option<&mut [u8]> {
+        let start = self.headroom().checked_sub(count)?;
+        self.set_start(start);
+        Some(self.bytes_mut())
+    }
+
     /// Grows by `count` bytes behind and returns them, or `None` if the tailroom is smaller.
     #[inline]
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -281,6 +289,8 @@ mod tests {
         packet.prepend(2).unwrap().copy_from_slice(b"h-");
         packet.append(2).unwrap().copy_from_slice(b"-t");
         assert_eq!(packet.bytes(), b"h-payload-t");
+        assert_eq!(packet.grow_front(1).map(|bytes| bytes.len()), Some(12));
+        packet.strip(1);
         packet.strip(2);
         packet.truncate(7);
         assert_eq!(packet.bytes(), b"payload");
@@ -298,6 +308,7 @@ mod tests {
     fn a_packet_never_grows_past_its_buffer() {
         let mut packet = Pool::new(1).take().unwrap();
         assert!(packet.prepend(HEADROOM + 1).is_none());
+        assert!(packet.grow_front(HEADROOM + 1).is_none());
         assert!(packet.append(CAPACITY).is_none());
         assert!(packet.is_empty());
         assert!(!packet.fill(&[0; MAX_FRAME + 1]));

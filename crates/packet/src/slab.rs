@@ -196,12 +196,15 @@ impl Packet {
     }
 
     /// Moves the start, to an offset that is not behind the end.
+    ///
+    /// # Panics
+    /// If it is behind the end.
     #[inline(always)]
     pub(crate) fn set_start(&mut self, start: usize) {
-        debug_assert!(start <= self.used().1);
-        // The minimum is what [`Packet::bytes`] relies on.
         let metadata = self.metadata_mut();
-        metadata.start = (start as u16).min(metadata.end);
+        // [`Packet::bytes`] relies on it.
+        assert!(start <= usize::from(metadata.end));
+        metadata.start = start as u16;
     }
 
     /// Moves the end to the front, to an offset that is not before the start.

@@ -137,17 +137,24 @@ pub fn update_v6(checksum: u16, old: Ipv6Addr, new: Ipv6Addr) -> u16 {
 /// A TTL of 0, or fewer bytes than a header has, is left as it is.
 #[inline]
 pub fn decrement_ttl_v4(header: &mut [u8]) {
-    let Some(header) = header.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() else { return };
-    if header[8] == 0 {
-        return;
+    if let Some(header) = header.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>()
+        && header[8] != 0
+    {
+        decrement_ttl_of_20(header);
     }
-    header[8] -= 1;
-    let checksum = u16::from_be_bytes([header[10], header[11]]);
-    // As [`update_u16`], with !old + new = 0xfeff whatever the old word. RFC 1141's shortcut of
-    // adding 0x0100 gives 0xffff for 0xfeff; RFC 1624 tells why that is wrong.
-    let sum = u32::from(!checksum) + 0xfeff;
-    let [high, low] = (!((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes();
-    (header[10], header[11]) = (high, low);
+}
+
+/// As [`decrement_ttl_v4`], of a TTL that is not 0.
+#[inline(always)]
+pub fn decrement_ttl_of_20(header: &mut [u8; ipv4::HEADER_LENGTH]) {
+    header[8] = header[8].wrapping_sub(1);
+    // As [`update_u16`], with !old + new = 0xfffe whatever the old word, where the words are read
+    // as little-endian numbers. RFC 1141's shortcut of adding 1 gives 0xffff for 0xfffe; RFC 1624
+    // tells why that is wrong.
+    let checksum = u16::from_le_bytes([header[10], header[11]]);
+    let sum = u32::from(!checksum) + 0xfffe;
+    let [low, high] = (!((sum >> 16) + sum) as u16).to_le_bytes();
+    (header[10], header[11]) = (low, high);
 }
 
 /// The sum of an IPv4 header without options.

@@ -2,20 +2,19 @@
 
 use siphasher::sip::SipHasher13;
 
-/// Words of 32 bits that a key has at most.
-const WORDS: usize = 12;
+/// Words that a key has at most, and one, so that their number may be odd.
+const WORDS: usize = 8;
 
-/// Hashes keys, with multipliers that nobody outside knows.
+/// Hashes keys, with numbers that nobody outside knows.
 ///
-/// The sum is multilinear (Lemire, Kaser, "Strongly Universal String Hashing is Fast", 2014):
-/// whatever two keys somebody chooses who does not know the multipliers, the upper halves of their
-/// sums are equal with a probability of 2^-32. Who has found two keys that share a bucket, by
-/// timing say, could make more of them from their difference, as the sum is linear; the
-/// multiplication that follows is not, and only equal sums stay equal.
+/// The sum is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: Fast and Secure Message
+/// Authentication", 1999) over words of 64 bits: whatever two keys somebody chooses who does not
+/// know the secrets, their sums of 128 bits are equal with a probability of 2^-64. The
+/// multiplications that follow bring it down to 64 bits; they are not linear, so that who has found
+/// two keys that share a bucket, by timing say, cannot make more of them from their difference.
 #[derive(Clone)]
 pub(super) struct Hasher {
-    multipliers: [u64; WORDS],
-    addend: u64,
+    secrets: [u64; WORDS],
     last: u64,
 }
 
@@ -23,23 +22,25 @@ impl Hasher {
     pub(super) fn new(secret: u64) -> Self {
         let expand = SipHasher13::new_with_keys(secret, 0x6869_7470_6174_6821);
         let number = |at: u64| expand.hash(&at.to_le_bytes());
-        Self {
-            multipliers: core::array::from_fn(|at| number(at as u64)),
-            addend: number(100),
-            last: number(101) | 1,
-        }
+        Self { secrets: core::array::from_fn(|at| number(at as u64)), last: number(101) | 1 }
     }
 
     #[inline(always)]
     pub(super) fn hash<const KEY: usize>(&self, key: &[u64; KEY]) -> u64 {
-        const { assert!(2 * KEY <= WORDS) };
-        let mut sum = self.addend;
-        for (at, word) in key.iter().enumerate() {
-            let (low, high) = (word & 0xffff_ffff, word >> 32);
-            sum = sum.wrapping_add(low.wrapping_mul(self.multipliers[2 * at]));
-            sum = sum.wrapping_add(high.wrapping_mul(self.multipliers[2 * at + 1]));
+        const { assert!(KEY < WORDS) };
+        let mut sum = 0u128;
+        let mut at = 0;
+        while at < KEY {
+            let first = key[at].wrapping_add(self.secrets[at]);
+            let second = match at + 1 < KEY {
+                true => key[at + 1].wrapping_add(self.secrets[at + 1]),
+                false => self.secrets[at + 1],
+            };
+            sum = sum.wrapping_add(u128::from(first) * u128::from(second));
+            at += 2;
         }
-        let product = u128::from(sum) * u128::from(self.last);
+        let (high, low) = ((sum >> 64) as u64, sum as u64);
+        let product = u128::from(low ^ high.rotate_left(32)) * u128::from(self.last);
         (product >> 64) as u64 ^ product as u64
     }
 }

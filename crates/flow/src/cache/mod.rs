@@ -14,4 +14,4 @@ mod table;
 pub use controller::{Controller, Costs, Measurement, Plan};
 pub use settings::{Associativity, CacheMode, CacheSettings, CacheTable};
 pub use statistics::CacheStatistics;
-pub use table::{CacheTooLarge, Candidates, Counts, Found, Open, Place, Table, Value};
+pub use table::{CacheTooLarge, Candidate, Counts, Found, Open, Place, Table, Value};

@@ -81,25 +81,16 @@ pub struct Counts {
     pub occupied: u64,
 }
 
-/// The places that a key may be in, by its hash alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Candidates {
-    /// One bit for each place, in the highest bit of its 16.
-    bits: u64,
+/// The place that a key most likely is in, by its hash alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The place; in the upper half, 1 if it was not used lately, or all ones if there is none.
+    word: u64,
 }
 
-impl Candidates {
-    /// As a number, to be kept until the next pass.
-    #[inline(always)]
-    pub fn to_bits(self) -> u64 {
-        self.bits
-    }
-
-    /// From [`Candidates::to_bits`].
-    #[inline(always)]
-    pub fn from_bits(bits: u64) -> Self {
-        Self { bits: bits & USED }
-    }
+impl Candidate {
+    /// No place.
+    pub const NONE: Self = Self { word: u64::MAX };
 }
 
 /// What is known of a flow.
@@ -109,8 +100,6 @@ pub struct Found {
     pub place: Place,
     /// The generation that it was last known to be valid for.
     pub stamp: u64,
-    /// What was kept.
-    pub value: Value,
 }
 
 /// A place of a table.
@@ -220,39 +209,69 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
 
     /// The second pass: reads the set's word and asks for the place.
     #[inline(always)]
-    pub fn candidates(&self, hash: u64) -> Candidates {
-        let bits = equal(self.sets[self.set(hash)][0], tag(hash)) & self.reach(hash);
-        if bits != 0 {
-            let place = &self.places[self.place(hash, bits).0 as usize];
-            prefetch(place);
-            if PLACE > 8 {
-                prefetch(&place[8]);
-            }
+    pub fn candidate(&self, hash: u64) -> Candidate {
+        let word = self.sets[self.set(hash)][0];
+        let bits = equal(word, tag(hash)) & self.reach(hash);
+        if bits == 0 {
+            return Candidate::NONE;
         }
-        Candidates { bits }
+        let number = self.place(hash, bits).0;
+        let place = &self.places[number as usize];
+        prefetch(place);
+        if PLACE > 8 {
+            prefetch(&place[8]);
+        }
+        let is_unused = !word >> bits.trailing_zeros() & 1;
+        Candidate { word: is_unused << 32 | u64::from(number) }
     }
 
     /// The third pass: the flow, if it is known.
     #[inline(always)]
-    pub fn find(&mut self, hash: u64, candidates: Candidates, key: &[u64; KEY]) -> Option<Found> {
-        let mut bits = candidates.bits;
+    pub fn find(&mut self, hash: u64, candidate: Candidate, key: &[u64; KEY]) -> Option<Found> {
+        if candidate == Candidate::NONE {
+            return None;
+        }
+        let place = Place(candidate.word as u32);
+        let line = &self.places[place.0 as usize];
+        if !is_key(line, key) {
+            return self.find_among_all(hash, key);
+        }
+        let stamp = line[KEY];
+        if candidate.word >> 32 != 0 {
+            self.mark_used(hash, place);
+        }
+        Some(Found { place, stamp })
+    }
+
+    /// Two flows of a set have the same fifteen bits: as good as never.
+    #[cold]
+    fn find_among_all(&mut self, hash: u64, key: &[u64; KEY]) -> Option<Found> {
+        let word = self.sets[self.set(hash)][0];
+        let mut bits = equal(word, tag(hash)) & self.reach(hash);
         while bits != 0 {
             let place = self.place(hash, bits);
             let line = &self.places[place.0 as usize];
             if is_key(line, key) {
                 let stamp = line[KEY];
-                let value = core::array::from_fn(|number| line[KEY + 1 + number]);
-                let used = bits & bits.wrapping_neg();
-                let set = self.set(hash);
-                let set = &mut self.sets[set][0];
-                if *set & used == 0 {
-                    *set |= used;
-                }
-                return Some(Found { place, stamp, value });
+                self.mark_used(hash, place);
+                return Some(Found { place, stamp });
             }
             bits &= bits - 1;
         }
         None
+    }
+
+    #[inline(never)]
+    fn mark_used(&mut self, hash: u64, place: Place) {
+        let set = self.set(hash);
+        self.sets[set][0] |= 1 << (16 * (place.0 % PLACES) + 15);
+    }
+
+    /// What is kept in a place.
+    #[inline(always)]
+    pub fn value(&self, place: Place) -> Value {
+        let line = &self.places[place.0 as usize];
+        core::array::from_fn(|number| line[KEY + 1 + number])
     }
 
     /// Whether the flow was seen lately and has no place.
@@ -351,11 +370,13 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     /// The places of the set that a key of this hash may be in.
     #[inline(always)]
     fn reach(&self, hash: u64) -> u64 {
-        if self.is_direct {
-            1 << (16 * (hash as u32 & self.mask & (PLACES - 1)) + 15)
-        } else {
-            USED
-        }
+        if self.is_direct { self.reach_directly(hash) } else { USED }
+    }
+
+    /// Kept apart, so that the usual case is a branch and no computation.
+    #[cold]
+    fn reach_directly(&self, hash: u64) -> u64 {
+        1 << (16 * (hash as u32 & self.mask & (PLACES - 1)) + 15)
     }
 
     /// The place of the lowest of `bits`.
@@ -373,10 +394,11 @@ fn is_key<const KEY: usize, const PLACE: usize>(line: &[u64; PLACE], key: &[u64;
     pairs.fold(0, |different, (word, other)| different | (word ^ other)) == 0
 }
 
-/// Fifteen bits of a hash, other than those that choose the set. Zero is a free place.
+/// Fifteen bits of a hash, other than those that choose the set. The lowest is set, as zero is a free
+/// place.
 #[inline(always)]
 fn tag(hash: u64) -> u16 {
-    ((hash >> 49) as u16).max(1)
+    (hash >> 49) as u16 | 1
 }
 
 /// The places of a set's word whose fifteen bits are `tag`, whether used lately or not.
@@ -401,11 +423,13 @@ mod tests {
         Table::new(CacheTable::V4Outbound, &settings, 7).unwrap()
     }
 
-    fn find(table: &mut Table<3, 8>, key: &[u64; 3]) -> Option<Found> {
+    /// The value and the stamp of a key, and where they are.
+    fn find(table: &mut Table<3, 8>, key: &[u64; 3]) -> Option<(Value, u64, Place)> {
         let mut table = table.open();
         let hash = table.hash(key);
-        let candidates = table.candidates(hash);
-        table.find(hash, candidates, key)
+        let candidate = table.candidate(hash);
+        let found = table.find(hash, candidate, key)?;
+        Some((table.value(found.place), found.stamp, found.place))
     }
 
     fn insert(table: &mut Table<3, 8>, key: [u64; 3], stamp: u64, number: u64) {
@@ -437,11 +461,11 @@ mod tests {
                     policy_generation = generation;
                 }
                 table.policies_changed(policy_generation);
-                if let Some(found) = find(&mut table, &key) {
-                    let (number, stamp) = kept[&key];
-                    prop_assert_eq!((found.value[0], found.stamp), (number + 1, stamp));
+                if let Some((value, stamp, place)) = find(&mut table, &key) {
+                    let (number, known) = kept[&key];
+                    prop_assert_eq!((value[0], stamp), (number + 1, known));
                     if what == 1 {
-                        table.open().stamp(found.place, generation);
+                        table.open().stamp(place, generation);
                         kept.insert(key, (number, generation));
                     }
                 }
@@ -471,7 +495,7 @@ mod tests {
         let mut table = table(1, Associativity::Direct);
         for key in 0..100u64 {
             insert(&mut table, [key, 0, 0], 1, key);
-            assert_eq!(find(&mut table, &[key, 0, 0]).unwrap().value[0], key + 1);
+            assert_eq!(find(&mut table, &[key, 0, 0]).unwrap().0[0], key + 1);
             assert!(key == 0 || find(&mut table, &[key - 1, 0, 0]).is_none());
         }
         assert_eq!((table.counts.live, table.counts.occupied, table.counts.inserted), (1, 1, 100));
@@ -551,6 +575,6 @@ mod tests {
         let hash = table.open().hash(&[9, 9, 9]);
         assert!(table.open().was_turned_away(hash));
         insert(&mut table, [9, 9, 9], 1, 9);
-        assert_eq!(find(&mut table, &[9, 9, 9]).unwrap().value[0], 10);
+        assert_eq!(find(&mut table, &[9, 9, 9]).unwrap().0[0], 10);
     }
 }

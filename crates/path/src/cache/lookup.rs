@@ -6,7 +6,7 @@
 //! decided, so that those of one flow stay in order.
 
 use arrayvec::ArrayVec;
-use flow::{CacheMode, CacheStatistics, Candidates, Measurement, Open, Plan};
+use flow::{CacheMode, CacheStatistics, Candidate, Measurement, Open, Plan};
 use packet::BATCH;
 use wire::FlowKey;
 
@@ -137,7 +137,7 @@ struct Looking<'a, 't> {
     list: &'a [u8],
     batch: &'a mut Packets,
     hashes: &'a mut [u64; BATCH],
-    candidates: &'a mut [u64; BATCH],
+    candidates: &'a mut [Candidate; BATCH],
     decider: Decider<'t>,
     recent: &'a Recent,
     statistics: &'a WorkerStatistics,
@@ -168,7 +168,7 @@ impl Looking<'_, '_> {
         let mut missed = Positions::new();
 
         let begin = ticks();
-        self.hash::<KEY, PLACE, F>(&open);
+        hash_all::<KEY, PLACE, F>(&open, list, self.batch, self.hashes);
         let hashed = ticks();
         let (outcome, looked, left) = match plan {
             Plan::Sample => self.find_sampled::<KEY, PLACE, F>(&mut open, &mut missed),
@@ -214,19 +214,6 @@ impl Looking<'_, '_> {
         self.note(half, &outcome, is_measured);
     }
 
-    /// The first pass: hashes the keys and asks for the sets' words.
-    #[inline(always)]
-    fn hash<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
-        &mut self,
-        table: &Open<'_, KEY, PLACE>,
-    ) {
-        for &at in self.list {
-            let hash = table.hash(F::key(self.batch, at));
-            self.hashes[usize::from(at)] = hash;
-            table.prefetch(hash);
-        }
-    }
-
     /// Looks up only the flows that belong to the part that is used for sampling. Returns how many
     /// these were, and where the others are.
     #[cold]
@@ -247,47 +234,79 @@ impl Looking<'_, '_> {
     }
 
     /// The second and the third pass; notes the positions of packets whose flow is not known.
-    #[inline(always)]
     fn find<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
         &mut self,
         table: &mut Open<'_, KEY, PLACE>,
         list: &[u8],
         missed: &mut Positions,
     ) -> Outcome {
-        for &at in list {
-            let candidates = table.candidates(self.hashes[usize::from(at)]);
-            self.candidates[usize::from(at)] = candidates.to_bits();
-        }
-        let generation = self.decider.generation();
+        probe_all(table, list, self.hashes, self.candidates);
         let mut outcome = Outcome::default();
-        for &at in list {
-            let hash = self.hashes[usize::from(at)];
-            let candidates = Candidates::from_bits(self.candidates[usize::from(at)]);
-            let key = F::key(self.batch, at);
-            let Some(found) = table.find(hash, candidates, key) else {
-                match table.was_turned_away(hash) {
-                    true => outcome.evicted += 1,
-                    false => outcome.new += 1,
-                }
+        let mut left = list;
+        loop {
+            let found = self.find_run::<KEY, PLACE, F>(table, left);
+            let Some((&at, rest)) = left[found..].split_first() else { break };
+            left = rest;
+            if !self.find_uncommon::<KEY, PLACE, F>(table, at, &mut outcome) {
                 missed.push(at);
-                continue;
-            };
-            let decision = Decision::from_words(found.value);
-            if found.stamp != generation {
-                if !self.recent.spares(key, found.stamp)
-                    && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
-                {
-                    outcome.stale += 1;
-                    missed.push(at);
-                    continue;
-                }
-                table.stamp(found.place, generation);
-                outcome.restamped += 1;
             }
-            self.batch.records[usize::from(at)].decision = decision;
         }
         outcome.hits = list.len() as u64 - outcome.new - outcome.evicted - outcome.stale;
         outcome
+    }
+
+    /// The third pass for packets whose flows are known and valid, up to the first that is not.
+    /// Returns how many these are.
+    #[inline(never)]
+    fn find_run<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        table: &mut Open<'_, KEY, PLACE>,
+        list: &[u8],
+    ) -> usize {
+        let generation = self.decider.generation();
+        let (batch, hashes, candidates) = (&mut *self.batch, &*self.hashes, &*self.candidates);
+        for (done, &at) in list.iter().enumerate() {
+            let (hash, candidate) = (hashes[usize::from(at)], candidates[usize::from(at)]);
+            match table.find(hash, candidate, F::key(batch, at)) {
+                Some(found) if found.stamp == generation => {
+                    let decision = Decision::from_words(table.value(found.place));
+                    batch.records[usize::from(at)].decision = decision;
+                }
+                _ => return done,
+            }
+        }
+        list.len()
+    }
+
+    /// The third pass for a packet whose flow is not known, or was stamped before the last change.
+    /// Returns whether its decision was found.
+    #[inline(never)]
+    fn find_uncommon<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+        &mut self,
+        table: &mut Open<'_, KEY, PLACE>,
+        at: u8,
+        outcome: &mut Outcome,
+    ) -> bool {
+        let (hash, candidate) = (self.hashes[usize::from(at)], self.candidates[usize::from(at)]);
+        let key = F::key(self.batch, at);
+        let Some(found) = table.find(hash, candidate, key) else {
+            match table.was_turned_away(hash) {
+                true => outcome.evicted += 1,
+                false => outcome.new += 1,
+            }
+            return false;
+        };
+        let decision = Decision::from_words(table.value(found.place));
+        if !self.recent.spares(key, found.stamp)
+            && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
+        {
+            outcome.stale += 1;
+            return false;
+        }
+        table.stamp(found.place, self.decider.generation());
+        outcome.restamped += 1;
+        self.batch.records[usize::from(at)].decision = decision;
+        true
     }
 
     /// Keeps what was decided.
@@ -335,5 +354,33 @@ impl Looking<'_, '_> {
             statistics.decide_cost.set(costs.decide);
             statistics.insert_cost.set(costs.insert);
         }
+    }
+}
+
+/// The first pass: hashes the keys and asks for the sets' words.
+#[inline(never)]
+fn hash_all<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+    table: &Open<'_, KEY, PLACE>,
+    list: &[u8],
+    batch: &Packets,
+    hashes: &mut [u64; BATCH],
+) {
+    for &at in list {
+        let hash = table.hash(F::key(batch, at));
+        hashes[usize::from(at)] = hash;
+        table.prefetch(hash);
+    }
+}
+
+/// The second pass: reads the sets' words and asks for the places.
+#[inline(never)]
+fn probe_all<const KEY: usize, const PLACE: usize>(
+    table: &Open<'_, KEY, PLACE>,
+    list: &[u8],
+    hashes: &[u64; BATCH],
+    candidates: &mut [Candidate; BATCH],
+) {
+    for &at in list {
+        candidates[usize::from(at)] = table.candidate(hashes[usize::from(at)]);
     }
 }

@@ -11,7 +11,8 @@ pub(crate) mod validity;
 
 use arrayvec::ArrayVec;
 use flow::{
-    CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Controller, Plan, Table,
+    CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate, Controller,
+    Plan, Table,
 };
 use packet::BATCH;
 use rand::Rng;
@@ -36,9 +37,9 @@ pub(crate) struct Cache {
 
 /// What is noted of a batch while it is looked up.
 pub(crate) struct Scratch {
-    /// By position in the batch: the hash of a packet's key, and the places that its flow may be in.
+    /// By position in the batch: the hash of a packet's key, and the place that its flow may be in.
     pub hashes: Box<[u64; BATCH]>,
-    pub candidates: Box<[u64; BATCH]>,
+    pub candidates: Box<[Candidate; BATCH]>,
     /// For each table, the positions of its packets in the batch, if not all are of one.
     pub lists: [ArrayVec<u8, BATCH>; 4],
 }
@@ -64,7 +65,7 @@ impl Cache {
             v6: [Half::new(V6Outbound, c, secrets)?, Half::new(V6Inbound, d, secrets)?],
             scratch: Scratch {
                 hashes: Box::new([0; BATCH]),
-                candidates: Box::new([0; BATCH]),
+                candidates: Box::new([Candidate::NONE; BATCH]),
                 lists: Default::default(),
             },
             recent: Recent::default(),

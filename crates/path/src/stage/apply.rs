@@ -1,18 +1,19 @@
 //! Apply: does to each packet what was decided.
 //!
-//! Packets one after the other that leave in clear by one next hop are a run: what they have in
-//! common is done once. Whatever is not common (a hop limit that runs out, a packet too large, a
-//! next hop that is not resolved) ends the run, and is handled by itself, in order.
+//! Packets one after the other that leave in clear by one next hop and count for the same policies
+//! are a run: what they have in common is done once. Whatever is not common (a hop limit that runs
+//! out, a packet too large, a next hop that is not resolved) ends the run, and is handled by
+//! itself, in order.
 //!
 //! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, `port_down`, and those of the
 //! stages behind it.
 
 use flow::{FairLimiter, Reassembled, Reassembly};
-use packet::{BATCH, DropReason, Packet};
+use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
-use tables::{NextHop, NextHopId, NextHopState};
+use tables::{NextHopId, NextHopState};
 use wire::common::Facts;
-use wire::{Origin, SaSlot, Upper, ipv4, ipv6};
+use wire::{Origin, PortId, SaSlot, Upper, ipv4, ipv6};
 
 use crate::batch::{Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
@@ -72,13 +73,13 @@ struct Tally {
 
 impl Tally {
     #[inline(always)]
-    fn add(&mut self, policies: u64, bytes: u16, objects: Objects<'_>) {
+    fn add(&mut self, policies: u64, packets: u64, bytes: u64, objects: Objects<'_>) {
         if policies != self.policies {
             self.write(objects);
             *self = Self { policies, runs: self.runs + 1, ..Self::default() };
         }
-        self.packets += 1;
-        self.bytes += u64::from(bytes);
+        self.packets += packets;
+        self.bytes += bytes;
     }
 
     fn write(&self, objects: Objects<'_>) {
@@ -102,114 +103,133 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     if *applier.state.policy_runs >= MANY {
         prefetch_counters(objects, &batch.records[..count]);
     }
-    let mut packets = core::mem::take(&mut batch.packets).into_iter();
+    let mut packets = core::mem::take(&mut batch.packets);
+    let records = &batch.records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
-    let mut at = 0;
-    while at < count {
-        let decision = batch.records[at].decision;
-        if decision.code() == code::FORWARD {
-            let run = batch.records[at..count].iter();
-            let outputs = &mut applier.neighbours.outputs;
-            let done = forward(run, &mut packets, &decision, &mut tally, outputs);
+    // Packets before `sent` have left; those from there to `at` are finished frames for `port`.
+    let (mut at, mut sent, mut port) = (0, 0, None);
+    while let Some(record) = records.get(at) {
+        let decision = record.decision;
+        if let Some(way) = ClearWay::of(&decision, objects) {
+            if port != Some(way.port) {
+                hand_over(&mut packets, &mut sent, at, port, &mut applier.neighbours.outputs);
+                port = Some(way.port);
+            }
+            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
+            tally.add(decision.policies(), done as u64, bytes, objects);
+            applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
             if done > 0 {
                 continue;
             }
         }
-        let Some(packet) = packets.next() else { break };
-        let facts = batch.records[at].facts;
-        tally.add(decision.policies(), facts.total_length(), objects);
+        hand_over(&mut packets, &mut sent, at, port.take(), &mut applier.neighbours.outputs);
+        let Some(packet) = packets.pop_at(0) else { break };
+        let facts = record.facts;
+        tally.add(decision.policies(), 1, facts.total_length().into(), objects);
         let key = match facts.is(Facts::V6) {
-            true => V6::flow(V6::key(batch, at as u8)),
-            false => V4::flow(V4::key(batch, at as u8)),
+            true => V6::flow(&batch.v6[at]),
+            false => V4::flow(&record.key),
         };
         let inner = Inner::of(packet.bytes());
-        let known = Known { facts, decision, key, inner };
-        applier.one(packet, &known, &mut limit, queues);
+        applier.one(packet, &Known { facts, decision, key, inner }, &mut limit, queues);
         at += 1;
+        sent = at;
     }
+    hand_over(&mut packets, &mut sent, at, port, &mut applier.neighbours.outputs);
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }
 
-/// Sends packets in clear that leave by the next hop of `decision`, up to the first that is not
-/// common. Returns how many these were.
-#[inline(always)]
-fn forward<'r>(
-    run: impl Iterator<Item = &'r Record>,
-    packets: &mut arrayvec::IntoIter<Packet, BATCH>,
-    decision: &Decision,
-    tally: &mut Tally,
+/// Puts the finished frames, which are the first of `packets`, into the port's outgoing batch.
+fn hand_over(
+    packets: &mut Batch,
+    sent: &mut usize,
+    at: usize,
+    port: Option<PortId>,
     outputs: &mut Outputs<'_>,
-) -> usize {
-    let Outputs { ports, buffers, objects, .. } = outputs;
-    let objects = *objects;
-    let Some(next_hop) = objects.next_hop(decision.next_hop_id()) else { return 0 };
-    let is_plain =
-        next_hop.state == NextHopState::Resolved && usize::from(next_hop.header_length) == ETHERNET;
-    let port = next_hop.port;
-    let Some(Some(Attached { outgoing, .. })) = ports.get_mut(usize::from(port.0)) else {
-        return 0;
-    };
-    if !is_plain {
-        return 0;
-    }
-    let (way, mtu, header) = (decision.way(), next_hop.mtu, LinkHeader::of(next_hop));
-    let mut done = 0;
-    for record in run.take(outgoing.remaining_capacity()) {
-        let facts = record.facts;
-        let is_common = record.decision.way() == way
-            && facts.hop_limit() > 1
-            && !facts.is(Facts::OPTIONS | Facts::OWN)
-            && facts.total_length() <= mtu;
-        let Some(mut packet) = (if is_common { packets.next() } else { None }) else { break };
-        tally.add(record.decision.policies(), facts.total_length(), objects);
-        if packet.prepend(ETHERNET).is_some() {
-            header.write(packet.bytes_mut(), facts.is(Facts::V6));
-            outgoing.push(packet);
-        } else {
-            buffers.drop(packet, DropReason::EspNoRoom);
+) {
+    let count = at - core::mem::replace(sent, at);
+    let Some(port) = port.filter(|_| count > 0) else { return };
+    let attached = outputs.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+    match attached {
+        // A whole batch for one port, as is usual.
+        Some(Attached { outgoing, .. }) if outgoing.is_empty() && count == packets.len() => {
+            core::mem::swap(outgoing, packets);
         }
-        done += 1;
+        _ => packets.drain(..count).for_each(|packet| outputs.send(packet, port)),
     }
-    buffers.statistics.forwarded.add(done as u64);
-    if outgoing.is_full() {
-        outputs.transmit(port);
-    }
-    done
 }
 
-/// An Ethernet header as two words that overlap: bytes 0 to 7 and 6 to 13.
-#[derive(Clone, Copy)]
-struct LinkHeader {
-    first: [u8; 8],
-    last: [u8; 8],
+/// How packets leave in clear by an Ethernet next hop that is resolved: what a run has in common.
+struct ClearWay {
+    way: [u64; 2],
+    policies: u64,
+    mtu: u16,
+    port: PortId,
+    /// Bytes 0 to 7 and 6 to 13 of the link header.
+    header: [[u8; 8]; 2],
 }
 
-impl LinkHeader {
-    fn of(next_hop: &NextHop) -> Self {
-        let header = &next_hop.header;
-        let mut words = Self { first: [0; 8], last: [0; 8] };
-        words.first.copy_from_slice(&header[..8]);
-        words.last.copy_from_slice(&header[6..ETHERNET]);
-        words
-    }
-
-    /// Writes it to the front of a frame whose IP header stands behind, and takes one from that
-    /// one's hop limit.
+impl ClearWay {
+    /// `None` if the packet leaves otherwise, or not at all.
     #[inline(always)]
-    fn write(self, frame: &mut [u8], is_v6: bool) {
+    fn of(decision: &Decision, objects: Objects<'_>) -> Option<Self> {
+        if decision.code() != code::FORWARD {
+            return None;
+        }
+        let next_hop = objects.next_hop(decision.next_hop_id())?;
+        let is_plain = next_hop.state == NextHopState::Resolved
+            && usize::from(next_hop.header_length) == ETHERNET;
+        let mut header = [[0; 8]; 2];
+        header[0].copy_from_slice(&next_hop.header[..8]);
+        header[1].copy_from_slice(&next_hop.header[6..ETHERNET]);
+        let (way, policies) = (decision.way(), decision.policies());
+        let (mtu, port) = (next_hop.mtu, next_hop.port);
+        is_plain.then_some(Self { way, policies, mtu, port, header })
+    }
+
+    /// Makes frames of packets, up to the first that does not go this way or is not common. Returns
+    /// how many these are, and their bytes.
+    #[inline(never)]
+    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
+        /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
+        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN;
+        let (mut done, mut bytes) = (0, 0);
+        for (packet, record) in packets.iter_mut().zip(records) {
+            let facts = record.facts;
+            let is_other_way = (record.decision.way()[0] ^ self.way[0])
+                | (record.decision.way()[1] ^ self.way[1])
+                | (record.decision.policies() ^ self.policies);
+            // More than one hop is left, and no flag set.
+            let is_common = ((facts.0 & CHECKED).wrapping_sub(1)) < 1 << 40;
+            if is_other_way != 0 || !is_common || facts.total_length() > self.mtu {
+                break;
+            }
+            let Some(frame) = packet.grow_front(ETHERNET) else { break };
+            if !self.write(frame, facts.is(Facts::V6)) {
+                break;
+            }
+            bytes += u64::from(facts.total_length());
+            done += 1;
+        }
+        (done, bytes)
+    }
+
+    /// Writes the link header in front of the IP header, and takes one from that one's hop limit.
+    #[inline(always)]
+    fn write(&self, frame: &mut [u8], is_v6: bool) -> bool {
         let Some(front) = frame.first_chunk_mut::<{ ETHERNET + ipv4::HEADER_LENGTH }>() else {
-            return;
+            return false;
         };
-        front[..8].copy_from_slice(&self.first);
-        front[6..ETHERNET].copy_from_slice(&self.last);
+        front[..8].copy_from_slice(&self.header[0]);
+        front[6..ETHERNET].copy_from_slice(&self.header[1]);
         if is_v6 {
             front[ETHERNET + 7] = front[ETHERNET + 7].wrapping_sub(1);
-        } else {
-            let (_, header) = front.split_at_mut(ETHERNET);
-            wire::checksum::decrement_ttl_v4(header);
+        } else if let Some(header) = front.last_chunk_mut() {
+            wire::checksum::decrement_ttl_of_20(header);
         }
+        true
     }
 }
 
