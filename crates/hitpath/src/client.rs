@@ -157,7 +157,7 @@ fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
+    use runtime::exit::Exit;
 
     fn read(bytes: &str) -> anyhow::Result<Answer> {
         read_answer(&mut bytes.as_bytes())
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn no_daemon_is_its_own_exit_code() {
         let error = post_parts(Path::new("/nonexistent/hitpath.sock"), "/", &[]).unwrap_err();
-        assert_eq!(Exit::of(&error), Exit::Unreachable);
+        assert_eq!(crate::exit::of(&error), Exit::Unreachable);
         assert!(error.to_string().contains("hitpath run"), "{error}");
     }
 }

@@ -18,8 +18,9 @@ use self::lines::Lines;
 use self::outcome::Outcome;
 use self::parcel::{NoRoom, Parcel};
 use crate::client;
-use crate::exit::{Exit, Unreachable};
-use crate::output;
+use crate::exit::Unreachable;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// What to carry out, and how.
 pub(crate) struct Load<'a> {

@@ -11,11 +11,11 @@ use packet::{Port, Time};
 use tables::Reader;
 use wire::PortId;
 
-use crate::clock::Clock;
 use crate::daemon::crew::Crew;
 use crate::daemon::{Letter, Message, ports};
-use crate::exit::Exit;
 use crate::gateway::{self, Desk, TICK};
+use runtime::clock::Clock;
+use runtime::exit::Exit;
 
 /// What the control thread owns.
 pub(crate) struct ControlThread {

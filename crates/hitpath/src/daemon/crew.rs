@@ -15,10 +15,11 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tables::{Event, Probe};
 use wire::PortId;
 
-use crate::clock::Clock;
+use crate::daemon::Message;
+use runtime::affinity;
 use crate::daemon::worker::{Bell, Command, WorkerLoop};
-use crate::daemon::{Message, affinity};
 use crate::gateway::{Desk, RING, cache_settings};
+use runtime::clock::Clock;
 
 /// Commands to a worker at once.
 const COMMANDS: usize = 1024;
@@ -153,7 +154,7 @@ impl Member {
             buffers: settings.buffers,
             seed: rand::random(),
             caches: cache_settings(&settings.ipsec),
-            ticks: crate::clock::ticks,
+            ticks: runtime::clock::ticks,
         };
         let idle = settings.idle;
 

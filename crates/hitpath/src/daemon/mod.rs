@@ -6,7 +6,6 @@
 //!                   signals --Message-->                     <--events, Lost, News---------
 //! ```
 
-pub(crate) mod affinity;
 mod control;
 mod crew;
 mod ports;
@@ -21,12 +20,12 @@ use std::sync::mpsc;
 use anyhow::{Context, bail};
 use wire::PortId;
 
-use crate::clock::Clock;
-use crate::exit::Exit;
 use crate::gateway::{self, Desk};
-use crate::output;
 use control::ControlThread;
 use crew::Crew;
+use runtime::clock::Clock;
+use runtime::exit::Exit;
+use runtime::output;
 use server::Letter;
 
 /// Messages that may wait for the control thread at once.

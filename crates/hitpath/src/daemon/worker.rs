@@ -16,8 +16,8 @@ use rtrb::{Consumer, Producer};
 use tables::Event;
 use wire::PortId;
 
-use crate::clock::Clock;
 use crate::daemon::Message;
+use runtime::clock::Clock;
 
 /// Rounds without a packet before the worker sleeps. Waking costs more than a few empty rounds.
 const PATIENCE: u32 = 16;

@@ -15,10 +15,10 @@ use io::memory::{self, MemoryHandle};
 use packet::Time;
 use wire::Mac;
 
-use crate::clock::Clock;
 use crate::gateway::{Gateway, twin};
 use host::Host;
 pub(crate) use report::Report;
+use runtime::clock::Clock;
 use wire_tap::WireTap;
 
 /// Frames that a cable holds.

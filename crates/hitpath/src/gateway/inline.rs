@@ -62,7 +62,7 @@ impl Gateway {
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
         let settings =
-            WorkerSettings { index: 0, buffers, seed, caches, ticks: crate::clock::ticks };
+            WorkerSettings { index: 0, buffers, seed, caches, ticks: runtime::clock::ticks };
         let mut worker =
             Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver)?;
         desk.add_worker(None, worker.statistics().clone());

@@ -7,9 +7,9 @@ use control::Diagnostic;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::exit::Exit;
 use crate::gateway::{self, ConfigError};
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Check configuration files without running them
 ///

@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::demo;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Show a tunnel at work: two gateways and two hosts in this process
 ///

@@ -7,10 +7,11 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::{Exit, Usage};
+use crate::exit::Usage;
 use crate::explain::{self, DROPPED, Description, GRAMMAR, OUTCOME};
 use crate::gateway::{self, Gateway};
 use crate::view;
+use runtime::exit::Exit;
 
 /// Say what would happen to a packet, step by step, and send nothing
 ///

@@ -6,8 +6,8 @@ use anyhow::Context;
 use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Print the man page, or write one for every verb into a folder
 #[derive(Args, Debug)]

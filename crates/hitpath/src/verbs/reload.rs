@@ -5,8 +5,8 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Have the daemon read its configuration file again
 ///

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::Global;
-use crate::exit::Exit;
 use crate::gateway;
-use crate::output;
 use crate::replay;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Put capture files through the whole gateway, in their own time
 ///

@@ -6,8 +6,9 @@ use clap::{Args, CommandFactory};
 
 use crate::cli::{Cli, Global};
 use crate::client;
-use crate::exit::{Exit, Usage};
+use crate::exit::Usage;
 use crate::{output, view};
+use runtime::exit::Exit;
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])+ $name:ident = $object:literal,)+) => {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView};
 
-use crate::output;
+use runtime::output;
 
 pub(crate) use spd::bound;
 pub(crate) use table::table;
