@@ -102,6 +102,11 @@ fn every_packet_is_encrypted_in_its_captures_time() {
         .unwrap();
     assert_eq!(out["packets"], 20);
     assert_eq!(report["ports"][0]["statistics"]["rx_packets"], 20);
+    let counter = |name: &str| {
+        let all = report["counters"].as_array().unwrap();
+        all.iter().find(|counter| counter["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!((counter("encrypted"), counter("received")), (20.into(), 20.into()));
     assert_eq!((&report["begin_ns"], &report["held"]), (&BEGIN.into(), &0.into()));
 }
 

@@ -16,9 +16,9 @@ use tables::{Event, Probe};
 use wire::PortId;
 
 use crate::daemon::Message;
-use runtime::affinity;
 use crate::daemon::worker::{Bell, Command, WorkerLoop};
 use crate::gateway::{Desk, RING, cache_settings};
+use runtime::affinity;
 use runtime::clock::Clock;
 
 /// Commands to a worker at once.

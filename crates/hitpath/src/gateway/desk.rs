@@ -11,7 +11,7 @@ use tables::Tables;
 use wire::PortId;
 
 use crate::explain;
-use crate::gateway::caches;
+use crate::gateway::{CounterView, caches, counters};
 
 /// Answers every request but a reload.
 pub(crate) struct Desk {
@@ -115,6 +115,11 @@ impl Desk {
     /// The tables of each worker's decision cache.
     fn caches(&self) -> Vec<&[flow::CacheStatistics; 4]> {
         self.workers.iter().map(|worker| &worker.statistics.caches).collect()
+    }
+
+    /// What workers have counted beside drops and the decision cache, all of them together.
+    pub(crate) fn counters(&self) -> Vec<CounterView> {
+        counters::total(self.workers.iter().map(|worker| &*worker.statistics))
     }
 
     fn drops(&self) -> Vec<DropView> {

@@ -2,6 +2,7 @@
 
 mod caches;
 mod counted;
+mod counters;
 mod desk;
 mod inline;
 pub(crate) mod twin;
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
+pub(crate) use counters::CounterView;
 pub(crate) use desk::Desk;
 pub(crate) use inline::{Gateway, RING, TICK};
 

@@ -78,8 +78,11 @@ impl Report {
 
     /// As tables for people. What did not happen is left out.
     pub(crate) fn text(&self) -> String {
-        let mut parts =
-            vec![view::ports(&self.counted.ports), view::drops(&self.counted.drops, false)];
+        let mut parts = vec![
+            view::ports(&self.counted.ports),
+            view::drops(&self.counted.drops, false),
+            view::counters(&self.counted.counters, false),
+        ];
         if !self.counted.policies.is_empty() {
             parts.push(view::policies(&self.counted.policies));
         }

@@ -10,6 +10,8 @@ use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, S
 
 use runtime::output;
 
+use crate::gateway::CounterView;
+
 pub(crate) use spd::bound;
 pub(crate) use table::table;
 
@@ -121,6 +123,18 @@ pub(crate) fn drops(views: &[DropView], all: bool) -> String {
         return "no packet was dropped\n".to_owned();
     }
     table(&["PACKETS", "REASON", "MEANING"], &rows)
+}
+
+/// What workers have counted: what happened at least once, or `all` there is.
+pub(crate) fn counters(counters: &[CounterView], all: bool) -> String {
+    let rows: Vec<_> = counters
+        .iter()
+        .filter(|counter| all || counter.value > 0)
+        .map(|counter| {
+            vec![counter.value.to_string(), counter.name.to_owned(), counter.meaning.to_owned()]
+        })
+        .collect();
+    table(&["COUNT", "COUNTER", "MEANING"], &rows)
 }
 
 /// Policies, in the order in which they are tried.
