@@ -1,14 +1,18 @@
 //! What every experiment is given.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 use runtime::affinity;
 
+use crate::core_state::CoreMonitor;
 use crate::measure::{self, Cost, Effort, Meter, Series};
 
 /// How much is to be measured, and who is told how far it is.
 pub(crate) struct Context {
     pub(crate) meter: Meter,
+    pub(crate) monitor: CoreMonitor,
     pub(crate) effort: Effort,
     /// A glance is enough.
     pub(crate) quick: bool,
@@ -17,6 +21,9 @@ pub(crate) struct Context {
     /// The processors that may be used. The first thread runs on the last.
     pub(crate) processors: Vec<usize>,
 }
+
+/// How long the core is looked at before anything is measured.
+const CALIBRATION: Duration = Duration::from_millis(300);
 
 impl Context {
     /// Keeps the calling thread on its processor from now on.
@@ -29,7 +36,9 @@ impl Context {
         if let Some(&last) = processors.last() {
             affinity::pin(last)?;
         }
-        Ok(Self { meter: Meter::new(), effort: Effort::new(quick), quick, silent, processors })
+        let meter = Meter::new();
+        let monitor = CoreMonitor::new(&meter, CALIBRATION);
+        Ok(Self { meter, monitor, effort: Effort::new(quick), quick, silent, processors })
     }
 
     /// Measures `series` against each other.
@@ -55,7 +64,7 @@ impl Context {
         series: &mut [Box<dyn Series + '_>],
     ) -> anyhow::Result<Vec<Cost>> {
         let bar = self.bar(measure::steps(series.len(), effort), what);
-        let costs = measure::measure(&self.meter, series, effort, || bar.inc(1));
+        let costs = measure::measure(&self.meter, &self.monitor, series, effort, || bar.inc(1));
         bar.finish_and_clear();
         costs
     }
@@ -75,8 +84,10 @@ impl Context {
 impl Context {
     /// As little as can be.
     pub(crate) fn tiny() -> Self {
-        let effort = Effort { runs: 1, packets: 1, longest: std::time::Duration::from_secs(10) };
+        let effort = Effort { runs: 1, packets: 1, longest: Duration::from_secs(10) };
         let processors = affinity::usable().unwrap_or_default();
-        Self { meter: Meter::new(), effort, quick: true, silent: true, processors }
+        let meter = Meter::new();
+        let monitor = CoreMonitor::new(&meter, Duration::ZERO);
+        Self { meter, monitor, effort, quick: true, silent: true, processors }
     }
 }

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod compare;
 mod context;
+mod core_state;
 mod dut;
 mod experiment;
 mod frame;

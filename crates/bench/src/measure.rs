@@ -6,6 +6,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use quanta::Clock;
 use serde::Serialize;
 
+use crate::core_state::{CoreMonitor, CoreState, Looks, runs_that_count};
+
 /// Something whose cost per packet is measured.
 pub(crate) trait Series {
     /// What it is called in the table.
@@ -26,6 +28,12 @@ pub(crate) trait Series {
     /// How many workers run side by side.
     fn workers(&self) -> usize {
         1
+    }
+
+    /// Whether a run may be done again and the first one forgotten: not if a series keeps what it
+    /// found.
+    fn can_repeat(&self) -> bool {
+        true
     }
 
     /// What the decision cache has done so far. None where there is none.
@@ -201,8 +209,15 @@ pub(crate) struct Cost {
     /// Packets whose decision was remembered, of all, over the measured runs. None without a
     /// decision cache.
     pub hit_ratio: Option<f64>,
-    /// How many runs.
+    /// How many runs counted.
     pub runs: usize,
+    /// What the core was like in the runs that counted.
+    pub core: CoreState,
+    /// Ticks of a step of [`CoreMonitor`]'s chain, before or after a run, whichever were more.
+    /// Median of the runs that counted; null if nobody looked.
+    pub core_ticks: Option<f64>,
+    /// How many runs were done again because the core was not alone.
+    pub repeated: usize,
 }
 
 /// What is looked at as a whole: shorter than the system's time slices.
@@ -232,17 +247,20 @@ impl Effort {
     }
 }
 
-/// Runs all of `series` in turn, `effort.runs` times, and answers what each cost.
+/// Runs all of `series` in turn, `effort.runs` times, and returns what each cost. A run is repeated
+/// if the core was not this thread's alone, so often that all takes twice as long at most.
 ///
 /// # Errors
 /// Those of the series.
 pub(crate) fn measure(
     meter: &Meter,
+    monitor: &CoreMonitor,
     series: &mut [Box<dyn Series + '_>],
     effort: Effort,
     mut done: impl FnMut(),
 ) -> anyhow::Result<Vec<Cost>> {
-    let mut samples = vec![Vec::with_capacity(effort.runs); series.len()];
+    let mut samples: Vec<Vec<Run>> = vec![Vec::with_capacity(effort.runs); series.len()];
+    let mut spare = effort.runs * series.len();
     for series in series.iter_mut() {
         series.warm_up(meter, effort)?;
         done();
@@ -250,15 +268,30 @@ pub(crate) fn measure(
     let before: Vec<_> = series.iter().map(|series| series.lookups()).collect();
     for _ in 0..effort.runs {
         for (series, samples) in series.iter_mut().zip(&mut samples) {
-            samples.push(series.run(meter, effort)?.cycles_per_packet);
+            let tries = if series.can_repeat() { 1 + spare } else { 1 };
+            let run = monitor.steadily(meter, tries, || series.run(meter, effort))?;
+            spare -= run.repeated;
+            samples.push(Run {
+                cycles: run.result.cycles_per_packet,
+                looks: run.looks,
+                repeated: run.repeated,
+            });
             done();
         }
     }
     let costs = series.iter().zip(samples).zip(before).map(|((series, samples), before)| {
         let hit_ratio = series.lookups().since(before).ratio();
-        Cost { hit_ratio, ..Cost::of(meter, samples, series.workers()) }
+        Cost { hit_ratio, ..Cost::of_runs(meter, &samples, monitor.best(), series.workers()) }
     });
     Ok(costs.collect())
+}
+
+/// One run, with looks at the core.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    cycles: f64,
+    looks: Looks,
+    repeated: usize,
 }
 
 /// How often [`measure`] calls `done`.
@@ -267,6 +300,32 @@ pub(crate) fn steps(series: usize, effort: Effort) -> u64 {
 }
 
 impl Cost {
+    /// From those of the runs that count, if the quickest step of the monitor's chain takes `best`.
+    fn of_runs(meter: &Meter, runs: &[Run], best: f64, workers: usize) -> Self {
+        let states: Vec<CoreState> = runs.iter().map(|run| run.looks.state(best)).collect();
+        let (counts, core) = runs_that_count(&states);
+        let counted =
+            || runs.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(run, _)| run);
+        let mut ticks: Vec<f64> =
+            counted().map(|run| run.looks.before.max(run.looks.after)).collect();
+        ticks.sort_by(f64::total_cmp);
+        Self {
+            core,
+            core_ticks: Some(percentile(&ticks, 0.5)),
+            repeated: runs.iter().map(|run| run.repeated).sum(),
+            ..Self::of(meter, counted().map(|run| run.cycles).collect(), workers)
+        }
+    }
+
+    /// Judges the core again, when a quicker step than any before has been seen since.
+    pub(crate) fn judge_again(&mut self, best: f64) {
+        if let Some(ticks) = self.core_ticks
+            && self.core == CoreState::Alone
+        {
+            self.core = Looks { before: ticks, after: ticks }.state(best);
+        }
+    }
+
     /// From the cycles that a packet took a worker in each run, of which there is at least one.
     pub(crate) fn of(meter: &Meter, mut cycles: Vec<f64>, workers: usize) -> Self {
         cycles.sort_by(f64::total_cmp);
@@ -280,6 +339,9 @@ impl Cost {
             cycles_max: percentile(&cycles, 1.0),
             hit_ratio: None,
             runs: cycles.len(),
+            core: CoreState::Alone,
+            core_ticks: None,
+            repeated: 0,
         }
     }
 }
@@ -322,11 +384,16 @@ mod tests {
         let mut series: Vec<Box<dyn Series>> = vec![Box::new(Spin(10)), Box::new(Spin(1000))];
         let effort = Effort { runs: 5, packets: 1000, longest: Duration::from_secs(1) };
         let mut steps_seen = 0;
-        let costs = measure(&Meter::new(), &mut series, effort, || steps_seen += 1).unwrap();
+        let meter = Meter::new();
+        let monitor = CoreMonitor::new(&meter, Duration::ZERO);
+        let costs = measure(&meter, &monitor, &mut series, effort, || steps_seen += 1).unwrap();
         assert_eq!(steps_seen, steps(2, effort));
         assert!(costs[1].cycles_per_packet > 5.0 * costs[0].cycles_per_packet, "{costs:?}");
         assert!(
-            costs.iter().all(|cost| cost.cycles_min <= cost.cycles_per_packet && cost.runs == 5)
+            costs
+                .iter()
+                .all(|cost| cost.cycles_min <= cost.cycles_per_packet
+                    && (1..=5).contains(&cost.runs))
         );
         assert!(costs.iter().all(|cost| cost.hit_ratio.is_none()));
     }
@@ -347,6 +414,26 @@ mod tests {
         // How many depends on what else the machine does.
         assert!((1..1000).contains(&batches), "{batches}");
         assert!(sample.cycles_per_packet > 0.0);
+    }
+
+    #[test]
+    fn only_runs_with_the_core_alone_count_if_there_are_enough() {
+        let run = |cycles, before, after| Run {
+            cycles,
+            looks: Looks { before, after },
+            repeated: usize::from(after > 2.0),
+        };
+        let meter = Meter::new();
+        let runs = [run(100.0, 1.6, 1.7), run(150.0, 2.4, 2.5), run(102.0, 1.6, 1.6)];
+        let mut cost = Cost::of_runs(&meter, &runs, 1.6, 1);
+        assert_eq!((cost.cycles_per_packet, cost.cycles_max, cost.runs), (100.0, 102.0, 2));
+        assert_eq!((cost.core, cost.core_ticks, cost.repeated), (CoreState::Alone, Some(1.6), 1));
+        cost.judge_again(1.5);
+        assert_eq!(cost.core, CoreState::Alone);
+        cost.judge_again(1.2);
+        assert_eq!(cost.core, CoreState::Shared);
+        let cost = Cost::of_runs(&meter, &runs[1..2], 1.6, 1);
+        assert_eq!((cost.cycles_per_packet, cost.core), (150.0, CoreState::Shared));
     }
 
     #[test]

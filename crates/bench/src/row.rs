@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::core_state::CoreState;
 use crate::measure::Cost;
 use crate::target::Target;
 
@@ -53,6 +54,17 @@ impl Row {
         Self { found: object(found), ..self }
     }
 
+    /// Whether something of this row was measured while the core was not alone.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.cost.core != CoreState::Alone
+            || self.text_found("changes_core").is_some_and(|state| state != "alone")
+    }
+
+    /// What stands behind this row's figures, or its name, in a table.
+    pub(crate) fn mark(&self) -> &'static str {
+        self.cost.core.mark()
+    }
+
     /// A parameter as text; empty where there is none.
     pub(crate) fn text(&self, parameter: &str) -> String {
         match self.parameters.get(parameter) {
@@ -70,6 +82,11 @@ impl Row {
     /// Something else that was found, as a number.
     pub(crate) fn found(&self, what: &str) -> Option<f64> {
         self.found.get(what)?.as_f64()
+    }
+
+    /// Something else that was found, as text.
+    pub(crate) fn text_found(&self, what: &str) -> Option<String> {
+        Some(self.found.get(what)?.as_str()?.to_owned())
     }
 }
 
@@ -110,6 +127,8 @@ struct Machine {
     memory_bytes: Option<u64>,
     kernel: String,
     tsc_ghz: f64,
+    /// The fewest ticks that a step of the core monitor's chain has taken: a core alone.
+    core_ticks_alone: f64,
 }
 
 impl<'a> Report<'a> {
@@ -155,6 +174,7 @@ impl Machine {
             memory_bytes: memory.map(|kilobytes| kilobytes * 1024),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             tsc_ghz: 1.0 / context.meter.ns_per_tick(),
+            core_ticks_alone: context.monitor.best(),
         }
     }
 }
@@ -219,6 +239,8 @@ mod tests {
             (&150.0.into(), &100.0.into(), &200.0.into())
         );
         assert_eq!(row["found"]["more"], 1);
+        assert_eq!((&row["core"], &row["repeated"]), (&"alone".into(), &0.into()));
+        assert!(value["machine"]["core_ticks_alone"].as_f64().unwrap() > 0.0);
         let (mpps, gbps) = (row["mpps"].as_f64().unwrap(), row["gbps"].as_f64().unwrap());
         assert!(
             (gbps - mpps * 0.512).abs() < 1e-9

@@ -58,7 +58,7 @@ pub(crate) struct Pivot<'a> {
 }
 
 impl Pivot<'_> {
-    /// The table, with `cell` of each row in its place, and `more` lines behind.
+    /// The table, with `cell` of each row in its place and its mark, and `more` lines behind.
     pub(crate) fn render(
         &self,
         rows: &[&Row],
@@ -85,7 +85,7 @@ impl Pivot<'_> {
             });
             let cells = &mut lines[line].1;
             cells.resize(cells.len().max(at + 1), String::new());
-            cells[at] = cell(row);
+            cells[at] = cell(row) + row.mark();
         }
         let first = self.by.len();
         let mut heading: Vec<String> =
@@ -178,6 +178,17 @@ mod tests {
         assert_eq!(lines[2], "| bypass    | a      |       10 |    30 |");
         assert_eq!(lines[3], "| bypass    | b      |       20 |       |");
         assert_eq!(lines[4], "| published | c      |        7 |       |");
+    }
+
+    #[test]
+    fn figures_of_a_core_that_was_not_alone_are_marked() {
+        let mut rows = [row("a", 1, 10.0), row("a", 2, 20.0), row("a", 3, 30.0)];
+        rows[1].cost.core = crate::core_state::CoreState::Shared;
+        rows[2].cost.core = crate::core_state::CoreState::Mixed;
+        let rows: Vec<&Row> = rows.iter().collect();
+        let pivot = Pivot { column: "index", heading: "policy", by: &[] };
+        let text = pivot.render(&rows, |row| format!("{:.0}", row.cost.cycles_per_packet), vec![]);
+        assert_eq!(text.lines().nth(2).unwrap(), "| a      |       10 | 20 † | 30 ‡ |");
     }
 
     #[test]

@@ -283,6 +283,6 @@ fn bench_is_the_program_beside_this_one_with_its_arguments_and_exit_code() {
     let file = folder.write("hitpath-bench", script);
     std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let ended = run(&["-j", "bench", "--json", "rows of it.json", "esp", "--help"]);
-    assert_eq!(String::from_utf8_lossy(&ended.stdout), "--json|rows of it.json|esp|--help|-j|");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "-j|--json|rows of it.json|esp|--help|");
     assert_eq!(ended.status.code(), Some(7));
 }

@@ -43,10 +43,20 @@ pub fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec<Option
 /// # Errors
 /// Where the system refuses.
 pub fn pin(processor: usize) -> anyhow::Result<()> {
+    restrict(&[processor])
+}
+
+/// Keeps the calling thread, and what it starts from now on, on `processors`.
+///
+/// # Errors
+/// If the system refuses.
+pub fn restrict(processors: &[usize]) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
-    set.set(processor).with_context(|| format!("processor {processor}"))?;
+    for &processor in processors {
+        set.set(processor).with_context(|| format!("processor {processor}"))?;
+    }
     sched_setaffinity(THIS_THREAD, &set)
-        .with_context(|| format!("pinning a worker to processor {processor}"))
+        .with_context(|| format!("keeping a thread on processors {processors:?}"))
 }
 
 /// The processors that the process may use, by number.

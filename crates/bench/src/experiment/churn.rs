@@ -229,6 +229,11 @@ impl Series for Churn {
         self.dut.name()
     }
 
+    /// What the changes took is kept, and cannot be taken back.
+    fn can_repeat(&self) -> bool {
+        false
+    }
+
     fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
         self.dut.settle(meter, effort)
     }

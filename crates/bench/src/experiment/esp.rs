@@ -57,14 +57,15 @@ pub(crate) fn render(rows: &[&Row]) -> String {
         .chunks_exact(4)
         .map(|rows| {
             let cycles = |at: usize| rows[at].cost.cycles_per_packet;
+            let cell = |at: usize| format!("{:.0}{}", cycles(at), rows[at].mark());
             let pair = |at: usize| {
                 let ratio = format!("{:.2}", cycles(at) / cycles(at + 1));
                 let spread =
                     format!("{:.0}-{:.0}", rows[at].cost.cycles_min, rows[at].cost.cycles_max);
                 [
-                    format!("{:.0}", cycles(at)),
+                    cell(at),
                     spread,
-                    format!("{:.0}", cycles(at + 1)),
+                    cell(at + 1),
                     ratio,
                     format!("{:.2}", rows[at].gbps.unwrap_or_default()),
                 ]

@@ -67,7 +67,7 @@ pub(crate) fn render(rows: &[&Row]) -> String {
             let gbps = row.gbps.unwrap_or_default();
             let rates =
                 [format!("{:.1}", cost.ns_per_packet), text::mpps(row), format!("{gbps:.2}")];
-            [row.series.clone()].into_iter().chain(cycles).chain(rates).collect()
+            [row.series.clone() + row.mark()].into_iter().chain(cycles).chain(rates).collect()
         })
         .collect();
     let title = format!("Forwarding, {FRAME}-byte frames, memory port to memory port");

@@ -16,6 +16,7 @@ use tables::{Action, Direction, LookupEngine, Policy, PolicySpec, Selector, Spd,
 use wire::{FlowKey, VrfId};
 
 use crate::context::Context;
+use crate::core_state::Steadily;
 use crate::measure::{Batches, Series, Stopwatch};
 use crate::row::Row;
 use crate::text;
@@ -87,10 +88,13 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
     bar.inc(1);
     check(context, set, &linear.tables, &fast.tables, checks)?;
     let updates = if context.quick { 300 } else { 2000 };
-    let changes =
-        [update::measure(&linear.tables, updates)?, update::measure(&fast.tables, updates)?];
+    let changes = [&linear.tables, &fast.tables].map(|tables| {
+        context.monitor.steadily(&context.meter, usize::MAX, || update::measure(tables, updates))
+    });
+    let [linear_changes, fast_changes] = changes;
+    let changes = [linear_changes?, fast_changes?];
     bar.finish_and_clear();
-    check(context, set, &linear.tables, &changes[1].tables, checks.min(1000))?;
+    check(context, set, &linear.tables, &changes[1].result.tables, checks.min(1000))?;
 
     // A linear search of many rules is slow, and a run is not to be.
     let few = if set.rules.len() > 5000 { 16 } else { BATCH };
@@ -125,8 +129,8 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
         });
         let row = Row::new(NAME, series.name(), parameters, None, cost);
         match at {
-            0 => row.with(linear.found(&changes[0])),
-            2 => row.with(fast.found(&changes[1])),
+            0 => row.with(linear.found(context, &changes[0])),
+            2 => row.with(fast.found(context, &changes[1])),
             _ => row,
         }
     });
@@ -153,16 +157,17 @@ impl Built {
         Ok(Self { tables, seconds, bytes: crate::HEAP.current_usage().saturating_sub(before) })
     }
 
-    fn found(&self, changes: &update::Changes) -> serde_json::Value {
+    fn found(&self, context: &Context, changes: &Steadily<update::Changes>) -> serde_json::Value {
         let bound = spd(&self.tables).map(|spd| spd.bound(Direction::Out)).unwrap_or_default();
         let mut found = json!({
             "build_ms": 1000.0 * self.seconds,
             "memory_bytes": self.bytes,
             "most_probes": bound.probes,
             "most_policies_compared": bound.policies,
+            "changes_core": changes.looks.state(context.monitor.best()),
         });
         if let (Some(found), serde_json::Value::Object(changes)) =
-            (found.as_object_mut(), changes.found())
+            (found.as_object_mut(), changes.result.found())
         {
             found.extend(changes);
         }

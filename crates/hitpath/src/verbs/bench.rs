@@ -50,11 +50,8 @@ pub(crate) fn arguments(line: &[OsString]) -> Option<Bench> {
             _ => return None,
         }
     }
-    let mut arguments: Vec<OsString> = words.cloned().collect();
-    if as_json {
-        arguments.push("-j".into());
-    }
-    Some(Bench { arguments })
+    let as_json = as_json.then(|| OsString::from("-j"));
+    Some(Bench { arguments: as_json.into_iter().chain(words.cloned()).collect() })
 }
 
 /// Whether these letters are options of every verb, none of which takes a value.
@@ -104,9 +101,9 @@ mod tests {
             ("hitpath bench esp --sizes 64", "esp --sizes 64"),
             ("hitpath bench --json rows.json esp", "--json rows.json esp"),
             ("hitpath bench --help", "--help"),
-            ("hitpath -j bench esp", "esp -j"),
-            ("hitpath --json --socket bench bench esp -j", "esp -j -j"),
-            ("hitpath -vj --socket=x bench esp", "esp -j"),
+            ("hitpath -j bench esp", "-j esp"),
+            ("hitpath --json --socket bench bench esp -j", "-j esp -j"),
+            ("hitpath -vj --socket=x bench esp", "-j esp"),
             ("hitpath -vv --verbose bench esp", "esp"),
         ] {
             assert_eq!(read(line).as_deref(), Some(OsStr::new(arguments)), "{line}");

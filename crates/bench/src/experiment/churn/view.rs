@@ -14,7 +14,7 @@ pub(crate) fn render(rows: &[&Row]) -> String {
             let ratio = of_quiet(row).map_or_else(String::new, |ratio| format!("{ratio:.3}"));
             vec![
                 row.text("change"),
-                row.series.clone(),
+                row.series.clone() + row.mark(),
                 text::grouped(&row.text("policies")),
                 text::grouped(&row.text("flows")),
                 text::mpps(row),

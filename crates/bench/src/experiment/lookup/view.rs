@@ -1,5 +1,6 @@
 //! How the rows are shown and judged.
 
+use crate::core_state::CoreState;
 use crate::plot::{Axis, Chart, Line, Scale};
 use crate::published;
 use crate::row::Row;
@@ -46,7 +47,13 @@ fn engines(rows: &[&Row]) -> String {
             let number = |what: &str| row.found(what).map_or_else(String::new, figure);
             let times = |what: &str| {
                 let parts = ["p50", "p99", "max"].map(|part| number(&format!("{what}_us_{part}")));
-                parts.join(" / ")
+                // The core was looked at around these by itself.
+                let mark = match row.text_found("changes_core").as_deref() {
+                    None | Some("alone") => "",
+                    Some("shared") => CoreState::Shared.mark(),
+                    Some(_) => CoreState::Mixed.mark(),
+                };
+                parts.join(" / ") + mark
             };
             let policies = row.number("policies").unwrap_or(f64::NAN);
             let bytes = row.found("memory_bytes").unwrap_or(f64::NAN);
