@@ -21,10 +21,10 @@ use crate::target::{self, Target};
 ///
 /// Series are run in turn, A B A B, in one process, and the median of the runs is printed with the
 /// least and the most. Cycles are those of the time-stamp counter. Compare within one run;
-/// machines, and their moods, differ. Nothing is needed but memory: no root, no network.
+/// machines, and their states, differ. Nothing is needed but memory: no root, no network.
 ///
 /// Only what came out counts: a series that loses a packet ends the bench. The tables are in the
-/// shape of the published ones and, where there are such, with their figures, and are Markdown.
+/// shape of the published ones and, if there are such, with their figures, and are Markdown.
 #[derive(Debug, Parser)]
 #[command(
     name = "hitpath-bench",
@@ -55,7 +55,7 @@ pub(crate) struct Bench {
     /// Draw the plots into DIR, as SVG
     #[arg(long, value_name = "DIR", global = true)]
     plot: Option<PathBuf>,
-    /// Exit with 1 where a target is not reached
+    /// Exit with 1 if a target is not reached
     #[arg(long, global = true)]
     strict: bool,
     /// Print JSON instead of text
@@ -231,7 +231,7 @@ fn views(rows: &[Row]) -> impl Iterator<Item = (View, Vec<&Row>)> {
         .filter(|(_, rows)| !rows.is_empty())
 }
 
-/// An experiment's options where the user gave none.
+/// An experiment's options if the user gave none.
 fn by_default<O: Args + FromArgMatches>() -> anyhow::Result<O> {
     let command = O::augment_args(clap::Command::new("bench").no_binary_name(true));
     Ok(O::from_arg_matches(&command.try_get_matches_from([""; 0])?)?)

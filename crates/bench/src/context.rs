@@ -29,7 +29,7 @@ impl Context {
     /// Keeps the calling thread on its processor from now on.
     ///
     /// # Errors
-    /// Where the system says nothing of its processors.
+    /// If the system says nothing of its processors.
     pub(crate) fn new(quick: bool, silent: bool) -> anyhow::Result<Self> {
         let processors = affinity::usable()?;
         // The first has more of the system's own work.

@@ -20,7 +20,7 @@ pub(crate) trait Feed: Send {
     /// Puts a batch of frames in.
     ///
     /// # Errors
-    /// Where it has no more, or the port has no room.
+    /// If it has no more, or the port has no room.
     fn fill(&mut self, input: &mut MemoryHandle) -> anyhow::Result<()>;
 
     /// How many packets it takes until every flow was there once.
@@ -64,7 +64,7 @@ impl Dut {
     /// A dut of its own that reads `tables`.
     ///
     /// # Errors
-    /// Where there is no memory for its cache.
+    /// If there is no memory for its cache.
     pub(crate) fn alone(
         name: impl Into<String>,
         tables: Tables,
@@ -77,7 +77,7 @@ impl Dut {
     /// Worker number `index` of those that share the tables of `reader`.
     ///
     /// # Errors
-    /// Where there is no memory for its cache.
+    /// If there is no memory for its cache.
     pub(crate) fn new(
         name: impl Into<String>,
         index: usize,
@@ -103,11 +103,11 @@ impl Dut {
         Ok(Self { name: name.into(), feed: Box::new(feed), input, worker, out, cached })
     }
 
-    /// A batch in, the worker's round, which alone is measured, and the batch out. Answers how many
+    /// A batch in, the worker's round, which alone is measured, and the batch out. Returns how many
     /// packets that was.
     ///
     /// # Errors
-    /// Where not every packet that came in went out.
+    /// If not every packet that came in went out.
     pub(crate) fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
         self.feed.fill(&mut self.input)?;
         stopwatch.start();

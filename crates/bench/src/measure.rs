@@ -16,13 +16,13 @@ pub(crate) trait Series {
     /// Gets into the state in which it is to be measured. Called once, before the first run.
     ///
     /// # Errors
-    /// Where it cannot do its work.
+    /// If it cannot do its work.
     fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()>;
 
     /// One run.
     ///
     /// # Errors
-    /// Where packets were lost or done wrong, for then nothing was measured.
+    /// If packets were lost or done wrong, for then nothing was measured.
     fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample>;
 
     /// How many workers run side by side.
@@ -36,7 +36,7 @@ pub(crate) trait Series {
         true
     }
 
-    /// What the decision cache has done so far. None where there is none.
+    /// What the decision cache has done so far. None if there is none.
     fn lookups(&self) -> Lookups {
         Lookups::default()
     }
@@ -48,7 +48,7 @@ pub(crate) trait Batches {
     fn name(&self) -> String;
 
     /// Handles a batch of packets. Only what lies between [`Stopwatch::start`] and [`Stopwatch::stop`]
-    /// counts; answers how many packets that was.
+    /// counts; returns how many packets that was.
     fn batch(&mut self, stopwatch: &mut Stopwatch<'_>) -> u64;
 }
 
@@ -88,7 +88,7 @@ impl Lookups {
         }
     }
 
-    /// Hits of all lookups, where there were any.
+    /// Hits of all lookups, if there were any.
     fn ratio(self) -> Option<f64> {
         (self.packets > 0).then(|| self.hits as f64 / self.packets as f64)
     }
@@ -154,7 +154,7 @@ impl Meter {
 
     /// Batches until there were packets enough, or time is up. The first few do not count: whatever
     /// ran before has left its own data in the processor's caches. Nor does a stretch in which the
-    /// system gave the processor to somebody else, unless there are nearly only such.
+    /// system gave the processor to another thread, unless there are nearly only such.
     ///
     /// # Errors
     /// Those of `batch`.

@@ -47,7 +47,7 @@ impl Axis {
 pub(crate) struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
-    /// Drawn in dashes: somebody else's figures.
+    /// Drawn in dashes: figures of others.
     pub is_reference: bool,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Row {
     pub parameters: Map<String, Value>,
     #[serde(flatten)]
     pub cost: Cost,
-    /// Of payload for ESP, of frames that came in for forwarding. None where there are no packets.
+    /// Of payload for ESP, of frames that came in for forwarding. None if there are no packets.
     pub gbps: Option<f64>,
     /// What else the experiment found.
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -65,7 +65,7 @@ impl Row {
         self.cost.core.mark()
     }
 
-    /// A parameter as text; empty where there is none.
+    /// A parameter as text; empty if there is none.
     pub(crate) fn text(&self, parameter: &str) -> String {
         match self.parameters.get(parameter) {
             Some(Value::String(text)) => text.clone(),

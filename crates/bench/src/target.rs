@@ -79,7 +79,7 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
-/// The table of them all; empty where there are none.
+/// The table of them all; empty if there are none.
 pub(crate) fn render(targets: &[Target]) -> String {
     if targets.is_empty() {
         return String::new();

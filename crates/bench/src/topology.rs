@@ -1,5 +1,5 @@
 //! The gateway of the benches: two ports, 256 routes that lead from one to the other, and a tunnel
-//! where one is wanted.
+//! if one is wanted.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -91,7 +91,7 @@ pub(crate) fn policy_for_all(
 }
 
 /// Adds `count` policies that select no flow of the benches: between networks that none of it comes
-/// from or goes to, each its own. Answers their indexes.
+/// from or goes to, each its own. Returns their indexes.
 pub(crate) fn add_unmatched_policies(
     tables: &mut Tables,
     direction: Direction,

@@ -74,7 +74,7 @@ impl Mode {
         }
     }
 
-    /// None where there is to be no cache.
+    /// None if there is to be no cache.
     pub(crate) const fn mode(self) -> Option<CacheMode> {
         match self {
             Self::Off => None,

@@ -69,7 +69,7 @@ impl Global {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
     }
 
-    /// Where the daemon is to listen, where the user said so.
+    /// Where the daemon is to listen, if the user said so.
     pub(crate) fn socket_override(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
@@ -125,7 +125,7 @@ impl Command {
 }
 
 impl Cli {
-    /// What the process was called with. Ends it where that cannot be understood, or help was asked
+    /// What the process was called with. Ends it if that cannot be understood, or help was asked
     /// for.
     pub(crate) fn from_command_line() -> Self {
         let words = words(std::env::args_os());

@@ -47,7 +47,7 @@ fn capture(folder: &Folder, name: &str, link: LinkKind, packets: &[Vec<u8>]) -> 
     path
 }
 
-/// Replays with `-j` and answers the report and what was sent by wan.
+/// Replays with `-j` and returns the report and what was sent by wan.
 fn replay(folder: &Folder, lan: &str, options: &[&str], code: i32) -> (Value, Vec<(u64, Vec<u8>)>) {
     let neighbour =
         "[[neighbour]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:99\"\n";

@@ -8,11 +8,11 @@ use nix::unistd::Pid;
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// The processor of each of `workers` workers: the `wanted` ones, else the first that the process
-/// may use. None where there are fewer processors than workers, because two workers pinned to one
+/// may use. None if there are fewer processors than workers, because two workers pinned to one
 /// would only be in each other's way.
 ///
 /// # Errors
-/// Where a wanted processor may not be used, or not every worker gets one.
+/// If a wanted processor may not be used, or not every worker gets one.
 pub fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec<Option<usize>>> {
     let usable = usable()?;
     if wanted.is_empty() {
@@ -41,7 +41,7 @@ pub fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec<Option
 /// Keeps the calling thread on `processor`.
 ///
 /// # Errors
-/// Where the system refuses.
+/// If the system refuses.
 pub fn pin(processor: usize) -> anyhow::Result<()> {
     restrict(&[processor])
 }

@@ -24,7 +24,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value)?)
 }
 
-/// Says something in one line on standard error. Where that is closed, nobody wants to know.
+/// Says something in one line on standard error. If that is closed, nobody wants to know.
 pub fn say(what: &str) {
     let _ = writeln!(io::stderr(), "hitpath: {what}");
 }
@@ -33,7 +33,7 @@ pub fn say(what: &str) {
 pub fn report(error: &anyhow::Error, as_json: bool) {
     let message = causes(error);
     if as_json {
-        // Nothing is left to be done where standard error itself is closed.
+        // Nothing is left to be done if standard error itself is closed.
         let _ = writeln!(io::stderr(), "{}", serde_json::json!({ "error": message }));
     } else {
         say(&message);

@@ -306,7 +306,7 @@ impl Pace {
     }
 }
 
-/// Makes changes until it is done, the very first at once. Answers how many microseconds each took.
+/// Makes changes until it is done, the very first at once. Returns how many microseconds each took.
 fn changes(
     change: &mut dyn Change,
     pace: &Pace,

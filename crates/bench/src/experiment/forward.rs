@@ -123,7 +123,7 @@ impl Batches for PortsAlone {
 mod tests {
     use super::*;
 
-    /// A dut fails where a packet is lost; so a row is a proof.
+    /// A dut fails if a packet is lost; so a row is a proof.
     #[test]
     fn every_packet_of_the_bench_is_forwarded() {
         let rows = run(&Context::tiny(), &Options { flows: vec![1, 1000] }).unwrap();

@@ -192,7 +192,7 @@ fn spd(tables: &Tables) -> Option<&Spd> {
 /// Looks up some headers with each engine, one by one and in batches.
 ///
 /// # Errors
-/// Where an answer is not that of the linear search, with the first of them.
+/// If an answer is not that of the linear search, with the first of them.
 fn check(
     context: &Context,
     set: &Set,

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// How many flows, with the last of --policies matching
     #[arg(long, value_delimiter = ',', default_value = "1,1000,10000,100000,1000000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     flows: Vec<u32>,
-    /// How many policies there are where flows are varied
+    /// How many policies there are while flows are varied
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     policies: u32,
     /// What the policy does: bypass, or esp-null (a tunnel without encryption and without

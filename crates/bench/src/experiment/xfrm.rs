@@ -121,7 +121,7 @@ fn tables(case: &Case) -> anyhow::Result<Tables> {
 }
 
 impl Case {
-    /// The number of flows; where each packet begins one, there is none.
+    /// The number of flows; if each packet begins one, there is none.
     fn flows_shown(&self) -> serde_json::Value {
         if self.traffic == Spread::FLOOD { json!("new") } else { json!(self.flows) }
     }

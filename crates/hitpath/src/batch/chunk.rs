@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::wipe;
 use crate::client;
 
-/// Commands in one request, where they need not all be in one: few enough that others are answered
+/// Commands in one request, if they need not all be in one: few enough that others are answered
 /// in between without delay.
 const AT_ONCE: usize = 1000;
 
@@ -28,7 +28,7 @@ const LONGEST: usize = 128 * 1024;
 const FRAME: usize = 128;
 
 /// Commands that go in one request.
-pub(super) struct Parcel {
+pub(super) struct Chunk {
     on_refusal: OnRefusal,
     pieces: Vec<Zeroizing<Vec<u8>>>,
     bytes: usize,
@@ -39,14 +39,14 @@ pub(super) struct Parcel {
 
 /// Why a command was not taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// The parcel has to be sent first.
+pub(super) enum DoesNotFit {
+    /// The chunk has to be sent first.
     Full,
     /// It cannot be sent in parts, and is as large as the daemon takes them.
     TooLarge,
 }
 
-impl Parcel {
+impl Chunk {
     pub(super) fn new(on_refusal: OnRefusal) -> Self {
         let scratch = Zeroizing::new(Vec::with_capacity(LONGEST));
         Self { on_refusal, pieces: Vec::new(), bytes: 0, lines: Vec::new(), scratch }
@@ -62,16 +62,16 @@ impl Parcel {
         &mut self,
         line: usize,
         request: &Request,
-    ) -> anyhow::Result<Result<(), NoRoom>> {
+    ) -> anyhow::Result<Result<(), DoesNotFit>> {
         let (most, limit) = self.limits();
         wipe(&mut self.scratch);
         serde::Serialize::serialize(request, &mut Serializer::new(&mut *self.scratch))
             .context("writing a request")?;
         if self.lines.len() == most || self.bytes + self.scratch.len() + 1 + FRAME > limit {
             return Ok(Err(if self.on_refusal == OnRefusal::Undo {
-                NoRoom::TooLarge
+                DoesNotFit::TooLarge
             } else {
-                NoRoom::Full
+                DoesNotFit::Full
             }));
         }
         let fits = |piece: &Zeroizing<Vec<u8>>| piece.len() + self.scratch.len() < PIECE;
@@ -89,7 +89,7 @@ impl Parcel {
         Ok(Ok(()))
     }
 
-    /// Sends it, and is empty afterwards. Answers the lines of the commands, and what came of them.
+    /// Sends it, and is empty afterwards. Returns the lines of the commands, and what came of them.
     pub(super) fn send(&mut self, socket: &Path) -> anyhow::Result<(Vec<usize>, BatchReport)> {
         let lines = std::mem::take(&mut self.lines);
         let pieces = std::mem::take(&mut self.pieces);
@@ -130,8 +130,8 @@ mod tests {
         Request::VrfAdd(VrfName { name: format!("vrf{number:0>11}{}", "x".repeat(1000)) })
     }
 
-    fn read(parcel: &Parcel) -> Batch {
-        let all: Vec<u8> = parcel.pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+    fn read(chunk: &Chunk) -> Batch {
+        let all: Vec<u8> = chunk.pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         serde_json::from_str(&format!(
             r#"{{"on_refusal":"stop","requests":[{}]}}"#,
             String::from_utf8(all).unwrap()
@@ -141,40 +141,40 @@ mod tests {
 
     #[test]
     fn pieces_make_one_list_and_never_move() {
-        let mut parcel = Parcel::new(OnRefusal::Undo);
+        let mut chunk = Chunk::new(OnRefusal::Undo);
         for number in 0..3000 {
-            assert_eq!(parcel.add(number + 1, &request(number)).unwrap(), Ok(()));
+            assert_eq!(chunk.add(number + 1, &request(number)).unwrap(), Ok(()));
         }
-        assert!(parcel.pieces.len() > 2, "{}", parcel.pieces.len());
-        assert!(parcel.pieces.iter().all(|piece| piece.capacity() == PIECE));
-        assert_eq!(parcel.scratch.capacity(), LONGEST);
-        assert_eq!(parcel.lines().last(), Some(&3000));
-        assert!(read(&parcel).requests.iter().enumerate().all(|(at, read)| *read == request(at)));
+        assert!(chunk.pieces.len() > 2, "{}", chunk.pieces.len());
+        assert!(chunk.pieces.iter().all(|piece| piece.capacity() == PIECE));
+        assert_eq!(chunk.scratch.capacity(), LONGEST);
+        assert_eq!(chunk.lines().last(), Some(&3000));
+        assert!(read(&chunk).requests.iter().enumerate().all(|(at, read)| *read == request(at)));
     }
 
     #[test]
     fn a_request_stays_within_what_the_daemon_takes() {
-        let mut parcel = Parcel::new(OnRefusal::Stop);
+        let mut chunk = Chunk::new(OnRefusal::Stop);
         let mut taken = 0;
-        while parcel.add(taken + 1, &request(taken)).unwrap() == Ok(()) {
+        while chunk.add(taken + 1, &request(taken)).unwrap() == Ok(()) {
             taken += 1;
         }
-        assert_eq!(parcel.add(1, &request(1)).unwrap(), Err(NoRoom::Full));
+        assert_eq!(chunk.add(1, &request(1)).unwrap(), Err(DoesNotFit::Full));
         assert!((900..AT_ONCE).contains(&taken), "{taken}");
-        assert!(parcel.bytes + FRAME <= MAX_REQUEST_BYTES);
+        assert!(chunk.bytes + FRAME <= MAX_REQUEST_BYTES);
 
-        let mut parcel = Parcel::new(OnRefusal::Continue);
+        let mut chunk = Chunk::new(OnRefusal::Continue);
         for number in 0..AT_ONCE {
-            assert_eq!(parcel.add(number, &Request::VrfList).unwrap(), Ok(()));
+            assert_eq!(chunk.add(number, &Request::VrfList).unwrap(), Ok(()));
         }
-        assert_eq!(parcel.add(1, &Request::VrfList).unwrap(), Err(NoRoom::Full));
+        assert_eq!(chunk.add(1, &Request::VrfList).unwrap(), Err(DoesNotFit::Full));
 
-        let mut parcel = Parcel::new(OnRefusal::Undo);
+        let mut chunk = Chunk::new(OnRefusal::Undo);
         let mut taken = 0;
-        while parcel.add(taken + 1, &request(taken)).unwrap() == Ok(()) {
+        while chunk.add(taken + 1, &request(taken)).unwrap() == Ok(()) {
             taken += 1;
         }
-        assert_eq!(parcel.add(1, &request(1)).unwrap(), Err(NoRoom::TooLarge));
-        assert!(parcel.bytes + FRAME <= MAX_BATCH_BYTES && parcel.bytes > MAX_BATCH_BYTES - 4096);
+        assert_eq!(chunk.add(1, &request(1)).unwrap(), Err(DoesNotFit::TooLarge));
+        assert!(chunk.bytes + FRAME <= MAX_BATCH_BYTES && chunk.bytes > MAX_BATCH_BYTES - 4096);
     }
 }

@@ -16,8 +16,8 @@ use tables::{Event, Probe};
 use wire::PortId;
 
 use crate::daemon::Message;
-use crate::daemon::worker::{Bell, Command, WorkerLoop};
-use crate::gateway::{Desk, RING, cache_settings};
+use crate::daemon::worker::{Command, Waker, WorkerLoop};
+use crate::gateway::{RING, RequestHandler, cache_settings};
 use runtime::affinity;
 use runtime::clock::Clock;
 
@@ -28,43 +28,43 @@ const COMMANDS: usize = 1024;
 const EVENTS_AT_ONCE: usize = 1024;
 
 /// All workers.
-pub(crate) struct Crew(Vec<Member>);
+pub(crate) struct WorkerPool(Vec<WorkerHandle>);
 
-struct Member {
+struct WorkerHandle {
     thread: Option<JoinHandle<()>>,
     commands: Producer<Command>,
     events: Consumer<Event>,
     probes: Producer<Probe>,
-    told: Arc<AtomicBool>,
-    bell: Arc<Bell>,
+    notified: Arc<AtomicBool>,
+    waker: Arc<Waker>,
 }
 
-impl Crew {
-    /// Starts the workers and tells `desk` of their counters.
+impl WorkerPool {
+    /// Starts the workers and tells `handler` of their counters.
     ///
     /// # Errors
-    /// Where processors that were asked for are not to be had, or the system gives no threads.
+    /// If processors that were asked for are not to be had, or the system gives no threads.
     pub(crate) fn start(
         settings: &GatewaySettings,
-        desk: &mut Desk,
+        handler: &mut RequestHandler,
         clock: Clock,
         control: &SyncSender<Message>,
     ) -> anyhow::Result<Self> {
         let processors = affinity::processors(settings.workers, &settings.processors)?;
-        let mut crew = Self(Vec::with_capacity(processors.len()));
+        let mut pool = Self(Vec::with_capacity(processors.len()));
         for (index, processor) in processors.into_iter().enumerate() {
-            match Member::start(index, processor, settings, desk, clock, control) {
-                Ok((member, statistics)) => {
-                    desk.add_worker(processor, statistics);
-                    crew.0.push(member);
+            match WorkerHandle::start(index, processor, settings, handler, clock, control) {
+                Ok((worker, statistics)) => {
+                    handler.add_worker(processor, statistics);
+                    pool.0.push(worker);
                 }
                 Err(error) => {
-                    crew.stop();
+                    pool.stop();
                     return Err(error);
                 }
             }
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// How many there are.
@@ -75,24 +75,24 @@ impl Crew {
     /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first
     /// workers.
     pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
-        for (member, queue) in self.0.iter_mut().zip(queues) {
-            member.command(Command::Attach(id, queue));
+        for (worker, queue) in self.0.iter_mut().zip(queues) {
+            worker.command(Command::Attach(id, queue));
         }
     }
 
     /// Has every worker close its queue of port `id`.
     pub(crate) fn detach(&mut self, id: PortId) {
-        for member in &mut self.0 {
-            member.command(Command::Detach(id));
+        for worker in &mut self.0 {
+            worker.command(Command::Detach(id));
         }
     }
 
     /// Takes what the workers have reported.
     pub(crate) fn events(&mut self, mut take: impl FnMut(Event)) {
-        for member in &mut self.0 {
-            member.told.store(false, Ordering::Release);
+        for worker in &mut self.0 {
+            worker.notified.store(false, Ordering::Release);
             for _ in 0..EVENTS_AT_ONCE {
-                let Ok(event) = member.events.pop() else { break };
+                let Ok(event) = worker.events.pop() else { break };
                 take(event);
             }
         }
@@ -100,31 +100,31 @@ impl Crew {
 
     /// Has the first worker ask after a neighbour.
     pub(crate) fn probe(&mut self, probe: Probe) {
-        if let Some(member) = self.0.first_mut() {
+        if let Some(worker) = self.0.first_mut() {
             // A full ring loses a question that the next tick asks again.
-            let _ = member.probes.push(probe);
+            let _ = worker.probes.push(probe);
         }
     }
 
     /// Wakes those who sleep: the tables have changed.
     pub(crate) fn wake(&self) {
-        self.0.iter().for_each(|member| member.bell.ring());
+        self.0.iter().for_each(|worker| worker.waker.wake());
     }
 
     /// Whether all are alive.
     pub(crate) fn is_alive(&self) -> bool {
         self.0
             .iter()
-            .all(|member| member.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
+            .all(|worker| worker.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
     /// Ends all of them.
     pub(crate) fn stop(&mut self) {
-        for member in &mut self.0 {
-            member.command(Command::Stop);
+        for worker in &mut self.0 {
+            worker.command(Command::Stop);
         }
-        for member in &mut self.0 {
-            if let Some(thread) = member.thread.take()
+        for worker in &mut self.0 {
+            if let Some(thread) = worker.thread.take()
                 && thread.join().is_err()
             {
                 tracing::error!("a worker ended in a panic; please report it");
@@ -133,12 +133,12 @@ impl Crew {
     }
 }
 
-impl Member {
+impl WorkerHandle {
     fn start(
         index: usize,
         processor: Option<usize>,
         settings: &GatewaySettings,
-        desk: &Desk,
+        handler: &RequestHandler,
         clock: Clock,
         control: &SyncSender<Message>,
     ) -> anyhow::Result<(Self, Arc<WorkerStatistics>)> {
@@ -146,9 +146,9 @@ impl Member {
         let (reporter, reported) = RingBuffer::new(RING);
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let (bell, ear) = Bell::new().context("making a worker's bell")?;
-        let told = Arc::new(AtomicBool::new(false));
-        let reader = desk.control.shared().reader();
+        let (waker, wakeup) = Waker::new().context("making a worker's waker")?;
+        let notified = Arc::new(AtomicBool::new(false));
+        let reader = handler.control.shared().reader();
         let worker = WorkerSettings {
             index,
             buffers: settings.buffers,
@@ -160,7 +160,8 @@ impl Member {
 
         let (started, start) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(format!("worker-{index}")).spawn({
-            let (bell, told, control) = (Arc::clone(&bell), Arc::clone(&told), control.clone());
+            let (waker, notified, control) =
+                (Arc::clone(&waker), Arc::clone(&notified), control.clone());
             move || {
                 if let Some(processor) = processor
                     && let Err(error) = affinity::pin(processor)
@@ -185,10 +186,10 @@ impl Member {
                     commands,
                     reported,
                     events,
-                    told,
+                    notified,
                     control,
-                    bell,
-                    ear,
+                    waker,
+                    wakeup,
                     clock,
                     idle,
                     ports,
@@ -204,7 +205,7 @@ impl Member {
                 "a worker's thread ended while it started: not enough memory for its buffers?"
             ),
         };
-        Ok((Self { thread: Some(thread), commands, events, probes, told, bell }, statistics))
+        Ok((Self { thread: Some(thread), commands, events, probes, notified, waker }, statistics))
     }
 
     fn command(&mut self, command: Command) {
@@ -215,10 +216,10 @@ impl Member {
                     return;
                 }
                 next = Some(command);
-                self.bell.ring();
+                self.waker.wake();
                 thread::sleep(Duration::from_millis(1));
             }
         }
-        self.bell.ring();
+        self.waker.wake();
     }
 }

@@ -42,8 +42,8 @@ impl Host {
         self.send(Mac::BROADCAST, EtherType::ARP, &question.to_bytes());
     }
 
-    /// Sends the next echo request to `destination`, `size` bytes of payload long. Answers false
-    /// where the cable is full.
+    /// Sends the next echo request to `destination`, `size` bytes of payload long. Returns false
+    /// if the cable is full.
     pub(super) fn ping(&mut self, destination: Ipv4Addr, size: usize) -> bool {
         let Some(gateway) = self.gateway_mac.filter(|_| self.cable.room() > 0) else {
             return false;

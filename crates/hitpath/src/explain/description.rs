@@ -22,7 +22,7 @@ pub(crate) struct Description {
     pub(crate) fragment: FragmentClass,
     /// Ports, ICMP fields or SPI.
     pub(crate) upper: Upper,
-    /// Length of the IP packet in bytes, where it was given.
+    /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
     /// Where it comes from.
     pub(crate) origin: OriginName,

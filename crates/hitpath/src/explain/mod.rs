@@ -22,7 +22,7 @@ pub(crate) const DROPPED: &str = "dropped";
 /// nothing and changes nothing.
 ///
 /// # Errors
-/// Where the description is not understood or names what does not exist.
+/// If the description is not understood or names what does not exist.
 pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal> {
     let description = Description::parse(text)
         .map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;

@@ -6,7 +6,7 @@ use api::{
 use packet::Time;
 use serde::Serialize;
 
-use crate::gateway::{CounterView, Desk};
+use crate::gateway::{CounterView, RequestHandler};
 
 /// Counters by port, drop reason, policy and SA.
 #[derive(Debug, Default, Serialize)]
@@ -24,19 +24,19 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What is counted at `desk`.
+    /// What is counted at `handler`.
     ///
     /// # Errors
     /// None that is known: what is asked can always be answered.
-    pub(crate) fn at(desk: &mut Desk, now: Time) -> Result<Self, Refusal> {
-        let mut counted = Self { counters: desk.counters(), ..Self::default() };
+    pub(crate) fn at(handler: &mut RequestHandler, now: Time) -> Result<Self, Refusal> {
+        let mut counted = Self { counters: handler.counters(), ..Self::default() };
         for request in [
             Request::Ports,
             Request::Drops,
             Request::PolicyList(PolicyFilter::default()),
             Request::StateList(StateList::default()),
         ] {
-            match desk.answer(request, now)? {
+            match handler.handle(request, now)? {
                 Reply::Ports(ports) => counted.ports = ports,
                 Reply::Drops(drops) => counted.drops = drops,
                 Reply::Policies(policies) => counted.policies = policies,

@@ -1,4 +1,4 @@
-//! Where requests are answered: the control model, and what ports and workers have counted.
+//! What handles requests: the control model, and what ports and workers have counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use wire::PortId;
 use crate::explain;
 use crate::gateway::{CounterView, caches, counters};
 
-/// Answers every request but a reload.
-pub(crate) struct Desk {
+/// Returns every request but a reload.
+pub(crate) struct RequestHandler {
     /// The single writer of the tables.
     pub(crate) control: Control,
     ports: BTreeMap<PortId, Vec<Arc<packet::PortStatistics>>>,
@@ -27,8 +27,8 @@ struct Counted {
     statistics: Arc<WorkerStatistics>,
 }
 
-impl Desk {
-    /// A desk in front of `control`, with no ports and workers yet.
+impl RequestHandler {
+    /// A handler that changes `control`, with no ports and workers yet.
     pub(crate) fn new(control: Control) -> Self {
         Self { control, ports: BTreeMap::new(), workers: Vec::new() }
     }
@@ -60,16 +60,16 @@ impl Desk {
     /// A number that no open port has.
     ///
     /// # Errors
-    /// Where all numbers are in use.
+    /// If all numbers are in use.
     pub(crate) fn free_port_ids(&self) -> impl Iterator<Item = PortId> + '_ {
         (0..=u16::MAX).map(PortId).filter(|id| !self.ports.contains_key(id))
     }
 
-    /// Answers a request.
+    /// Handles a request.
     ///
     /// # Errors
     /// Why it was refused. Nothing was changed.
-    pub(crate) fn answer(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+    pub(crate) fn handle(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         match request {
             Request::Version => Ok(Reply::Version {
                 gateway: env!("CARGO_PKG_VERSION").to_owned(),

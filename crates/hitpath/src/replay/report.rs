@@ -52,7 +52,7 @@ impl Report {
             begin_ns: begin.0,
             end_ns: last_packet.0,
             afterwards_ns: now.0 - last_packet.0,
-            counted: Counted::at(gateway.desk_mut(), now)?,
+            counted: Counted::at(gateway.handler_mut(), now)?,
             held,
             captures: Vec::new(),
         })

@@ -14,7 +14,7 @@ use runtime::output;
 /// Check configuration files without running them
 ///
 /// Prints every error of every file at once, with file, line and column, what is wrong and what
-/// would be right. Exits with 0 where all files are right, with 1 otherwise. Of a right file it
+/// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
 /// says what is worth a word: numbers that are rounded, policies that defeat their lookup.
 #[derive(Args, Debug)]
 #[command(after_help = "\

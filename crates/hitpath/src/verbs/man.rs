@@ -16,7 +16,7 @@ Examples:
   hitpath man | man -l -                     read it now
   hitpath man /usr/local/share/man/man1      install hitpath.1, hitpath-run.1, hitpath-xfrm.1 ...")]
 pub(crate) struct Man {
-    /// Where to write hitpath.1 and a page for every verb; made where it does not exist
+    /// Where to write hitpath.1 and a page for every verb; made if it does not exist
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }

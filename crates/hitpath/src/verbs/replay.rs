@@ -14,7 +14,7 @@ use runtime::output;
 ///
 /// Needs no root and touches no interface. Reads pcap and pcapng, Ethernet and raw IP; writes pcap
 /// with nanoseconds. The same files, configuration and seed give the same bytes. Ends with what
-/// became of every packet: by port, drop reason, policy and SA. Exits with 1 where an input was
+/// became of every packet: by port, drop reason, policy and SA. Exits with 1 if an input was
 /// damaged; what came before the damage is replayed.
 #[derive(Args, Debug)]
 #[command(after_help = "\

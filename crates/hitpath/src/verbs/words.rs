@@ -121,7 +121,7 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// What iproute2 does not say of a policy that was added: the index where one wants to know it, and
+/// What iproute2 does not say of a policy that was added: the index if one wants to know it, and
 /// in any case that lookups become slow.
 fn tell(added: &PolicyAdded, verbose: bool) {
     if verbose {

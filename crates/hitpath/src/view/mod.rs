@@ -23,7 +23,7 @@ pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::
     output::text(&text(request, reply))
 }
 
-/// Prints the answer to `hitpath show`: tables where there are any, iproute2's words for the rest.
+/// Prints the answer to `hitpath show`: tables if there are any, iproute2's words for the rest.
 /// `all` shows also drop reasons that no packet was dropped for.
 pub(crate) fn show(
     request: &Request,
@@ -40,7 +40,7 @@ pub(crate) fn show(
     }
 }
 
-/// The answer without the envelope where it is an object or a list, as programs want it.
+/// The answer without the envelope if it is an object or a list, as programs want it.
 pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(reply)?;
     Ok(match value.get_mut("of") {

@@ -18,7 +18,7 @@ pub(crate) trait Change: Send {
     /// Makes the next one, and has it published.
     ///
     /// # Errors
-    /// Where it is refused.
+    /// If it is refused.
     fn change(&mut self) -> anyhow::Result<()>;
 }
 

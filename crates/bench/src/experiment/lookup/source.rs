@@ -127,7 +127,7 @@ fn headers_for(rules: &[Selector], headers: usize) -> Vec<FlowKey> {
     )
 }
 
-/// A set in ClassBench's format; with headers made for it where there is no trace.
+/// A set in ClassBench's format; with headers made for it if there is no trace.
 pub(crate) fn read(
     rules_file: &Path,
     trace_file: Option<&Path>,

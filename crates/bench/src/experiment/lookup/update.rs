@@ -20,7 +20,7 @@ pub(crate) struct Changes {
 /// looks on.
 ///
 /// # Errors
-/// Where a change is refused.
+/// If a change is refused.
 pub(crate) fn measure(tables: &Tables, count: usize) -> anyhow::Result<Changes> {
     let policies: Vec<PolicySpec> = spd(tables)
         .map(|spd| spd.policies(Direction::Out).map(|policy| policy.spec).collect())
@@ -49,7 +49,7 @@ pub(crate) fn measure(tables: &Tables, count: usize) -> anyhow::Result<Changes> 
             }
             publisher.publish(tables);
             let microseconds = begin.elapsed().as_secs_f64() * 1e6;
-            // What took long because the system gave the processor to somebody else says nothing,
+            // What took long because the system gave the processor to another thread says nothing,
             // but one figure there must be.
             if interruptions() == before || took.is_empty() {
                 took.push(microseconds);

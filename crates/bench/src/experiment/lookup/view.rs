@@ -110,7 +110,7 @@ pub(crate) fn charts(rows: &[&Row]) -> Vec<Chart> {
                     published::LOOKUP.iter().filter(|published| published.series == set);
                 lines.extend(published.map(|published| Line::published(published, "")));
             }
-            // A set out of a file has a name of somebody else's choosing.
+            // A set out of a file has a name of another person's choosing.
             let safe: String = set
                 .chars()
                 .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })

@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// How many flows each worker has [default with other options: 4,16384]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     flows: Option<Vec<u64>>,
-    /// How packets are spread over flows: uniform, zipf-POWER, round-robin, or flood, where every
+    /// How packets are spread over flows: uniform, zipf-POWER, round-robin, or flood, in which every
     /// packet begins a flow [default with other options: uniform]
     #[arg(long, value_delimiter = ',', value_name = "TRAFFIC")]
     traffic: Option<Vec<Spread>>,
