@@ -184,7 +184,7 @@ impl ControlThread {
     fn reload_by_signal(&mut self) {
         match self.reload(false) {
             Ok(difference) if difference.is_empty() => {
-                tracing::info!("reloaded: nothing is different")
+                tracing::info!("reloaded: nothing is different");
             }
             Ok(difference) => {
                 tracing::info!(changes = difference.changes.len(), "reloaded");

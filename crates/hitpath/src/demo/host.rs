@@ -72,7 +72,7 @@ impl Host {
             match header.ether_type {
                 EtherType::ARP => self.hear_arp(&frame[ethernet::HEADER_LENGTH..]),
                 EtherType::IPV4 if frame.get(ICMP) == Some(&icmpv4::ECHO_REPLY) => {
-                    self.answered += 1
+                    self.answered += 1;
                 }
                 _ => {}
             }
@@ -83,7 +83,7 @@ impl Host {
         let Ok(heard) = arp::Packet::parse(bytes) else { return };
         match heard.operation {
             arp::Operation::Reply if heard.sender_ip == self.gateway => {
-                self.gateway_mac = Some(heard.sender_mac)
+                self.gateway_mac = Some(heard.sender_mac);
             }
             arp::Operation::Request if heard.target_ip == self.address => {
                 let answer = heard.reply(self.mac);

@@ -48,13 +48,13 @@ impl Check {
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
                 }
                 Err(ConfigError::Wrong(errors)) if !global.json => {
-                    output::line(&errors.to_string())?
+                    output::line(&errors.to_string())?;
                 }
                 Err(ConfigError::Wrong(errors)) => {
-                    diagnostics.extend(errors.0.iter().map(diagnostic))
+                    diagnostics.extend(errors.0.iter().map(diagnostic));
                 }
                 Err(error @ ConfigError::Unreadable { .. }) if !global.json => {
-                    output::line(&error.to_string())?
+                    output::line(&error.to_string())?;
                 }
                 Err(ConfigError::Unreadable { file, problem }) => diagnostics.push(json!({
                     "file": file,
