@@ -2,9 +2,10 @@
 //! of two hardware threads of a core; when the other one, which may be another guest's, has work,
 //! everything here takes longer and no system call tells of it.
 //!
-//! A chain of additions through memory tells: each needs the one before it, so that alone it takes
-//! the same time at every look, and with a busy sibling a third more at least, because the two
-//! share what forwards a store to the load behind it. How long it takes is the processor's own
+//! Chains of additions through memory tell: each addition needs the one before it in its chain, so
+//! that alone they take the same time at every look. Three chains side by side keep the core's
+//! ports for stores busy, which the siblings share. (One chain leaves half of the core idle, and
+//! takes 1.05 times as long while packets take 1.4 times.) How long they take is the processor's own
 //! affair; so it is held against the quickest that this process has seen.
 
 use std::cell::Cell;
@@ -15,18 +16,19 @@ use serde::Serialize;
 
 use crate::measure::{Meter, percentile};
 
-/// So many times the quickest chain is a core of one's own. Measured on a Zen 5: 1.00 to 1.04 times
-/// alone, 1.23 to 1.6 times with a busy sibling; other machines have been seen at 1.3 to 2.1 times.
+/// Up to so many times the quickest look is a core alone. Measured on a Zen 5: 1.00 to 1.03 times
+/// alone, 1.38 to 1.95 times with a busy sibling.
 const ALONE: f64 = 1.2;
 
 /// How often a piece is measured in all until the core was this thread's alone.
 const TRIES: usize = 3;
 
-/// Additions in a step, steps in a chain, and chains in a look, of which the median counts: about
-/// 30 microseconds, which an interruption cannot spoil.
+/// Chains side by side, additions to each in a step, steps in a measurement, and measurements in a
+/// look, of which the median counts: about 40 microseconds, which an interruption cannot spoil.
+const CHAINS: usize = 3;
 const ADDITIONS: usize = 10;
 const STEPS: u64 = 1000;
-const CHAINS: usize = 9;
+const MEASUREMENTS: usize = 9;
 
 /// What a core was like while something was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,7 +58,7 @@ impl CoreState {
         different marks, or with and without one, do not compare.\n";
 }
 
-/// Looks at the core: how many ticks a step of the chain takes.
+/// Looks at the core: how many ticks a step of the chains takes.
 #[derive(Debug)]
 pub(crate) struct CoreMonitor {
     /// The quickest so far.
@@ -71,7 +73,7 @@ pub(crate) struct Looks {
 }
 
 impl CoreMonitor {
-    /// Looks at the core for a while, to find out what a quick chain is.
+    /// Looks at the core for a while, to find out what a quick step is.
     pub(crate) fn new(meter: &Meter, calibration: Duration) -> Self {
         let monitor = Self { best: Cell::new(f64::INFINITY) };
         let begin = Instant::now();
@@ -81,18 +83,18 @@ impl CoreMonitor {
         monitor
     }
 
-    /// Ticks that a step of the chain takes now.
+    /// Ticks that a step of the chains takes now.
     pub(crate) fn look(&self, meter: &Meter) -> f64 {
-        let mut chains = [0.0; CHAINS];
-        for ticks in &mut chains {
+        let mut measured = [0.0; MEASUREMENTS];
+        for ticks in &mut measured {
             let mut stopwatch = meter.stopwatch();
             stopwatch.start();
-            black_box(chain());
+            black_box(chains());
             stopwatch.stop();
             *ticks = stopwatch.total() as f64 / STEPS as f64;
         }
-        chains.sort_by(f64::total_cmp);
-        let ticks = percentile(&chains, 0.5);
+        measured.sort_by(f64::total_cmp);
+        let ticks = percentile(&measured, 0.5);
         self.best.set(self.best.get().min(ticks));
         ticks
     }
@@ -134,16 +136,19 @@ pub(crate) struct Steadily<T> {
     pub repeated: usize,
 }
 
-fn chain() -> u64 {
-    let mut sum = 0;
+// Not inlined, so that it is the same code wherever the core is looked at.
+#[inline(never)]
+fn chains() -> u64 {
+    let mut sums = [0_u64; CHAINS];
     for _ in 0..STEPS {
         for _ in 0..ADDITIONS {
-            // Through memory, for that is where a sibling shows; and it keeps the compiler from
-            // adding them up by itself.
-            sum = black_box(sum) + 1;
+            for sum in &mut sums {
+                // Through memory, which keeps the compiler from adding them up by itself.
+                *sum = black_box(*sum) + 1;
+            }
         }
     }
-    sum
+    sums.iter().sum()
 }
 
 impl Looks {
@@ -178,8 +183,8 @@ mod tests {
 
     #[test]
     fn the_state_follows_from_both_looks_and_the_best_one() {
-        // Ticks of a step as measured on two machines, each alone, alone, shared.
-        for (best, warm, shared) in [(1.6, 1.8, 2.4), (6.9, 7.2, 9.0)] {
+        // Ticks of a step as measured on two machines, each: best, alone, shared.
+        for (best, warm, shared) in [(1.6, 1.8, 2.4), (10.7, 11.0, 15.0)] {
             let state = |before, after| Looks { before, after }.state(best);
             assert_eq!(state(best, best), Alone);
             assert_eq!(state(warm, best), Alone);
@@ -187,7 +192,7 @@ mod tests {
             assert_eq!(state(best, shared), Mixed);
             assert_eq!(state(shared, warm), Mixed);
         }
-        // What looked alone is not once a quicker chain was seen.
+        // What looked alone is not once a quicker step was seen.
         let looks = Looks { before: 2.4, after: 2.5 };
         assert_eq!((looks.state(2.4), looks.state(1.7)), (Alone, Shared));
     }
@@ -208,7 +213,7 @@ mod tests {
     #[test]
     fn a_piece_is_tried_again_a_few_times_and_no_more() {
         let meter = Meter::new();
-        // No chain is ever as quick as that: never alone.
+        // No step is ever as quick as that: never alone.
         let never = CoreMonitor { best: Cell::new(f64::MIN_POSITIVE) };
         let mut done = 0;
         let mut piece = || {

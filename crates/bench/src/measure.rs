@@ -213,7 +213,7 @@ pub(crate) struct Cost {
     pub runs: usize,
     /// What the core was like in the runs that counted.
     pub core: CoreState,
-    /// Ticks of a step of [`CoreMonitor`]'s chain, before or after a run, whichever were more.
+    /// Ticks of a step of [`CoreMonitor`]'s chains, before or after a run, whichever were more.
     /// Median of the runs that counted; null if nobody looked.
     pub core_ticks: Option<f64>,
     /// How many runs were done again because the core was not alone.
@@ -300,7 +300,7 @@ pub(crate) fn steps(series: usize, effort: Effort) -> u64 {
 }
 
 impl Cost {
-    /// From those of the runs that count, if the quickest step of the monitor's chain takes `best`.
+    /// From those of the runs that count, if the quickest step of the monitor's chains takes `best`.
     fn of_runs(meter: &Meter, runs: &[Run], best: f64, workers: usize) -> Self {
         let states: Vec<CoreState> = runs.iter().map(|run| run.looks.state(best)).collect();
         let (counts, core) = runs_that_count(&states);

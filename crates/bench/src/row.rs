@@ -127,7 +127,7 @@ struct Machine {
     memory_bytes: Option<u64>,
     kernel: String,
     tsc_ghz: f64,
-    /// The fewest ticks that a step of the core monitor's chain has taken: a core alone.
+    /// The fewest ticks that a step of the core monitor's chains has taken: a core alone.
     core_ticks_alone: f64,
 }
 
@@ -147,10 +147,11 @@ impl<'a> Report<'a> {
 
     /// On what and when, in a line.
     pub(crate) fn heading(&self) -> String {
-        let Machine { processor, processors, tsc_ghz, .. } = &self.machine;
+        let Machine { processor, processors, tsc_ghz, core_ticks_alone, .. } = &self.machine;
         let plural = if *processors == 1 { "" } else { "s" };
         format!(
-            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz; \
+            "{processor}, {processors} processor{plural}, time-stamp counter {tsc_ghz:.2} GHz, core \
+            alone {core_ticks_alone:.1} ticks; \
             hitpath {}, {}; {} runs of up to {} \
              packets.\n",
             self.hitpath, self.date, self.runs, self.packets_per_run
