@@ -95,6 +95,8 @@ impl Dut {
             seed: [1; 32],
             caches,
             ticks: runtime::clock::ticks,
+            large_buffers: 0,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(&settings, reader, events, probes)?;
         worker.attach(IN, Box::new(receiver));

@@ -9,7 +9,7 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, RouteKind, SaIdentity, SaSpec, Selector, Tables,
+    Action, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec, Selector, Tables,
     Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
@@ -63,7 +63,11 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
                 format!("198.18.{i}.0/24")
             }
             .parse()?;
-            tables.set_route(VrfId::MAIN, prefix, RouteKind::Via { port: OUT, next_hop })?;
+            tables.set_route(
+                VrfId::MAIN,
+                prefix,
+                RouteSpec::Via { port: OUT, address: next_hop },
+            )?;
         }
     }
     Ok(tables)

@@ -155,6 +155,8 @@ impl WorkerHandle {
             seed: rand::random(),
             caches: cache_settings(&settings.ipsec),
             ticks: runtime::clock::ticks,
+            large_buffers: 0,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let idle = settings.idle;
 

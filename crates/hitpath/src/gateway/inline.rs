@@ -61,8 +61,15 @@ impl Gateway {
 
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let settings =
-            WorkerSettings { index: 0, buffers, seed, caches, ticks: runtime::clock::ticks };
+        let settings = WorkerSettings {
+            index: 0,
+            buffers,
+            seed,
+            caches,
+            ticks: runtime::clock::ticks,
+            large_buffers: 0,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
+        };
         let mut worker = Worker::new(
             &settings,
             handler.control.shared().reader(),
