@@ -55,6 +55,15 @@ rust_is_new_enough() {
     command -v cargo >/dev/null && version_at_least "$(rustc --version 2>/dev/null | cut -d' ' -f2)" "$OLDEST_RUST"
 }
 
+# Sees to cargo-machete, which takes about a minute to build.
+need_machete() {
+    cargo machete --version >/dev/null 2>&1 && return 0
+    echo "${dim}installing cargo-machete into ~/.cargo${plain}"
+    cargo install --quiet --locked cargo-machete && return 0
+    echo "${yellow}install with:  cargo install --locked cargo-machete${plain}" >&2
+    return 1
+}
+
 # Sees to a Rust toolchain that is new enough: the one here, else Debian's, else rustup's.
 need_rust() {
     [ -f "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-use crate::bench;
-use crate::exit::Exit;
 use crate::verbs;
+use runtime::exit::Exit;
 
 /// Where clients look for the daemon unless told otherwise.
 const DEFAULT_SOCKET: &str = "/run/hitpath/control.sock";
@@ -42,7 +41,7 @@ pub(crate) struct Cli {
 }
 
 /// Options of every verb.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct Global {
     /// Print JSON instead of text
     #[arg(short, long, global = true, help_heading = "Options of every verb")]
@@ -70,7 +69,7 @@ impl Global {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
     }
 
-    /// Where the daemon is to listen, where the user said so.
+    /// Where the daemon is to listen, if the user said so.
     pub(crate) fn socket_override(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
@@ -93,7 +92,7 @@ pub(crate) enum Command {
     Explain(verbs::explain::Explain),
     Replay(verbs::replay::Replay),
     Graph(verbs::graph::Graph),
-    Bench(bench::Bench),
+    Bench(verbs::bench::Bench),
     Demo(verbs::demo::Demo),
     Completions(verbs::completions::Completions),
     Man(verbs::man::Man),
@@ -117,7 +116,7 @@ impl Command {
             Self::Explain(verb) => verb.run(global),
             Self::Replay(verb) => verb.run(global),
             Self::Graph(verb) => verb.run(global),
-            Self::Bench(verb) => verb.run(global),
+            Self::Bench(verb) => verb.run(),
             Self::Demo(verb) => verb.run(global),
             Self::Completions(verb) => verb.run(),
             Self::Man(verb) => verb.run(),
@@ -126,10 +125,14 @@ impl Command {
 }
 
 impl Cli {
-    /// What the process was called with. Ends it where that cannot be understood, or help was asked
+    /// What the process was called with. Ends it if that cannot be understood, or help was asked
     /// for.
     pub(crate) fn from_command_line() -> Self {
         let words = words(std::env::args_os());
+        // Options that stand behind `bench` are another program's, and are not read here.
+        if let Some(arguments) = verbs::bench::arguments(&words) {
+            return Self { global: Global::default(), command: Command::Bench(arguments) };
+        }
         Self::try_parse_from(&words).unwrap_or_else(|error| {
             if error.use_stderr() && words.iter().skip(1).any(|word| is_batch_option(word)) {
                 let error = Self::command().error(

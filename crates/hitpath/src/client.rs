@@ -35,7 +35,7 @@ pub(crate) struct Answer {
 /// Asks the daemon that listens on `socket`.
 ///
 /// # Errors
-/// [`Unreachable`] where no daemon listens, the daemon's [`Refusal`] where it refuses.
+/// [`Unreachable`] if no daemon listens, the daemon's [`Refusal`] if it refuses.
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Reply> {
     // Keys are among what is sent.
     let body = Zeroizing::new(serde_json::to_vec(request)?);
@@ -70,7 +70,7 @@ pub(crate) fn unexpected(reply: &Reply) -> anyhow::Error {
 /// Sends `parts`, one behind the other, to `path` of the daemon that listens on `socket`.
 ///
 /// # Errors
-/// [`Unreachable`] where no daemon listens; others where it went away or spoke nonsense.
+/// [`Unreachable`] if no daemon listens; others if it went away or spoke nonsense.
 pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::Result<Answer> {
     let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -157,7 +157,7 @@ fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
+    use runtime::exit::Exit;
 
     fn read(bytes: &str) -> anyhow::Result<Answer> {
         read_answer(&mut bytes.as_bytes())
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn no_daemon_is_its_own_exit_code() {
         let error = post_parts(Path::new("/nonexistent/hitpath.sock"), "/", &[]).unwrap_err();
-        assert_eq!(Exit::of(&error), Exit::Unreachable);
+        assert_eq!(crate::exit::of(&error), Exit::Unreachable);
         assert!(error.to_string().contains("hitpath run"), "{error}");
     }
 }

@@ -47,7 +47,7 @@ fn capture(folder: &Folder, name: &str, link: LinkKind, packets: &[Vec<u8>]) -> 
     path
 }
 
-/// Replays with `-j` and answers the report and what was sent by wan.
+/// Replays with `-j` and returns the report and what was sent by wan.
 fn replay(folder: &Folder, lan: &str, options: &[&str], code: i32) -> (Value, Vec<(u64, Vec<u8>)>) {
     let neighbour =
         "[[neighbour]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:99\"\n";
@@ -102,6 +102,11 @@ fn every_packet_is_encrypted_in_its_captures_time() {
         .unwrap();
     assert_eq!(out["packets"], 20);
     assert_eq!(report["ports"][0]["statistics"]["rx_packets"], 20);
+    let counter = |name: &str| {
+        let all = report["counters"].as_array().unwrap();
+        all.iter().find(|counter| counter["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!((counter("encrypted"), counter("received")), (20.into(), 20.into()));
     assert_eq!((&report["begin_ns"], &report["held"]), (&BEGIN.into(), &0.into()));
 }
 

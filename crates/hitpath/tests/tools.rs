@@ -260,3 +260,29 @@ fn the_demonstration_shows_a_tunnel() {
     assert!(capture.metadata().unwrap().len() > 602 * 100);
     assert_eq!(line("demo -j --packets 10").with(0).json()["between"]["clear"], 0);
 }
+
+#[test]
+fn bench_is_the_program_beside_this_one_with_its_arguments_and_exit_code() {
+    let folder = Folder::new();
+    let copy = folder.path("hitpath");
+    std::fs::copy(env!("CARGO_BIN_EXE_hitpath"), &copy).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&copy);
+        command.args(arguments).env("PATH", folder.path("")).output().unwrap()
+    };
+
+    let ended = run(&["bench", "esp"]);
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    let place = folder.path("hitpath-bench");
+    for part in ["cargo build --release -p hitpath-bench", place.to_str().unwrap(), "PATH"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+
+    let script = "#!/bin/sh\nprintf '%s|' \"$@\"\nexit 7\n";
+    let file = folder.write("hitpath-bench", script);
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let ended = run(&["-j", "bench", "--json", "rows of it.json", "esp", "--help"]);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "-j|--json|rows of it.json|esp|--help|");
+    assert_eq!(ended.status.code(), Some(7));
+}

@@ -45,7 +45,7 @@ enum Source {
 }
 
 impl Traffic {
-    /// Packets of `flows` flows, of one where it is 0.
+    /// Packets of `flows` flows, of one if it is 0.
     ///
     /// # Panics
     /// Where the power of [`Popularity::Zipf`] is not a finite number greater than 0.
@@ -142,7 +142,7 @@ impl Space {
     }
 
     /// Addresses, source port and destination port of a flow. Ports are 1024 and above; a network's
-    /// lowest and highest address are left out where it has others.
+    /// lowest and highest address are left out if it has others.
     ///
     /// The number is taken apart into four digits, and each digit is then turned by a hash of the
     /// ones before it. Digits can be recovered in the same order, so that no two flows are equal,
@@ -186,7 +186,7 @@ fn hosts(network: &IpPrefix) -> u64 {
     }
 }
 
-/// The number of a network's first address that flows have: not the network's own, where it has
+/// The number of a network's first address that flows have: not the network's own, if it has
 /// more than two.
 fn first_host(network: &IpPrefix) -> u64 {
     let width = if network.address().is_ipv4() { 32 } else { 128 };

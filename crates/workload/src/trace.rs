@@ -62,7 +62,7 @@ pub fn headers(rules: &[Selector], options: &Options) -> Vec<FlowKey> {
 }
 
 /// Headers that one of the last `last` rules decides, because no earlier rule matches: a linear
-/// search's longest way. At most `count`, and fewer where such headers are rare: as many points are
+/// search's longest way. At most `count`, and fewer if such headers are rare: as many points are
 /// drawn as eight times `count`, and each is compared with all rules.
 pub fn headers_of_last(rules: &[Selector], last: usize, count: usize, seed: u64) -> Vec<FlowKey> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -213,7 +213,7 @@ impl Outside {
     }
 }
 
-/// What `ranges` leave of `all`; all of it where they leave nothing.
+/// What `ranges` leave of `all`; all of it if they leave nothing.
 fn gaps(all: IpRange, mut ranges: Vec<IpRange>) -> Vec<IpRange> {
     ranges.sort_unstable();
     let mut gaps = Vec::new();

@@ -36,7 +36,7 @@ fn loaded(selectors: &[Selector], secret: u64) -> Tables {
     tables
 }
 
-/// Looks every key up alone, with others, and in order, and answers how many matched.
+/// Looks every key up alone, with others, and in order, and returns how many matched.
 fn agree(tables: &Tables, keys: &[FlowKey]) -> usize {
     let spd = spd(tables);
     let mut matched = 0;
@@ -277,7 +277,7 @@ fn the_engine_can_be_changed() {
     agree(&tables, &keys);
 }
 
-/// Few policies are tried one after the other, and answers do not change where the index takes
+/// Few policies are tried one after the other, and answers do not change if the index takes
 /// over.
 #[test]
 fn few_policies_and_one_more() {

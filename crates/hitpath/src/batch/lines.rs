@@ -65,7 +65,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Reads the next command, blank ones included, and answers the number of its first line. None
+    /// Reads the next command, blank ones included, and returns the number of its first line. None
     /// at the end of the file.
     pub(super) fn advance(&mut self) -> Result<Option<usize>, (usize, LineError)> {
         wipe(&mut self.line);
@@ -94,7 +94,7 @@ impl<R: Read> Lines<R> {
         self.taken
     }
 
-    /// Appends a line without its end. False where there is none.
+    /// Appends a line without its end. False if there is none.
     fn physical(&mut self) -> Result<bool, LineError> {
         let mut any = false;
         loop {

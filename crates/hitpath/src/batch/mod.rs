@@ -1,8 +1,8 @@
 //! Files of commands, carried out one after the other, or all or none.
 
+mod chunk;
 mod lines;
 mod outcome;
-mod parcel;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,12 +14,13 @@ use api::{MAX_BATCH, MAX_BATCH_BYTES, OnRefusal, Refusal, RefusalCode};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zeroize::Zeroize;
 
+use self::chunk::{Chunk, DoesNotFit};
 use self::lines::Lines;
 use self::outcome::Outcome;
-use self::parcel::{NoRoom, Parcel};
 use crate::client;
-use crate::exit::{Exit, Unreachable};
-use crate::output;
+use crate::exit::Unreachable;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// What to carry out, and how.
 pub(crate) struct Load<'a> {
@@ -46,7 +47,7 @@ impl Load<'_> {
     /// Carries it out and prints what came of it.
     ///
     /// # Errors
-    /// Where the file cannot be opened or the daemon cannot be reached. A command that is refused
+    /// If the file cannot be opened or the daemon cannot be reached. A command that is refused
     /// is no error here, but [`Exit::Refused`].
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
         let (source, size) = self.open()?;
@@ -69,30 +70,30 @@ impl Load<'_> {
     }
 
     fn carry_out(&self, lines: &mut Lines<impl Read>, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let mut parcel = Parcel::new(self.on_refusal);
+        let mut chunk = Chunk::new(self.on_refusal);
         loop {
             let line = match lines.advance() {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
                 // What cannot be read cannot be skipped either.
                 Err((line, error)) => {
-                    self.wrong(line, &invalid(error.to_string()), &mut parcel, outcome)?;
+                    self.wrong(line, &invalid(error.to_string()), &mut chunk, outcome)?;
                     break;
                 }
             };
             outcome.bar.set_position(lines.taken());
             let next = match command(lines) {
                 Ok(None) => Next::Go,
-                Ok(Some(request)) => self.command(line, &request, &mut parcel, outcome)?,
-                Err(refusal) => self.wrong(line, &refusal, &mut parcel, outcome)?,
+                Ok(Some(request)) => self.command(line, &request, &mut chunk, outcome)?,
+                Err(refusal) => self.wrong(line, &refusal, &mut chunk, outcome)?,
             };
             if next == Next::Stop {
                 break;
             }
         }
-        // All or none: where something was wrong, none.
+        // All or none: if something was wrong, none.
         if self.on_refusal != OnRefusal::Undo || outcome.is_good() {
-            self.send(&mut parcel, outcome)?;
+            self.send(&mut chunk, outcome)?;
         }
         Ok(())
     }
@@ -101,16 +102,16 @@ impl Load<'_> {
         &self,
         line: usize,
         request: &api::Request,
-        parcel: &mut Parcel,
+        chunk: &mut Chunk,
         outcome: &mut Outcome,
     ) -> anyhow::Result<Next> {
         if request.only_reads() {
             if self.on_refusal == OnRefusal::Undo {
                 let refusal = invalid("only changes can be all or nothing")
                     .with_hint("ask by a command of its own");
-                return self.wrong(line, &refusal, parcel, outcome);
+                return self.wrong(line, &refusal, chunk, outcome);
             }
-            if self.send(parcel, outcome)? == Next::Stop {
+            if self.send(chunk, outcome)? == Next::Stop {
                 return Ok(Next::Stop);
             }
             return match client::ask(self.socket, request) {
@@ -119,21 +120,21 @@ impl Load<'_> {
                     Ok(Next::Go)
                 }
                 Err(error) => match error.downcast::<Refusal>() {
-                    Ok(refusal) => self.wrong(line, &refusal, parcel, outcome),
+                    Ok(refusal) => self.wrong(line, &refusal, chunk, outcome),
                     Err(error) => Err(error),
                 },
             };
         }
-        match parcel.add(line, request)? {
+        match chunk.add(line, request)? {
             Ok(()) => Ok(Next::Go),
-            Err(NoRoom::Full) => {
-                let next = self.send(parcel, outcome)?;
-                if next == Next::Go && parcel.add(line, request)?.is_err() {
-                    return self.wrong(line, &invalid("the command is too long"), parcel, outcome);
+            Err(DoesNotFit::Full) => {
+                let next = self.send(chunk, outcome)?;
+                if next == Next::Go && chunk.add(line, request)?.is_err() {
+                    return self.wrong(line, &invalid("the command is too long"), chunk, outcome);
                 }
                 Ok(next)
             }
-            Err(NoRoom::TooLarge) => {
+            Err(DoesNotFit::TooLarge) => {
                 let refusal = Refusal::new(
                     RefusalCode::Full,
                     format!(
@@ -142,7 +143,7 @@ impl Load<'_> {
                     ),
                 );
                 let hint = "several files, or without --atomic";
-                self.wrong(line, &refusal.with_hint(hint), parcel, outcome)?;
+                self.wrong(line, &refusal.with_hint(hint), chunk, outcome)?;
                 Ok(Next::Stop)
             }
         }
@@ -153,22 +154,22 @@ impl Load<'_> {
         &self,
         line: usize,
         refusal: &Refusal,
-        parcel: &mut Parcel,
+        chunk: &mut Chunk,
         outcome: &mut Outcome,
     ) -> anyhow::Result<Next> {
-        if self.on_refusal != OnRefusal::Undo && self.send(parcel, outcome)? == Next::Stop {
+        if self.on_refusal != OnRefusal::Undo && self.send(chunk, outcome)? == Next::Stop {
             return Ok(Next::Stop);
         }
         outcome.refuse(line, refusal);
         Ok(if self.on_refusal == OnRefusal::Continue { Next::Go } else { Next::Stop })
     }
 
-    fn send(&self, parcel: &mut Parcel, outcome: &mut Outcome) -> anyhow::Result<Next> {
-        let first = parcel.lines().first().copied();
+    fn send(&self, chunk: &mut Chunk, outcome: &mut Outcome) -> anyhow::Result<Next> {
+        let first = chunk.lines().first().copied();
         if self.on_refusal == OnRefusal::Undo {
             outcome.bar.set_message("carrying out");
         }
-        let (lines, report) = parcel.send(self.socket).map_err(|error| {
+        let (lines, report) = chunk.send(self.socket).map_err(|error| {
             let known = error.is::<Refusal>() || error.is::<Unreachable>();
             error.context(outcome.ended(first.unwrap_or_default(), known))
         })?;
@@ -181,7 +182,7 @@ impl Load<'_> {
         self.file == Path::new("-")
     }
 
-    /// The file and, where it has one, its size.
+    /// The file and, if it has one, its size.
     fn open(&self) -> anyhow::Result<(File, Option<u64>)> {
         // Not by std's handle of standard input, which keeps a copy of what it read.
         let file = if self.is_standard_input() {
@@ -208,7 +209,7 @@ impl Load<'_> {
     }
 }
 
-/// The command that was read; none where the line is blank.
+/// The command that was read; none if the line is blank.
 fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
     let words = lines.words().map_err(|error| invalid(error.to_string()))?;
     match words.first() {

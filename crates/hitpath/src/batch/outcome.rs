@@ -21,7 +21,7 @@ pub(super) struct Outcome {
     errors: Vec<Value>,
     answers: Vec<Value>,
     warning: Option<(usize, String)>,
-    /// What lookups cost by now, where policies were added.
+    /// What lookups cost by now, if policies were added.
     bounds: BTreeMap<(String, Direction), SpdBound>,
 }
 
@@ -44,7 +44,7 @@ impl Outcome {
         self.refused == 0
     }
 
-    /// What an error says that ends everything at this line. `known` where the commands from there
+    /// What an error says that ends everything at this line. `known` if the commands from there
     /// on were certainly not carried out.
     pub(super) fn ended(&self, line: usize, known: bool) -> String {
         let these = if known {
@@ -113,7 +113,7 @@ impl Outcome {
         })
     }
 
-    /// Counts, and what lookups cost: where policies defeat them, or where one wants to know.
+    /// Counts, and what lookups cost: if policies defeat them, or if one wants to know.
     pub(super) fn tell(&self, verbose: bool) -> anyhow::Result<()> {
         for bound in self.bounds.values().filter(|bound| bound.over_limit || verbose) {
             output::say(&format!(

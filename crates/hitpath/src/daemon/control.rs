@@ -11,17 +11,17 @@ use packet::{Port, Time};
 use tables::Reader;
 use wire::PortId;
 
-use crate::clock::Clock;
-use crate::daemon::crew::Crew;
-use crate::daemon::{Letter, Message, ports};
-use crate::exit::Exit;
-use crate::gateway::{self, Desk, TICK};
+use crate::daemon::worker_pool::WorkerPool;
+use crate::daemon::{Message, PendingRequest, ports};
+use crate::gateway::{self, RequestHandler, TICK};
+use runtime::clock::Clock;
+use runtime::exit::Exit;
 
 /// What the control thread owns.
 pub(crate) struct ControlThread {
     file: PathBuf,
-    desk: Desk,
-    crew: Crew,
+    handler: RequestHandler,
+    pool: WorkerPool,
     clock: Clock,
     reader: Reader,
     /// The snapshot that the workers were last woken for.
@@ -31,20 +31,33 @@ pub(crate) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Control over `crew`. `file` is what a reload reads.
-    pub(crate) fn new(file: &Path, desk: Desk, crew: Crew, clock: Clock) -> Self {
-        let mut reader = desk.control.shared().reader();
+    /// Control over `pool`. `file` is what a reload reads.
+    pub(crate) fn new(
+        file: &Path,
+        handler: RequestHandler,
+        pool: WorkerPool,
+        clock: Clock,
+    ) -> Self {
+        let mut reader = handler.control.shared().reader();
         let announced = reader.load().generation();
-        Self { file: file.to_owned(), desk, crew, clock, reader, announced, lost: BTreeSet::new() }
+        Self {
+            file: file.to_owned(),
+            handler,
+            pool,
+            clock,
+            reader,
+            announced,
+            lost: BTreeSet::new(),
+        }
     }
 
-    /// Answers, listens and ticks until told to stop. Then nothing runs any more.
-    pub(crate) fn run(&mut self, inbox: &Receiver<Message>) -> Exit {
+    /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
+    pub(crate) fn run(&mut self, messages: &Receiver<Message>) -> Exit {
         let mut due = self.clock.now();
         let exit = loop {
-            match inbox.recv_timeout(due.since(self.clock.now())) {
-                Ok(Message::Letter(letter)) => self.reply(*letter),
-                Ok(Message::News) | Err(RecvTimeoutError::Timeout) => {}
+            match messages.recv_timeout(due.since(self.clock.now())) {
+                Ok(Message::Request(pending)) => self.reply(*pending),
+                Ok(Message::Events) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Lost { port, error }) => self.lose(port, &error),
                 Ok(Message::Reload) => self.reload_by_signal(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {
@@ -53,11 +66,11 @@ impl ControlThread {
                 }
             }
             let now = self.clock.now();
-            self.crew.events(|event| self.desk.control.event(event, now));
+            self.pool.events(|event| self.handler.control.event(event, now));
             if now >= due {
                 due = now + TICK;
                 self.tick(now);
-                if !self.crew.is_alive() {
+                if !self.pool.is_alive() {
                     tracing::error!("a worker is gone: stopping");
                     break Exit::Refused;
                 }
@@ -70,10 +83,10 @@ impl ControlThread {
 
     /// Ends the workers and closes their ports.
     pub(crate) fn stop(&mut self) {
-        self.crew.stop();
+        self.pool.stop();
     }
 
-    /// Makes the gateway what `config` says: all of it or, where that fails, nothing. Ports are
+    /// Makes the gateway what `config` says: all of it or, if that fails, nothing. Ports are
     /// opened first.
     ///
     /// # Errors
@@ -81,12 +94,13 @@ impl ControlThread {
     pub(crate) fn apply(&mut self, config: Config) -> anyhow::Result<Difference> {
         let now = self.clock.now();
         let configured = config.ports.clone();
-        let plan = self.desk.control.plan(config);
-        let ids: Vec<PortId> = self.desk.free_port_ids().take(plan.ports_to_open().len()).collect();
+        let plan = self.handler.control.plan(config);
+        let ids: Vec<PortId> =
+            self.handler.free_port_ids().take(plan.ports_to_open().len()).collect();
         let mut opened = Vec::with_capacity(ids.len());
         let mut queues = Vec::with_capacity(ids.len());
         for (settings, &id) in plan.ports_to_open().iter().zip(&ids) {
-            let port = ports::open(settings, id, self.crew.size())?;
+            let port = ports::open(settings, id, self.pool.size())?;
             let first = port.first().context("a port without queues")?;
             opened.push(OpenedPort {
                 name: settings.name.clone(),
@@ -98,10 +112,10 @@ impl ControlThread {
             queues.push((id, port));
         }
         let closed = plan.ports_to_close().to_vec();
-        let difference = self.desk.control.apply(plan, &opened, now)?;
+        let difference = self.handler.control.apply(plan, &opened, now)?;
         for id in closed {
-            self.crew.detach(id);
-            self.desk.remove_port(id);
+            self.pool.detach(id);
+            self.handler.remove_port(id);
             self.lost.remove(&id);
         }
         for (id, port) in queues {
@@ -115,14 +129,14 @@ impl ControlThread {
     }
 
     fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
-        self.desk.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
-        self.crew.attach(id, queues);
+        self.handler.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
+        self.pool.attach(id, queues);
     }
 
-    /// Opens a lost port again, where its interface is back as it was. Where it is not, the port
+    /// Opens a lost port again, if its interface is back as it was. If it is not, the port
     /// stays down.
     fn find_again(&mut self, settings: &PortSettings) {
-        let tables = self.desk.tables();
+        let tables = self.handler.tables();
         let Some(port) = self
             .lost
             .iter()
@@ -130,7 +144,7 @@ impl ControlThread {
         else {
             return;
         };
-        let queues = match ports::open(settings, port.id, self.crew.size()) {
+        let queues = match ports::open(settings, port.id, self.pool.size()) {
             Ok(queues) => queues,
             Err(error) => return tracing::warn!(port = %settings.name, "still lost: {error:#}"),
         };
@@ -144,13 +158,13 @@ impl ControlThread {
         tracing::info!(port = %settings.name, "found again");
     }
 
-    fn reply(&mut self, letter: Letter) {
-        let answer = match letter.request {
+    fn reply(&mut self, pending: PendingRequest) {
+        let reply = match pending.request {
             Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Difference),
-            request => self.desk.answer(request, self.clock.now()),
+            request => self.handler.handle(request, self.clock.now()),
         };
         // A client that has gone away wants no answer.
-        let _ = letter.answer.send(answer);
+        let _ = pending.reply.send(reply);
     }
 
     fn reload(&mut self, dry_run: bool) -> Result<Difference, Refusal> {
@@ -158,7 +172,7 @@ impl ControlThread {
             |error: anyhow::Error| Refusal::new(RefusalCode::Invalid, format!("{error:#}"));
         let config = gateway::load(&self.file).map_err(|error| refuse(error.into()))?;
         if dry_run {
-            return Ok(self.desk.control.plan(config).difference().clone());
+            return Ok(self.handler.control.plan(config).difference().clone());
         }
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
         self.apply(config).map_err(|error| match error.downcast::<Refusal>() {
@@ -170,7 +184,7 @@ impl ControlThread {
     fn reload_by_signal(&mut self) {
         match self.reload(false) {
             Ok(difference) if difference.is_empty() => {
-                tracing::info!("reloaded: nothing is different")
+                tracing::info!("reloaded: nothing is different");
             }
             Ok(difference) => {
                 tracing::info!(changes = difference.changes.len(), "reloaded");
@@ -183,7 +197,7 @@ impl ControlThread {
     /// A port's interface is gone: no worker uses it any more, and routes over it are no longer
     /// taken.
     fn lose(&mut self, port: PortId, error: &str) {
-        self.crew.detach(port);
+        self.pool.detach(port);
         self.lost.insert(port);
         let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string())
         else {
@@ -195,26 +209,28 @@ impl ControlThread {
 
     fn set_up(&mut self, port: &str, up: bool) {
         let change = LinkChange { port: port.to_owned(), up: Some(up), mtu: None, vrf: None };
-        if let Err(refusal) = self.desk.control.handle(Request::LinkSet(change), self.clock.now()) {
+        if let Err(refusal) =
+            self.handler.control.handle(Request::LinkSet(change), self.clock.now())
+        {
             tracing::error!(port, up, "the port's state cannot be changed: {refusal}");
         }
     }
 
     fn tick(&mut self, now: Time) {
-        let probes = self.desk.control.tick(now);
+        let probes = self.handler.control.tick(now);
         if !probes.is_empty() {
-            probes.into_iter().for_each(|probe| self.crew.probe(probe));
-            self.crew.wake();
+            probes.into_iter().for_each(|probe| self.pool.probe(probe));
+            self.pool.wake();
         }
     }
 
-    /// Wakes the workers where the tables have changed since they were last woken: packets may be
+    /// Wakes the workers if the tables have changed since they were last woken: packets may be
     /// waiting for just that.
     fn announce(&mut self) {
         let generation = self.reader.load().generation();
         if generation != self.announced {
             self.announced = generation;
-            self.crew.wake();
+            self.pool.wake();
         }
     }
 }

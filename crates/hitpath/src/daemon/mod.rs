@@ -2,18 +2,17 @@
 //! server on the control socket.
 //!
 //! ```text
-//! clients --HTTP--> server --Letter--> control (main thread) --snapshot, commands, probes--> workers
-//!                   signals --Message-->                     <--events, Lost, News---------
+//! clients --HTTP--> server --PendingRequest--> control (main thread) --snapshot, commands, probes--> workers
+//!                   signals --Message-->                     <--events, Lost, Events-------
 //! ```
 
-pub(crate) mod affinity;
 mod control;
-mod crew;
 mod ports;
 mod server;
 mod signals;
 mod socket;
 mod worker;
+mod worker_pool;
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -21,24 +20,24 @@ use std::sync::mpsc;
 use anyhow::{Context, bail};
 use wire::PortId;
 
-use crate::clock::Clock;
-use crate::exit::Exit;
-use crate::gateway::{self, Desk};
-use crate::output;
+use crate::gateway::{self, RequestHandler};
 use control::ControlThread;
-use crew::Crew;
-use server::Letter;
+use runtime::clock::Clock;
+use runtime::exit::Exit;
+use runtime::output;
+use server::PendingRequest;
+use worker_pool::WorkerPool;
 
 /// Messages that may wait for the control thread at once.
-const INBOX: usize = 1024;
+const QUEUE: usize = 1024;
 
 /// What wakes the control thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A client asks.
-    Letter(Box<Letter>),
+    Request(Box<PendingRequest>),
     /// A worker has put events into its ring.
-    News,
+    Events,
     /// A worker has lost a port for good.
     Lost {
         /// The port.
@@ -56,7 +55,7 @@ pub(crate) enum Message {
 /// configuration's control socket.
 ///
 /// # Errors
-/// Where the configuration is wrong, a port cannot be opened, or another daemon listens on the
+/// If the configuration is wrong, a port cannot be opened, or another daemon listens on the
 /// control socket.
 pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let config = gateway::load(file)?;
@@ -71,11 +70,13 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let socket = socket.unwrap_or(&settings.socket);
     let (listener, socket_file) = socket::listen(socket)?;
 
-    let (sender, inbox) = mpsc::sync_channel(INBOX);
+    let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
-    let mut desk = Desk::new(::control::Control::new(settings.workers, rand::random()));
-    let crew = Crew::start(&settings, &mut desk, clock, &sender).context("starting the workers")?;
-    let mut control = ControlThread::new(file, desk, crew, clock);
+    let mut handler =
+        RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
+    let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
+        .context("starting the workers")?;
+    let mut control = ControlThread::new(file, handler, pool, clock);
     if let Err(error) = control.apply(config) {
         control.stop();
         return Err(error);
@@ -84,7 +85,7 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     output::line("ready")?;
 
-    let exit = control.run(&inbox);
+    let exit = control.run(&messages);
     drop(socket_file);
     Ok(exit)
 }

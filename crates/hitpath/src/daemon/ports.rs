@@ -13,7 +13,7 @@ use crate::gateway::twin;
 /// Frames that a memory port's cable holds.
 const MEMORY_DEPTH: usize = 1024;
 
-/// Opens a port, with a queue for each of `workers` workers where its kind has queues.
+/// Opens a port, with a queue for each of `workers` workers if its kind has queues.
 ///
 /// # Errors
 /// Why it cannot be opened, and what would help.

@@ -1,4 +1,4 @@
-//! The server on the control socket: HTTP in, one [`Letter`] to the control thread for each
+//! The server on the control socket: HTTP in, one [`PendingRequest`] to the control thread for each
 //! request.
 //!
 //! What comes from outside is bounded everywhere: connections at once, the length of a request, and
@@ -36,24 +36,24 @@ const CONNECTIONS: usize = 64;
 const LONG_BATCHES: usize = 1;
 
 /// How long the head of a request may take to arrive.
-const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may last.
-const CONNECTION_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request, and where its answer goes.
+/// A request, and where its reply goes.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct PendingRequest {
     /// What is asked.
     pub(crate) request: Request,
-    /// Who waits for the answer.
-    pub(crate) answer: oneshot::Sender<Result<Reply, Refusal>>,
+    /// Who waits for the reply.
+    pub(crate) reply: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
 /// Serves `listener` on a thread of its own until the process ends.
 ///
 /// # Errors
-/// Where the system gives no thread or no event queue.
+/// If the system gives no thread or no event queue.
 pub(crate) fn start(listener: UnixListener, control: SyncSender<Message>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,11 +73,11 @@ pub(crate) fn start(listener: UnixListener, control: SyncSender<Message>) -> any
 async fn serve(listener: tokio::net::UnixListener, control: SyncSender<Message>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let open = Router::new()
-        .route(api::PATH, post(answer))
-        .route(api::BATCH_PATH, post(answer_long))
+        .route(api::PATH, post(handle_request))
+        .route(api::BATCH_PATH, post(handle_batch))
         .fallback(any(elsewhere))
         .layer(DefaultBodyLimit::max(api::MAX_REQUEST_BYTES))
-        .with_state(Desks { control, long: Arc::new(Semaphore::new(LONG_BATCHES)) });
+        .with_state(Senders { control, long: Arc::new(Semaphore::new(LONG_BATCHES)) });
     let closed = Router::new().fallback(any(forbidden));
     loop {
         // Never closed, so there is always a slot to wait for.
@@ -95,9 +95,9 @@ async fn serve(listener: tokio::net::UnixListener, control: SyncSender<Message>)
         tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_PATIENCE)
+                .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-            match tokio::time::timeout(CONNECTION_PATIENCE, connection).await {
+            match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "a client's connection broke"),
                 Err(_) => tracing::debug!("a client's connection took too long and was closed"),
@@ -129,22 +129,22 @@ fn may_speak(stream: &UnixStream) -> bool {
 
 /// Where requests go.
 #[derive(Clone)]
-struct Desks {
+struct Senders {
     control: SyncSender<Message>,
     /// Whose turn it is to be long.
     long: Arc<Semaphore>,
 }
 
-async fn answer(State(desks): State<Desks>, body: Bytes) -> Response {
+async fn handle_request(State(senders): State<Senders>, body: Bytes) -> Response {
     match serde_json::from_slice(&body) {
-        Ok(request) => ask(&desks.control, request).await,
+        Ok(request) => ask(&senders.control, request).await,
         Err(error) => refused(&not_understood(&error)),
     }
 }
 
 /// A batch may be long, and no more than one at a time is.
-async fn answer_long(State(desks): State<Desks>, request: axum::extract::Request) -> Response {
-    let Ok(_turn) = desks.long.try_acquire() else {
+async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Request) -> Response {
+    let Ok(_turn) = senders.long.try_acquire() else {
         return refused(&system("the gateway is busy with another batch; try again"));
     };
     let body = match axum::body::to_bytes(request.into_body(), api::MAX_BATCH_BYTES).await {
@@ -160,7 +160,7 @@ async fn answer_long(State(desks): State<Desks>, request: axum::extract::Request
     // Other requests are served meanwhile.
     let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
     match read {
-        Ok(Ok(request @ Request::Batch(_))) => ask(&desks.control, request).await,
+        Ok(Ok(request @ Request::Batch(_))) => ask(&senders.control, request).await,
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
@@ -172,7 +172,7 @@ async fn answer_long(State(desks): State<Desks>, request: axum::extract::Request
 
 async fn ask(control: &SyncSender<Message>, request: Request) -> Response {
     let (sender, receiver) = oneshot::channel();
-    match control.try_send(Message::Letter(Box::new(Letter { request, answer: sender }))) {
+    match control.try_send(Message::Request(Box::new(PendingRequest { request, reply: sender }))) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => {
             return refused(&system("the gateway is busy with other requests; try again"));
@@ -231,11 +231,11 @@ mod tests {
     fn serve_in(folder: &Path) -> (std::path::PathBuf, socket::SocketFile) {
         let path = folder.join("control");
         let (listener, file) = socket::listen(&path).unwrap();
-        let (sender, inbox) = mpsc::sync_channel(1);
+        let (sender, messages) = mpsc::sync_channel(1);
         start(listener, sender).unwrap();
         thread::spawn(move || {
-            while let Ok(Message::Letter(letter)) = inbox.recv() {
-                let _ = letter.answer.send(match letter.request {
+            while let Ok(Message::Request(pending)) = messages.recv() {
+                let _ = pending.reply.send(match pending.request {
                     Request::Version => Ok(Reply::Count(0)),
                     _ => Err(Refusal::new(RefusalCode::NotFound, "no such thing")),
                 });

@@ -12,7 +12,7 @@ use crate::daemon::Message;
 /// Sends SIGHUP, SIGTERM and SIGINT on to the control thread, from a thread of its own.
 ///
 /// # Errors
-/// Where the system gives no thread or refuses to hand signals over.
+/// If the system gives no thread or refuses to hand signals over.
 pub(crate) fn forward(control: SyncSender<Message>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).context("catching signals")?;
     thread::Builder::new()

@@ -32,7 +32,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 /// A socket that a dead daemon left is replaced.
 ///
 /// # Errors
-/// Where a live daemon listens there, where something that is no socket is there, or where the
+/// If a live daemon listens there, if something that is no socket is there, or if the
 /// system refuses.
 pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -16,11 +16,11 @@ use rtrb::{Consumer, Producer};
 use tables::Event;
 use wire::PortId;
 
-use crate::clock::Clock;
 use crate::daemon::Message;
+use runtime::clock::Clock;
 
 /// Rounds without a packet before the worker sleeps. Waking costs more than a few empty rounds.
-const PATIENCE: u32 = 16;
+const IDLE_ROUNDS: u32 = 16;
 
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -40,29 +40,29 @@ pub(crate) enum Command {
 
 /// Wakes a worker that sleeps. The control thread has one end, the worker the other.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct Waker {
     sleeping: AtomicBool,
-    rope: UnixStream,
+    sender: UnixStream,
 }
 
-impl Bell {
-    /// A bell, and what becomes readable in the worker when it rings.
+impl Waker {
+    /// A waker, and the socket that becomes readable when it wakes the worker.
     ///
     /// # Errors
-    /// Where the system gives no descriptors.
+    /// If the system gives no descriptors.
     pub(crate) fn new() -> std::io::Result<(Arc<Self>, UnixStream)> {
-        let (rope, ear) = UnixStream::pair()?;
-        rope.set_nonblocking(true)?;
-        ear.set_nonblocking(true)?;
-        Ok((Arc::new(Self { sleeping: AtomicBool::new(false), rope }), ear))
+        let (sender, wakeup) = UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        wakeup.set_nonblocking(true)?;
+        Ok((Arc::new(Self { sleeping: AtomicBool::new(false), sender }), wakeup))
     }
 
-    /// Wakes the worker, where it sleeps or is about to.
-    pub(crate) fn ring(&self) {
+    /// Wakes the worker if it sleeps or is about to.
+    pub(crate) fn wake(&self) {
         use std::io::Write;
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            // A full pipe means that it has been rung already.
-            let _ = (&self.rope).write(&[1]);
+            // A full pipe means that it has been woken already.
+            let _ = (&self.sender).write(&[1]);
         }
     }
 }
@@ -73,19 +73,19 @@ pub(crate) struct WorkerLoop {
     pub(crate) worker: Worker,
     /// What the control thread says.
     pub(crate) commands: Consumer<Command>,
-    /// What the worker reports, to be passed on. The worker cannot ring the control thread itself:
+    /// What the worker reports, to be passed on. The worker cannot wake the control thread itself:
     /// it knows of no threads.
     pub(crate) reported: Consumer<Event>,
     /// Where its reports go.
     pub(crate) events: Producer<Event>,
-    /// Whether the control thread has been told that reports wait.
-    pub(crate) told: Arc<AtomicBool>,
+    /// Whether the control thread has been told that events wait.
+    pub(crate) notified: Arc<AtomicBool>,
     /// The control thread.
     pub(crate) control: SyncSender<Message>,
     /// Says that the worker sleeps.
-    pub(crate) bell: Arc<Bell>,
-    /// Where the bell is heard.
-    pub(crate) ear: UnixStream,
+    pub(crate) waker: Arc<Waker>,
+    /// Becomes readable when the worker is to wake up.
+    pub(crate) wakeup: UnixStream,
     /// The clock.
     pub(crate) clock: Clock,
     /// What to do while no packet comes.
@@ -101,12 +101,12 @@ impl WorkerLoop {
     pub(crate) fn run(mut self) {
         let mut idle_rounds = 0;
         let mut descriptors = Vec::new();
-        while self.obey() {
+        while self.run_commands() {
             if self.round() > 0 {
                 idle_rounds = 0;
             } else if self.idle == Idle::Sleep {
                 idle_rounds += 1;
-                if idle_rounds >= PATIENCE {
+                if idle_rounds >= IDLE_ROUNDS {
                     self.sleep(&mut descriptors);
                     idle_rounds = 0;
                 }
@@ -114,8 +114,8 @@ impl WorkerLoop {
         }
     }
 
-    /// Does what the control thread says. False is the end.
-    fn obey(&mut self) -> bool {
+    /// Runs what the control thread commands. Returns false if the worker is to end.
+    fn run_commands(&mut self) -> bool {
         while let Ok(command) = self.commands.pop() {
             match command {
                 Command::Attach(id, port) => {
@@ -152,28 +152,28 @@ impl WorkerLoop {
                 break;
             }
         }
-        let mut news = false;
+        let mut has_events = false;
         while let Ok(event) = self.reported.pop() {
-            // A full ring loses news of a neighbour, who will be heard again.
+            // A full ring loses an event of a neighbour, who will be heard again.
             let _ = self.events.push(event);
-            news = true;
+            has_events = true;
         }
-        if news
-            && !self.told.swap(true, Ordering::AcqRel)
-            && self.control.try_send(Message::News).is_err()
+        if has_events
+            && !self.notified.swap(true, Ordering::AcqRel)
+            && self.control.try_send(Message::Events).is_err()
         {
             // The control thread is awake, or looks at its next tick.
-            self.told.store(false, Ordering::Release);
+            self.notified.store(false, Ordering::Release);
         }
         received
     }
 
     /// Sleeps until a port or the control thread has something, or the worker's next deadline.
     fn sleep(&mut self, descriptors: &mut Vec<RawFd>) {
-        self.bell.sleeping.store(true, Ordering::SeqCst);
-        // What was published or commanded before the line above did not ring; look once more.
+        self.waker.sleeping.store(true, Ordering::SeqCst);
+        // What was published or commanded before the line above woke nobody; look once more.
         if self.round() > 0 || !self.commands.is_empty() {
-            self.bell.sleeping.store(false, Ordering::SeqCst);
+            self.waker.sleeping.store(false, Ordering::SeqCst);
             return;
         }
         let longest =
@@ -183,14 +183,14 @@ impl WorkerLoop {
             None => longest,
         };
         descriptors.clear();
-        descriptors.push(self.ear.as_raw_fd());
+        descriptors.push(self.wakeup.as_raw_fd());
         descriptors.extend(self.worker.descriptors());
         if io::wait(descriptors, timeout).is_err() {
             // Out of memory in the kernel; packets go on, at the price of not sleeping.
             std::thread::yield_now();
         }
-        self.bell.sleeping.store(false, Ordering::SeqCst);
+        self.waker.sleeping.store(false, Ordering::SeqCst);
         let mut heard = [0; 16];
-        while matches!(self.ear.read(&mut heard), Ok(count) if count > 0) {}
+        while matches!(self.wakeup.read(&mut heard), Ok(count) if count > 0) {}
     }
 }

@@ -42,8 +42,8 @@ impl Host {
         self.send(Mac::BROADCAST, EtherType::ARP, &question.to_bytes());
     }
 
-    /// Sends the next echo request to `destination`, `size` bytes of payload long. Answers false
-    /// where the cable is full.
+    /// Sends the next echo request to `destination`, `size` bytes of payload long. Returns false
+    /// if the cable is full.
     pub(super) fn ping(&mut self, destination: Ipv4Addr, size: usize) -> bool {
         let Some(gateway) = self.gateway_mac.filter(|_| self.cable.room() > 0) else {
             return false;
@@ -72,7 +72,7 @@ impl Host {
             match header.ether_type {
                 EtherType::ARP => self.hear_arp(&frame[ethernet::HEADER_LENGTH..]),
                 EtherType::IPV4 if frame.get(ICMP) == Some(&icmpv4::ECHO_REPLY) => {
-                    self.answered += 1
+                    self.answered += 1;
                 }
                 _ => {}
             }
@@ -83,7 +83,7 @@ impl Host {
         let Ok(heard) = arp::Packet::parse(bytes) else { return };
         match heard.operation {
             arp::Operation::Reply if heard.sender_ip == self.gateway => {
-                self.gateway_mac = Some(heard.sender_mac)
+                self.gateway_mac = Some(heard.sender_mac);
             }
             arp::Operation::Request if heard.target_ip == self.address => {
                 let answer = heard.reply(self.mac);

@@ -15,10 +15,10 @@ use io::memory::{self, MemoryHandle};
 use packet::Time;
 use wire::Mac;
 
-use crate::clock::Clock;
 use crate::gateway::{Gateway, twin};
 use host::Host;
 pub(crate) use report::Report;
+use runtime::clock::Clock;
 use wire_tap::WireTap;
 
 /// Frames that a cable holds.
@@ -46,31 +46,31 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Builds the world, pings through it, and takes it down again.
+    /// Builds the topology, pings through it, and takes it down again.
     ///
     /// # Errors
-    /// Where a capture cannot be written.
+    /// If a capture cannot be written.
     pub(crate) fn run(&self) -> anyhow::Result<Report> {
         let clock = Clock::start();
-        let mut world = World::new(clock.now(), WireTap::new(self.capture.as_deref())?)?;
-        world.until(clock, |world| {
-            if !world.host_a.is_ready() && world.now.0.is_multiple_of(2) {
-                world.host_a.ask_for_gateway();
+        let mut topology = Topology::new(clock.now(), WireTap::new(self.capture.as_deref())?)?;
+        topology.until(clock, |topology| {
+            if !topology.host_a.is_ready() && topology.now.0.is_multiple_of(2) {
+                topology.host_a.ask_for_gateway();
             }
-            world.host_a.is_ready()
+            topology.host_a.is_ready()
         })?;
         // The first one alone: it makes the gateways look for each other and for host-b.
-        world.ping(clock, 1, self.size)?;
+        topology.ping(clock, 1, self.size)?;
         let started = clock.now();
-        world.ping(clock, self.packets, self.size)?;
+        topology.ping(clock, self.packets, self.size)?;
         let took = clock.now().since(started);
-        world.tap.finish()?;
-        Report::of(world, took)
+        topology.tap.finish()?;
+        Report::of(topology, took)
     }
 }
 
 /// Everything there is.
-struct World {
+struct Topology {
     host_a: Host,
     gateway_a: Gateway,
     gateway_b: Gateway,
@@ -83,7 +83,7 @@ struct World {
     now: Time,
 }
 
-impl World {
+impl Topology {
     fn new(now: Time, tap: WireTap) -> anyhow::Result<Self> {
         let (gateway_a, mut ends_a) = machine("gw-a.toml", include_str!("gw-a.toml"), now)?;
         let (gateway_b, mut ends_b) = machine("gw-b.toml", include_str!("gw-b.toml"), now)?;
@@ -101,12 +101,12 @@ impl World {
     /// Sends `count` more echo requests and waits for the answers, or until nothing comes any more.
     fn ping(&mut self, clock: Clock, count: u64, size: usize) -> anyhow::Result<()> {
         let (last, answered) = (self.host_a.sent + count, self.host_a.answered + count);
-        self.until(clock, |world| {
-            while world.host_a.sent < last
-                && world.host_a.sent - world.host_a.answered < WINDOW
-                && world.host_a.ping(HOST_B, size)
+        self.until(clock, |topology| {
+            while topology.host_a.sent < last
+                && topology.host_a.sent - topology.host_a.answered < WINDOW
+                && topology.host_a.ping(HOST_B, size)
             {}
-            world.host_a.answered >= answered
+            topology.host_a.answered >= answered
         })
     }
 
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Everybody once. Answers whether a frame moved.
+    /// Everybody once. Returns whether a frame moved.
     fn round(&mut self) -> anyhow::Result<bool> {
         let now = self.now;
         let mut moved = 0;

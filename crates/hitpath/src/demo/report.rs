@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::demo::World;
+use crate::demo::Topology;
 use crate::demo::wire_tap::Seen;
 use crate::gateway::Counted;
 use crate::view;
@@ -31,19 +31,19 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What `world` has shown, whose pings took so long.
+    /// What `topology` has shown, whose pings took so long.
     ///
     /// # Errors
     /// None that is known: what is asked can always be answered.
-    pub(super) fn of(mut world: World, took: Duration) -> anyhow::Result<Self> {
+    pub(super) fn of(mut topology: Topology, took: Duration) -> anyhow::Result<Self> {
         Ok(Self {
-            sent: world.host_a.sent,
-            answered: world.host_a.answered,
+            sent: topology.host_a.sent,
+            answered: topology.host_a.answered,
             seconds: took.as_secs_f64(),
-            between: world.tap.seen,
-            described: world.tap.described,
-            gateway_a: Counted::at(world.gateway_a.desk_mut(), world.now)?,
-            gateway_b: Counted::at(world.gateway_b.desk_mut(), world.now)?,
+            between: topology.tap.seen,
+            described: topology.tap.described,
+            gateway_a: Counted::at(topology.gateway_a.handler_mut(), topology.now)?,
+            gateway_b: Counted::at(topology.gateway_b.handler_mut(), topology.now)?,
         })
     }
 

@@ -38,10 +38,10 @@ pub(super) struct WireTap {
 }
 
 impl WireTap {
-    /// A tap that also writes a capture, where `file` says so.
+    /// A tap that also writes a capture, if `file` says so.
     ///
     /// # Errors
-    /// Where the file cannot be made.
+    /// If the file cannot be made.
     pub(super) fn new(file: Option<&Path>) -> anyhow::Result<Self> {
         let capture = match file {
             None => None,
@@ -107,7 +107,7 @@ impl WireTap {
     /// Closes the capture.
     ///
     /// # Errors
-    /// Where it could not be written.
+    /// If it could not be written.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
         if let Some(error) = self.failure.take() {
             return Err(error).context("writing the capture");

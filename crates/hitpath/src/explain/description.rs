@@ -22,7 +22,7 @@ pub(crate) struct Description {
     pub(crate) fragment: FragmentClass,
     /// Ports, ICMP fields or SPI.
     pub(crate) upper: Upper,
-    /// Length of the IP packet in bytes, where it was given.
+    /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
     /// Where it comes from.
     pub(crate) origin: OriginName,
@@ -105,20 +105,20 @@ impl Description {
                 }
                 "type" => {
                     fields.kind =
-                        Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8)
+                        Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8);
                 }
                 "code" => {
                     fields.code =
-                        Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8)
+                        Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8);
                 }
                 "id" => {
                     fields.identifier =
-                        Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16)
+                        Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16);
                 }
                 "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
                 "size" => {
                     fields.size =
-                        Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16)
+                        Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16);
                 }
                 "fragment" => {
                     fragment = match value("`first` or `later`")?.as_str() {

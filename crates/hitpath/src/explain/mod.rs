@@ -4,8 +4,8 @@ mod description;
 
 use api::{Refusal, RefusalCode, Step};
 use packet::DropReason;
-use path::{Decision, LinkHeader, Trace, Verdict};
-use tables::{RouteKind, Sa, Tables};
+use path::{Decision, Trace, Verdict};
+use tables::{NextHopState, RouteKind, Sa, Tables};
 use wire::headers::{self, Malformed};
 use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId, ipv4, ipv6};
 
@@ -22,7 +22,7 @@ pub(crate) const DROPPED: &str = "dropped";
 /// nothing and changes nothing.
 ///
 /// # Errors
-/// Where the description is not understood or names what does not exist.
+/// If the description is not understood or names what does not exist.
 pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal> {
     let description = Description::parse(text)
         .map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
@@ -45,15 +45,15 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
             step(OUTCOME, "delivered".to_owned()),
         ]);
     }
-    let mut recorder = Recorder(Vec::new());
+    let mut recorder = Recorder::default();
     let decision = path::decide(&key, tables, &mut recorder);
-    let mut steps = recorder.0;
+    let Recorder { mut steps, exit } = recorder;
     if let Some(size) = description.size
-        && let Some(text) = judge_size(&decision, size)
+        && let Some(text) = exit.map(|exit| judge_size(exit.limit, size))
     {
         steps.push(step("size", text));
     }
-    if let Verdict::Decrypt(slot, _) = decision.verdict
+    if let Verdict::Decrypt(slot) = decision.verdict()
         && let Some(slot) = tables.sad().slot(slot)
     {
         let text = format!(
@@ -62,17 +62,32 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
         );
         steps.push(step("next", text));
     }
-    steps.push(step(OUTCOME, outcome(&decision).to_owned()));
+    steps.push(step(OUTCOME, outcome(&decision, exit).to_owned()));
     Ok(steps)
 }
 
 /// Keeps each step as text.
-struct Recorder(Vec<Step>);
+#[derive(Default)]
+struct Recorder {
+    steps: Vec<Step>,
+    /// Of a packet that is sent on.
+    exit: Option<Exit>,
+}
+
+/// What explain judges of where a packet leaves.
+#[derive(Clone, Copy)]
+struct Exit {
+    limit: u16,
+    state: NextHopState,
+}
 
 impl Trace for Recorder {
     fn step<'a>(&mut self, taken: impl FnOnce() -> path::Step<'a>) {
         let taken = taken();
-        self.0.push(step(taken.name(), taken.to_string()));
+        if let path::Step::Verdict { exit, .. } = taken {
+            self.exit = exit.map(|exit| Exit { limit: exit.limit, state: exit.state });
+        }
+        self.steps.push(step(taken.name(), taken.to_string()));
     }
 }
 
@@ -177,34 +192,35 @@ fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
     })
 }
 
-fn judge_size(decision: &Decision, size: u16) -> Option<String> {
-    let (Verdict::Forward(exit) | Verdict::Protect(_, exit)) = decision.verdict else {
-        return None;
-    };
-    Some(if size <= exit.limit {
-        format!("{size} bytes fit the {} of this way", exit.limit)
+fn judge_size(limit: u16, size: u16) -> String {
+    if size <= limit {
+        format!("{size} bytes fit the {limit} of this way")
     } else {
         format!(
-            "{size} bytes are more than the {} of this way: IPv4 without DF is cut into fragments, \
+            "{size} bytes are more than the {limit} of this way: IPv4 without DF is cut into fragments, \
             all else is dropped (too_big) and the \
-             sender told the limit",
-            exit.limit
+             sender told the limit"
         )
-    })
+    }
 }
 
 /// One word, stable for scripts.
-fn outcome(decision: &Decision) -> &'static str {
-    match decision.verdict {
+fn outcome(decision: &Decision, exit: Option<Exit>) -> &'static str {
+    match decision.verdict() {
         Verdict::Drop(_) | Verdict::Refuse(..) => DROPPED,
-        Verdict::Forward(exit) | Verdict::Protect(_, exit)
-            if matches!(exit.link, LinkHeader::Unresolved(_)) =>
+        Verdict::Forward(_) | Verdict::Protect(..)
+            if exit.is_none_or(|exit| exit.state == NextHopState::Down) =>
+        {
+            DROPPED
+        }
+        Verdict::Forward(_) | Verdict::Protect(..)
+            if exit.is_some_and(|exit| exit.state != NextHopState::Resolved) =>
         {
             "sent-once-resolved"
         }
         Verdict::Forward(_) => "sent-in-clear",
         Verdict::Protect(..) => "sent-encrypted",
-        Verdict::Decrypt(..) => "decrypted",
+        Verdict::Decrypt(_) => "decrypted",
         Verdict::Reassemble => "reassembled",
         Verdict::Deliver => "delivered",
     }

@@ -8,7 +8,7 @@ use api::{
 use control::IpsecSettings;
 use flow::{Associativity, CacheSettings, CacheStatistics};
 
-use crate::clock;
+use runtime::clock;
 
 /// The tables of each worker, in flow's terms.
 pub(crate) fn settings(ipsec: &IpsecSettings) -> [CacheSettings; 4] {

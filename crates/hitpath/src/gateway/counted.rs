@@ -6,7 +6,7 @@ use api::{
 use packet::Time;
 use serde::Serialize;
 
-use crate::gateway::Desk;
+use crate::gateway::{CounterView, RequestHandler};
 
 /// Counters by port, drop reason, policy and SA.
 #[derive(Debug, Default, Serialize)]
@@ -15,6 +15,8 @@ pub(crate) struct Counted {
     pub(crate) ports: Vec<PortView>,
     /// Every drop reason, those that did not happen included.
     pub(crate) drops: Vec<DropView>,
+    /// What the worker has counted beside drops.
+    pub(crate) counters: Vec<CounterView>,
     /// Policies, in the order in which they are tried.
     pub(crate) policies: Vec<PolicyView>,
     /// SAs.
@@ -22,19 +24,19 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What is counted at `desk`.
+    /// What is counted at `handler`.
     ///
     /// # Errors
     /// None that is known: what is asked can always be answered.
-    pub(crate) fn at(desk: &mut Desk, now: Time) -> Result<Self, Refusal> {
-        let mut counted = Self::default();
+    pub(crate) fn at(handler: &mut RequestHandler, now: Time) -> Result<Self, Refusal> {
+        let mut counted = Self { counters: handler.counters(), ..Self::default() };
         for request in [
             Request::Ports,
             Request::Drops,
             Request::PolicyList(PolicyFilter::default()),
             Request::StateList(StateList::default()),
         ] {
-            match desk.answer(request, now)? {
+            match handler.handle(request, now)? {
                 Reply::Ports(ports) => counted.ports = ports,
                 Reply::Drops(drops) => counted.drops = drops,
                 Reply::Policies(policies) => counted.policies = policies,

@@ -11,7 +11,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use tables::{Event, Probe};
 use wire::PortId;
 
-use crate::gateway::{Desk, cache_settings, twin};
+use crate::gateway::{RequestHandler, cache_settings, twin};
 
 /// How often control looks after neighbours.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ pub(crate) const RING: usize = 4096;
 /// A gateway without threads and without a clock: the same packets at the same times, with the same
 /// seed, give the same bytes.
 pub(crate) struct Gateway {
-    desk: Desk,
+    handler: RequestHandler,
     worker: Worker,
     events: Consumer<Event>,
     probes: Producer<Probe>,
@@ -33,7 +33,7 @@ impl Gateway {
     /// The gateway of `config`. `open` opens each of its ports; `seed` is all of its randomness.
     ///
     /// # Errors
-    /// Where a port cannot be opened, or the tables refuse the configuration.
+    /// If a port cannot be opened, or the tables refuse the configuration.
     pub(crate) fn new(
         config: Config,
         seed: [u8; 32],
@@ -41,11 +41,11 @@ impl Gateway {
         mut open: impl FnMut(&PortSettings, PortId) -> anyhow::Result<Box<dyn Port>>,
     ) -> anyhow::Result<Self> {
         let (buffers, caches) = (config.gateway.buffers, cache_settings(&config.gateway.ipsec));
-        let mut desk = Desk::new(Control::new(1, seed));
-        let plan = desk.control.plan(config);
+        let mut handler = RequestHandler::new(Control::new(1, seed));
+        let plan = handler.control.plan(config);
 
         let (mut opened, mut ports) = (Vec::new(), Vec::new());
-        for (settings, id) in plan.ports_to_open().iter().zip(desk.free_port_ids()) {
+        for (settings, id) in plan.ports_to_open().iter().zip(handler.free_port_ids()) {
             let port =
                 open(settings, id).with_context(|| format!("opening port {}", settings.name))?;
             opened.push(OpenedPort {
@@ -57,26 +57,37 @@ impl Gateway {
             });
             ports.push((id, port));
         }
-        desk.control.apply(plan, &opened, now).context("applying the configuration")?;
+        handler.control.apply(plan, &opened, now).context("applying the configuration")?;
 
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
-        let settings =
-            WorkerSettings { index: 0, buffers, seed, caches, ticks: crate::clock::ticks };
-        let mut worker =
-            Worker::new(&settings, desk.control.shared().reader(), event_sender, probe_receiver)?;
-        desk.add_worker(None, worker.statistics().clone());
+        let settings = WorkerSettings {
+            index: 0,
+            buffers,
+            seed,
+            caches,
+            ticks: runtime::clock::ticks,
+            large_buffers: 0,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
+        };
+        let mut worker = Worker::new(
+            &settings,
+            handler.control.shared().reader(),
+            event_sender,
+            probe_receiver,
+        )?;
+        handler.add_worker(None, worker.statistics().clone());
         for (id, port) in ports {
-            desk.add_port(id, vec![port.statistics().clone()]);
+            handler.add_port(id, vec![port.statistics().clone()]);
             worker.attach(id, port);
         }
-        Ok(Self { desk, worker, events, probes, next_tick: None })
+        Ok(Self { handler, worker, events, probes, next_tick: None })
     }
 
     /// The gateway of `config` with ports that no packet ever comes to, to ask questions of.
     ///
     /// # Errors
-    /// Where the tables refuse the configuration.
+    /// If the tables refuse the configuration.
     pub(crate) fn without_packets(mut config: Config) -> anyhow::Result<Self> {
         config.gateway.buffers = 0;
         for cache in &mut config.gateway.ipsec.caches {
@@ -88,18 +99,18 @@ impl Gateway {
         })
     }
 
-    /// One round at `now`: the worker's, then control's. Answers how many packets came in.
+    /// One round at `now`: the worker's, then control's. Returns how many packets came in.
     ///
     /// # Errors
     /// A port that is lost for good.
     pub(crate) fn step(&mut self, now: Time) -> anyhow::Result<usize> {
         let received = self.worker.poll(now).map_err(|(_, error)| error)?;
         while let Ok(event) = self.events.pop() {
-            self.desk.control.event(event, now);
+            self.handler.control.event(event, now);
         }
         if self.next_tick.is_none_or(|due| due <= now) {
             self.next_tick = Some(now + TICK);
-            for probe in self.desk.control.tick(now) {
+            for probe in self.handler.control.tick(now) {
                 // A full ring loses a question that the next tick asks again.
                 let _ = self.probes.push(probe);
             }
@@ -117,13 +128,13 @@ impl Gateway {
         self.worker.held()
     }
 
-    /// Where requests are answered.
-    pub(crate) fn desk(&self) -> &Desk {
-        &self.desk
+    /// What handles requests.
+    pub(crate) fn handler(&self) -> &RequestHandler {
+        &self.handler
     }
 
-    /// Where requests are answered.
-    pub(crate) fn desk_mut(&mut self) -> &mut Desk {
-        &mut self.desk
+    /// What handles requests.
+    pub(crate) fn handler_mut(&mut self) -> &mut RequestHandler {
+        &mut self.handler
     }
 }

@@ -2,8 +2,9 @@
 
 mod caches;
 mod counted;
-mod desk;
+mod counters;
 mod inline;
+mod request_handler;
 pub(crate) mod twin;
 
 use std::fs::File;
@@ -15,8 +16,9 @@ use thiserror::Error;
 
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
-pub(crate) use desk::Desk;
+pub(crate) use counters::CounterView;
 pub(crate) use inline::{Gateway, RING, TICK};
+pub(crate) use request_handler::RequestHandler;
 
 /// The longest configuration file that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
@@ -40,7 +42,7 @@ pub(crate) enum ConfigError {
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// Where it cannot be read, or with everything that is wrong with it.
+/// If it cannot be read, or with everything that is wrong with it.
 pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
     let unreadable = |problem: String| ConfigError::Unreadable { file: file.to_owned(), problem };
     let mut bytes = Vec::new();

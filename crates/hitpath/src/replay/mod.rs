@@ -61,7 +61,7 @@ impl Replay {
     /// Replays.
     ///
     /// # Errors
-    /// Where a name or a file is wrong, or an output cannot be written. A damaged input is in the
+    /// If a name or a file is wrong, or an output cannot be written. A damaged input is in the
     /// report instead.
     pub(crate) fn run(&self) -> anyhow::Result<Report> {
         let taps = self.open()?;
@@ -92,7 +92,7 @@ impl Replay {
         let outputs = by_port("--out", &self.outputs, &self.config)?;
         refuse_overwriting(&self.file, &inputs, &outputs)?;
         let mut taps = BTreeMap::new();
-        // Inputs first: nothing is written over where one of them is wrong.
+        // Inputs first: nothing is written over if one of them is wrong.
         let mut readers = BTreeMap::new();
         for settings in &self.config.ports {
             let configured = match &settings.kind {
@@ -135,7 +135,7 @@ impl Replay {
                 "{bar:40} {percent:>3} % of {total_bytes}, {eta} to go",
             );
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            // Hides itself where standard error is no terminal.
+            // Hides itself if standard error is no terminal.
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         bar
@@ -203,8 +203,10 @@ impl Running {
                     NeighbourSpec { port: name.clone(), address, mac: neighbours::mac(address) };
                 // A full neighbour table leaves the question open, and the packets are dropped with
                 // that reason.
-                let answer =
-                    self.gateway.desk_mut().answer(Request::NeighbourReplace(neighbour), self.now);
+                let answer = self
+                    .gateway
+                    .handler_mut()
+                    .handle(Request::NeighbourReplace(neighbour), self.now);
                 answered |= answer.is_ok();
             }
         }

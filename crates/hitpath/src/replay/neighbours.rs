@@ -1,4 +1,4 @@
-//! Neighbours that a replay makes up, where the captures have none that would answer.
+//! Neighbours that a replay makes up, if the captures have none that would answer.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::gateway::twin::fnv1a;
 /// Who is asked for.
 pub(crate) type Question = IpAddr;
 
-/// Whom an Ethernet frame of the gateway's own asks for, where it is an ARP request or a neighbour
+/// Whom an Ethernet frame of the gateway's own asks for, if it is an ARP request or a neighbour
 /// solicitation.
 pub(crate) fn question(frame: &[u8]) -> Option<Question> {
     let payload = frame.get(ethernet::HEADER_LENGTH..)?;

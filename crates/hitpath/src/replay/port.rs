@@ -18,7 +18,7 @@ struct Shared {
     port: Option<PcapPort>,
     /// Damage in the input, after which nothing more comes from it.
     damage: Option<PortError>,
-    /// Questions after neighbours that are to be answered by the replay itself, where it does that.
+    /// Questions after neighbours that are to be answered by the replay itself, if it does that.
     questions: Option<Vec<Question>>,
 }
 
@@ -34,7 +34,7 @@ struct ReplayPort {
 }
 
 impl Tap {
-    /// Shares `port`. Where `answer` is set, questions after neighbours are kept for
+    /// Shares `port`. If `answer` is set, questions after neighbours are kept for
     /// [`Tap::questions`] instead of being sent.
     pub(crate) fn new(port: PcapPort, answer: bool) -> Self {
         let questions = answer.then(Vec::new);
@@ -70,7 +70,7 @@ impl Tap {
         self.lock().port.as_ref().map_or(0, |port| port.progress().0)
     }
 
-    /// Bytes of the input, where that is known.
+    /// Bytes of the input, if that is known.
     pub(crate) fn bytes_in_all(&self) -> Option<u64> {
         self.lock().port.as_ref().and_then(|port| port.progress().1)
     }
@@ -80,11 +80,11 @@ impl Tap {
         self.lock().questions.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Writes the output to its end. Answers what was skipped of the input, and the damage that it
+    /// Writes the output to its end. Returns what was skipped of the input, and the damage that it
     /// ended in.
     ///
     /// # Errors
-    /// Where the output cannot be written.
+    /// If the output cannot be written.
     pub(crate) fn finish(&self) -> Result<(Skipped, Option<PortError>), PortError> {
         let mut shared = self.lock();
         let damage = shared.damage.take();

@@ -52,7 +52,7 @@ impl Report {
             begin_ns: begin.0,
             end_ns: last_packet.0,
             afterwards_ns: now.0 - last_packet.0,
-            counted: Counted::at(gateway.desk_mut(), now)?,
+            counted: Counted::at(gateway.handler_mut(), now)?,
             held,
             captures: Vec::new(),
         })
@@ -78,8 +78,11 @@ impl Report {
 
     /// As tables for people. What did not happen is left out.
     pub(crate) fn text(&self) -> String {
-        let mut parts =
-            vec![view::ports(&self.counted.ports), view::drops(&self.counted.drops, false)];
+        let mut parts = vec![
+            view::ports(&self.counted.ports),
+            view::drops(&self.counted.drops, false),
+            view::counters(&self.counted.counters, false),
+        ];
         if !self.counted.policies.is_empty() {
             parts.push(view::policies(&self.counted.policies));
         }

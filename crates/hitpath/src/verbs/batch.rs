@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::batch::Load;
 use crate::cli::Global;
-use crate::exit::Exit;
+use runtime::exit::Exit;
 
 /// Carry out a file of commands, as `ip -batch` does
 ///

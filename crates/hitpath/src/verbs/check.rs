@@ -7,14 +7,14 @@ use control::Diagnostic;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::exit::Exit;
 use crate::gateway::{self, ConfigError};
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Check configuration files without running them
 ///
 /// Prints every error of every file at once, with file, line and column, what is wrong and what
-/// would be right. Exits with 0 where all files are right, with 1 otherwise. Of a right file it
+/// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
 /// says what is worth a word: numbers that are rounded, policies that defeat their lookup.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -48,13 +48,13 @@ impl Check {
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
                 }
                 Err(ConfigError::Wrong(errors)) if !global.json => {
-                    output::line(&errors.to_string())?
+                    output::line(&errors.to_string())?;
                 }
                 Err(ConfigError::Wrong(errors)) => {
-                    diagnostics.extend(errors.0.iter().map(diagnostic))
+                    diagnostics.extend(errors.0.iter().map(diagnostic));
                 }
                 Err(error @ ConfigError::Unreadable { .. }) if !global.json => {
-                    output::line(&error.to_string())?
+                    output::line(&error.to_string())?;
                 }
                 Err(ConfigError::Unreadable { file, problem }) => diagnostics.push(json!({
                     "file": file,

@@ -4,8 +4,8 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]

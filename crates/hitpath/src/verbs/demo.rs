@@ -6,13 +6,13 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::demo;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Show a tunnel at work: two gateways and two hosts in this process
 ///
 /// Pings through an ESP tunnel and shows what an eavesdropper between the gateways sees, and what
-/// the gateways have counted. Needs no root and touches no interface. Exits with 0 where every ping
+/// the gateways have counted. Needs no root and touches no interface. Exits with 0 if every ping
 /// was answered and nothing passed in the clear.
 #[derive(Args, Debug)]
 #[command(after_help = "\

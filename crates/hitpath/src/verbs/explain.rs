@@ -7,10 +7,11 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::{Exit, Usage};
+use crate::exit::Usage;
 use crate::explain::{self, DROPPED, Description, GRAMMAR, OUTCOME};
 use crate::gateway::{self, Gateway};
 use crate::view;
+use runtime::exit::Exit;
 
 /// Say what would happen to a packet, step by step, and send nothing
 ///
@@ -59,6 +60,6 @@ impl Explain {
 
     fn offline(&self, file: &std::path::Path) -> anyhow::Result<Vec<Step>> {
         let gateway = Gateway::without_packets(gateway::load(file)?)?;
-        Ok(explain::explain(&self.words.join(" "), &gateway.desk().tables())?)
+        Ok(explain::explain(&self.words.join(" "), &gateway.handler().tables())?)
     }
 }

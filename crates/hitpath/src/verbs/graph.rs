@@ -5,8 +5,8 @@ use path::Stage;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Print the stages that a packet passes, in their order
 #[derive(Args, Debug)]

@@ -6,8 +6,8 @@ use anyhow::Context;
 use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Print the man page, or write one for every verb into a folder
 #[derive(Args, Debug)]
@@ -16,7 +16,7 @@ Examples:
   hitpath man | man -l -                     read it now
   hitpath man /usr/local/share/man/man1      install hitpath.1, hitpath-run.1, hitpath-xfrm.1 ...")]
 pub(crate) struct Man {
-    /// Where to write hitpath.1 and a page for every verb; made where it does not exist
+    /// Where to write hitpath.1 and a page for every verb; made if it does not exist
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! The verbs, one file each: its options, its help, what it does.
 
 pub(crate) mod batch;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;

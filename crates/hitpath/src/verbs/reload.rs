@@ -5,8 +5,8 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::Exit;
-use crate::output;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Have the daemon read its configuration file again
 ///
@@ -28,7 +28,7 @@ impl Reload {
         match client::ask(global.socket(), &Request::Reload { dry_run: self.dry_run })? {
             Reply::Difference(difference) if global.json => output::json(&difference)?,
             Reply::Difference(difference) if difference.is_empty() => {
-                output::line("nothing is different")?
+                output::line("nothing is different")?;
             }
             Reply::Difference(difference) => output::line(&difference.to_string())?,
             other => return Err(client::unexpected(&other)),

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::Global;
-use crate::exit::Exit;
 use crate::gateway;
-use crate::output;
 use crate::replay;
+use runtime::exit::Exit;
+use runtime::output;
 
 /// Put capture files through the whole gateway, in their own time
 ///
 /// Needs no root and touches no interface. Reads pcap and pcapng, Ethernet and raw IP; writes pcap
 /// with nanoseconds. The same files, configuration and seed give the same bytes. Ends with what
-/// became of every packet: by port, drop reason, policy and SA. Exits with 1 where an input was
+/// became of every packet: by port, drop reason, policy and SA. Exits with 1 if an input was
 /// damaged; what came before the damage is replayed.
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::Global;
 use crate::daemon;
-use crate::exit::Exit;
+use runtime::exit::Exit;
 
 /// Run the gateway of a configuration file
 ///

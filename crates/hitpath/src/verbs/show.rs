@@ -5,8 +5,9 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::Global;
 use crate::client;
-use crate::exit::{Exit, Usage};
+use crate::exit::Usage;
 use crate::view;
+use runtime::exit::Exit;
 
 /// Show what the daemon has and does
 #[derive(Args, Debug)]

@@ -6,8 +6,9 @@ use clap::{Args, CommandFactory};
 
 use crate::cli::{Cli, Global};
 use crate::client;
-use crate::exit::{Exit, Usage};
+use crate::exit::Usage;
 use crate::{output, view};
+use runtime::exit::Exit;
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])+ $name:ident = $object:literal,)+) => {
@@ -120,7 +121,7 @@ fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// What iproute2 does not say of a policy that was added: the index where one wants to know it, and
+/// What iproute2 does not say of a policy that was added: the index if one wants to know it, and
 /// in any case that lookups become slow.
 fn tell(added: &PolicyAdded, verbose: bool) {
     if verbose {

@@ -5,7 +5,7 @@ use api::{CacheReport, CacheState, CacheView};
 use super::table;
 
 /// Three tables: how large, what it did, what it costs and saves. A line for each worker and table,
-/// and one for all workers together where there are several.
+/// and one for all workers together if there are several.
 pub(super) fn caches(report: &CacheReport) -> String {
     let several = report.workers.iter().any(|of| of.worker > 0);
     let rows: Vec<(String, &CacheView)> = report

@@ -8,7 +8,9 @@ use std::fmt::Write;
 
 use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView};
 
-use crate::output;
+use runtime::output;
+
+use crate::gateway::CounterView;
 
 pub(crate) use spd::bound;
 pub(crate) use table::table;
@@ -21,7 +23,7 @@ pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::
     output::text(&text(request, reply))
 }
 
-/// Prints the answer to `hitpath show`: tables where there are any, iproute2's words for the rest.
+/// Prints the answer to `hitpath show`: tables if there are any, iproute2's words for the rest.
 /// `all` shows also drop reasons that no packet was dropped for.
 pub(crate) fn show(
     request: &Request,
@@ -38,7 +40,7 @@ pub(crate) fn show(
     }
 }
 
-/// The answer without the envelope where it is an object or a list, as programs want it.
+/// The answer without the envelope if it is an object or a list, as programs want it.
 pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(reply)?;
     Ok(match value.get_mut("of") {
@@ -121,6 +123,18 @@ pub(crate) fn drops(views: &[DropView], all: bool) -> String {
         return "no packet was dropped\n".to_owned();
     }
     table(&["PACKETS", "REASON", "MEANING"], &rows)
+}
+
+/// What workers have counted: what happened at least once, or `all` there is.
+pub(crate) fn counters(counters: &[CounterView], all: bool) -> String {
+    let rows: Vec<_> = counters
+        .iter()
+        .filter(|counter| all || counter.value > 0)
+        .map(|counter| {
+            vec![counter.value.to_string(), counter.name.to_owned(), counter.meaning.to_owned()]
+        })
+        .collect();
+    table(&["COUNT", "COUNTER", "MEANING"], &rows)
 }
 
 /// Policies, in the order in which they are tried.

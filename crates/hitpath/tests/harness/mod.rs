@@ -186,7 +186,7 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits for its end and answers its exit code.
+    /// Waits for its end and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
         let mut code = None;
         eventually("the daemon to end", || {

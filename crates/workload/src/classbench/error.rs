@@ -11,13 +11,13 @@ use super::MAX_LINE;
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
-    /// The character in the line, from 1; one more than it has where it ends too early.
+    /// The character in the line, from 1; one more than it has if it ends too early.
     pub column: usize,
     /// What is wrong, and what would be right.
     pub problem: Problem,
 }
 
-/// What is wrong with a line. Texts are shortened where they are long.
+/// What is wrong with a line. Texts are shortened if they are long.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     /// Something else should be there.
@@ -44,7 +44,7 @@ pub enum Problem {
         /// Why it is none.
         why: AddressError,
     },
-    /// An address where a prefix should be.
+    /// An address in place of a prefix.
     #[error("{what} '{text}' has no length; write {text}/{host} for one address")]
     NoLength {
         /// Which.

@@ -21,7 +21,7 @@ pub(super) struct Zipf {
 
 impl Zipf {
     /// # Panics
-    /// Where `power` is not a finite number greater than 0.
+    /// If `power` is not a finite number greater than 0.
     pub(super) fn new(ranks: u64, power: f64) -> Self {
         assert!(
             power.is_finite() && power > 0.0,
@@ -51,7 +51,7 @@ impl Zipf {
         (-self.power * x.ln()).exp()
     }
 
-    /// `(x^(1 - power) - 1) / (1 - power)`, which is `ln x` where the power is 1.
+    /// `(x^(1 - power) - 1) / (1 - power)`, which is `ln x` if the power is 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         log * expm1_over(log * (1.0 - self.power))

@@ -41,7 +41,7 @@ fn sizes(profile: &Profile, count: usize) -> Vec<usize> {
 }
 
 /// Divides `total` into `parts` numbers that fall off as a power of their rank, and none of which
-/// is 0 where that is possible.
+/// is 0 if that is possible.
 fn apportion(total: usize, parts: usize, exponent: f64) -> Vec<usize> {
     let weight = |rank: usize| ((rank + 1) as f64).powf(-exponent);
     let sum: f64 = (0..parts).map(weight).sum();

@@ -93,7 +93,7 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
     }
 }
 
-/// Any layer with ports, evenly: what remains where the likely ones are taken.
+/// Any layer with ports, evenly: what remains when the likely ones are taken.
 pub(super) fn draw_rare(class: Class, random: &mut ChaCha8Rng) -> Layer {
     let protocol = [Protocol::TCP, Protocol::UDP, Protocol::SCTP, Protocol::UDP_LITE]
         [random.random_range(0..4)];

@@ -1,0 +1,227 @@
+//! The workers, as the control thread sees them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use control::GatewaySettings;
+use packet::Port;
+use path::{Worker, WorkerSettings, WorkerStatistics};
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use tables::{Event, Probe};
+use wire::PortId;
+
+use crate::daemon::Message;
+use crate::daemon::worker::{Command, Waker, WorkerLoop};
+use crate::gateway::{RING, RequestHandler, cache_settings};
+use runtime::affinity;
+use runtime::clock::Clock;
+
+/// Commands to a worker at once.
+const COMMANDS: usize = 1024;
+
+/// Events taken from one worker before the others have their turn.
+const EVENTS_AT_ONCE: usize = 1024;
+
+/// All workers.
+pub(crate) struct WorkerPool(Vec<WorkerHandle>);
+
+struct WorkerHandle {
+    thread: Option<JoinHandle<()>>,
+    commands: Producer<Command>,
+    events: Consumer<Event>,
+    probes: Producer<Probe>,
+    notified: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl WorkerPool {
+    /// Starts the workers and tells `handler` of their counters.
+    ///
+    /// # Errors
+    /// If processors that were asked for are not to be had, or the system gives no threads.
+    pub(crate) fn start(
+        settings: &GatewaySettings,
+        handler: &mut RequestHandler,
+        clock: Clock,
+        control: &SyncSender<Message>,
+    ) -> anyhow::Result<Self> {
+        let processors = affinity::processors(settings.workers, &settings.processors)?;
+        let mut pool = Self(Vec::with_capacity(processors.len()));
+        for (index, processor) in processors.into_iter().enumerate() {
+            match WorkerHandle::start(index, processor, settings, handler, clock, control) {
+                Ok((worker, statistics)) => {
+                    handler.add_worker(processor, statistics);
+                    pool.0.push(worker);
+                }
+                Err(error) => {
+                    pool.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pool)
+    }
+
+    /// How many there are.
+    pub(crate) fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first
+    /// workers.
+    pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
+        for (worker, queue) in self.0.iter_mut().zip(queues) {
+            worker.command(Command::Attach(id, queue));
+        }
+    }
+
+    /// Has every worker close its queue of port `id`.
+    pub(crate) fn detach(&mut self, id: PortId) {
+        for worker in &mut self.0 {
+            worker.command(Command::Detach(id));
+        }
+    }
+
+    /// Takes what the workers have reported.
+    pub(crate) fn events(&mut self, mut take: impl FnMut(Event)) {
+        for worker in &mut self.0 {
+            worker.notified.store(false, Ordering::Release);
+            for _ in 0..EVENTS_AT_ONCE {
+                let Ok(event) = worker.events.pop() else { break };
+                take(event);
+            }
+        }
+    }
+
+    /// Has the first worker ask after a neighbour.
+    pub(crate) fn probe(&mut self, probe: Probe) {
+        if let Some(worker) = self.0.first_mut() {
+            // A full ring loses a question that the next tick asks again.
+            let _ = worker.probes.push(probe);
+        }
+    }
+
+    /// Wakes those who sleep: the tables have changed.
+    pub(crate) fn wake(&self) {
+        self.0.iter().for_each(|worker| worker.waker.wake());
+    }
+
+    /// Whether all are alive.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0
+            .iter()
+            .all(|worker| worker.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(&mut self) {
+        for worker in &mut self.0 {
+            worker.command(Command::Stop);
+        }
+        for worker in &mut self.0 {
+            if let Some(thread) = worker.thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("a worker ended in a panic; please report it");
+            }
+        }
+    }
+}
+
+impl WorkerHandle {
+    fn start(
+        index: usize,
+        processor: Option<usize>,
+        settings: &GatewaySettings,
+        handler: &RequestHandler,
+        clock: Clock,
+        control: &SyncSender<Message>,
+    ) -> anyhow::Result<(Self, Arc<WorkerStatistics>)> {
+        let (commands, command_receiver) = RingBuffer::new(COMMANDS);
+        let (reporter, reported) = RingBuffer::new(RING);
+        let (event_sender, events) = RingBuffer::new(RING);
+        let (probes, probe_receiver) = RingBuffer::new(RING);
+        let (waker, wakeup) = Waker::new().context("making a worker's waker")?;
+        let notified = Arc::new(AtomicBool::new(false));
+        let reader = handler.control.shared().reader();
+        let worker = WorkerSettings {
+            index,
+            buffers: settings.buffers,
+            seed: rand::random(),
+            caches: cache_settings(&settings.ipsec),
+            ticks: runtime::clock::ticks,
+            large_buffers: 0,
+            together_above: WorkerSettings::TOGETHER_ABOVE,
+        };
+        let idle = settings.idle;
+
+        let (started, start) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name(format!("worker-{index}")).spawn({
+            let (waker, notified, control) =
+                (Arc::clone(&waker), Arc::clone(&notified), control.clone());
+            move || {
+                if let Some(processor) = processor
+                    && let Err(error) = affinity::pin(processor)
+                {
+                    let _ = started.send(Err(error));
+                    return;
+                }
+                // Made here, so that its memory is near the processor that uses it.
+                let worker = match Worker::new(&worker, reader, reporter, probe_receiver) {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        let _ = started.send(Err(error.into()));
+                        return;
+                    }
+                };
+                let _ = started.send(Ok(Arc::clone(worker.statistics())));
+                let (ports, lost) = (BTreeMap::new(), Vec::new());
+                let commands = command_receiver;
+                let events = event_sender;
+                WorkerLoop {
+                    worker,
+                    commands,
+                    reported,
+                    events,
+                    notified,
+                    control,
+                    waker,
+                    wakeup,
+                    clock,
+                    idle,
+                    ports,
+                    lost,
+                }
+                .run();
+            }
+        });
+        let thread = thread.context("starting a worker's thread")?;
+        let statistics = match start.recv() {
+            Ok(statistics) => statistics?,
+            Err(_) => bail!(
+                "a worker's thread ended while it started: not enough memory for its buffers?"
+            ),
+        };
+        Ok((Self { thread: Some(thread), commands, events, probes, notified, waker }, statistics))
+    }
+
+    fn command(&mut self, command: Command) {
+        let mut next = Some(command);
+        while let Some(command) = next.take() {
+            if let Err(PushError::Full(command)) = self.commands.push(command) {
+                if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                    return;
+                }
+                next = Some(command);
+                self.waker.wake();
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.waker.wake();
+    }
+}

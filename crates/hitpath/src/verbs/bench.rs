@@ -1,0 +1,115 @@
+//! `hitpath bench`: starts hitpath-bench, a program of its own.
+
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use runtime::exit::Exit;
+
+/// The program's file name.
+const PROGRAM: &str = "hitpath-bench";
+
+/// Measure what a packet costs on this machine (by the program hitpath-bench)
+#[derive(Args, Debug)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  hitpath bench --help                 the experiments and their options
+  hitpath bench all --quick            a glance at everything, in minutes
+
+Every argument goes to the program hitpath-bench, which stands beside hitpath or in PATH:
+  cargo build --release -p hitpath-bench"
+)]
+pub(crate) struct Bench {
+    /// What hitpath-bench is called with
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// The verb `bench` with its arguments, if that is the verb of a command line. clap cannot find
+/// them: it would take options behind the verb for hitpath's own, and `--json` takes a file there.
+pub(crate) fn arguments(line: &[OsString]) -> Option<Bench> {
+    let mut as_json = false;
+    let mut words = line.iter().skip(1);
+    loop {
+        match words.next()?.to_str()? {
+            "bench" => break,
+            "-j" | "--json" => as_json = true,
+            "--verbose" => {}
+            "--socket" => drop(words.next()),
+            // Several short options in one word.
+            word if word.strip_prefix('-').is_some_and(is_short_options) => {
+                as_json |= word.contains('j');
+            }
+            word if word.starts_with("--socket=") => {}
+            _ => return None,
+        }
+    }
+    let as_json = as_json.then(|| OsString::from("-j"));
+    Some(Bench { arguments: as_json.into_iter().chain(words.cloned()).collect() })
+}
+
+/// Whether these letters are options of every verb, none of which takes a value.
+fn is_short_options(letters: &str) -> bool {
+    !letters.is_empty() && letters.bytes().all(|letter| matches!(letter, b'j' | b'v'))
+}
+
+impl Bench {
+    /// Becomes the other program, so that its exit code and its signals are this process's.
+    ///
+    /// # Errors
+    /// If there is no such program, or the system does not start it.
+    pub(crate) fn run(&self) -> anyhow::Result<Exit> {
+        let beside = beside_this_program();
+        let found = beside.as_ref().filter(|program| program.exists());
+        let program = found.map_or(OsStr::new(PROGRAM), |path| path.as_os_str());
+        // Returns only if it failed.
+        let error = Command::new(program).args(&self.arguments).exec();
+        if error.kind() == ErrorKind::NotFound {
+            let place =
+                beside.map_or_else(String::new, |path| format!("as {}, or ", path.display()));
+            bail!(
+                "the program {PROGRAM} is not here: `cargo build --release -p hitpath-bench` makes \
+                target/release/{PROGRAM}; it must stand {place}in a folder of PATH"
+            );
+        }
+        Err(error).with_context(|| format!("starting {}", program.display()))
+    }
+}
+
+fn beside_this_program() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.with_file_name(PROGRAM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_the_verb_goes_to_the_other_program() {
+        let read = |line: &str| {
+            let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            arguments(&line).map(|bench| bench.arguments.join(OsStr::new(" ")))
+        };
+        for (line, arguments) in [
+            ("hitpath bench", ""),
+            ("hitpath bench esp --sizes 64", "esp --sizes 64"),
+            ("hitpath bench --json rows.json esp", "--json rows.json esp"),
+            ("hitpath bench --help", "--help"),
+            ("hitpath -j bench esp", "-j esp"),
+            ("hitpath --json --socket bench bench esp -j", "-j esp -j"),
+            ("hitpath -vj --socket=x bench esp", "-j esp"),
+            ("hitpath -vv --verbose bench esp", "esp"),
+        ] {
+            assert_eq!(read(line).as_deref(), Some(OsStr::new(arguments)), "{line}");
+        }
+        for line in ["hitpath", "hitpath show bench", "hitpath --help bench", "hitpath - bench"] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+}
