@@ -129,6 +129,6 @@ mod tests {
         let rows = run(&Context::tiny(), &Options { flows: vec![1, 1000] }).unwrap();
         assert_eq!(rows.len(), 5);
         assert!(rows.iter().all(|row| row.cost.mpps > 0.0 && row.cost.hit_ratio.is_none()));
-        assert!(render(&rows.iter().collect::<Vec<_>>()).contains("| IPv6, 1,000 flows |"));
+        assert!(render(&rows.iter().collect::<Vec<_>>()).contains("| IPv6, 1,000 flows "));
     }
 }
