@@ -16,6 +16,6 @@ pub use buffer::{CAPACITY, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME,
 pub use counter::Counter;
 pub use drop::{DropCounters, DropReason};
 pub use port::{LinkKind, Port, PortError, PortStatistics};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_at};
 pub use slab::{Packet, Pages};
 pub use time::Time;

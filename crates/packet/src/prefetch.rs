@@ -20,3 +20,17 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
+
+/// As [`prefetch`], of a place in a slice. It need not be inside: then the hint is useless.
+#[inline(always)]
+pub fn prefetch_at<T>(slice: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let place = slice.as_ptr().wrapping_add(index);
+        // SAFETY: as above; the address is computed without being used.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, index);
+}

@@ -220,13 +220,18 @@ impl Packet {
     #[inline(always)]
     pub fn narrow(&mut self, front: usize, length: usize) {
         let (start, end) = self.used();
-        let (mut first, mut last) = (start + front, start + front + length);
+        let (first, last) = (start + front, start + front + length);
         if last > end {
-            first = first.min(end);
-            last = end;
+            return self.narrow_to_what_is_there(first, last);
         }
         let metadata = self.metadata_mut();
         (metadata.start, metadata.end) = (first as u16, last as u16);
+    }
+
+    #[cold]
+    fn narrow_to_what_is_there(&mut self, first: usize, last: usize) {
+        let (_, end) = self.used();
+        self.set_range(first.min(end), last.min(end));
     }
 
     /// All of the buffer's bytes, used or not.

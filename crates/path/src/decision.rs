@@ -24,9 +24,13 @@ use wire::SaSlot;
 /// | 2 | 32-63 | outbound policy and one, 0 if none |
 /// | 3 | 0-63 | free: the connection |
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
+#[repr(C)]
 pub struct Decision {
-    words: [u64; 4],
+    // Fields, not an array: the compiler keeps them in registers until they are written.
+    way: u64,
+    sa: u64,
+    policies: u64,
+    connection: u64,
 }
 
 /// What happens to a packet.
@@ -73,7 +77,7 @@ pub(crate) mod code {
 
 impl Decision {
     /// No packet's: what a place holds before it is filled.
-    pub(crate) const NONE: Self = Self { words: [0; 4] };
+    pub(crate) const NONE: Self = Self { way: 0, sa: 0, policies: 0, connection: 0 };
 
     /// A decision with the policies that let the packet in, or refused it, and let it out, or
     /// refused that; they count it.
@@ -86,7 +90,7 @@ impl Decision {
         let number = |code: u8| u64::from(code);
         let reason = |why: DropReason| (why as u64) << 8;
         let to = |NextHopId(id): NextHopId| u64::from(id) << 32;
-        let (first, second) = match verdict {
+        let (way, sa) = match verdict {
             Verdict::Drop(why) => (number(code::DROP) | reason(why), 0),
             Verdict::Refuse(why, refusal) => {
                 let told = match refusal {
@@ -104,7 +108,8 @@ impl Decision {
             Verdict::Reassemble => (number(code::REASSEMBLE), 0),
             Verdict::Deliver => (number(code::DELIVER), 0),
         };
-        Self { words: [first, second, slot_word(inbound) | slot_word(outbound) << 32, 0] }
+        let policies = slot_word(inbound) | slot_word(outbound) << 32;
+        Self { way, sa, policies, connection: 0 }
     }
 
     /// Dropped in silence before any policy was consulted.
@@ -119,7 +124,7 @@ impl Decision {
             code::FORWARD => Verdict::Forward(self.next_hop_id()),
             code::PROTECT => Verdict::Protect(self.slot(), self.next_hop_id()),
             code::REFUSE => {
-                let refusal = match self.words[0] >> 16 & 3 {
+                let refusal = match self.way >> 16 & 3 {
                     0 => Refusal::NoRoute,
                     1 => Refusal::HostUnreachable,
                     _ => Refusal::Prohibited,
@@ -136,13 +141,13 @@ impl Decision {
     /// The `in` or `fwd` policy that admitted or refused the packet.
     #[inline(always)]
     pub fn inbound(&self) -> Option<PolicySlot> {
-        slot_of(self.words[2] as u32)
+        slot_of(self.policies as u32)
     }
 
     /// The `out` policy that let it leave or refused it.
     #[inline(always)]
     pub fn outbound(&self) -> Option<PolicySlot> {
-        slot_of((self.words[2] >> 32) as u32)
+        slot_of((self.policies >> 32) as u32)
     }
 
     /// Where a packet that is sent on leaves.
@@ -152,20 +157,20 @@ impl Decision {
 
     /// What stands in the cache.
     #[inline(always)]
-    pub(crate) fn words(&self) -> &[u64; 4] {
-        &self.words
+    pub(crate) fn words(&self) -> [u64; 4] {
+        [self.way, self.sa, self.policies, self.connection]
     }
 
     /// The decision that stands in the cache.
     #[inline(always)]
-    pub(crate) fn from_words(words: [u64; 4]) -> Self {
-        Self { words }
+    pub(crate) fn from_words([way, sa, policies, connection]: [u64; 4]) -> Self {
+        Self { way, sa, policies, connection }
     }
 
     /// One of [`code`].
     #[inline(always)]
     pub(crate) fn code(&self) -> u8 {
-        self.words[0] as u8
+        self.way as u8
     }
 
     /// Whether the packet leaves by a next hop.
@@ -176,19 +181,19 @@ impl Decision {
 
     #[inline(always)]
     pub(crate) fn next_hop_id(&self) -> NextHopId {
-        NextHopId((self.words[0] >> 32) as u32)
+        NextHopId((self.way >> 32) as u32)
     }
 
     /// The verdict, the next hop, the SA and the actions: equal for packets that are handled alike.
     #[inline(always)]
     pub(crate) fn way(&self) -> [u64; 2] {
-        [self.words[0], self.words[1]]
+        [self.way, self.sa]
     }
 
     /// Both policies: equal for packets that count for the same.
     #[inline(always)]
     pub(crate) fn policies(&self) -> u64 {
-        self.words[2]
+        self.policies
     }
 
     /// The two of [`Decision::policies`], inbound first.
@@ -197,11 +202,11 @@ impl Decision {
     }
 
     fn slot(&self) -> SaSlot {
-        SaSlot(self.words[1] as u32)
+        SaSlot(self.sa as u32)
     }
 
     fn reason(&self) -> DropReason {
-        let number = usize::from((self.words[0] >> 8) as u8);
+        let number = usize::from((self.way >> 8) as u8);
         DropReason::ALL.get(number).copied().unwrap_or(DropReason::NoRoute)
     }
 }
@@ -262,7 +267,7 @@ mod tests {
         ) {
             let (inbound, outbound) = (inbound.map(PolicySlot), outbound.map(PolicySlot));
             let decision = Decision::new(verdict, inbound, outbound);
-            let again = Decision::from_words(*decision.words());
+            let again = Decision::from_words(decision.words());
             prop_assert_ne!(decision.words()[0], 0);
             prop_assert_eq!(again.verdict(), verdict);
             prop_assert_eq!((again.inbound(), again.outbound()), (inbound, outbound));

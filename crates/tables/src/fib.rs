@@ -33,6 +33,8 @@ pub trait Key: Copy + Eq + fmt::Debug + BitOr<Output = Self> + sealed::Sealed {
     fn behind(self, strides: u8) -> Self;
     /// How many bits are the same before the first that differs.
     fn shared(self, other: Self) -> u8;
+    /// Whether the first `strides` times six bits, at least one and fewer than all, are the same.
+    fn begins_with(self, other: Self, strides: u8) -> bool;
     /// Six bits, after `depth` times six zeros.
     fn from_chunk(chunk: usize, depth: u8) -> Self;
     /// The first `length` bits, then zeros.
@@ -68,6 +70,11 @@ macro_rules! key {
             #[inline(always)]
             fn shared(self, other: Self) -> u8 {
                 (self ^ other).leading_zeros() as u8
+            }
+
+            #[inline(always)]
+            fn begins_with(self, other: Self, strides: u8) -> bool {
+                (self ^ other) >> ((Self::WIDTH - strides * STRIDE) % Self::WIDTH) == 0
             }
 
             fn from_chunk(chunk: usize, depth: u8) -> Self {
@@ -146,7 +153,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
     }
 
     /// The value of the longest prefix that holds `address`.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, address: K) -> Option<&V> {
         let mut node = &self.root;
         let mut rest = address;
@@ -154,7 +161,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
         loop {
             // Full tables skip little: the test is cheaper than what it saves.
             if node.skip != 0 {
-                if rest.shared(node.skipped) < node.skip * STRIDE {
+                if !rest.begins_with(node.skipped, node.skip) {
                     break;
                 }
                 rest = rest.after(node.skip);
@@ -171,7 +178,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
             rest = rest.after(1);
         }
         let (node, holding) = longest?;
-        Some(&node.values[node.value_rank(127 - holding.leading_zeros())])
+        Some(&node.values[node.last_rank(holding)])
     }
 
     /// The value of exactly the prefix of the first `length` bits of `prefix`.
@@ -289,6 +296,23 @@ impl<K, V> Node<K, V> {
             values: Arc::default(),
             skipped,
             skip,
+        }
+    }
+
+    /// Where among the values that of the last of `these` prefixes stands, of which there are some.
+    ///
+    /// As [`Node::value_rank`], by halves: a prefix of all six bits, or a shorter one.
+    #[inline(always)]
+    fn last_rank(&self, these: u128) -> usize {
+        let (long, short) = ((these >> 64) as u64, these as u64);
+        let (all_long, all_short) = ((self.prefixes >> 64) as u64, self.prefixes as u64);
+        let before = |bits: u64, last: u64| {
+            let below = (1u64 << (63 - last.leading_zeros() % 64)) - 1;
+            (bits & below).count_ones() as usize
+        };
+        match long {
+            0 => before(all_short, short),
+            long => all_short.count_ones() as usize + before(all_long, long),
         }
     }
 

@@ -142,7 +142,7 @@ pub fn v6(packet: &[u8]) -> Option<([u64; 4], Common)> {
 #[inline(always)]
 fn v4_header(header: &[u8; V4], available: usize) -> Option<(u64, Common)> {
     let total_length = u16_at(header, 2);
-    let protocol = &PROTOCOLS_V4[usize::from(header[9])];
+    let protocol = &V4_TABLES.protocols[usize::from(header[9])];
     // Neither the reserved bit nor fragment fields.
     let is_whole = u16::from_le_bytes(array_at(header, 6)) & 0xffbf == 0;
     if !is_whole
@@ -156,8 +156,8 @@ fn v4_header(header: &[u8; V4], available: usize) -> Option<(u64, Common)> {
     let sum: u64 = (0..5).map(|word| u64::from(u32_le(header, 4 * word))).sum();
     // RFC 1812 section 5.3.7: neither from nor to this network or a loopback address, nor from
     // 224 and up.
-    let martian =
-        MARTIAN_SOURCE[usize::from(header[12])] | MARTIAN_DESTINATION[usize::from(header[16])];
+    let martian = V4_TABLES.martian_sources[usize::from(header[12])]
+        | V4_TABLES.martian_destinations[usize::from(header[16])];
     if !sum.is_multiple_of(0xffff) || martian != 0 {
         return None;
     }
@@ -221,7 +221,21 @@ fn icmp_fields(bytes: u64, icmp: Protocol) -> Option<u64> {
     is_echo.then_some(bytes >> 48 << 48 | (bytes >> 16 & 0xffff) << 32)
 }
 
-static PROTOCOLS_V4: [KnownProtocol; 256] = protocols(Protocol::ICMP, 20, 0);
+/// What an IPv4 header is judged by, in one place: one address to keep at hand.
+struct V4Tables {
+    protocols: [KnownProtocol; 256],
+    /// By an address' first octet: 1 if no packet is from there.
+    martian_sources: [u8; 256],
+    /// The same if none is to there.
+    martian_destinations: [u8; 256],
+}
+
+static V4_TABLES: V4Tables = V4Tables {
+    protocols: protocols(Protocol::ICMP, 20, 0),
+    martian_sources: martian(true),
+    martian_destinations: martian(false),
+};
+
 static PROTOCOLS_V6: [KnownProtocol; 256] = protocols(Protocol::ICMPV6, 40, Facts::V6);
 
 const fn protocols(icmp: Protocol, offset: u32, facts: u64) -> [KnownProtocol; 256] {
@@ -243,24 +257,17 @@ const fn protocols(icmp: Protocol, offset: u32, facts: u64) -> [KnownProtocol; 2
     all
 }
 
-/// By an IPv4 address' first octet: 1 if no packet is from there.
-static MARTIAN_SOURCE: [u8; 256] = {
-    let mut martian = MARTIAN_DESTINATION;
+/// This network and the loopback network; and, of sources, 224 and up.
+const fn martian(is_source: bool) -> [u8; 256] {
+    let mut martian = [0; 256];
+    (martian[0], martian[127]) = (1, 1);
     let mut first = 224;
-    while first < 256 {
+    while is_source && first < 256 {
         martian[first] = 1;
         first += 1;
     }
     martian
-};
-
-/// The same if none is to there.
-static MARTIAN_DESTINATION: [u8; 256] = {
-    let mut martian = [0; 256];
-    martian[0] = 1;
-    martian[127] = 1;
-    martian
-};
+}
 
 #[inline(always)]
 fn u64_be<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {

@@ -10,7 +10,7 @@
 //! bits of the last four flows that were turned away or had to give way are kept beside the set's
 //! word. Thus flows of one packet replace nothing.
 
-use packet::prefetch;
+use packet::prefetch_at;
 use thiserror::Error;
 
 use super::controller::PART;
@@ -84,9 +84,13 @@ pub struct Counts {
 /// The place that a key most likely is in, by its hash alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The place; in the upper half, 1 if it was not used lately, or all ones if there is none.
+    /// The place, if it was used lately; [`UNUSED`] more if not. So both this and [`Candidate::NONE`]
+    /// are outside the table, and one comparison tells all three.
     word: u64,
 }
+
+/// More than there are places.
+const UNUSED: u64 = 1 << 32;
 
 impl Candidate {
     /// No place.
@@ -204,7 +208,7 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     /// The first pass of a search: asks for the set's word.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
-        prefetch(&self.sets[self.set(hash)]);
+        prefetch_at(self.sets, self.set(hash));
     }
 
     /// The second pass: reads the set's word and asks for the place.
@@ -215,14 +219,30 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         if bits == 0 {
             return Candidate::NONE;
         }
-        let number = self.place(hash, bits).0;
-        let place = &self.places[number as usize];
-        prefetch(place);
+        let place = self.place(hash, bits).0 as usize;
+        prefetch_at(self.places, place);
         if PLACE > 8 {
-            prefetch(&place[8]);
+            // The second line of a place.
+            prefetch_at(self.places.as_flattened(), place * PLACE + 8);
         }
-        let is_unused = !word >> bits.trailing_zeros() & 1;
-        Candidate { word: is_unused << 32 | u64::from(number) }
+        match word >> bits.trailing_zeros() & 1 {
+            0 => Candidate { word: UNUSED + place as u64 },
+            _ => Candidate { word: place as u64 },
+        }
+    }
+
+    /// The third pass for a flow that is known, was used lately, and was stamped with `generation`;
+    /// `None` for any other, which [`Open::find`] tells more of.
+    #[inline(always)]
+    pub fn find_valid(
+        &self,
+        candidate: Candidate,
+        key: &[u64; KEY],
+        generation: u64,
+    ) -> Option<Value> {
+        let line = self.places.get(candidate.word as usize)?;
+        let is_valid = is_key(line, key) && line[KEY] == generation;
+        is_valid.then(|| core::array::from_fn(|number| line[KEY + 1 + number]))
     }
 
     /// The third pass: the flow, if it is known.
@@ -237,7 +257,7 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
             return self.find_among_all(hash, key);
         }
         let stamp = line[KEY];
-        if candidate.word >> 32 != 0 {
+        if candidate.word >= UNUSED {
             self.mark_used(hash, place);
         }
         Some(Found { place, stamp })
@@ -429,7 +449,13 @@ mod tests {
         let hash = table.hash(key);
         let candidate = table.candidate(hash);
         let found = table.find(hash, candidate, key)?;
-        Some((table.value(found.place), found.stamp, found.place))
+        let value = table.value(found.place);
+        // The short way says the same, of this generation and of no other.
+        let candidate = table.candidate(hash);
+        let valid = table.find_valid(candidate, key, found.stamp);
+        assert!(valid == Some(value) || table.find_among_all(hash, key).is_some());
+        assert_eq!(table.find_valid(candidate, key, found.stamp + 1), None);
+        Some((value, found.stamp, found.place))
     }
 
     fn insert(table: &mut Table<3, 8>, key: [u64; 3], stamp: u64, number: u64) {

@@ -13,7 +13,7 @@ use wire::FlowKey;
 use super::recent::Recent;
 use super::{Cache, Half, PLACE_V4, PLACE_V6, key, validity};
 use crate::batch::{Packets, table_of};
-use crate::decide::Decider;
+use crate::decide::{Decider, KeyView};
 use crate::decision::Decision;
 use crate::statistics::WorkerStatistics;
 
@@ -37,6 +37,8 @@ pub(crate) trait Family<const KEY: usize> {
     fn key(batch: &Packets, at: u8) -> &[u64; KEY];
     /// The flow that a key names.
     fn flow(key: &[u64; KEY]) -> FlowKey;
+    /// The same, as decide reads it.
+    fn view(key: &[u64; KEY]) -> impl KeyView;
 }
 
 /// IPv4.
@@ -54,6 +56,11 @@ impl Family<{ key::V4 }> for V4 {
     fn flow(key: &[u64; key::V4]) -> FlowKey {
         key::flow_v4(key)
     }
+
+    #[inline(always)]
+    fn view(key: &[u64; key::V4]) -> impl KeyView {
+        key::ViewV4(*key)
+    }
 }
 
 impl Family<{ key::V6 }> for V6 {
@@ -65,6 +72,11 @@ impl Family<{ key::V6 }> for V6 {
     #[inline(always)]
     fn flow(key: &[u64; key::V6]) -> FlowKey {
         key::flow_v6(key)
+    }
+
+    #[inline(always)]
+    fn view(key: &[u64; key::V6]) -> impl KeyView {
+        key::ViewV6(*key)
     }
 }
 
@@ -240,7 +252,8 @@ impl Looking<'_, '_> {
         list: &[u8],
         missed: &mut Positions,
     ) -> Outcome {
-        probe_all(table, list, self.hashes, self.candidates);
+        let is_all = self.batch_is(list);
+        probe_all(table, list, is_all, self.hashes, self.candidates);
         let mut outcome = Outcome::default();
         let mut left = list;
         loop {
@@ -260,22 +273,25 @@ impl Looking<'_, '_> {
     #[inline(never)]
     fn find_run<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
         &mut self,
-        table: &mut Open<'_, KEY, PLACE>,
+        table: &Open<'_, KEY, PLACE>,
         list: &[u8],
     ) -> usize {
-        let generation = self.decider.generation();
-        let (batch, hashes, candidates) = (&mut *self.batch, &*self.hashes, &*self.candidates);
-        for (done, &at) in list.iter().enumerate() {
-            let (hash, candidate) = (hashes[usize::from(at)], candidates[usize::from(at)]);
-            match table.find(hash, candidate, F::key(batch, at)) {
-                Some(found) if found.stamp == generation => {
-                    let decision = Decision::from_words(table.value(found.place));
-                    batch.records[usize::from(at)].decision = decision;
-                }
-                _ => return done,
-            }
-        }
-        list.len()
+        let (generation, is_all) = (self.decider.generation(), self.batch_is(list));
+        let (batch, candidates) = (&mut *self.batch, &*self.candidates);
+        let find = |at: usize| {
+            let value = table.find_valid(candidates[at], F::key(batch, at as u8), generation);
+            value.map(|value| batch.records[at].decision = Decision::from_words(value)).is_none()
+        };
+        let missing = match is_all {
+            true => (0..list.len().min(BATCH)).position(find),
+            false => list.iter().map(|&at| usize::from(at)).position(find),
+        };
+        missing.unwrap_or(list.len())
+    }
+
+    /// Whether a list of positions is of all packets: then positions are counted and not read.
+    fn batch_is(&self, list: &[u8]) -> bool {
+        list.len() == self.batch.len()
     }
 
     /// The third pass for a packet whose flow is not known, or was stamped before the last change.
@@ -319,7 +335,7 @@ impl Looking<'_, '_> {
         for &at in missed {
             let record = &self.batch.records[usize::from(at)];
             let key = F::key(self.batch, at);
-            table.insert(self.hashes[usize::from(at)], key, generation, record.decision.words());
+            table.insert(self.hashes[usize::from(at)], key, generation, &record.decision.words());
         }
     }
 
@@ -365,10 +381,14 @@ fn hash_all<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
     batch: &Packets,
     hashes: &mut [u64; BATCH],
 ) {
-    for &at in list {
-        let hash = table.hash(F::key(batch, at));
-        hashes[usize::from(at)] = hash;
+    let each = |at: usize| {
+        let hash = table.hash(F::key(batch, at as u8));
+        hashes[at] = hash;
         table.prefetch(hash);
+    };
+    match list.len() == batch.len() {
+        true => (0..list.len().min(BATCH)).for_each(each),
+        false => list.iter().map(|&at| usize::from(at)).for_each(each),
     }
 }
 
@@ -377,10 +397,13 @@ fn hash_all<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
 fn probe_all<const KEY: usize, const PLACE: usize>(
     table: &Open<'_, KEY, PLACE>,
     list: &[u8],
+    is_all: bool,
     hashes: &[u64; BATCH],
     candidates: &mut [Candidate; BATCH],
 ) {
-    for &at in list {
-        candidates[usize::from(at)] = table.candidate(hashes[usize::from(at)]);
+    let each = |at: usize| candidates[at] = table.candidate(hashes[at]);
+    match is_all {
+        true => (0..list.len().min(BATCH)).for_each(each),
+        false => list.iter().map(|&at| usize::from(at)).for_each(each),
     }
 }

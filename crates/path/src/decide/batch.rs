@@ -21,7 +21,9 @@ impl Decider<'_> {
         list: &[u8],
         batch: &mut Packets,
     ) {
-        if list.len() < TOGETHER || self.tables.lookup_engine() == LookupEngine::Linear {
+        let none_has_many = self.tables.policy_count() <= self.together_above;
+        let is_linear = self.tables.lookup_engine() == LookupEngine::Linear;
+        if none_has_many || is_linear || list.len() < TOGETHER {
             return self.decide_alone::<KEY, F>(list, batch);
         }
         // Most often all are of one VRF.
@@ -43,8 +45,8 @@ impl Decider<'_> {
     #[inline(always)]
     fn decide_alone<const KEY: usize, F: Family<KEY>>(&self, list: &[u8], batch: &mut Packets) {
         for &at in list {
-            let key = F::flow(F::key(batch, at));
-            let decision = decide_by(&key, self.tables, &LookedUp::default(), &mut ());
+            let key = F::view(F::key(batch, at));
+            let decision = decide_by(key, self.tables, &LookedUp::NOTHING, &mut ());
             batch.records[usize::from(at)].decision = decision;
         }
     }
@@ -61,7 +63,7 @@ impl Decider<'_> {
             list.iter().map(|&at| F::flow(F::key(batch, at))).collect();
         let found = Policies::look_up(self.tables, vrf, &keys);
         for (number, (&at, key)) in list.iter().zip(&keys).enumerate() {
-            let decision = decide_by(key, self.tables, &found.of(number), &mut ());
+            let decision = decide_by(*key, self.tables, &found.of(number), &mut ());
             batch.records[usize::from(at)].decision = decision;
         }
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use packet::DropReason;
 use tables::{
     Action, Change, DefaultAction, Direction, NextHopId, Policy, PolicySlot, Route, RouteKind,
-    Slot, Tables, Template, Vrf,
+    Slot, Spd, Tables, Template, Vrf,
 };
-use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper};
+use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::source_of_error;
@@ -39,7 +39,54 @@ use trace::{Exit, Step, Trace};
 ///   decrypted it (RFC 4301 section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
-    decide_by(key, tables, &LookedUp::default(), trace)
+    trace.step(|| Step::Key(key));
+    decide_by(*key, tables, &LookedUp::NOTHING, trace)
+}
+
+/// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be
+/// unpacked.
+pub(crate) trait KeyView: Copy {
+    fn vrf(self) -> VrfId;
+    fn origin(self) -> Origin;
+    fn source(self) -> IpAddr;
+    fn destination(self) -> IpAddr;
+    fn fragment(self) -> FragmentClass;
+    /// The SPI of ESP.
+    fn esp(self) -> Option<Spi>;
+    fn flow(self) -> FlowKey;
+}
+
+impl KeyView for FlowKey {
+    fn vrf(self) -> VrfId {
+        self.vrf
+    }
+
+    fn origin(self) -> Origin {
+        self.origin
+    }
+
+    fn source(self) -> IpAddr {
+        self.addresses.source()
+    }
+
+    fn destination(self) -> IpAddr {
+        self.addresses.destination()
+    }
+
+    fn fragment(self) -> FragmentClass {
+        self.fragment
+    }
+
+    fn esp(self) -> Option<Spi> {
+        match self.upper {
+            Upper::Spi(spi) if self.protocol == Protocol::ESP => Some(spi),
+            _ => None,
+        }
+    }
+
+    fn flow(self) -> FlowKey {
+        self
+    }
 }
 
 /// The tables, for code that may have packets decided and must not consult policy itself.
@@ -81,7 +128,7 @@ impl<'t> Decider<'t> {
 
 /// The policies of a packet, as far as they were looked up before, together with those of other
 /// packets.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct LookedUp<'t> {
     /// Of the packet's way in: `in` or `fwd`, and what was found.
     admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
@@ -89,17 +136,20 @@ struct LookedUp<'t> {
     outbound: Option<Option<&'t Arc<Policy>>>,
 }
 
+impl LookedUp<'_> {
+    const NOTHING: Self = Self { admission: None, outbound: None };
+}
+
 /// The same as [`decide()`], where some of the policies were looked up before.
 #[inline(always)]
 fn decide_by<'t>(
-    key: &FlowKey,
+    key: impl KeyView,
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
 ) -> Decision {
-    trace.step(|| Step::Key(key));
-    trace.asks(|| Question::Vrf(key.vrf));
-    let decision = match tables.vrf(key.vrf) {
+    trace.asks(|| Question::Vrf(key.vrf()));
+    let decision = match tables.vrf(key.vrf()) {
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(),
         None => Decision::drop(DropReason::PortDown),
     };
@@ -119,8 +169,8 @@ fn admission_of_forwarded(vrf: &Vrf) -> Direction {
 
 /// Its functions are inlined into one: an address handed over by reference is written in parts and
 /// read as a whole, and the processor waits for that, five times a packet.
-struct Deciding<'k, 'a, T> {
-    key: &'k FlowKey,
+struct Deciding<'k, 'a, K, T> {
+    key: K,
     tables: &'a Tables,
     vrf: &'a Vrf,
     looked_up: &'k LookedUp<'a>,
@@ -145,11 +195,11 @@ enum Admission {
     Unmatched,
 }
 
-impl<'a, T: Trace> Deciding<'_, 'a, T> {
+impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
     #[inline(always)]
     fn decide(mut self) -> Decision {
         self.trace.step(|| Step::Vrf(self.vrf));
-        let destination = self.key.addresses.destination();
+        let destination = self.key.destination();
         if is_link_local_v6(destination) || destination.is_multicast() {
             return self.on_link(destination);
         }
@@ -175,12 +225,12 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// For an address or a group that means something on one link only: ours where the port that
     /// the packet came by listens to it.
     fn on_link(self, destination: IpAddr) -> Decision {
-        if let Origin::Port(port) = self.key.origin {
+        if let Origin::Port(port) = self.key.origin() {
             self.trace.asks(|| Question::Listens(port));
-            self.trace.asks(|| Question::Route { vrf: self.key.vrf, address: destination });
+            self.trace.asks(|| Question::Route { vrf: self.key.vrf(), address: destination });
         }
-        match self.key.origin {
-            Origin::Port(port) if self.tables.is_local(self.key.vrf, port, destination) => {
+        match self.key.origin() {
+            Origin::Port(port) if self.tables.is_local(self.key.vrf(), port, destination) => {
                 self.deliver()
             }
             _ if destination.is_multicast() => Decision::drop(DropReason::NotUnicast),
@@ -191,7 +241,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// Destinations and sources that no route is asked about.
     #[inline(always)]
     fn unroutable(&mut self) -> Option<DropReason> {
-        let (source, destination) = (self.key.addresses.source(), self.key.addresses.destination());
+        let (source, destination) = (self.key.source(), self.key.destination());
         let link_local = match (source, destination) {
             (_, IpAddr::V4(to)) if to.is_broadcast() => return Some(DropReason::NotUnicast),
             (IpAddr::V4(from), IpAddr::V4(to)) => from.is_link_local() || to.is_link_local(),
@@ -200,7 +250,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         };
         // What was decrypted came by no link. Only the link-local addresses of IPv4 number the ends
         // of tunnels.
-        let may_be_for_us = match self.key.origin {
+        let may_be_for_us = match self.key.origin() {
             Origin::Port(_) => true,
             Origin::Sa(_) => source.is_ipv4(),
             Origin::Host | Origin::HostProtected => return None,
@@ -208,7 +258,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         if !link_local {
             return None;
         }
-        self.trace.asks(|| Question::Route { vrf: self.key.vrf, address: destination });
+        self.trace.asks(|| Question::Route { vrf: self.key.vrf(), address: destination });
         let for_us =
             || matches!(self.vrf.route(destination), Some(Route { kind: RouteKind::Local, .. }));
         (!(may_be_for_us && for_us())).then_some(DropReason::LinkLocal)
@@ -217,12 +267,10 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// For one of our own addresses. ESP is what protects, and is not itself subject to policy;
     /// fragments are first made whole.
     fn deliver(mut self) -> Decision {
-        if self.key.fragment != FragmentClass::Whole {
+        if self.key.fragment() != FragmentClass::Whole {
             return Decision::new(Verdict::Reassemble, None, None);
         }
-        if let Upper::Spi(spi) = self.key.upper
-            && self.key.protocol == Protocol::ESP
-        {
+        if let Some(spi) = self.key.esp() {
             return self.decrypt(spi);
         }
         match self.admit(Direction::In) {
@@ -233,7 +281,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     }
 
     fn decrypt(&mut self, spi: Spi) -> Decision {
-        let (vrf, destination) = (self.key.vrf, self.key.addresses.destination());
+        let (vrf, destination) = (self.key.vrf(), self.key.destination());
         self.trace.asks(|| Question::Sa { vrf, destination, spi });
         let sa = self.tables.sad().inbound(vrf, destination, spi);
         self.trace.step(|| Step::Sa { template: None, sa: sa.map(|sa| &**sa) });
@@ -246,15 +294,17 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// For somebody else, by `way` if the packet leaves in clear.
     #[inline(always)]
     fn forward(mut self, way: Way) -> Decision {
+        if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
+            self.trace.asks(|| Question::Policies(self.key.vrf()));
+            self.trace.step(|| Step::NoPolicies);
+            return self.clear(way, &Admission::Admitted(None), None);
+        }
         let admission = match self.admit_forwarded() {
             Ok(admission) => admission,
             Err(decision) => return decision,
         };
-        if self.vrf.spd.is_empty() {
-            return self.clear(way, &admission, None);
-        }
         let Some(policy) = self.policy(Direction::Out) else {
-            let admitted = match self.key.origin {
+            let admitted = match self.key.origin() {
                 Origin::HostProtected => false,
                 _ => matches!(admission, Admission::Admitted(_)),
             };
@@ -286,7 +336,7 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// The inbound check of what is not for us.
     #[inline(always)]
     fn admit_forwarded(&mut self) -> Result<Admission, Decision> {
-        match self.key.origin {
+        match self.key.origin() {
             Origin::Host | Origin::HostProtected => Ok(Admission::Admitted(None)),
             Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(self.vrf)),
         }
@@ -295,12 +345,12 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
     /// The inbound check. `Err` is the end of the packet.
     #[inline(always)]
     fn admit(&mut self, direction: Direction) -> Result<Admission, Decision> {
-        let decrypted_by = match self.key.origin {
+        let decrypted_by = match self.key.origin() {
             Origin::Sa(slot) => Some(slot),
             Origin::Port(_) | Origin::Host | Origin::HostProtected => None,
         };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
-            self.trace.asks(|| Question::Policies(self.key.vrf));
+            self.trace.asks(|| Question::Policies(self.key.vrf()));
             self.trace.step(|| Step::NoPolicies);
             return Ok(Admission::Admitted(None));
         }
@@ -337,17 +387,19 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
 
     #[inline(always)]
     fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
-        self.trace.asks(|| Question::Policies(self.key.vrf));
+        self.trace.asks(|| Question::Policies(self.key.vrf()));
         let spd = &self.vrf.spd;
         let found = match (direction, self.looked_up) {
             (Direction::Out, LookedUp { outbound: Some(found), .. }) => *found,
             (_, LookedUp { admission: Some((of, found)), .. }) if *of == direction => *found,
-            _ => spd.lookup(direction, self.key),
+            _ if spd.count(direction) == 0 => None,
+            _ => look_up(spd, direction, self.key),
         };
         let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
         let place = || {
-            spd.lookup_linear(direction, self.key).map(|(position, policy)| (position, &**policy))
+            spd.lookup_linear(direction, &self.key.flow())
+                .map(|(position, policy)| (position, &**policy))
         };
         self.trace.step(|| Step::Policy {
             direction,
@@ -390,8 +442,8 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
 
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
     fn protect(&mut self, template: &Template) -> Verdict {
-        self.trace.asks(|| Question::Tunnel(self.key.vrf, *template));
-        let slot = self.tables.resolve(self.key.vrf, template);
+        self.trace.asks(|| Question::Tunnel(self.key.vrf(), *template));
+        let slot = self.tables.resolve(self.key.vrf(), template);
         let sa = slot.and_then(|slot| self.tables.sad().outbound(slot)).map(|sa| &**sa);
         self.trace.step(|| Step::Sa { template: Some(template), sa });
         let (Some(slot), Some(sa)) = (slot, sa) else {
@@ -441,6 +493,12 @@ impl<'a, T: Trace> Deciding<'_, 'a, T> {
         });
         Ok(next_hop)
     }
+}
+
+/// Apart, so that a packet that meets no policy does not have its key unpacked.
+#[inline(never)]
+fn look_up(spd: &Spd, direction: Direction, key: impl KeyView) -> Option<&Arc<Policy>> {
+    spd.lookup(direction, &key.flow())
 }
 
 fn dropped(reason: DropReason, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {

@@ -170,16 +170,18 @@ fn run_v4<const SKIP: usize>(
     packets: &mut [Packet],
     records: &mut [Record],
     source: &Source,
+    seen: &mut u64,
     parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
 ) -> usize {
-    let rows = packets.iter_mut().zip(records).enumerate();
-    let mut done = 0;
-    for (at, (packet, record)) in rows {
+    let (mut done, mut found) = (0, *seen);
+    for (packet, record) in packets.iter_mut().zip(records) {
         if !fill_v4::<SKIP>(packet, record, source, &parse) {
-            return at;
+            break;
         }
-        done = at + 1;
+        found |= record.facts.0;
+        done += 1;
     }
+    *seen = found;
     done
 }
 
@@ -190,16 +192,18 @@ fn run_v6<const SKIP: usize>(
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
     source: &Source,
+    seen: &mut u64,
     parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
 ) -> usize {
-    let rows = packets.iter_mut().zip(records).zip(keys).enumerate();
-    let mut done = 0;
-    for (at, ((packet, record), key)) in rows {
+    let (mut done, mut found) = (0, *seen);
+    for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
         if !fill_v6::<SKIP>(packet, record, key, source, &parse) {
-            return at;
+            break;
         }
-        done = at + 1;
+        found |= record.facts.0;
+        done += 1;
     }
+    *seen = found;
     done
 }
 
@@ -213,13 +217,19 @@ fn straight<const SKIP: usize>(
     v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
 ) {
     let Packets { packets, records, v6: keys, .. } = batch;
-    let (mut at, count) = (0, packets.len());
+    let (mut at, count, mut done_at_once) = (0, packets.len(), 0);
+    // The facts that some packet has.
+    let mut seen = 0;
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..count]);
-        let mut done = run_v4::<SKIP>(left, rows, source, v4);
+        let done_by_v4 = run_v4::<SKIP>(left, rows, source, &mut seen, v4);
+        let mut done = done_by_v4;
         if at + done < count {
             let (left, rows) = (&mut packets[at + done..], &mut records[at + done..count]);
-            done += run_v6::<SKIP>(left, rows, &mut keys[at + done..count], source, v6);
+            done += run_v6::<SKIP>(left, rows, &mut keys[at + done..count], source, &mut seen, v6);
+        }
+        if at == 0 {
+            done_at_once = done_by_v4.max(done - done_by_v4);
         }
         // Neither loop knows this one.
         if done == 0 {
@@ -228,7 +238,12 @@ fn straight<const SKIP: usize>(
         }
         at += done;
     }
-    find_table(batch);
+    // Packets of one arrival differ in their table if they differ in family, or some are ESP.
+    let is_one = done_at_once == count && seen & Facts::ESP == 0;
+    match is_one {
+        true => batch.table = Some(table_of(Facts(seen))),
+        false => find_table(batch),
+    }
 }
 
 /// Finds the table of the cache that knows all packets' flows, if it is one.

@@ -21,6 +21,8 @@ use crate::policy::{DefaultAction, Direction, Policy};
 #[derive(Clone)]
 pub struct Spd {
     lists: [List; 3],
+    /// Policies of all directions.
+    total: usize,
     defaults: [DefaultAction; 3],
     /// Of [`LookupEngine::Fast`].
     indexes: Option<[Index; 3]>,
@@ -33,8 +35,13 @@ const FEW: usize = 32;
 impl Spd {
     /// No policies. `secret` keys the index's hashes.
     pub(crate) fn new(engine: LookupEngine, secret: u64) -> Self {
-        let mut spd =
-            Self { lists: Default::default(), defaults: Default::default(), indexes: None, secret };
+        let mut spd = Self {
+            lists: Default::default(),
+            total: 0,
+            defaults: Default::default(),
+            indexes: None,
+            secret,
+        };
         spd.set_engine(engine);
         spd
     }
@@ -42,7 +49,7 @@ impl Spd {
     /// Whether there is no policy at all, in which case IPsec does not touch the VRF.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.lists.iter().all(|list| list.len() == 0)
+        self.total == 0
     }
 
     /// The policy of `direction` that decides the packet: the first in order of priority, then of
@@ -147,6 +154,7 @@ impl Spd {
             indexes[direction].insert(&policy);
         }
         self.lists[direction].insert(policy);
+        self.total += 1;
     }
 
     /// Takes a policy out.
@@ -155,6 +163,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction as usize].remove(&policy);
         }
+        self.total -= 1;
         Some(self.lists[direction as usize].remove(place))
     }
 

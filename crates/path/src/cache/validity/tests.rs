@@ -117,7 +117,7 @@ proptest! {
                     }
                     prop_assert!(holds || !is_spared(&recent, key, *generation), "{:?}, from {}", key, generation);
                 }
-                prop_assert_eq!(Decision::from_words(*wanted.words()), wanted);
+                prop_assert_eq!(Decision::from_words(wanted.words()), wanted);
                 known.insert(*key, (wanted, tables.generation()));
             }
             world.tables = Tables::clone(&tables);
