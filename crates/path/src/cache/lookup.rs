@@ -294,7 +294,8 @@ impl Looking<'_, '_> {
         list.len() == self.batch.len()
     }
 
-    /// The third pass for a packet whose flow is not known, or was stamped before the last change.
+    /// The third pass for a packet whose flow is not known, was not used lately, or was stamped before
+    /// the last change.
     /// Returns whether its decision was found.
     #[inline(never)]
     fn find_uncommon<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
@@ -313,14 +314,16 @@ impl Looking<'_, '_> {
             return false;
         };
         let decision = Decision::from_words(table.value(found.place));
-        if !self.recent.spares(key, found.stamp)
-            && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
-        {
-            outcome.stale += 1;
-            return false;
+        if found.stamp != self.decider.generation() {
+            if !self.recent.spares(key, found.stamp)
+                && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
+            {
+                outcome.stale += 1;
+                return false;
+            }
+            table.stamp(found.place, self.decider.generation());
+            outcome.restamped += 1;
         }
-        table.stamp(found.place, self.decider.generation());
-        outcome.restamped += 1;
         self.batch.records[usize::from(at)].decision = decision;
         true
     }
