@@ -33,12 +33,15 @@ type Positions = ArrayVec<u8, BATCH>;
 
 /// An address family's keys.
 pub(crate) trait Family<const KEY: usize> {
+    /// A key as decide reads it.
+    type View: KeyView;
+
     /// The key of a packet.
     fn key(batch: &Packets, at: u8) -> &[u64; KEY];
     /// The flow that a key names.
     fn flow(key: &[u64; KEY]) -> FlowKey;
     /// The same, as decide reads it.
-    fn view(key: &[u64; KEY]) -> impl KeyView;
+    fn view(key: &[u64; KEY]) -> Self::View;
 }
 
 /// IPv4.
@@ -47,6 +50,8 @@ pub(crate) struct V4;
 pub(crate) struct V6;
 
 impl Family<{ key::V4 }> for V4 {
+    type View = key::ViewV4;
+
     #[inline(always)]
     fn key(batch: &Packets, at: u8) -> &[u64; key::V4] {
         &batch.records[usize::from(at)].key
@@ -58,12 +63,14 @@ impl Family<{ key::V4 }> for V4 {
     }
 
     #[inline(always)]
-    fn view(key: &[u64; key::V4]) -> impl KeyView {
+    fn view(key: &[u64; key::V4]) -> key::ViewV4 {
         key::ViewV4(*key)
     }
 }
 
 impl Family<{ key::V6 }> for V6 {
+    type View = key::ViewV6;
+
     #[inline(always)]
     fn key(batch: &Packets, at: u8) -> &[u64; key::V6] {
         &batch.v6[usize::from(at)]
@@ -75,7 +82,7 @@ impl Family<{ key::V6 }> for V6 {
     }
 
     #[inline(always)]
-    fn view(key: &[u64; key::V6]) -> impl KeyView {
+    fn view(key: &[u64; key::V6]) -> key::ViewV6 {
         key::ViewV6(*key)
     }
 }

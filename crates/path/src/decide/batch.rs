@@ -46,8 +46,8 @@ impl Decider<'_> {
     fn decide_alone<const KEY: usize, F: Family<KEY>>(&self, list: &[u8], batch: &mut Packets) {
         for &at in list {
             let key = F::view(F::key(batch, at));
-            let decision = decide_by(key, self.tables, &LookedUp::NOTHING, &mut ());
-            batch.records[usize::from(at)].decision = decision;
+            let decision = &mut batch.records[usize::from(at)].decision;
+            decide_by(key, self.tables, &LookedUp::NOTHING, &mut (), decision);
         }
     }
 
@@ -63,8 +63,8 @@ impl Decider<'_> {
             list.iter().map(|&at| F::flow(F::key(batch, at))).collect();
         let found = Policies::look_up(self.tables, vrf, &keys);
         for (number, (&at, key)) in list.iter().zip(&keys).enumerate() {
-            let decision = decide_by(*key, self.tables, &found.of(number), &mut ());
-            batch.records[usize::from(at)].decision = decision;
+            let decision = &mut batch.records[usize::from(at)].decision;
+            decide_by(*key, self.tables, &found.of(number), &mut (), decision);
         }
     }
 

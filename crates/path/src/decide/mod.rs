@@ -39,8 +39,10 @@ use trace::{Exit, Step, Trace};
 ///   decrypted it (RFC 4301 section 5.2, step 4).
 /// - A VRF without policies is left alone.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
+    let mut decision = Decision::NONE;
     trace.step(|| Step::Key(key));
-    decide_by(*key, tables, &LookedUp::NOTHING, trace)
+    decide_by(*key, tables, &LookedUp::NOTHING, trace, &mut decision);
+    decision
 }
 
 /// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be
@@ -141,20 +143,23 @@ impl LookedUp<'_> {
 }
 
 /// The same as [`decide()`], where some of the policies were looked up before.
+///
+/// The decision is written where it will be read. A returned one would be written in parts to the
+/// stack and copied from there in larger ones, which the processor waits for.
 #[inline(always)]
 fn decide_by<'t>(
     key: impl KeyView,
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
-) -> Decision {
+    decision: &mut Decision,
+) {
     trace.asks(|| Question::Vrf(key.vrf()));
-    let decision = match tables.vrf(key.vrf()) {
-        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(),
-        None => Decision::drop(DropReason::PortDown),
-    };
-    trace.step(|| Step::Verdict { decision: &decision, exit: Exit::of(&decision, tables) });
-    decision
+    match tables.vrf(key.vrf()) {
+        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(decision),
+        None => *decision = Decision::drop(DropReason::PortDown),
+    }
+    trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
 }
 
 /// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
@@ -197,28 +202,49 @@ enum Admission {
 
 impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
     #[inline(always)]
-    fn decide(mut self) -> Decision {
+    fn decide(mut self, decision: &mut Decision) {
         self.trace.step(|| Step::Vrf(self.vrf));
         let destination = self.key.destination();
         if is_link_local_v6(destination) || destination.is_multicast() {
-            return self.on_link(destination);
+            *decision = self.on_link(destination);
+            return;
         }
         if let Some(reason) = self.unroutable() {
-            return Decision::drop(reason);
+            *decision = Decision::drop(reason);
+            return;
         }
-        let route = self.route(self.vrf, destination);
-        match route.map(|route| route.kind) {
-            Some(RouteKind::Local) => self.deliver(),
-            Some(RouteKind::Broadcast) => Decision::drop(DropReason::NotUnicast),
-            Some(RouteKind::Blackhole) => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
-            Some(RouteKind::Unreachable) => self
+        let way = match self.route(self.vrf, destination).map(|route| route.kind) {
+            Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
+            Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
+            None => Way::None,
+            Some(other) => {
+                *decision = self.not_forwarded(other);
+                return;
+            }
+        };
+        if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
+            self.trace.asks(|| Question::Policies(self.key.vrf()));
+            self.trace.step(|| Step::NoPolicies);
+            return clear(way, None, None, self.tables, self.trace, decision);
+        }
+        self.forward(way, decision);
+    }
+
+    /// By a route that leads nowhere else.
+    fn not_forwarded(self, route: RouteKind) -> Decision {
+        match route {
+            RouteKind::Local => self.deliver(),
+            RouteKind::Broadcast => Decision::drop(DropReason::NotUnicast),
+            RouteKind::Blackhole => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
+            RouteKind::Unreachable => self
                 .turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)),
-            Some(RouteKind::Prohibit) => {
+            RouteKind::Prohibit => {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
-            Some(RouteKind::Connected { port }) => self.forward(Way::OnLink(port, destination)),
-            Some(RouteKind::Via { next_hop }) => self.forward(Way::NextHop(next_hop)),
-            None => self.forward(Way::None),
+            // These lead elsewhere.
+            RouteKind::Connected { .. } | RouteKind::Via { .. } => {
+                Decision::drop(DropReason::NoRoute)
+            }
         }
     }
 
@@ -293,34 +319,40 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
 
     /// For somebody else, by `way` if the packet leaves in clear.
     #[inline(always)]
-    fn forward(mut self, way: Way) -> Decision {
-        if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
-            self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies);
-            return self.clear(way, &Admission::Admitted(None), None);
-        }
+    fn forward(mut self, way: Way, decision: &mut Decision) {
         let admission = match self.admit_forwarded() {
             Ok(admission) => admission,
-            Err(decision) => return decision,
+            Err(refused) => {
+                *decision = refused;
+                return;
+            }
         };
+        if self.vrf.spd.is_empty() {
+            return clear(way, admission.policy(), None, self.tables, self.trace, decision);
+        }
         let Some(policy) = self.policy(Direction::Out) else {
             let admitted = match self.key.origin() {
                 Origin::HostProtected => false,
                 _ => matches!(admission, Admission::Admitted(_)),
             };
             let accepted = self.vrf.spd.default_action(Direction::Out) == DefaultAction::Accept;
-            return match admitted || accepted {
-                true => self.clear(way, &admission, None),
-                false => dropped(DropReason::PolicyNoMatch, &admission, None),
-            };
+            if admitted || accepted {
+                return clear(way, admission.policy(), None, self.tables, self.trace, decision);
+            }
+            *decision = dropped(DropReason::PolicyNoMatch, &admission, None);
+            return;
         };
         let outbound = Some(policy.handle.place());
         match policy.spec.action {
-            Action::Discard => dropped(DropReason::PolicyDiscard, &admission, outbound),
-            Action::Bypass => self.clear(way, &admission, outbound),
+            Action::Bypass => {
+                clear(way, admission.policy(), outbound, self.tables, self.trace, decision);
+            }
+            Action::Discard => {
+                *decision = dropped(DropReason::PolicyDiscard, &admission, outbound);
+            }
             Action::Protect(template) => {
                 let verdict = self.protect(&template);
-                Decision::new(verdict, admission.policy(), outbound)
+                *decision = Decision::new(verdict, admission.policy(), outbound);
             }
         }
     }
@@ -431,15 +463,6 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         route
     }
 
-    #[inline(always)]
-    fn clear(&mut self, way: Way, admission: &Admission, outbound: Option<PolicySlot>) -> Decision {
-        let verdict = match self.next_hop(way) {
-            Ok(next_hop) => Verdict::Forward(next_hop),
-            Err(verdict) => verdict,
-        };
-        Decision::new(verdict, admission.policy(), outbound)
-    }
-
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
     fn protect(&mut self, template: &Template) -> Verdict {
         self.trace.asks(|| Question::Tunnel(self.key.vrf(), *template));
@@ -466,33 +489,49 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             }
             Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
-        match self.next_hop(way) {
+        match next_hop(way, self.tables, self.trace) {
             Ok(next_hop) => Verdict::Protect(slot, next_hop),
             Err(verdict) => verdict,
         }
     }
+}
 
-    /// The object that stands for a way out, or what becomes of a packet that has none.
-    #[inline(always)]
-    fn next_hop(&mut self, way: Way) -> Result<NextHopId, Verdict> {
-        let next_hop = match way {
-            Way::None => return Err(Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute)),
-            Way::NextHop(next_hop) => next_hop,
-            Way::OnLink(port, address) => {
-                self.trace.asks(|| Question::OnLink(address));
-                let next_hop = self.tables.on_link_next_hop(port, address);
-                next_hop.ok_or(Verdict::Drop(DropReason::PortDown))?
-            }
-        };
-        self.trace.step_if(|| {
-            let on_link = match way {
-                Way::OnLink(_, address) => Some(address),
-                Way::None | Way::NextHop(_) => None,
-            };
-            Step::neighbour(next_hop, on_link, self.tables)
-        });
-        Ok(next_hop)
+/// The packet leaves in clear. A function beside [`Deciding`], which so need not be in memory.
+#[inline(always)]
+fn clear(
+    way: Way,
+    inbound: Option<PolicySlot>,
+    outbound: Option<PolicySlot>,
+    tables: &Tables,
+    trace: &mut impl Trace,
+    decision: &mut Decision,
+) {
+    match next_hop(way, tables, trace) {
+        Ok(next_hop) => *decision = Decision::new(Verdict::Forward(next_hop), inbound, outbound),
+        Err(verdict) => *decision = Decision::new(verdict, inbound, outbound),
     }
+}
+
+/// The object that stands for a way out, or what becomes of a packet that has none.
+#[inline(always)]
+fn next_hop(way: Way, tables: &Tables, trace: &mut impl Trace) -> Result<NextHopId, Verdict> {
+    let next_hop = match way {
+        Way::None => return Err(Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute)),
+        Way::NextHop(next_hop) => next_hop,
+        Way::OnLink(port, address) => {
+            trace.asks(|| Question::OnLink(address));
+            let next_hop = tables.on_link_next_hop(port, address);
+            next_hop.ok_or(Verdict::Drop(DropReason::PortDown))?
+        }
+    };
+    trace.step_if(|| {
+        let on_link = match way {
+            Way::OnLink(_, address) => Some(address),
+            Way::None | Way::NextHop(_) => None,
+        };
+        Step::neighbour(next_hop, on_link, tables)
+    });
+    Ok(next_hop)
 }
 
 /// Apart, so that a packet that meets no policy does not have its key unpacked.
