@@ -64,7 +64,8 @@ pub(crate) fn table_of(facts: Facts) -> usize {
 /// A batch of well-formed packets. The arrays run in parallel; those of fixed size hold something
 /// for as many packets as there are.
 pub(crate) struct Packets {
-    pub packets: Batch,
+    /// Boxed, as are a port's frames and its outgoing batch: whole batches are exchanged.
+    pub packets: Box<Batch>,
     pub records: Box<[Record; BATCH]>,
     /// The keys of IPv6 packets.
     pub v6: Box<[[u64; key::V6]; BATCH]>,
@@ -77,7 +78,7 @@ impl Default for Packets {
         let (facts, decision) = (Facts::default(), Decision::NONE);
         let record = Record { key: [0; key::V4], facts, decision };
         Self {
-            packets: Batch::new(),
+            packets: Box::default(),
             records: Box::new([record; BATCH]),
             v6: Box::new([[0; key::V6]; BATCH]),
             table: None,

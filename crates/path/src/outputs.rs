@@ -88,7 +88,7 @@ impl<'t> Objects<'t> {
 /// A port's queue and what is to leave by it.
 pub(crate) struct Attached {
     pub port: Box<dyn Port>,
-    pub outgoing: Batch,
+    pub outgoing: Box<Batch>,
     pub failed: Option<PortError>,
 }
 

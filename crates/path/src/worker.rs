@@ -65,7 +65,7 @@ pub struct Worker {
     together_above: usize,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
-    frames: Batch,
+    frames: Box<Batch>,
     batch: Packets,
     queues: Queues,
     events: rtrb::Producer<Event>,
@@ -120,7 +120,7 @@ impl Worker {
                 identification: 0,
                 policy_runs: 0,
             },
-            frames: Batch::new(),
+            frames: Box::default(),
             batch: Packets::default(),
             queues: Queues::default(),
             events,
@@ -136,7 +136,7 @@ impl Worker {
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
-        self.ports[index] = Some(Attached { port, outgoing: Batch::new(), failed: None });
+        self.ports[index] = Some(Attached { port, outgoing: Box::default(), failed: None });
     }
 
     /// Gives back the queue of port `id`.
@@ -256,7 +256,7 @@ struct Stages<'a> {
 
 impl Stages<'_> {
     /// Every port's packets, what is due, and what the ports are to send.
-    fn round(&mut self, frames: &mut Batch) -> usize {
+    fn round(&mut self, frames: &mut Box<Batch>) -> usize {
         let ports = self.neighbours.outputs.ports.len();
         let mut total = 0;
         for index in 0..ports {
@@ -270,7 +270,7 @@ impl Stages<'_> {
     }
 
     /// One batch from a port. Returns how many packets came.
-    fn of_port(&mut self, id: PortId, frames: &mut Batch) -> usize {
+    fn of_port(&mut self, id: PortId, frames: &mut Box<Batch>) -> usize {
         let Outputs { ports, buffers, objects, now, .. } = &mut self.neighbours.outputs;
         let Some(Some(attached)) = ports.get_mut(usize::from(id.0)) else { return 0 };
         let port = objects.port(id).filter(|port| port.spec.up);

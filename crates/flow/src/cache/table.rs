@@ -198,6 +198,11 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         self.hasher.hash(key)
     }
 
+    /// Whether a flow has one place only.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
     /// Whether a flow belongs to the first sixteenth of the table, which stands for the whole while
     /// that is not used.
     #[inline(always)]
@@ -211,11 +216,13 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         prefetch_at(self.sets, self.set(hash));
     }
 
-    /// The second pass: reads the set's word and asks for the place.
+    /// The second pass: reads the set's word and asks for the place. `DIRECT` is
+    /// [`Open::is_direct`], told at compile time, so that it is asked once a batch.
     #[inline(always)]
-    pub fn candidate(&self, hash: u64) -> Candidate {
+    pub fn candidate<const DIRECT: bool>(&self, hash: u64) -> Candidate {
         let word = self.sets[self.set(hash)][0];
-        let bits = equal(word, tag(hash)) & self.reach(hash);
+        let reach = if DIRECT { self.reach(hash) } else { USED };
+        let bits = equal(word, tag(hash)) & reach;
         if bits == 0 {
             return Candidate::NONE;
         }
@@ -447,11 +454,14 @@ mod tests {
     fn find(table: &mut Table<3, 8>, key: &[u64; 3]) -> Option<(Value, u64, Place)> {
         let mut table = table.open();
         let hash = table.hash(key);
-        let candidate = table.candidate(hash);
+        let candidate = match table.is_direct() {
+            true => table.candidate::<true>(hash),
+            false => table.candidate::<false>(hash),
+        };
         let found = table.find(hash, candidate, key)?;
         let value = table.value(found.place);
         // The short way says the same, of this generation and of no other.
-        let candidate = table.candidate(hash);
+        let candidate = table.candidate::<true>(hash);
         let valid = table.find_valid(candidate, key, found.stamp);
         assert!(valid == Some(value) || table.find_among_all(hash, key).is_some());
         assert_eq!(table.find_valid(candidate, key, found.stamp + 1), None);

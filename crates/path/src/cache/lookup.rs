@@ -260,7 +260,10 @@ impl Looking<'_, '_> {
         missed: &mut Positions,
     ) -> Outcome {
         let is_all = self.batch_is(list);
-        probe_all(table, list, is_all, self.hashes, self.candidates);
+        match table.is_direct() {
+            true => probe_all::<true, _, _>(table, list, is_all, self.hashes, self.candidates),
+            false => probe_all::<false, _, _>(table, list, is_all, self.hashes, self.candidates),
+        }
         let mut outcome = Outcome::default();
         let mut left = list;
         loop {
@@ -404,14 +407,14 @@ fn hash_all<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
 
 /// The second pass: reads the sets' words and asks for the places.
 #[inline(never)]
-fn probe_all<const KEY: usize, const PLACE: usize>(
+fn probe_all<const DIRECT: bool, const KEY: usize, const PLACE: usize>(
     table: &Open<'_, KEY, PLACE>,
     list: &[u8],
     is_all: bool,
     hashes: &[u64; BATCH],
     candidates: &mut [Candidate; BATCH],
 ) {
-    let each = |at: usize| candidates[at] = table.candidate(hashes[at]);
+    let each = |at: usize| candidates[at] = table.candidate::<DIRECT>(hashes[at]);
     match is_all {
         true => (0..list.len().min(BATCH)).for_each(each),
         false => list.iter().map(|&at| usize::from(at)).for_each(each),

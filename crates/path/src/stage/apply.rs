@@ -103,8 +103,8 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     if *applier.state.policy_runs >= MANY {
         prefetch_counters(objects, &batch.records[..count]);
     }
-    let mut packets = core::mem::take(&mut batch.packets);
-    let records = &batch.records[..count];
+    let Packets { packets, records, v6, .. } = batch;
+    let records = &records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
     // Packets before `sent` have left; those from there to `at` are finished frames for `port`.
     let (mut at, mut sent, mut port) = (0, 0, None);
@@ -112,7 +112,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         let decision = record.decision;
         if let Some(way) = ClearWay::of(&decision, objects) {
             if port != Some(way.port) {
-                hand_over(&mut packets, &mut sent, at, port, &mut applier.neighbours.outputs);
+                hand_over(packets, &mut sent, at, port, &mut applier.neighbours.outputs);
                 port = Some(way.port);
             }
             let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
@@ -123,12 +123,12 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 continue;
             }
         }
-        hand_over(&mut packets, &mut sent, at, port.take(), &mut applier.neighbours.outputs);
+        hand_over(packets, &mut sent, at, port.take(), &mut applier.neighbours.outputs);
         let Some(packet) = packets.pop_at(0) else { break };
         let facts = record.facts;
         tally.add(decision.policies(), 1, facts.total_length().into(), objects);
         let key = match facts.is(Facts::V6) {
-            true => V6::flow(&batch.v6[at]),
+            true => V6::flow(&v6[at]),
             false => V4::flow(&record.key),
         };
         let inner = Inner::of(packet.bytes());
@@ -136,14 +136,14 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         at += 1;
         sent = at;
     }
-    hand_over(&mut packets, &mut sent, at, port, &mut applier.neighbours.outputs);
+    hand_over(packets, &mut sent, at, port, &mut applier.neighbours.outputs);
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }
 
 /// Puts the finished frames, which are the first of `packets`, into the port's outgoing batch.
 fn hand_over(
-    packets: &mut Batch,
+    packets: &mut Box<Batch>,
     sent: &mut usize,
     at: usize,
     port: Option<PortId>,

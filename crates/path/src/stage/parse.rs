@@ -62,7 +62,7 @@ impl Source {
 
 /// Parses a batch of frames from a port.
 pub(crate) fn parse_frames(
-    frames: &mut Batch,
+    frames: &mut Box<Batch>,
     port: &Port,
     batch: &mut Packets,
     parser: &mut Parser<'_, '_>,
@@ -104,7 +104,7 @@ pub(crate) fn parse_packets(
         }
         return;
     }
-    core::mem::swap(&mut batch.packets, &mut queue.packets);
+    core::mem::swap(&mut *batch.packets, &mut queue.packets);
     let arrivals = core::mem::take(&mut queue.arrivals);
     let mut slow = ArrayVec::<u8, BATCH>::new();
     let mut source = None;
@@ -170,18 +170,15 @@ fn run_v4<const SKIP: usize>(
     packets: &mut [Packet],
     records: &mut [Record],
     source: &Source,
-    seen: &mut u64,
     parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
 ) -> usize {
-    let (mut done, mut found) = (0, *seen);
+    let mut done = 0;
     for (packet, record) in packets.iter_mut().zip(records) {
         if !fill_v4::<SKIP>(packet, record, source, &parse) {
             break;
         }
-        found |= record.facts.0;
         done += 1;
     }
-    *seen = found;
     done
 }
 
@@ -192,18 +189,15 @@ fn run_v6<const SKIP: usize>(
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
     source: &Source,
-    seen: &mut u64,
     parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
 ) -> usize {
-    let (mut done, mut found) = (0, *seen);
+    let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
         if !fill_v6::<SKIP>(packet, record, key, source, &parse) {
             break;
         }
-        found |= record.facts.0;
         done += 1;
     }
-    *seen = found;
     done
 }
 
@@ -217,19 +211,14 @@ fn straight<const SKIP: usize>(
     v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
 ) {
     let Packets { packets, records, v6: keys, .. } = batch;
-    let (mut at, count, mut done_at_once) = (0, packets.len(), 0);
-    // The facts that some packet has.
-    let mut seen = 0;
+    let (mut at, count) = (0, packets.len());
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..count]);
-        let done_by_v4 = run_v4::<SKIP>(left, rows, source, &mut seen, v4);
-        let mut done = done_by_v4;
+        let mut done = run_v4::<SKIP>(left, rows, source, v4);
         if at + done < count {
-            let (left, rows) = (&mut packets[at + done..], &mut records[at + done..count]);
-            done += run_v6::<SKIP>(left, rows, &mut keys[at + done..count], source, &mut seen, v6);
-        }
-        if at == 0 {
-            done_at_once = done_by_v4.max(done - done_by_v4);
+            let from = at + done;
+            let (left, rows) = (&mut packets[from..], &mut records[from..count]);
+            done += run_v6::<SKIP>(left, rows, &mut keys[from..count], source, v6);
         }
         // Neither loop knows this one.
         if done == 0 {
@@ -238,12 +227,7 @@ fn straight<const SKIP: usize>(
         }
         at += done;
     }
-    // Packets of one arrival differ in their table if they differ in family, or some are ESP.
-    let is_one = done_at_once == count && seen & Facts::ESP == 0;
-    match is_one {
-        true => batch.table = Some(table_of(Facts(seen))),
-        false => find_table(batch),
-    }
+    find_table(batch);
 }
 
 /// Finds the table of the cache that knows all packets' flows, if it is one.
@@ -264,7 +248,7 @@ impl Parser<'_, '_> {
         slow: &[u8],
         mut open: impl FnMut(&mut Self, Packet) -> Option<(Packet, Source)>,
     ) {
-        let packets = core::mem::take(&mut batch.packets);
+        let packets = core::mem::take(&mut *batch.packets);
         let mut slow = slow.iter().copied().peekable();
         for (at, packet) in packets.into_iter().enumerate() {
             let to = batch.packets.len();
