@@ -342,6 +342,9 @@ impl Incomplete {
             return Err(DropReason::IpFragment);
         }
         if length > MAX_SMALL_LENGTH && !self.buffer.is_large() {
+            if pool.longest_frame() <= MAX_FRAME {
+                return Err(DropReason::ReassemblyTooBig);
+            }
             self.move_to(pool.take_large().ok_or(DropReason::NoBuffer)?, last_byte, pool);
         }
         let (buffer, ..) = self.buffer.buffer_mut();

@@ -1,6 +1,6 @@
 //! A buffer for a frame that waits to be received.
 
-use packet::{Batch, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool};
+use packet::{Batch, MAX_FRAME, Packet, Pool};
 
 /// What there is for a frame.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) enum Room {
     /// No large buffer, and none that comes back soon. The frame counts as missed, or it would hold
     /// up all frames behind it for as long as others keep the large buffers.
     Missed,
-    /// The frame is longer than any buffer.
+    /// The frame is longer than any buffer of the pool.
     TooLong,
 }
 
@@ -25,7 +25,7 @@ impl Room {
     pub(crate) fn of(pool: &mut Pool, batch: &Batch, length: usize) -> Self {
         match pool.take_for(length) {
             Some(packet) => Self::Buffer(packet),
-            None if length > MAX_LARGE_FRAME => Self::TooLong,
+            None if length > pool.longest_frame() => Self::TooLong,
             None if length > MAX_FRAME && batch.is_empty() => Self::Missed,
             None => Self::Later,
         }
@@ -34,7 +34,16 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use packet::MAX_LARGE_FRAME;
+
     use super::*;
+
+    #[test]
+    fn without_large_buffers_a_large_frame_is_too_long() {
+        let (mut pool, batch) = (Pool::new(1), Batch::new());
+        assert!(matches!(Room::of(&mut pool, &batch, MAX_FRAME + 1), Room::TooLong));
+        assert!(matches!(Room::of(&mut pool, &batch, MAX_FRAME), Room::Buffer(_)));
+    }
 
     #[test]
     fn a_frame_waits_for_a_large_buffer_only_behind_others() {

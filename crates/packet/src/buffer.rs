@@ -161,6 +161,7 @@ pub struct Pool {
     small: Vec<Packet>,
     large: Vec<Packet>,
     size: usize,
+    has_large: bool,
     pages: Pages,
 }
 
@@ -175,9 +176,9 @@ impl Pool {
     /// # Panics
     /// If the system does not give the address space.
     pub fn with_large(small: usize, large: usize) -> Self {
-        let size = small + large;
+        let (size, has_large) = (small + large, large > 0);
         let (small, large, pages) = slab::cut(small, large);
-        Self { small, large, size, pages }
+        Self { small, large, size, has_large, pages }
     }
 
     /// An empty small packet, or `None` if all are in use.
@@ -263,6 +264,11 @@ impl Pool {
     #[inline]
     pub fn small_available(&self) -> usize {
         self.small.len()
+    }
+
+    /// The longest frame that a packet of the pool takes in.
+    pub fn longest_frame(&self) -> usize {
+        if self.has_large { MAX_LARGE_FRAME } else { MAX_FRAME }
     }
 
     /// Packets there are in all.
