@@ -353,8 +353,10 @@ impl Sender {
         else {
             return 0;
         };
-        places.fill_from_iter(batch.drain(..count));
+        // The empty ones are out of their ring before the full ones can be seen: the receiver leaves
+        // as many there as soon as it sees these, and must find their places free.
         pool.give_small(count, empty.into_iter());
+        places.fill_from_iter(batch.drain(..count));
         count
     }
 
@@ -406,7 +408,10 @@ impl Receiver {
     /// Leaves `count` small buffers from `pool`, which has them.
     #[inline]
     fn give_back_small(&mut self, count: usize, pool: &mut Pool) {
-        if let Ok(places) = self.small.write_chunk_uninit(count) {
+        // There are places: the sender takes a buffer out of this ring before it sends one.
+        let places = self.small.write_chunk_uninit(count);
+        debug_assert!(places.is_ok());
+        if let Ok(places) = places {
             places.fill_from_iter(pool.take_small(count));
         }
     }

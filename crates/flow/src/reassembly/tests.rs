@@ -264,11 +264,16 @@ fn a_jumbo_datagram_gets_a_large_buffer() {
         assert_eq!(bench.reassembly.large, 0);
         bench.completes(&whole.fragment(1000, 9999), &whole);
 
-        // Without a large buffer it is given up when it would need one.
-        bench.pool = Pool::new(8);
-        bench.held(&pieces[0]);
-        bench.drops(&pieces[1], DropReason::NoBuffer, 2);
-        assert!(bench.is_empty());
+        // Without a free large buffer it is given up when it would need one; where there are none
+        // at all, it is too big.
+        for (large, reason) in [(1, DropReason::NoBuffer), (0, DropReason::ReassemblyTooBig)] {
+            bench.pool = Pool::with_large(8, large);
+            let taken = bench.pool.take_large();
+            bench.held(&pieces[0]);
+            bench.drops(&pieces[1], reason, 2);
+            bench.pool.give_all(taken);
+            assert!(bench.is_empty());
+        }
     }
 }
 

@@ -202,7 +202,11 @@ impl Port for PcapPort {
                     batch.push(packet);
                 }
                 Room::Later => break,
-                Room::Missed | Room::TooLong => self.statistics.rx_missed.add(1),
+                Room::Missed => self.statistics.rx_missed.add(1),
+                Room::TooLong => {
+                    self.skipped.too_long += 1;
+                    self.statistics.rx_errors.add(1);
+                }
             }
             self.advance();
         }
