@@ -209,7 +209,7 @@ impl Neighbours {
                 // Where the port has forgotten it already, all is well.
                 let _ = tables.remove_neighbour(port, address);
             } else if tables.set_neighbour(port, address, neighbour.mac).is_err() {
-                // It is the port's own address now, and stays a wish until it is not.
+                // It is the port's own address now. It stays desired until it is not.
                 let _ = tables.remove_neighbour(port, address);
             }
         }
