@@ -175,8 +175,8 @@ impl Control {
         }
     }
 
-    /// Does what is due, and answers which neighbours to ask whether they are still there. To be
-    /// called about ten times a second.
+    /// Does what is due. Returns which neighbours to ask whether they are still there. To be called
+    /// about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
         self.publisher.reap();
         let mut tables = self.tables();

@@ -1,4 +1,4 @@
-//! From what runs to what a configuration file says.
+//! Reload: from the running state to that of a configuration file.
 //!
 //! A reload makes everything that the file says so, whatever commands have made of it since; takes
 //! away what an earlier file said and this one does not; and leaves alone what commands have added.
@@ -75,12 +75,12 @@ impl Plan {
         self.outcome.as_ref().unwrap_or(&self.nothing)
     }
 
-    /// Why the plan cannot be carried out, where that can be known beforehand.
+    /// Why the plan cannot be carried out, if that can be known beforehand.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.outcome.as_ref().err()
     }
 
-    /// What somebody should know about what follows: policies that defeat their lookup.
+    /// What the user should know about the result: policies that defeat the index.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -311,8 +311,7 @@ impl Draft<'_> {
         Ok(vrfs)
     }
 
-    /// Takes the addresses from the ports that will have others, so that two ports can exchange
-    /// theirs.
+    /// Removes the addresses of ports that will have others, so that two ports can exchange theirs.
     fn strip_ports(&mut self, wanted: &[DesiredPort]) -> Result<(), Refusal> {
         for port in wanted {
             let name = &port.settings.name;
@@ -590,7 +589,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Where each policy stands among those of its VRF and direction, from 1.
+    /// The position of each policy among those of its VRF and direction, from 1.
     fn places_of_policies(&self) -> HashMap<u32, usize> {
         let mut places = HashMap::new();
         for vrf in self.tables.vrfs() {

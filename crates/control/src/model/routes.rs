@@ -162,7 +162,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Checks a route by itself and against the ports, and answers whose prefix it is of.
+    /// Checks a route by itself and against the ports. Returns its VRF and prefix.
     pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
         crate::check::route(spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;

@@ -197,7 +197,7 @@ pub(super) fn difference(is: &StateSpec, wanted: &StateSpec) -> Option<&'static 
     }
 }
 
-/// Whether the SA's keys are others, so that its sequence numbers may start anew.
+/// Whether the SA's keys differ, so that its sequence numbers may start anew.
 pub(super) fn keys_differ(is: &StateSpec, wanted: &StateSpec) -> bool {
     let keys = |spec: &StateSpec| crate::check::state(spec).map(|checked| checked.keys).ok();
     keys(is) != keys(wanted)
@@ -278,7 +278,7 @@ pub(super) fn policies_of(
     vrf.spd.policies(direction).enumerate().filter_map(view).collect()
 }
 
-/// A policy that is tried after `before` others.
+/// A policy that is tried after `before` other policies.
 fn policy_view(before: usize, policy: &Policy, entry: &DesiredPolicy) -> PolicyView {
     PolicyView {
         index: policy.index,

@@ -62,8 +62,8 @@ impl Spd {
         }
     }
 
-    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`,
-    /// which is as long.
+    /// Looks up a packet for each of `keys`, and writes its policy to the same position of `found`,
+    /// which has the same length.
     #[inline]
     pub fn lookup_batch<'a>(
         &'a self,
