@@ -14,7 +14,7 @@ pub struct OpenError {
     pub port: String,
     /// What was being done.
     pub what: &'static str,
-    /// What the user can do; empty where nothing is known.
+    /// What the user can do; empty if nothing is known.
     pub advice: String,
     /// What the system said, if the system was asked.
     #[source]

@@ -86,7 +86,7 @@ impl Draft<'_> {
         report
     }
 
-    /// Carries a request out or, where it is refused, leaves the draft as it was.
+    /// Carries a request out. If it is refused, the draft stays as it was.
     fn carry_out_or_leave(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         if is_one_step(&request) {
             return self.carry_out(request, now);

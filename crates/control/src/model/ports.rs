@@ -162,7 +162,7 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<u64, Refusal> {
         let mut views = neighbours(self.desired, filter, now)?;
-        // As iproute2 does: what someone has said goes only where it is meant by name.
+        // As iproute2 does: permanent neighbours are removed only if the filter names a state.
         views.retain(|view| filter.state.is_some() || view.state != NeighbourState::Permanent);
         for view in &views {
             self.delete_neighbour(&NeighbourId { port: view.port.clone(), address: view.address })?;

@@ -217,7 +217,7 @@ fn settle(
     Ok(())
 }
 
-/// What a route does in the tables' terms, where its port is up and its next hop on the link.
+/// What a route does in the tables' terms, if its port is up and its next hop is on the link.
 fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
     let wanted = resolve(tables, vrf, spec).ok()?;
     let reaches = match wanted {

@@ -105,7 +105,7 @@ impl PcapPort {
         (self.next_length.is_some() || self.failure.is_some()).then_some(self.time)
     }
 
-    /// Bytes of the input read so far, and bytes there are where that is known.
+    /// Bytes of the input read so far, and its size if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         self.reader.as_ref().map_or((0, Some(0)), PcapReader::progress)
     }

@@ -167,7 +167,7 @@ impl Spd {
         Some(self.lists[direction as usize].remove(place))
     }
 
-    /// The index, where it is worth while.
+    /// The index, if there are enough policies for one.
     #[inline]
     fn index(&self, direction: Direction) -> Option<&Index> {
         let many = self.lists[direction as usize].len() > FEW;
