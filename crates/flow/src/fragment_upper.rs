@@ -45,7 +45,7 @@ struct Datagram {
 }
 
 impl FragmentUpper {
-    /// An empty table; `secret` keys the hash, so that nobody outside can aim at a group.
+    /// An empty table; `secret` keys the hash, so that a sender cannot aim at a group.
     pub fn new(secret: u64) -> Self {
         Self {
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),

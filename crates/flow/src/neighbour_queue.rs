@@ -35,11 +35,13 @@ pub enum Held {
 /// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32
 /// packets wait for each.
 ///
-/// Whoever sends to many addresses that nobody has can fill this, so it is bounded three times
-/// over. All packets together are at most as many as it was made for, or they would take every
-/// buffer there is, and with them the answers waited for. A port seeks at most half of the next
-/// hops, so that a scan of its link leaves the others their half. And each next hop has room for
-/// one packet, however many wait for others.
+/// A sender can fill this with packets to many absent stations, so it has three bounds:
+///
+/// - All packets together are at most as many as it was made for. Otherwise they could take every
+///   buffer, and none would be left to receive the answers.
+/// - One port seeks at most half of the next hops, so that a scan of its link leaves half to the
+///   other ports.
+/// - Each next hop has room for one packet, however many wait for other next hops.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
     deadlines: Deadlines,
@@ -60,7 +62,7 @@ struct Sought {
 }
 
 impl NeighbourQueue {
-    /// An empty queue for at most `packets` packets; half of them, or 1024, may be first in line
+    /// An empty queue for at most `packets` packets; half of them, or 1024, may be the first
     /// for their next hop.
     pub fn new(packets: usize) -> Self {
         let empty = || Sought {

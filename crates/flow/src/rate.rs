@@ -46,15 +46,15 @@ impl RateLimiter {
     }
 }
 
-/// How many groups strangers are sorted into.
+/// How many groups senders are sorted into.
 const GROUPS: usize = 256;
 /// A group gets this part of the whole rate, and half of the burst.
 const SHARE: u64 = 8;
 
-/// A [`RateLimiter`] for answers to strangers, of which none gets more than an eighth of the rate
-/// and half of the burst: whoever provokes answer after answer does not take them from everybody
-/// else. Strangers are told apart by their address, of IPv6 the upper half, since the lower is
-/// theirs to choose; some share a group with others, which they cannot choose.
+/// A [`RateLimiter`] for replies to senders. No group of senders gets more than an eighth of the
+/// rate and half of the burst, so that a sender who provokes many replies leaves some for the
+/// others. A sender's group follows from its address by a keyed hash; of an IPv6 address only the
+/// upper half counts, since a sender can choose the lower one.
 pub struct FairLimiter {
     all: RateLimiter,
     groups: Box<[RateLimiter]>,
@@ -63,7 +63,7 @@ pub struct FairLimiter {
 
 impl FairLimiter {
     /// Permits `rate` a second, and `burst` at once after a pause; `secret` keys the hash by which
-    /// strangers are sorted.
+    /// senders are sorted.
     pub fn new(rate: u64, burst: u64, secret: u64) -> Self {
         Self {
             all: RateLimiter::new(rate, burst),
@@ -73,10 +73,10 @@ impl FairLimiter {
         }
     }
 
-    /// Whether `stranger` may be answered now; if so, that is counted.
-    pub fn allow(&mut self, now: Time, stranger: IpAddr) -> bool {
+    /// Whether `sender` may get a reply now; if so, it is counted.
+    pub fn allow(&mut self, now: Time, sender: IpAddr) -> bool {
         let mut hasher = self.hasher;
-        match stranger {
+        match sender {
             IpAddr::V4(address) => address.hash(&mut hasher),
             IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).hash(&mut hasher),
         }

@@ -390,8 +390,7 @@ impl Incomplete {
         let mut start = self.header.unwrap_or(PAYLOAD);
         let length = PAYLOAD - start + self.present;
         if start < HEADROOM {
-            // A header with options or extensions: whoever handles the packet next wants the
-            // headroom.
+            // A header with options or extensions: the next stages need the headroom.
             buffer.copy_within(start..start + length, HEADROOM);
             start = HEADROOM;
         }

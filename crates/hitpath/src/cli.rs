@@ -129,7 +129,7 @@ impl Cli {
     /// for.
     pub(crate) fn from_command_line() -> Self {
         let words = words(std::env::args_os());
-        // Options that stand behind `bench` are another program's, and are not read here.
+        // Options after `bench` belong to another program and are not read here.
         if let Some(arguments) = verbs::bench::arguments(&words) {
             return Self { global: Global::default(), command: Command::Bench(arguments) };
         }
@@ -146,8 +146,8 @@ impl Cli {
         })
     }
 
-    /// Sends logs to standard error. The daemon tells of its life even when nobody asked; the other
-    /// verbs only of trouble.
+    /// Sends logs to standard error. The daemon logs from level info up, the other verbs from level
+    /// warn.
     pub(crate) fn start_logging(&self) {
         use tracing::level_filters::LevelFilter;
         let daemon = u8::from(matches!(self.command, Command::Run(_)));

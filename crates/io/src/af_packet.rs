@@ -456,8 +456,7 @@ fn read_queued(
 /// Puts a bound socket into the fanout `group`, or into a new one. Returns the group.
 fn join_fanout(socket: &PacketSocket, group: Option<u32>) -> io::Result<u32> {
     const FLAG_UNIQUE_ID: u32 = 0x2000;
-    // A group hears for its members, and does not know what each asked for
-    // (PACKET_IGNORE_OUTGOING).
+    // A group receives for its members, and does not honour their own PACKET_IGNORE_OUTGOING.
     const FLAG_IGNORE_OUTGOING: u32 = 0x4000;
     let (group, flags) = match group {
         Some(group) => (group, FLAG_IGNORE_OUTGOING),

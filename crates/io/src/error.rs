@@ -14,7 +14,7 @@ pub struct OpenError {
     pub port: String,
     /// What was being done.
     pub what: &'static str,
-    /// What the user can do; empty where nothing is known.
+    /// What the user can do; empty if nothing is known.
     pub advice: String,
     /// What the system said, if the system was asked.
     #[source]
@@ -64,7 +64,7 @@ impl OpenError {
         Self { port: port.to_owned(), what, advice, source: Some(source) }
     }
 
-    /// What was asked for cannot be; nothing was asked of the system.
+    /// The options are impossible; no system call was made.
     pub(crate) fn refused(port: &str, what: &'static str, advice: impl Into<String>) -> Self {
         Self { port: port.to_owned(), what, advice: advice.into(), source: None }
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a network interface, in the network namespace of the calling thread.
+//! The attributes of a network interface, in the network namespace of the calling thread.
 
 use std::io;
 

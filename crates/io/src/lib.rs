@@ -7,8 +7,8 @@
 //! | [`tap`] | a TAP device: the kernel's end of the link is an interface | `CAP_NET_ADMIN` |
 //! | [`af_packet`] | an interface that exists, over packet sockets | `CAP_NET_RAW` |
 //!
-//! Every port speaks [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
-//! ports has something. [`interface`] reads what the kernel knows of an interface, and [`offload`]
+//! Every port implements [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
+//! ports has a packet. [`interface`] reads the attributes of a network interface, and [`offload`]
 //! undoes the checksum and segmentation offloads that hosts on the same machine leave to a network
 //! card that is not there.
 //!

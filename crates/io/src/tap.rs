@@ -6,8 +6,8 @@
 //!
 //! The device is opened with a virtio-net header and all offloads switched off (`TUNSETOFFLOAD` 0),
 //! so the kernel hands over whole frames with all checksums and cuts what its own sockets left
-//! uncut. Should it hand over anything else, the header says so and [`crate::offload`] sees to it,
-//! as it does for packet sockets.
+//! uncut. If it hands over anything else, the header says so and [`crate::offload`] does it, as
+//! for packet sockets.
 //!
 //! Two stations share the link, so the port's address is not the interface's. Unless one is
 //! configured it is the interface's with one bit changed, which stays the same as long as the

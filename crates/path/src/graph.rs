@@ -3,7 +3,7 @@
 /// One stage of a packet's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Its name: the function, and the file of [`crate`]'s `stage` folder.
+    /// Its name, which is also the name of the function that is called for it.
     pub name: &'static str,
     /// What it does, in a sentence.
     pub does: &'static str,
@@ -16,39 +16,45 @@ pub const fn graph() -> &'static [Stage] {
     &[
         Stage {
             name: "receive",
-            does: "takes a batch from a port, checks and strips the link header",
-            next: &["parse", "arp", "drop"],
+            does: "takes a batch of frames from a port",
+            next: &["parse", "drop"],
         },
         Stage {
             name: "parse",
-            does: "judges the IP packet and names its flow",
-            next: &["decide", "neighbour discovery", "drop"],
+            does: "checks and strips the link header, judges the IP packet, makes its flow's key",
+            next: &["decide", "arp", "neighbour discovery", "drop"],
         },
         Stage {
             name: "decide",
-            does: "finds in its cache what happens to the flow, or decides and keeps that; changes \
-                no packet",
+            does: "finds the flow's decision in the cache, or decides and keeps it; changes no \
+                packet",
             next: &["apply"],
         },
         Stage {
             name: "apply",
-            does: "does it: counts, hop limit, size, link header",
-            next: &["seal", "open", "transmit", "reassemble", "host", "drop"],
+            does: "does what was decided: counts, hop limit, size, link header",
+            next: &["seal", "open", "transmit", "waiting", "reassembly", "host", "drop"],
         },
         Stage {
             name: "seal",
             does: "encrypts, the packets of one SA together, and adds the outer header",
-            next: &["transmit", "drop"],
+            next: &["transmit", "waiting", "drop"],
         },
         Stage {
             name: "open",
-            does: "decrypts, the packets of one SA together; what was inside starts again",
+            does: "decrypts, the packets of one SA together; the inner packets start again",
             next: &["parse", "drop"],
         },
         Stage {
+            name: "waiting",
+            does: "sends what waited for a neighbour that is resolved now, gives up what waited \
+                too long",
+            next: &["transmit", "parse", "drop"],
+        },
+        Stage {
             name: "transmit",
-            does: "hands the port its batch; packets without a known neighbour wait",
-            next: &["port", "neighbour queue", "drop"],
+            does: "hands each port its outgoing batch",
+            next: &["port", "drop"],
         },
     ]
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_be_met_are_refused() {
+    fn processors_that_are_not_there_are_refused() {
         assert!(
             processors(2, &[0]).unwrap_err().to_string().contains("1 processors are named for 2")
         );

@@ -92,7 +92,7 @@ pub enum TableError {
         "port '{port}' cannot have the address {address}: port '{owner}' of the same VRF has it"
     )]
     AddressTaken {
-        /// The port it was asked for.
+        /// The port that was to have the address.
         port: Arc<str>,
         /// The address.
         address: IpAddr,
@@ -105,7 +105,7 @@ pub enum TableError {
         address of a connected prefix"
     )]
     AddressIsBroadcast {
-        /// The port it was asked for.
+        /// The port that was to have the address.
         port: Arc<str>,
         /// The address with its prefix.
         address: IpPrefix,
@@ -118,7 +118,7 @@ pub enum TableError {
         that prefix"
     )]
     PrefixTaken {
-        /// The port it was asked for.
+        /// The port that was to have the address.
         port: Arc<str>,
         /// The address with its prefix.
         address: IpPrefix,
@@ -131,7 +131,7 @@ pub enum TableError {
         first"
     )]
     RouteInTheWay {
-        /// The port it was asked for.
+        /// The port that was to have the address.
         port: Arc<str>,
         /// The address with its prefix.
         address: IpPrefix,
@@ -268,7 +268,7 @@ pub enum TableError {
     PolicyIndexes,
 
     // SAs and templates
-    /// No tunnel can be what was asked for.
+    /// No tunnel can have these endpoints.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),
     /// The VRF has an SA with the SPI and destination (Linux: EEXIST).

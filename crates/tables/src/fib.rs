@@ -206,7 +206,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
         (node.prefixes & (1 << number) != 0).then(|| &node.values[node.value_rank(number)])
     }
 
-    /// Gives a prefix a value and answers the one it had. Bits of `prefix` past `length` are
+    /// Sets the value of a prefix. Returns the one it had. Bits of `prefix` past `length` are
     /// ignored.
     pub fn insert(&mut self, prefix: K, length: u8, value: V) -> Option<V> {
         assert!(length <= K::WIDTH);
@@ -215,7 +215,7 @@ impl<K: Key, V: Clone> Fib<K, V> {
         old
     }
 
-    /// Removes a prefix and answers the value it had.
+    /// Removes a prefix. Returns the value it had.
     pub fn remove(&mut self, prefix: K, length: u8) -> Option<V> {
         // Looking first leaves shared nodes shared where there is nothing to remove.
         self.get(prefix, length)?;

@@ -1,8 +1,9 @@
 //! What changed lately.
 //!
-//! Whoever remembers a decision remembers the generation that it was made from. The log tells what
-//! changed since then, so that one change costs only those a new decision whom it concerns. It is
-//! as long as is useful: of what it has forgotten, it knows only that there was something.
+//! A cached decision is kept with the generation that it was made from. The log lists what changed
+//! since then, so that a change costs only the flows that it concerns a new decision. The log has
+//! a fixed length. For a generation older than its first entry it says that the changes are not
+//! known.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -31,9 +32,8 @@ pub enum Change {
         prefix: IpPrefix,
     },
     /// A next hop came or went: packets and tunnels to this very address that leave by a connected
-    /// route. [`crate::Tables::on_link_next_hop`] returns another one for it now. Whom that
-    /// concerns is told by the address and not by the id that is remembered, which may name
-    /// another next hop by now.
+    /// route. [`crate::Tables::on_link_next_hop`] returns another one for it now. Compare the
+    /// address, not the id in a cached decision: that id may name another next hop by now.
     ///
     /// That a next hop became another (its neighbour was resolved, moved or failed; its port got
     /// another MTU or Ethernet address, or went up or down) concerns no decision and is not here.
@@ -56,8 +56,8 @@ pub enum Change {
         is_slot: bool,
     },
     /// A port came, went, moved to another VRF, got another kind of link, or listens to other
-    /// addresses than before: packets that come in by it. Those that leave by it are told by the
-    /// [`Change::Vrf`] that comes with this.
+    /// addresses than before: packets that come in by it. Those that leave by it are concerned by
+    /// the [`Change::Vrf`] that comes with this.
     ///
     /// Its MTU, its Ethernet address and whether it is up are in its next hops, and concern no
     /// decision. (Where the IPv6 link-local address follows from the Ethernet address, the port

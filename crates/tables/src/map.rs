@@ -1,12 +1,12 @@
-//! A hash map whose copies are constant work and whose buckets nobody outside can aim at.
+//! A hash map that is copied in constant time, with a keyed hash: a sender cannot aim at a bucket.
 //!
 //! A compressed hash-array mapped prefix-tree (Steindorfer, Vinju, "Optimizing Hash-Array Mapped
 //! Tries for Fast and Lean Immutable JVM Collections", 2015): cloning shares everything, a change
 //! copies only the nodes between the root and the place that it touches.
 //!
 //! The hash is multilinear with secret multipliers (Lemire, Kaser, "Strongly Universal String
-//! Hashing is Fast", 2014): whatever two keys somebody chooses who does not know the secret, they
-//! collide with a probability of 2^-64, and a hash takes a few multiplications.
+//! Hashing is Fast", 2014): two keys that are chosen without knowing the secret collide with a
+//! probability of 2^-64. A hash takes a few multiplications.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         Some(&mut Arc::make_mut(&mut node.entries)[at].1)
     }
 
-    /// Gives `key` a value and answers the one it had.
+    /// Sets the value of `key`. Returns the one it had.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(old) = self.get_mut(&key) {
             return Some(core::mem::replace(old, value));
@@ -132,7 +132,7 @@ impl<K: MapKey, V: Clone> Map<K, V> {
         None
     }
 
-    /// Removes `key` and answers its value.
+    /// Removes `key`. Returns its value.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let value = self.get(key)?.clone();
         self.length -= 1;

@@ -1,4 +1,4 @@
-//! Who is on a link, and at which Ethernet address.
+//! The stations on a link and their Ethernet addresses.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -12,8 +12,7 @@ use crate::next_hop::NextHopId;
 pub const MAX_NEIGHBOURS: usize = 65_536;
 
 /// The neighbours of one port: those that are known, and those that a route leads to. Each has a
-/// next hop. Their ages and states are the control thread's business; what is known here may be
-/// used.
+/// next hop. The control thread keeps their ages and states; an address that is here may be used.
 #[derive(Clone)]
 pub struct Neighbours {
     entries: Map<IpAddr, Neighbour>,
@@ -21,7 +20,7 @@ pub struct Neighbours {
     known: usize,
 }
 
-/// One neighbour: known, or wanted by a route, or both.
+/// One neighbour: its address is known, or a route leads to it, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) next_hop: NextHopId,

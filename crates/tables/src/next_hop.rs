@@ -1,10 +1,9 @@
 //! Next hops: where a packet leaves the gateway, and what is put in front of it.
 //!
 //! A next hop is an object with an id of its own, as VPP's adjacencies and the next-hop objects of
-//! Linux and grout are. Routes name one, and so does whoever remembers a decision; what is known of
-//! the next hop may change, and the id does not. So a neighbour that is resolved, moves or fails,
-//! and a port that gets another MTU or Ethernet address or goes down, change one object, and no
-//! route and no decision.
+//! Linux and grout are. Routes name one, and so do decisions. The next hop may change; its id does
+//! not. So a neighbour that is resolved, moves or fails, and a port that gets another MTU or
+//! Ethernet address or goes down, change one object, and no route and no decision.
 
 use core::fmt;
 use core::net::IpAddr;

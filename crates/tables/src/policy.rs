@@ -126,7 +126,7 @@ pub enum Action {
     Protect(Template),
 }
 
-/// A policy as it was asked for.
+/// What a policy is configured to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicySpec {
     /// The VRF whose packets it is for.
@@ -141,9 +141,8 @@ pub struct PolicySpec {
     pub action: Action,
 }
 
-/// Names a policy in O(1) from any snapshot, without holding it: a decision remembers this and not
-/// the policy. The slot is dense and reused; the index, which never is, tells whether the slot
-/// still holds the policy that was meant.
+/// Names a policy without holding it; any snapshot finds it in constant time. Slots are dense and
+/// reused. The index never is, so it shows whether the slot still has the same policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyHandle {
     /// Where [`crate::Tables::policy`] looks.
@@ -161,8 +160,8 @@ impl PolicyHandle {
 
 /// A policy in the SPD.
 ///
-/// It begins a cache line, so that what snapshots count of its holders stands on another: a change
-/// copies lists of policies, and the workers, who read them, would find the lines taken.
+/// It begins a cache line, so that its reference count is on another line: a change copies lists of
+/// policies and writes the counts, while workers read the policies.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Policy {
@@ -171,7 +170,7 @@ pub struct Policy {
     /// Its number, unique while the gateway runs. Shown as `index`, and never given to another
     /// policy.
     pub index: u32,
-    /// As it was asked for.
+    /// As configured.
     pub spec: PolicySpec,
     /// Packets and bytes that it decided, kept when the policy is updated.
     pub counters: FlowCounters,

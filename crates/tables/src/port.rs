@@ -12,7 +12,7 @@ use crate::limit::{MAX_ADDRESSES, MIN_MTU_V6, check_mtu};
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHopId;
 
-/// A port as it was asked for.
+/// What a port is configured to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
     /// Its name.
@@ -37,11 +37,11 @@ pub struct PortSpec {
 pub struct Port {
     /// Its number.
     pub id: PortId,
-    /// As it was asked for, and the IPv6 link-local address that every Ethernet port has besides:
-    /// where none was asked for, the one that follows from its Ethernet address (RFC 2464 section
-    /// 5), unless its MTU is too small for IPv6.
+    /// As configured, with an IPv6 link-local address: every Ethernet port has one. If none is
+    /// configured, it follows from the Ethernet address (RFC 2464 section 5), unless the MTU is too
+    /// small for IPv6.
     pub spec: PortSpec,
-    /// Who is on its link.
+    /// The stations on its link.
     pub neighbours: Arc<Neighbours>,
     /// Its own next hop, for destinations on the link that have none of their own. Where the link
     /// has a header, these have to be resolved ([`crate::NextHopState::OnLink`]); where it has

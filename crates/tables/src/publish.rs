@@ -57,9 +57,8 @@ impl Publisher {
         self.shared.load_full()
     }
 
-    /// Makes `tables` the current snapshot, with the next generation number. Where it does not
-    /// descend from the current one directly, its log of changes does not tell the way from there,
-    /// and is emptied.
+    /// Makes `tables` the current snapshot, with the next generation number. If it is not a changed
+    /// clone of the current one, its log does not have all changes since that one, and is emptied.
     pub fn publish(&mut self, mut tables: Tables) {
         let current = self.shared.load();
         let generation = current.generation + 1;

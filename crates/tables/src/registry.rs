@@ -9,7 +9,7 @@ use crate::map::Map;
 use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, SelectorKey};
 use crate::slots::Slots;
 
-/// Where policies are found whose VRF is not known.
+/// Finds policies without their VRF.
 #[derive(Clone)]
 pub(crate) struct Registry {
     slots: Slots<Held>,

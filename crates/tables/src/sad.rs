@@ -26,7 +26,7 @@ pub struct SaIdentity {
     pub reqid: u32,
 }
 
-/// An SA as it was asked for, without its keys.
+/// What an SA is configured to be, without its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaSpec {
     /// Which tunnel it belongs to.
@@ -43,7 +43,7 @@ pub struct SaSpec {
 /// follows from which end is ours.
 #[derive(Debug)]
 pub struct Sa {
-    /// As it was asked for.
+    /// As configured.
     pub spec: SaSpec,
     /// The slot that it is in.
     pub slot: SaSlot,

@@ -45,7 +45,7 @@ pub struct Tables {
     lookup_engine: LookupEngine,
     /// By number; the numbers of removed ones are used again.
     vrfs: Vec<Option<Arc<Vrf>>>,
-    /// By number, which whoever adds a port chooses.
+    /// By number, which the caller of `add_port` chooses.
     ports: Vec<Option<Arc<Port>>>,
     next_hops: NextHops,
     policies: Arc<Registry>,
@@ -54,7 +54,7 @@ pub struct Tables {
 
 impl Tables {
     /// The VRF `main` and nothing else; counters for `workers` workers. `secret` keys the hash
-    /// tables, so that nobody outside can aim at a bucket.
+    /// tables, so that a sender cannot aim at a bucket.
     pub fn new(workers: usize, secret: u64) -> Self {
         Self {
             generation: 0,
@@ -87,11 +87,11 @@ impl Tables {
         self.policy_generation
     }
 
-    /// What changed after `generation` up to this snapshot, the latest first; `None` where that is
-    /// no longer known.
+    /// What changed after `generation` up to this snapshot, the latest first; `None` if that is no
+    /// longer known.
     ///
-    /// A decision made from a snapshot of `generation`, that none of these changes concerns, is
-    /// what this snapshot would decide.
+    /// A decision made from a snapshot of `generation` is what this snapshot would decide, if none
+    /// of these changes concerns it.
     #[inline]
     pub fn changes_since(&self, generation: u64) -> Option<impl Iterator<Item = &Change>> {
         self.log.since(generation)
@@ -220,7 +220,7 @@ impl Tables {
     /// admits, the one with the newest SA.
     ///
     /// A template that names an SPI is served by that SA's slot, but only while that SA is the
-    /// newest there, as a slot's packets use its newest SA; [`Tables::outbound_sa`] answers that SA
+    /// newest there, as a slot's packets use its newest SA; [`Tables::outbound_sa`] returns that SA
     /// itself. Constant work.
     #[inline]
     pub fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {

@@ -14,10 +14,10 @@ impl Control {
     /// Carries a batch out. Its copies are made once, whatever its length.
     pub(super) fn batch(&mut self, batch: Batch, now: Time) -> BatchReport {
         let Batch { on_refusal, requests } = batch;
-        let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.wishes.clone());
+        let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.desired.clone());
         let mut draft = Draft {
             tables: Tables::clone(&self.publisher.current()),
-            wishes: copy.as_mut().unwrap_or(&mut self.wishes),
+            desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
         };
         let mut report = draft.carry_out_all(requests, on_refusal, now);
@@ -30,8 +30,8 @@ impl Control {
         }
         let tables = draft.tables;
         if report.done > 0 {
-            if let Some(wishes) = copy {
-                self.wishes = wishes;
+            if let Some(desired) = copy {
+                self.desired = desired;
             }
             self.publisher.publish(tables);
         }
@@ -80,24 +80,24 @@ impl Draft<'_> {
         report.bounds = touched
             .into_iter()
             .filter_map(|(vrf, at)| {
-                Some(spd::bound(&self.tables, &vrf, self.wishes.vrf(&vrf).ok()?, at))
+                Some(spd::bound(&self.tables, &vrf, self.desired.vrf(&vrf).ok()?, at))
             })
             .collect();
         report
     }
 
-    /// Carries a request out or, where it is refused, leaves the draft as it was.
+    /// Carries a request out. If it is refused, the draft stays as it was.
     fn carry_out_or_leave(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         if is_one_step(&request) {
             return self.carry_out(request, now);
         }
         let tables = self.tables.clone();
-        let wishes = many(&request).then(|| self.wishes.clone());
+        let desired = many(&request).then(|| self.desired.clone());
         let done = self.carry_out(request, now);
         if done.is_err() {
             self.tables = tables;
-            if let Some(wishes) = wishes {
-                *self.wishes = wishes;
+            if let Some(desired) = desired {
+                *self.desired = desired;
             }
         }
         done

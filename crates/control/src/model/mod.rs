@@ -1,11 +1,12 @@
-//! What is wished for, and the tables that follow from it.
+//! The desired state, and the tables that follow from it.
 //!
 //! A request is carried out on a [`Draft`]: a copy of the snapshot, which costs next to nothing,
-//! and the wishes themselves, which are changed only once nothing can be refused any more. Where
-//! all is well the copy is published; otherwise it is dropped, and nothing has changed. What makes
-//! many changes at once, a reload or a flush, works on a copy of the wishes too.
+//! and the desired state, which is changed only once nothing can be refused any more. If nothing
+//! is refused, the copy is published; otherwise it is dropped, and nothing has changed. A request
+//! that makes many changes at once, a reload or a flush, works on a copy of the desired state too.
 
 mod batch;
+mod desired;
 mod neighbours;
 mod ports;
 mod refuse;
@@ -15,7 +16,6 @@ mod security;
 mod spd;
 #[cfg(test)]
 mod tests;
-mod wishes;
 
 use core::fmt;
 
@@ -28,14 +28,14 @@ use types::{LinkKind, Mac, PortId};
 
 pub use reload::Plan;
 
-use self::wishes::{PortWish, Wishes, defaults_in_force};
+use self::desired::{Desired, DesiredPort, defaults_in_force};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
 
-/// The single writer: it keeps what is wished for, and publishes the snapshots that follow.
+/// The single writer: it keeps the desired state and publishes the snapshots that follow.
 pub struct Control {
     publisher: Publisher,
-    wishes: Wishes,
+    desired: Desired,
     /// For the IVs of SAs.
     randomness: ChaCha20Rng,
     gateway: GatewaySettings,
@@ -56,10 +56,10 @@ pub struct OpenedPort {
     pub link: LinkKind,
 }
 
-/// Tables to come, and the wishes that they follow from.
+/// Tables to come, and the desired state that they follow from.
 struct Draft<'c> {
     tables: Tables,
-    wishes: &'c mut Wishes,
+    desired: &'c mut Desired,
     randomness: &'c mut ChaCha20Rng,
 }
 
@@ -70,7 +70,7 @@ impl Control {
     pub fn new(workers: usize, seed: [u8; 32]) -> Self {
         let mut randomness = ChaCha20Rng::from_seed(seed);
         let publisher = Publisher::new(Tables::new(workers, randomness.next_u64()));
-        Self { publisher, wishes: Wishes::new(), randomness, gateway: GatewaySettings::default() }
+        Self { publisher, desired: Desired::new(), randomness, gateway: GatewaySettings::default() }
     }
 
     /// What workers read from.
@@ -85,12 +85,12 @@ impl Control {
 
     /// How to come from what runs to what `config` says. What commands have added stays.
     pub fn plan(&self, config: Config) -> Plan {
-        let mut plan = Plan::new(&self.wishes, config);
-        let imagined = plan.imagined(&self.wishes);
+        let mut plan = Plan::new(&self.desired, config);
+        let imagined = plan.imagined(&self.desired);
         // Nothing of this rehearsal is kept, so that its randomness is of no matter.
-        let (mut wishes, mut randomness) = (self.wishes.clone(), ChaCha20Rng::from_seed([0; 32]));
+        let (mut desired, mut randomness) = (self.desired.clone(), ChaCha20Rng::from_seed([0; 32]));
         let mut draft =
-            Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut randomness };
+            Draft { tables: self.tables(), desired: &mut desired, randomness: &mut randomness };
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
         plan
@@ -108,14 +108,17 @@ impl Control {
         opened: &[OpenedPort],
         _now: Time,
     ) -> Result<Difference, Refusal> {
-        let mut wishes = self.wishes.clone();
-        let mut draft =
-            Draft { tables: self.tables(), wishes: &mut wishes, randomness: &mut self.randomness };
+        let mut desired = self.desired.clone();
+        let mut draft = Draft {
+            tables: self.tables(),
+            desired: &mut desired,
+            randomness: &mut self.randomness,
+        };
         let Plan { config, .. } = plan;
         let difference = draft.reconcile(&config, opened)?;
         let tables = draft.tables;
-        self.gateway = wishes.gateway.clone().unwrap_or_default();
-        self.wishes = wishes;
+        self.gateway = desired.gateway.clone().unwrap_or_default();
+        self.desired = desired;
         self.publisher.publish(tables);
         Ok(difference)
     }
@@ -133,16 +136,16 @@ impl Control {
             return Ok(Reply::Batch(self.batch(batch, now)));
         }
         // What removes many objects may be refused halfway.
-        let mut copy = many(&request).then(|| self.wishes.clone());
+        let mut copy = many(&request).then(|| self.desired.clone());
         let mut draft = Draft {
             tables: Tables::clone(&self.publisher.current()),
-            wishes: copy.as_mut().unwrap_or(&mut self.wishes),
+            desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
         };
         let reply = draft.carry_out(request, now)?;
         let tables = draft.tables;
-        if let Some(wishes) = copy {
-            self.wishes = wishes;
+        if let Some(desired) = copy {
+            self.desired = desired;
         }
         self.publisher.publish(tables);
         Ok(reply)
@@ -151,12 +154,12 @@ impl Control {
     /// Takes note that what a port was opened on is gone. It is down from now on, and the next
     /// reload opens it anew.
     pub fn lost(&mut self, port: PortId) {
-        let name = self.wishes.port_name(port).to_owned();
-        let Some(wish) = self.wishes.ports.get(&name) else { return };
-        let down = PortWish { up: false, lost: true, ..wish.clone() };
+        let name = self.desired.port_name(port).to_owned();
+        let Some(entry) = self.desired.ports.get(&name) else { return };
+        let down = DesiredPort { up: false, lost: true, ..entry.clone() };
         let tables = self.tables();
         let mut draft =
-            Draft { tables, wishes: &mut self.wishes, randomness: &mut self.randomness };
+            Draft { tables, desired: &mut self.desired, randomness: &mut self.randomness };
         // A port that is only set down cannot be refused.
         if draft.change_port(&name, down).is_ok() {
             let tables = draft.tables;
@@ -167,17 +170,17 @@ impl Control {
     /// Takes note of what a worker reports.
     pub fn event(&mut self, event: Event, now: Time) {
         let mut tables = self.tables();
-        if self.wishes.neighbours.hear(&mut tables, event, now) {
+        if self.desired.neighbours.hear(&mut tables, event, now) {
             self.publisher.publish(tables);
         }
     }
 
-    /// Does what is due, and answers which neighbours to ask whether they are still there. To be
-    /// called about ten times a second.
+    /// Does what is due. Returns which neighbours to ask whether they are still there. To be called
+    /// about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
         self.publisher.reap();
         let mut tables = self.tables();
-        let (probes, changed) = self.wishes.neighbours.age(&mut tables, now);
+        let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
             self.publisher.publish(tables);
         }
@@ -189,20 +192,20 @@ impl Control {
     }
 
     fn answer(&self, request: &Request, now: Time) -> Result<Reply, Refusal> {
-        let (tables, wishes) = (&*self.publisher.current(), &self.wishes);
+        let (tables, desired) = (&*self.publisher.current(), &self.desired);
         Ok(match request {
-            Request::Ports => Reply::Ports(ports::ports(tables, wishes, &LinkFilter::default())?),
-            Request::LinkList(filter) => Reply::Ports(ports::ports(tables, wishes, filter)?),
+            Request::Ports => Reply::Ports(ports::ports(tables, desired, &LinkFilter::default())?),
+            Request::LinkList(filter) => Reply::Ports(ports::ports(tables, desired, filter)?),
             Request::AddressList(filter) => {
-                Reply::Addresses(ports::addresses(tables, wishes, filter)?)
+                Reply::Addresses(ports::addresses(tables, desired, filter)?)
             }
             Request::NeighbourList(filter) => {
-                Reply::Neighbours(ports::neighbours(wishes, filter, now)?)
+                Reply::Neighbours(ports::neighbours(desired, filter, now)?)
             }
             Request::NeighbourGet(id) => {
                 let filter =
                     api::NeighbourFilter { port: Some(id.port.clone()), ..Default::default() };
-                let mut found = ports::neighbours(wishes, &filter, now)?;
+                let mut found = ports::neighbours(desired, &filter, now)?;
                 found.retain(|view| view.address == id.address);
                 if found.is_empty() {
                     return Err(Refusal::new(
@@ -212,22 +215,22 @@ impl Control {
                 }
                 Reply::Neighbours(found)
             }
-            Request::VrfList => Reply::Vrfs(ports::vrfs(tables, wishes)),
-            Request::RouteList(filter) => Reply::Routes(routes::list(tables, wishes, filter)?),
-            Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, wishes, query)?]),
-            Request::StateGet(id) => Reply::States(vec![security::state(tables, wishes, id)?]),
+            Request::VrfList => Reply::Vrfs(ports::vrfs(tables, desired)),
+            Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
+            Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
+            Request::StateGet(id) => Reply::States(vec![security::state(tables, desired, id)?]),
             Request::StateList(list) => {
-                Reply::States(security::states(tables, wishes, &list.filter, list.show_keys)?)
+                Reply::States(security::states(tables, desired, &list.filter, list.show_keys)?)
             }
-            Request::StateCount => Reply::Count(wishes.states.len() as u64),
-            Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, wishes, id)?]),
+            Request::StateCount => Reply::Count(desired.states.len() as u64),
+            Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, desired, id)?]),
             Request::PolicyList(filter) => {
-                Reply::Policies(security::policies(tables, wishes, filter)?)
+                Reply::Policies(security::policies(tables, desired, filter)?)
             }
-            Request::Spd(filter) => Reply::Spd(spd::report(tables, wishes, filter)?),
-            Request::PolicyCount => Reply::Count(wishes.policies.len() as u64),
+            Request::Spd(filter) => Reply::Spd(spd::report(tables, desired, filter)?),
+            Request::PolicyCount => Reply::Count(desired.policies.len() as u64),
             Request::PolicyGetDefault(vrf) => {
-                Reply::Defaults(defaults_in_force(tables, &vrf.name, wishes.vrf(&vrf.name)?))
+                Reply::Defaults(defaults_in_force(tables, &vrf.name, desired.vrf(&vrf.name)?))
             }
             _ => return Err(not_here()),
         })
@@ -302,9 +305,9 @@ fn not_here() -> Refusal {
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control")
-            .field("ports", &self.wishes.ports.len())
-            .field("states", &self.wishes.states.len())
-            .field("policies", &self.wishes.policies.len())
+            .field("ports", &self.desired.ports.len())
+            .field("states", &self.desired.states.len())
+            .field("policies", &self.desired.policies.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,10 @@
 //! Neighbours: permanent ones, and those learned from the link, which grow old.
 //!
-//! A learned neighbour that was not heard of for [`REACHABLE`] is asked whether it is still there,
-//! up to [`PROBES`] times, and used meanwhile (RFC 4861 section 7.3). Where it does not answer it
-//! is forgotten, and the next packet to it has it resolved anew. Only answers to questions of the
-//! gateway's own make a neighbour known; what stations say unasked can at most move one that is
-//! known (RFC 4861 section 7.2.5).
+//! A learned neighbour that sent nothing for [`REACHABLE`] is asked whether it is still there, up
+//! to [`PROBES`] times, and used meanwhile (RFC 4861 section 7.3). If it does not answer it is
+//! removed, and the next packet to it resolves it anew. Only the answer to a question of the
+//! gateway makes a neighbour known; an unsolicited message can at most move one that is known (RFC
+//! 4861 section 7.2.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use packet::Time;
 use tables::{Event, Probe, Tables};
 use types::{LinkKind, Mac, PortId};
 
-/// How long a neighbour counts as reachable after it was heard of.
+/// How long a neighbour counts as reachable after its last message.
 pub(super) const REACHABLE: Duration = Duration::from_secs(60);
 
 /// How long a neighbour has to answer a question.
@@ -49,11 +49,11 @@ pub(super) struct Neighbour {
 /// How a neighbour came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Someone said so.
+    /// By the configuration file or a command.
     Permanent(Origin),
-    /// It said so itself.
+    /// By a message of its own.
     Learned {
-        /// When it was last heard of.
+        /// When its last message came.
         seen: Time,
         /// How often it has been asked since.
         probes: u8,
@@ -118,7 +118,7 @@ impl Neighbours {
         Some(neighbour)
     }
 
-    /// Removes all of a port, and answers them.
+    /// Removes all of a port. Returns them.
     pub(super) fn remove_port(&mut self, port: PortId) -> Vec<(IpAddr, Neighbour)> {
         let addresses: Vec<_> = self.of_port(port).map(|(address, _)| address).collect();
         let removed = addresses
@@ -129,7 +129,7 @@ impl Neighbours {
         removed
     }
 
-    /// Takes note of what a worker reports. Answers whether the tables changed.
+    /// Applies a worker's event. Returns whether the tables changed.
     pub(super) fn hear(&mut self, tables: &mut Tables, event: Event, now: Time) -> bool {
         match event {
             Event::NeighbourSeen { port, address, mac, solicited } => {
@@ -165,8 +165,8 @@ impl Neighbours {
         }
     }
 
-    /// Whom to ask now. Those that did not answer are forgotten. Answers whether the tables
-    /// changed, too.
+    /// Returns the neighbours to ask now, and whether the tables changed. Neighbours that did not
+    /// answer are removed.
     pub(super) fn age(&mut self, tables: &mut Tables, now: Time) -> (Vec<Probe>, bool) {
         let (mut asked, mut changed) = (Vec::new(), false);
         while let Some((due, port, address)) =
@@ -195,8 +195,8 @@ impl Neighbours {
         (asked, changed)
     }
 
-    /// Makes the tables know what is known here of a port that was changed, and forgets what the
-    /// change made wrong.
+    /// Brings the tables' neighbours of a changed port in line with those here, and removes learned
+    /// ones that the change made wrong.
     pub(super) fn settle(&mut self, tables: &mut Tables, port: PortId) {
         let all: Vec<_> =
             self.of_port(port).map(|(address, neighbour)| (address, *neighbour)).collect();
@@ -206,10 +206,10 @@ impl Neighbours {
             let learned = matches!(neighbour.how, How::Learned { .. });
             if learned && !on_link {
                 self.remove(port, address);
-                // Where the port has forgotten it already, all is well.
+                // An error means that the port has removed it already.
                 let _ = tables.remove_neighbour(port, address);
             } else if tables.set_neighbour(port, address, neighbour.mac).is_err() {
-                // It is the port's own address now, and stays a wish until it is not.
+                // It is the port's own address now. It stays desired until it is not.
                 let _ = tables.remove_neighbour(port, address);
             }
         }

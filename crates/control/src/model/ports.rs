@@ -10,16 +10,16 @@ use tables::Tables;
 use types::{IpPrefix, VrfId};
 
 use super::Draft;
+use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
 use super::neighbours::How;
 use super::refuse::refusal;
-use super::wishes::{PortWish, VrfWish, Wishes, defaults_in_force};
 
 impl Draft<'_> {
-    /// Changes what is wished of a port, and makes the tables follow.
-    pub(super) fn change_port(&mut self, name: &str, wanted: PortWish) -> Result<(), Refusal> {
-        let before = self.wishes.port(name)?;
-        let (old_vrf, new_vrf) = (self.wishes.vrf(&before.vrf)?, self.wishes.vrf(&wanted.vrf)?);
-        let spec = self.wishes.port_spec(name, &wanted)?;
+    /// Changes the desired state of a port, and makes the tables follow.
+    pub(super) fn change_port(&mut self, name: &str, wanted: DesiredPort) -> Result<(), Refusal> {
+        let before = self.desired.port(name)?;
+        let (old_vrf, new_vrf) = (self.desired.vrf(&before.vrf)?, self.desired.vrf(&wanted.vrf)?);
+        let spec = self.desired.port_spec(name, &wanted)?;
         let refused = |error: tables::TableError| refusal(&error);
         if old_vrf != new_vrf || before.addresses != wanted.addresses {
             self.withdraw_routes(old_vrf).map_err(refused)?;
@@ -29,14 +29,14 @@ impl Draft<'_> {
         self.settle_routes(old_vrf).map_err(refused)?;
         self.settle_routes(new_vrf).map_err(refused)?;
         let id = wanted.id;
-        self.wishes.ports.insert(name.to_owned(), wanted);
-        self.wishes.neighbours.settle(&mut self.tables, id);
+        self.desired.ports.insert(name.to_owned(), wanted);
+        self.desired.neighbours.settle(&mut self.tables, id);
         Ok(())
     }
 
     pub(super) fn add_address(&mut self, spec: &AddressSpec, replace: bool) -> Result<(), Refusal> {
         crate::check::own_address("addresses", spec.address)?;
-        let mut port = self.wishes.port(&spec.port)?.clone();
+        let mut port = self.desired.port(&spec.port)?.clone();
         if let Some((own, _)) =
             port.addresses.iter().find(|(own, _)| own.address() == spec.address.address())
         {
@@ -54,7 +54,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn delete_address(&mut self, spec: &AddressSpec) -> Result<(), Refusal> {
-        let mut port = self.wishes.port(&spec.port)?.clone();
+        let mut port = self.desired.port(&spec.port)?.clone();
         let wanted = |own: IpPrefix| {
             own == spec.address || spec.address.is_host() && own.address() == spec.address.address()
         };
@@ -71,13 +71,13 @@ impl Draft<'_> {
 
     pub(super) fn flush_addresses(&mut self, filter: &AddressFilter) -> Result<u64, Refusal> {
         if let Some(port) = &filter.port {
-            self.wishes.port(port)?;
+            self.desired.port(port)?;
         }
         let views: Vec<_> =
-            self.wishes.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
+            self.desired.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
         let mut count = 0;
-        for name in self.wishes.ports.keys().cloned().collect::<Vec<_>>() {
-            let mut port = self.wishes.port(&name)?.clone();
+        for name in self.desired.ports.keys().cloned().collect::<Vec<_>>() {
+            let mut port = self.desired.port(&name)?.clone();
             let before = port.addresses.len();
             port.addresses.retain(|(own, _)| {
                 !views.iter().any(|view| {
@@ -93,13 +93,13 @@ impl Draft<'_> {
     }
 
     pub(super) fn change_link(&mut self, change: &LinkChange) -> Result<(), Refusal> {
-        let mut port = self.wishes.port(&change.port)?.clone();
+        let mut port = self.desired.port(&change.port)?.clone();
         if let Some(mtu) = change.mtu {
             check_mtu(&change.port, &port, mtu)?;
             port.mtu = mtu;
         }
         if let Some(vrf) = &change.vrf {
-            self.wishes.vrf(vrf)?;
+            self.desired.vrf(vrf)?;
             port.vrf.clone_from(vrf);
         }
         port.up = change.up.unwrap_or(port.up);
@@ -109,15 +109,15 @@ impl Draft<'_> {
     pub(super) fn add_vrf(&mut self, name: &str, origin: Origin) -> Result<VrfId, Refusal> {
         crate::check::name("name", name)?;
         let id = self.tables.add_vrf(name).map_err(|error| refusal(&error))?;
-        self.wishes.vrfs.insert(name.to_owned(), VrfWish::new(id, origin));
+        self.desired.vrfs.insert(name.to_owned(), DesiredVrf::new(id, origin));
         Ok(id)
     }
 
     pub(super) fn delete_vrf(&mut self, name: &str) -> Result<(), Refusal> {
-        let id = self.wishes.vrf(name)?;
+        let id = self.desired.vrf(name)?;
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
-        self.wishes.vrfs.remove(name);
-        self.wishes.routes.retain(|(vrf, _), _| *vrf != id);
+        self.desired.vrfs.remove(name);
+        self.desired.routes.retain(|(vrf, _), _| *vrf != id);
         Ok(())
     }
 
@@ -128,8 +128,8 @@ impl Draft<'_> {
         replace: bool,
     ) -> Result<(), Refusal> {
         crate::check::neighbour(spec)?;
-        let port = self.wishes.port(&spec.port)?.id;
-        let known = self.wishes.neighbours.get(port, spec.address);
+        let port = self.desired.port(&spec.port)?.id;
+        let known = self.desired.neighbours.get(port, spec.address);
         if !replace && known.is_some_and(|known| known.state() == NeighbourState::Permanent) {
             let message = format!("{} is known on port {}", spec.address, spec.port);
             return Err(Refusal::new(RefusalCode::Exists, message).with_hint("replace"));
@@ -139,19 +139,19 @@ impl Draft<'_> {
             if known.origin() == Origin::Gateway { origin } else { known.origin() }
         });
         self.tables.set_neighbour(port, spec.address, spec.mac).map_err(|error| refusal(&error))?;
-        self.wishes.neighbours.put_permanent(port, spec.address, spec.mac, origin);
+        self.desired.neighbours.put_permanent(port, spec.address, spec.mac, origin);
         Ok(())
     }
 
     pub(super) fn delete_neighbour(&mut self, id: &NeighbourId) -> Result<(), Refusal> {
-        let port = self.wishes.port(&id.port)?.id;
-        if self.wishes.neighbours.remove(port, id.address).is_none() {
+        let port = self.desired.port(&id.port)?.id;
+        if self.desired.neighbours.remove(port, id.address).is_none() {
             return Err(Refusal::new(
                 RefusalCode::NotFound,
                 format!("port {} has no neighbour {}", id.port, id.address),
             ));
         }
-        // A permanent one that is the port's own address by now is a wish alone.
+        // A permanent one that is the port's own address by now is desired and not in the tables.
         let _ = self.tables.remove_neighbour(port, id.address);
         Ok(())
     }
@@ -161,8 +161,8 @@ impl Draft<'_> {
         filter: &NeighbourFilter,
         now: Time,
     ) -> Result<u64, Refusal> {
-        let mut views = neighbours(self.wishes, filter, now)?;
-        // As iproute2 does: what someone has said goes only where it is meant by name.
+        let mut views = neighbours(self.desired, filter, now)?;
+        // As iproute2 does: permanent neighbours are removed only if the filter names a state.
         views.retain(|view| filter.state.is_some() || view.state != NeighbourState::Permanent);
         for view in &views {
             self.delete_neighbour(&NeighbourId { port: view.port.clone(), address: view.address })?;
@@ -172,7 +172,7 @@ impl Draft<'_> {
 }
 
 /// Whether a port can have this MTU.
-pub(super) fn check_mtu(name: &str, port: &PortWish, mtu: u16) -> Result<(), Refusal> {
+pub(super) fn check_mtu(name: &str, port: &DesiredPort, mtu: u16) -> Result<(), Refusal> {
     crate::check::mtu("mtu", mtu, port.addresses.iter().any(|(own, _)| own.address().is_ipv6()))?;
     if mtu > port.found.mtu {
         let message = format!(
@@ -187,21 +187,21 @@ pub(super) fn check_mtu(name: &str, port: &PortWish, mtu: u16) -> Result<(), Ref
 
 pub(super) fn ports(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &LinkFilter,
 ) -> Result<Vec<PortView>, Refusal> {
     if let Some(port) = &filter.port {
-        wishes.port(port)?;
+        desired.port(port)?;
     }
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
-    let wanted = |(name, port): &(&String, &PortWish)| {
+    let wanted = |(name, port): &(&String, &DesiredPort)| {
         filter.port.as_ref().is_none_or(|wanted| wanted == *name)
             && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
             && (!filter.up || port.up)
     };
-    let view = |(name, port): (&String, &PortWish)| PortView {
+    let view = |(name, port): (&String, &DesiredPort)| PortView {
         name: name.clone(),
         id: port.id.0,
         kind: port.settings.kind.name().to_owned(),
@@ -215,23 +215,23 @@ pub(super) fn ports(
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
         statistics: None,
     };
-    let mut views: Vec<_> = wishes.ports.iter().filter(wanted).map(view).collect();
+    let mut views: Vec<_> = desired.ports.iter().filter(wanted).map(view).collect();
     views.sort_by_key(|view| view.id);
     Ok(views)
 }
 
 pub(super) fn addresses(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &AddressFilter,
 ) -> Result<Vec<AddressView>, Refusal> {
     if let Some(port) = &filter.port {
-        wishes.port(port)?;
+        desired.port(port)?;
     }
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
-    let mut ports: Vec<_> = wishes.ports.iter().collect();
+    let mut ports: Vec<_> = desired.ports.iter().collect();
     ports.sort_by_key(|(_, port)| port.id);
     let mut views = Vec::new();
     for (name, port) in ports {
@@ -254,24 +254,24 @@ pub(super) fn addresses(
 }
 
 pub(super) fn neighbours(
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &NeighbourFilter,
     now: Time,
 ) -> Result<Vec<NeighbourView>, Refusal> {
     if let Some(port) = &filter.port {
-        wishes.port(port)?;
+        desired.port(port)?;
     }
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
     let mut views = Vec::new();
-    for (name, port) in &wishes.ports {
+    for (name, port) in &desired.ports {
         if filter.port.as_ref().is_some_and(|wanted| wanted != name)
             || filter.vrf.as_ref().is_some_and(|wanted| *wanted != port.vrf)
         {
             continue;
         }
-        views.extend(wishes.neighbours.of_port(port.id).map(|(address, neighbour)| {
+        views.extend(desired.neighbours.of_port(port.id).map(|(address, neighbour)| {
             NeighbourView {
                 port: name.clone(),
                 vrf: port.vrf.clone(),
@@ -296,15 +296,15 @@ pub(super) fn neighbours(
     Ok(views)
 }
 
-pub(super) fn vrfs(tables: &Tables, wishes: &Wishes) -> Vec<VrfView> {
+pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
     let count = |count: usize| count as u64;
-    let mut views: Vec<_> = wishes
+    let mut views: Vec<_> = desired
         .vrfs
         .iter()
         .map(|(name, vrf)| VrfView {
             name: name.clone(),
             id: vrf.id.0,
-            ports: wishes
+            ports: desired
                 .ports
                 .iter()
                 .filter(|(_, port)| port.vrf == *name)
@@ -317,7 +317,7 @@ pub(super) fn vrfs(tables: &Tables, wishes: &Wishes) -> Vec<VrfView> {
                     .map(|direction| vrf.spd.policies(*direction).len())
                     .sum()
             })),
-            states: count(wishes.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
+            states: count(desired.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
             defaults: defaults_in_force(tables, name, vrf.id),
             origin: vrf.origin,
         })
@@ -326,7 +326,7 @@ pub(super) fn vrfs(tables: &Tables, wishes: &Wishes) -> Vec<VrfView> {
     views
 }
 
-fn addresses_of(name: &str, port: &PortWish) -> Vec<AddressView> {
+fn addresses_of(name: &str, port: &DesiredPort) -> Vec<AddressView> {
     let view = |(address, origin): &(IpPrefix, Origin)| AddressView {
         port: name.to_owned(),
         vrf: port.vrf.clone(),

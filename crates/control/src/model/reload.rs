@@ -1,4 +1,4 @@
-//! From what runs to what a configuration file says.
+//! Reload: from the running state to that of a configuration file.
 //!
 //! A reload makes everything that the file says so, whatever commands have made of it since; takes
 //! away what an earlier file said and this one does not; and leaves alone what commands have added.
@@ -12,10 +12,10 @@ use api::{
 };
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
+use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force};
 use super::ports::check_mtu;
 use super::refuse::refusal;
 use super::security;
-use super::wishes::{Found, PortWish, RouteWish, Wishes, defaults_in_force};
 use super::{Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
@@ -37,13 +37,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(wishes: &Wishes, config: Config) -> Self {
+    pub(super) fn new(desired: &Desired, config: Config) -> Self {
         let to_open: Vec<_> =
-            config.ports.iter().filter(|port| !keeps(wishes, port)).cloned().collect();
+            config.ports.iter().filter(|port| !keeps(desired, port)).cloned().collect();
         let stays =
-            |name: &str| config.ports.iter().any(|port| port.name == name && keeps(wishes, port));
-        let to_close =
-            wishes.ports.iter().filter(|(name, _)| !stays(name)).map(|(_, port)| port.id).collect();
+            |name: &str| config.ports.iter().any(|port| port.name == name && keeps(desired, port));
+        let to_close = desired
+            .ports
+            .iter()
+            .filter(|(name, _)| !stays(name))
+            .map(|(_, port)| port.id)
+            .collect();
         Self {
             config,
             to_open,
@@ -71,19 +75,19 @@ impl Plan {
         self.outcome.as_ref().unwrap_or(&self.nothing)
     }
 
-    /// Why the plan cannot be carried out, where that can be known beforehand.
+    /// Why the plan cannot be carried out, if that can be known beforehand.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.outcome.as_ref().err()
     }
 
-    /// What somebody should know about what follows: policies that defeat their lookup.
+    /// What the user should know about the result: policies that defeat the index.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
     /// The ports to open as they may turn out to be.
-    pub(super) fn imagined(&self, wishes: &Wishes) -> Vec<OpenedPort> {
-        let used: BTreeSet<_> = wishes.ports.values().map(|port| port.id).collect();
+    pub(super) fn imagined(&self, desired: &Desired) -> Vec<OpenedPort> {
+        let used: BTreeSet<_> = desired.ports.values().map(|port| port.id).collect();
         let free = (0..=u16::MAX).map(PortId).filter(|id| !used.contains(id));
         let imagine = |(settings, id): (&PortSettings, PortId)| OpenedPort {
             name: settings.name.clone(),
@@ -111,8 +115,8 @@ impl fmt::Display for Plan {
 }
 
 /// Whether the port that runs under this name will do as it is opened.
-fn keeps(wishes: &Wishes, wanted: &PortSettings) -> bool {
-    wishes.ports.get(&wanted.name).is_some_and(|port| {
+fn keeps(desired: &Desired, wanted: &PortSettings) -> bool {
+    desired.ports.get(&wanted.name).is_some_and(|port| {
         !port.lost
             && port.settings.kind == wanted.kind
             && port.settings.mac == wanted.mac
@@ -152,9 +156,9 @@ impl Draft<'_> {
     }
 
     fn reconcile_gateway(&mut self, wanted: &GatewaySettings, notes: &mut Notes) {
-        let Some(is) = &self.wishes.gateway else {
+        let Some(is) = &self.desired.gateway else {
             self.tables.set_lookup_engine(wanted.ipsec.lookup);
-            self.wishes.gateway = Some(wanted.clone());
+            self.desired.gateway = Some(wanted.clone());
             return;
         };
         for change in is.ipsec.changes_to(&wanted.ipsec) {
@@ -174,7 +178,7 @@ impl Draft<'_> {
 
     fn add_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         for vrf in &config.vrfs {
-            match self.wishes.vrfs.get_mut(&vrf.name) {
+            match self.desired.vrfs.get_mut(&vrf.name) {
                 Some(known) if known.origin == Origin::Runtime => {
                     known.origin = Origin::Configuration;
                 }
@@ -190,11 +194,11 @@ impl Draft<'_> {
 
     fn remove_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let wanted: HashSet<_> = config.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
-        let gone = |(name, vrf): &(&String, &super::wishes::VrfWish)| {
+        let gone = |(name, vrf): &(&String, &super::desired::DesiredVrf)| {
             vrf.origin == Origin::Configuration && !wanted.contains(name.as_str())
         };
         let gone: Vec<_> =
-            self.wishes.vrfs.iter().filter(gone).map(|(name, _)| name.clone()).collect();
+            self.desired.vrfs.iter().filter(gone).map(|(name, _)| name.clone()).collect();
         for name in gone {
             // What commands have put into it goes with it, as there is no place left for it.
             let vrf = Some(name.clone());
@@ -224,8 +228,8 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         let mut wanted = Vec::with_capacity(config.ports.len());
         for settings in &config.ports {
-            let known = self.wishes.ports.get(&settings.name);
-            let (id, found) = match known.filter(|_| keeps(self.wishes, settings)) {
+            let known = self.desired.ports.get(&settings.name);
+            let (id, found) = match known.filter(|_| keeps(self.desired, settings)) {
                 Some(port) => (port.id, port.found),
                 None => {
                     let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
@@ -237,13 +241,13 @@ impl Draft<'_> {
                     (port.id, Found { mac: port.mac, mtu: port.mtu, link: port.link })
                 }
             };
-            let port = port_wish(settings, id, found, known);
+            let port = desired_port(settings, id, found, known);
             check_mtu(&settings.name, &port, port.mtu)?;
             wanted.push(port);
         }
         let names: HashSet<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
         let gone: Vec<_> = self
-            .wishes
+            .desired
             .ports
             .keys()
             .filter(|name| !names.contains(name.as_str()))
@@ -251,7 +255,7 @@ impl Draft<'_> {
             .collect();
         let unchanged = gone.is_empty()
             && wanted.iter().all(|port| {
-                self.wishes
+                self.desired
                     .ports
                     .get(&port.settings.name)
                     .is_some_and(|is| is.id == port.id && port_changes(is, port).is_empty())
@@ -259,20 +263,20 @@ impl Draft<'_> {
         if unchanged {
             // Who asked for an address may have changed all the same.
             for port in wanted {
-                self.wishes.ports.insert(port.settings.name.clone(), port);
+                self.desired.ports.insert(port.settings.name.clone(), port);
             }
             return Ok(());
         }
 
-        let vrfs: Vec<VrfId> = self.wishes.vrfs.values().map(|vrf| vrf.id).collect();
+        let vrfs: Vec<VrfId> = self.desired.vrfs.values().map(|vrf| vrf.id).collect();
         for vrf in self.readdressed_vrfs(&gone, &wanted)? {
             self.withdraw_routes(vrf).map_err(|error| refusal(&error))?;
         }
         for name in gone {
-            let port = self.wishes.port(&name)?.id;
+            let port = self.desired.port(&name)?.id;
             self.tables.remove_port(port).map_err(|error| refusal(&error))?;
-            self.wishes.neighbours.remove_port(port);
-            self.wishes.ports.remove(&name);
+            self.desired.neighbours.remove_port(port);
+            self.desired.ports.remove(&name);
             notes.note(ChangeKind::Removed, "port", name);
         }
         self.strip_ports(&wanted)?;
@@ -289,45 +293,44 @@ impl Draft<'_> {
     fn readdressed_vrfs(
         &self,
         gone: &[String],
-        wanted: &[PortWish],
+        wanted: &[DesiredPort],
     ) -> Result<BTreeSet<VrfId>, Refusal> {
         let mut vrfs = BTreeSet::new();
         for name in gone {
-            vrfs.insert(self.wishes.vrf(&self.wishes.port(name)?.vrf)?);
+            vrfs.insert(self.desired.vrf(&self.desired.port(name)?.vrf)?);
         }
         for port in wanted {
-            let is = self.wishes.ports.get(&port.settings.name);
-            let part = |port: &PortWish| (port.id, port.vrf.clone(), addresses(port));
+            let is = self.desired.ports.get(&port.settings.name);
+            let part = |port: &DesiredPort| (port.id, port.vrf.clone(), addresses(port));
             if is.map(part) != Some(part(port)) {
                 for port in is.into_iter().chain([port]) {
-                    vrfs.insert(self.wishes.vrf(&port.vrf)?);
+                    vrfs.insert(self.desired.vrf(&port.vrf)?);
                 }
             }
         }
         Ok(vrfs)
     }
 
-    /// Takes the addresses from the ports that will have others, so that two ports can exchange
-    /// theirs.
-    fn strip_ports(&mut self, wanted: &[PortWish]) -> Result<(), Refusal> {
+    /// Removes the addresses of ports that will have others, so that two ports can exchange theirs.
+    fn strip_ports(&mut self, wanted: &[DesiredPort]) -> Result<(), Refusal> {
         for port in wanted {
             let name = &port.settings.name;
-            let Some(is) = self.wishes.ports.get(name) else { continue };
+            let Some(is) = self.desired.ports.get(name) else { continue };
             if is.id != port.id {
                 self.tables.remove_port(is.id).map_err(|error| refusal(&error))?;
             } else if is.vrf != port.vrf || addresses(is) != addresses(port) {
-                let bare = PortWish { addresses: Vec::new(), ..is.clone() };
-                let spec = self.wishes.port_spec(name, &bare)?;
+                let bare = DesiredPort { addresses: Vec::new(), ..is.clone() };
+                let spec = self.desired.port_spec(name, &bare)?;
                 self.tables.update_port(is.id, spec).map_err(|error| refusal(&error))?;
             }
         }
         Ok(())
     }
 
-    fn put_port(&mut self, port: PortWish, notes: &mut Notes) -> Result<(), Refusal> {
+    fn put_port(&mut self, port: DesiredPort, notes: &mut Notes) -> Result<(), Refusal> {
         let name = port.settings.name.clone();
-        let spec = self.wishes.port_spec(&name, &port)?;
-        let is = self.wishes.ports.get(&name).cloned();
+        let spec = self.desired.port_spec(&name, &port)?;
+        let is = self.desired.ports.get(&name).cloned();
         match &is {
             Some(is) if is.id == port.id => {
                 self.tables.update_port(port.id, spec).map_err(|error| refusal(&error))?;
@@ -340,9 +343,9 @@ impl Draft<'_> {
                 let mut changes = port_changes(&is, &port);
                 if is.id != port.id {
                     changes.insert(0, format!("opened anew as {}", port.settings.kind.name()));
-                    for (address, neighbour) in self.wishes.neighbours.remove_port(is.id) {
+                    for (address, neighbour) in self.desired.neighbours.remove_port(is.id) {
                         if neighbour.origin() != Origin::Gateway {
-                            self.wishes.neighbours.put_permanent(
+                            self.desired.neighbours.put_permanent(
                                 port.id,
                                 address,
                                 neighbour.mac,
@@ -361,27 +364,27 @@ impl Draft<'_> {
             }
         }
         let id = port.id;
-        self.wishes.ports.insert(name, port);
-        self.wishes.neighbours.settle(&mut self.tables, id);
+        self.desired.ports.insert(name, port);
+        self.desired.neighbours.settle(&mut self.tables, id);
         Ok(())
     }
 
     fn reconcile_routes(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let mut wanted = HashSet::with_capacity(config.routes.len());
         for spec in &config.routes {
-            wanted.insert((self.wishes.vrf(&spec.vrf)?, spec.destination, spec.metric));
+            wanted.insert((self.desired.vrf(&spec.vrf)?, spec.destination, spec.metric));
         }
         let mut gone = Vec::new();
-        for ((vrf, prefix), alternatives) in &self.wishes.routes {
-            let unwanted = |wish: &&RouteWish| {
-                wish.origin == Origin::Configuration
-                    && !wanted.contains(&(*vrf, *prefix, wish.spec.metric))
+        for ((vrf, prefix), alternatives) in &self.desired.routes {
+            let unwanted = |entry: &&DesiredRoute| {
+                entry.origin == Origin::Configuration
+                    && !wanted.contains(&(*vrf, *prefix, entry.spec.metric))
             };
             gone.extend(
                 alternatives
                     .iter()
                     .filter(unwanted)
-                    .map(|wish| ((*vrf, *prefix), wish.spec.clone())),
+                    .map(|entry| ((*vrf, *prefix), entry.spec.clone())),
             );
         }
         for (place, spec) in gone {
@@ -389,25 +392,28 @@ impl Draft<'_> {
             notes.note(ChangeKind::Removed, "route", describe::route(&spec));
         }
         for spec in &config.routes {
-            let place = (self.wishes.vrf(&spec.vrf)?, spec.destination);
+            let place = (self.desired.vrf(&spec.vrf)?, spec.destination);
             let known = self
-                .wishes
+                .desired
                 .routes
                 .get_mut(&place)
-                .and_then(|all| all.iter_mut().find(|wish| wish.spec.metric == spec.metric));
+                .and_then(|all| all.iter_mut().find(|entry| entry.spec.metric == spec.metric));
             let change = match known {
-                Some(wish) if wish.spec == *spec => {
-                    wish.origin = Origin::Configuration;
+                Some(entry) if entry.spec == *spec => {
+                    entry.origin = Origin::Configuration;
                     continue;
                 }
-                Some(wish) => (
+                Some(entry) => (
                     ChangeKind::Modified,
-                    format!("{} -> {}", describe::route(&wish.spec), describe::route(spec)),
+                    format!("{} -> {}", describe::route(&entry.spec), describe::route(spec)),
                 ),
                 None => (ChangeKind::Added, describe::route(spec)),
             };
             let place = self.check_route(spec)?;
-            self.put_route(place, RouteWish { spec: spec.clone(), origin: Origin::Configuration })?;
+            self.put_route(
+                place,
+                DesiredRoute { spec: spec.clone(), origin: Origin::Configuration },
+            )?;
             notes.note(change.0, "route", change.1);
         }
         Ok(())
@@ -416,10 +422,10 @@ impl Draft<'_> {
     fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let mut wanted = BTreeMap::new();
         for spec in &config.neighbours {
-            wanted.insert((self.wishes.port(&spec.port)?.id, spec.address), spec);
+            wanted.insert((self.desired.port(&spec.port)?.id, spec.address), spec);
         }
         let of_file = self
-            .wishes
+            .desired
             .neighbours
             .iter()
             .filter(|(.., neighbour)| neighbour.origin() == Origin::Configuration);
@@ -428,19 +434,19 @@ impl Draft<'_> {
             .filter(|(port, address, _)| !wanted.contains_key(&(*port, *address)))
             .collect();
         for (port, address, mac) in gone {
-            self.wishes.neighbours.remove(port, address);
+            self.desired.neighbours.remove(port, address);
             // Where the tables never had it, all is well.
             let _ = self.tables.remove_neighbour(port, address);
             notes.note(
                 ChangeKind::Removed,
                 "neighbour",
-                format!("{address} dev {} lladdr {mac}", self.wishes.port_name(port)),
+                format!("{address} dev {} lladdr {mac}", self.desired.port_name(port)),
             );
         }
         for ((port, address), spec) in wanted {
-            let known = self.wishes.neighbours.get(port, address).copied();
+            let known = self.desired.neighbours.get(port, address).copied();
             self.tables.set_neighbour(port, address, spec.mac).map_err(|error| refusal(&error))?;
-            self.wishes.neighbours.put_permanent(port, address, spec.mac, Origin::Configuration);
+            self.desired.neighbours.put_permanent(port, address, spec.mac, Origin::Configuration);
             let text = format!("{address} dev {} lladdr {}", spec.port, spec.mac);
             match known {
                 Some(known) if known.origin() == Origin::Gateway => {
@@ -463,32 +469,34 @@ impl Draft<'_> {
     fn reconcile_states(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let mut wanted = HashMap::with_capacity(config.states.len());
         for spec in &config.states {
-            wanted.insert((self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi)), spec);
+            wanted.insert((self.desired.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi)), spec);
         }
         let unwanted: Vec<_> = self
-            .wishes
+            .desired
             .states
             .iter()
-            .filter(|(key, wish)| wish.origin == Origin::Configuration && !wanted.contains_key(key))
-            .map(|(key, wish)| (*key, describe::state(&wish.spec)))
+            .filter(|(key, entry)| {
+                entry.origin == Origin::Configuration && !wanted.contains_key(key)
+            })
+            .map(|(key, entry)| (*key, describe::state(&entry.spec)))
             .collect();
         for (key, text) in unwanted {
             self.drop_state(key)?;
             notes.note(ChangeKind::Removed, "sa", text);
         }
         for spec in &config.states {
-            let key = (self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
-            let Some(wish) = self.wishes.states.get_mut(&key) else {
+            let key = (self.desired.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
+            let Some(entry) = self.desired.states.get_mut(&key) else {
                 self.add_state(spec.clone(), Origin::Configuration)?;
                 notes.note(ChangeKind::Added, "sa", describe::state(spec));
                 continue;
             };
-            let Some(what) = security::difference(&wish.spec, spec) else {
-                wish.origin = Origin::Configuration;
+            let Some(what) = security::difference(&entry.spec, spec) else {
+                entry.origin = Origin::Configuration;
                 continue;
             };
             let mut anew = spec.clone();
-            if !security::keys_differ(&wish.spec, spec)
+            if !security::keys_differ(&entry.spec, spec)
                 && let Some(sa) = self.tables.sad().inbound(key.0, key.1, key.2)
             {
                 anew.sent_sequence = sa.outbound.sequence().saturating_add(SEQUENCE_MARGIN);
@@ -515,11 +523,11 @@ impl Draft<'_> {
             .map(|(policy, _)| (policy.vrf, policy.direction, policy.selector))
             .collect();
         let mut gone = Vec::new();
-        for (index, wish) in &self.wishes.policies {
+        for (index, entry) in &self.desired.policies {
             let Some(policy) = self.tables.policy_of_index(*index) else { continue };
             let key = (policy.spec.vrf, policy.spec.direction, policy.spec.selector);
-            if wish.origin == Origin::Configuration && !keys.contains(&key) {
-                gone.push((*index, describe::policy(&wish.spec)));
+            if entry.origin == Origin::Configuration && !keys.contains(&key) {
+                gone.push((*index, describe::policy(&entry.spec)));
             }
         }
         for (index, text) in gone {
@@ -563,25 +571,25 @@ impl Draft<'_> {
                 );
                 continue;
             }
-            if let Some(wish) = self.wishes.policies.get(&index)
-                && wish.spec != spec
+            if let Some(entry) = self.desired.policies.get(&index)
+                && entry.spec != spec
             {
                 notes.note(
                     ChangeKind::Modified,
                     "policy",
-                    format!("{} -> {}", describe::policy(&wish.spec), describe::policy(&spec)),
+                    format!("{} -> {}", describe::policy(&entry.spec), describe::policy(&spec)),
                 );
                 self.tables.update_policy(index, policy).map_err(|error| refusal(&error))?;
             }
-            if let Some(wish) = self.wishes.policies.get_mut(&index) {
-                wish.spec = spec;
-                wish.origin = Origin::Configuration;
+            if let Some(entry) = self.desired.policies.get_mut(&index) {
+                entry.spec = spec;
+                entry.origin = Origin::Configuration;
             }
         }
         Ok(())
     }
 
-    /// Where each policy stands among those of its VRF and direction, from 1.
+    /// The position of each policy among those of its VRF and direction, from 1.
     fn places_of_policies(&self) -> HashMap<u32, usize> {
         let mut places = HashMap::new();
         for vrf in self.tables.vrfs() {
@@ -601,7 +609,7 @@ impl Draft<'_> {
         let said: HashMap<_, _> =
             config.vrfs.iter().map(|vrf| (vrf.name.as_str(), &vrf.defaults)).collect();
         let vrfs: Vec<_> =
-            self.wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+            self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
         for (name, vrf) in vrfs {
             let is = defaults_in_force(&self.tables, &name, vrf.id);
             for (direction, is) in [
@@ -634,12 +642,12 @@ impl Draft<'_> {
 }
 
 /// The port as it is to be: what the file says, and the addresses that commands have added.
-fn port_wish(
+fn desired_port(
     settings: &PortSettings,
     id: PortId,
     found: Found,
-    known: Option<&PortWish>,
-) -> PortWish {
+    known: Option<&DesiredPort>,
+) -> DesiredPort {
     let mut addresses: Vec<(IpPrefix, Origin)> =
         settings.addresses.iter().map(|own| (*own, Origin::Configuration)).collect();
     for (own, origin) in known.map_or(&[][..], |port| &port.addresses) {
@@ -649,7 +657,7 @@ fn port_wish(
             addresses.push((*own, *origin));
         }
     }
-    PortWish {
+    DesiredPort {
         id,
         settings: settings.clone(),
         found,
@@ -661,12 +669,12 @@ fn port_wish(
     }
 }
 
-fn addresses(port: &PortWish) -> Vec<IpPrefix> {
+fn addresses(port: &DesiredPort) -> Vec<IpPrefix> {
     port.addresses.iter().map(|(own, _)| *own).collect()
 }
 
 /// What is different about a port, in words.
-fn port_changes(is: &PortWish, wanted: &PortWish) -> Vec<String> {
+fn port_changes(is: &DesiredPort, wanted: &DesiredPort) -> Vec<String> {
     let mut changes = Vec::new();
     if is.vrf != wanted.vrf {
         changes.push(format!("vrf {} -> {}", is.vrf, wanted.vrf));

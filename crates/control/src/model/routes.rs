@@ -11,8 +11,8 @@ use tables::{Port, RouteKind, RouteSpec as TableRoute, TableError, Tables};
 use types::{IpPrefix, VrfId};
 
 use super::Draft;
+use super::desired::{Desired, DesiredRoute};
 use super::refuse::refusal;
-use super::wishes::{RouteWish, Wishes};
 
 /// The most routes of one prefix.
 const MAX_ALTERNATIVES: usize = 16;
@@ -26,14 +26,14 @@ const EVERYTHING: IpPrefix = match IpPrefix::new(IpAddr::V4(Ipv4Addr::UNSPECIFIE
 impl Draft<'_> {
     pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
         let place = self.check_route(&spec)?;
-        if self.alternatives(place).iter().any(|wish| wish.spec.metric == spec.metric) {
+        if self.alternatives(place).iter().any(|entry| entry.spec.metric == spec.metric) {
             let message =
                 format!("there is a route to {} with metric {}", spec.destination, spec.metric);
             return Err(
                 Refusal::new(RefusalCode::Exists, message).with_hint("replace, or another metric")
             );
         }
-        self.put_route(place, RouteWish { spec, origin })
+        self.put_route(place, DesiredRoute { spec, origin })
     }
 
     pub(super) fn replace_route(
@@ -42,27 +42,27 @@ impl Draft<'_> {
         only_change: bool,
     ) -> Result<(), Refusal> {
         let place = self.check_route(&spec)?;
-        let old = self.alternatives(place).iter().find(|wish| wish.spec.metric == spec.metric);
+        let old = self.alternatives(place).iter().find(|entry| entry.spec.metric == spec.metric);
         if only_change && old.is_none() {
             let message =
                 format!("there is no route to {} with metric {}", spec.destination, spec.metric);
             return Err(Refusal::new(RefusalCode::NotFound, message).with_hint("add"));
         }
-        let origin = old.map_or(Origin::Runtime, |wish| wish.origin);
-        self.put_route(place, RouteWish { spec, origin })
+        let origin = old.map_or(Origin::Runtime, |entry| entry.origin);
+        self.put_route(place, DesiredRoute { spec, origin })
     }
 
     pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<(), Refusal> {
-        let place = (self.wishes.vrf(&id.vrf)?, id.destination);
-        let wanted = |wish: &&RouteWish| {
-            let spec = &wish.spec;
+        let place = (self.desired.vrf(&id.vrf)?, id.destination);
+        let wanted = |entry: &&DesiredRoute| {
+            let spec = &entry.spec;
             id.kind.is_none_or(|kind| kind == spec.kind)
                 && id.via.is_none_or(|via| Some(via) == spec.via)
                 && id.port.as_ref().is_none_or(|port| Some(port) == spec.port.as_ref())
                 && id.metric.is_none_or(|metric| metric == spec.metric)
         };
         let Some(metric) =
-            self.alternatives(place).iter().find(wanted).map(|wish| wish.spec.metric)
+            self.alternatives(place).iter().find(wanted).map(|entry| entry.spec.metric)
         else {
             let made = self.tables.vrf(place.0).and_then(|vrf| vrf.route_of(place.1));
             if made.is_some_and(|route| {
@@ -84,12 +84,12 @@ impl Draft<'_> {
 
     pub(super) fn flush_routes(&mut self, filter: &RouteFilter) -> Result<u64, Refusal> {
         let wanted: Vec<_> = self
-            .wishes
+            .desired
             .routes
             .values()
             .flatten()
-            .filter(|wish| {
-                let spec = &wish.spec;
+            .filter(|entry| {
+                let spec = &entry.spec;
                 matches(
                     filter,
                     &spec.vrf,
@@ -99,10 +99,10 @@ impl Draft<'_> {
                     spec.via,
                 )
             })
-            .map(|wish| (wish.spec.vrf.clone(), wish.spec.destination, wish.spec.metric))
+            .map(|entry| (entry.spec.vrf.clone(), entry.spec.destination, entry.spec.metric))
             .collect();
         for (vrf, destination, metric) in &wanted {
-            self.drop_route((self.wishes.vrf(vrf)?, *destination), *metric)?;
+            self.drop_route((self.desired.vrf(vrf)?, *destination), *metric)?;
         }
         Ok(wanted.len() as u64)
     }
@@ -111,20 +111,20 @@ impl Draft<'_> {
     pub(super) fn put_route(
         &mut self,
         place: (VrfId, IpPrefix),
-        wish: RouteWish,
+        entry: DesiredRoute,
     ) -> Result<(), Refusal> {
         let mut alternatives = self.alternatives(place).to_vec();
-        alternatives.retain(|other| other.spec.metric != wish.spec.metric);
+        alternatives.retain(|other| other.spec.metric != entry.spec.metric);
         if alternatives.len() == MAX_ALTERNATIVES {
             return Err(Refusal::new(
                 RefusalCode::Full,
                 format!("there are {MAX_ALTERNATIVES} routes to {} already", place.1),
             ));
         }
-        let at = alternatives.partition_point(|other| other.spec.metric < wish.spec.metric);
-        alternatives.insert(at, wish);
+        let at = alternatives.partition_point(|other| other.spec.metric < entry.spec.metric);
+        alternatives.insert(at, entry);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
-        self.wishes.routes.insert(place, alternatives);
+        self.desired.routes.insert(place, alternatives);
         Ok(())
     }
 
@@ -137,9 +137,9 @@ impl Draft<'_> {
         alternatives.retain(|other| other.spec.metric != metric);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
         if alternatives.is_empty() {
-            self.wishes.routes.remove(&place);
+            self.desired.routes.remove(&place);
         } else {
-            self.wishes.routes.insert(place, alternatives);
+            self.desired.routes.insert(place, alternatives);
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Draft<'_> {
     /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change,
     /// might be in the way of.
     pub(super) fn withdraw_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        for (vrf, prefix) in places(self.wishes, vrf) {
+        for (vrf, prefix) in places(self.desired, vrf) {
             settle(&mut self.tables, (vrf, prefix), &[])?;
         }
         Ok(())
@@ -155,19 +155,19 @@ impl Draft<'_> {
 
     /// Chooses anew among the routes of every prefix of a VRF, after its ports have changed.
     pub(super) fn settle_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        for place in places(self.wishes, vrf) {
-            let alternatives = self.wishes.routes.get(&place).map_or(&[][..], Vec::as_slice);
+        for place in places(self.desired, vrf) {
+            let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, place, alternatives)?;
         }
         Ok(())
     }
 
-    /// Checks a route by itself and against the ports, and answers whose prefix it is of.
+    /// Checks a route by itself and against the ports. Returns its VRF and prefix.
     pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
         crate::check::route(spec)?;
-        let vrf = self.wishes.vrf(&spec.vrf)?;
+        let vrf = self.desired.vrf(&spec.vrf)?;
         if let Some(port) = &spec.port {
-            self.wishes.port(port)?;
+            self.desired.port(port)?;
         }
         let wanted = resolve(&self.tables, vrf, spec)?;
         // Whether the tables would have it, whatever other routes of the prefix there are.
@@ -178,15 +178,15 @@ impl Draft<'_> {
         Ok((vrf, spec.destination))
     }
 
-    fn alternatives(&self, place: (VrfId, IpPrefix)) -> &[RouteWish] {
-        self.wishes.routes.get(&place).map_or(&[], Vec::as_slice)
+    fn alternatives(&self, place: (VrfId, IpPrefix)) -> &[DesiredRoute] {
+        self.desired.routes.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
-fn places(wishes: &Wishes, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
+fn places(desired: &Desired, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
     // The first of all prefixes: IPv4 goes before IPv6, and addresses before lengths.
     let from = (vrf, EVERYTHING);
-    wishes.routes.range(from..).map(|(place, _)| *place).take_while(|(of, _)| *of == vrf).collect()
+    desired.routes.range(from..).map(|(place, _)| *place).take_while(|(of, _)| *of == vrf).collect()
 }
 
 /// Puts the best of `alternatives` that can be used into the tables, or takes the prefix's route
@@ -194,14 +194,14 @@ fn places(wishes: &Wishes, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
 fn settle(
     tables: &mut Tables,
     (vrf, prefix): (VrfId, IpPrefix),
-    alternatives: &[RouteWish],
+    alternatives: &[DesiredRoute],
 ) -> Result<(), TableError> {
     let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(prefix)).copied();
     if current.is_some_and(|route| tables.comes_with_port(vrf, &route)) {
         return Ok(());
     }
-    for wish in alternatives {
-        let Some(wanted) = usable(tables, vrf, &wish.spec) else { continue };
+    for entry in alternatives {
+        let Some(wanted) = usable(tables, vrf, &entry.spec) else { continue };
         if current.and_then(|route| tables.route_spec(route.kind)) == Some(wanted) {
             return Ok(());
         }
@@ -217,7 +217,7 @@ fn settle(
     Ok(())
 }
 
-/// What a route does in the tables' terms, where its port is up and its next hop on the link.
+/// What a route does in the tables' terms, if its port is up and its next hop is on the link.
 fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
     let wanted = resolve(tables, vrf, spec).ok()?;
     let reaches = match wanted {
@@ -285,14 +285,14 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<TableRoute, 
 /// Routes as they are, by VRF, then prefix, then metric.
 pub(super) fn list(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &RouteFilter,
 ) -> Result<Vec<RouteView>, Refusal> {
     let mut views = Vec::new();
     if let Some(port) = &filter.port {
-        wishes.port(port)?;
+        desired.port(port)?;
     }
-    for (name, vrf) in &wishes.vrfs {
+    for (name, vrf) in &desired.vrfs {
         if filter.vrf.as_ref().is_some_and(|wanted| wanted != name) {
             continue;
         }
@@ -303,18 +303,18 @@ pub(super) fn list(
                 .filter(|route| tables.comes_with_port(vrf.id, route))
                 .map(|route| made_view(tables, name, route)),
         );
-        for place in places(wishes, vrf.id) {
-            let alternatives = wishes.routes.get(&place).map_or(&[][..], Vec::as_slice);
+        for place in places(desired, vrf.id) {
+            let alternatives = desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             let active = active(tables, place, alternatives);
             views.extend(
                 alternatives
                     .iter()
-                    .map(|wish| view(tables, vrf.id, wish, active == Some(wish.spec.metric))),
+                    .map(|entry| view(tables, vrf.id, entry, active == Some(entry.spec.metric))),
             );
         }
     }
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
     views.retain(|view| {
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast))
@@ -339,10 +339,10 @@ pub(super) fn list(
 /// The route that a destination takes.
 pub(super) fn query(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     query: &RouteQuery,
 ) -> Result<RouteView, Refusal> {
-    let vrf = wishes.vrf(&query.vrf)?;
+    let vrf = desired.vrf(&query.vrf)?;
     let none = || {
         Refusal::new(
             RefusalCode::NotFound,
@@ -354,10 +354,11 @@ pub(super) fn query(
         made_view(tables, &query.vrf, route)
     } else {
         let place = (vrf, route.prefix);
-        let alternatives = wishes.routes.get(&place).ok_or_else(none)?;
+        let alternatives = desired.routes.get(&place).ok_or_else(none)?;
         let metric = active(tables, place, alternatives).ok_or_else(none)?;
-        let wish = alternatives.iter().find(|wish| wish.spec.metric == metric).ok_or_else(none)?;
-        view(tables, vrf, wish, true)
+        let entry =
+            alternatives.iter().find(|entry| entry.spec.metric == metric).ok_or_else(none)?;
+        view(tables, vrf, entry, true)
     };
     if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
         found.source = port.source_for(found.via.unwrap_or(query.destination));
@@ -369,17 +370,17 @@ pub(super) fn query(
 fn active(
     tables: &Tables,
     (vrf, prefix): (VrfId, IpPrefix),
-    alternatives: &[RouteWish],
+    alternatives: &[DesiredRoute],
 ) -> Option<u32> {
     let current =
         tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
     let current = tables.route_spec(current.kind)?;
-    let used = |wish: &&RouteWish| usable(tables, vrf, &wish.spec) == Some(current);
-    alternatives.iter().find(used).map(|wish| wish.spec.metric)
+    let used = |entry: &&DesiredRoute| usable(tables, vrf, &entry.spec) == Some(current);
+    alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
-fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish, active: bool) -> RouteView {
-    let spec = &wish.spec;
+fn view(tables: &Tables, vrf: VrfId, entry: &DesiredRoute, active: bool) -> RouteView {
+    let spec = &entry.spec;
     let port = match resolve(tables, vrf, spec) {
         Ok(TableRoute::Via { port, .. } | TableRoute::Connected { port }) => tables.port(port),
         _ => None,
@@ -395,7 +396,7 @@ fn view(tables: &Tables, vrf: VrfId, wish: &RouteWish, active: bool) -> RouteVie
         metric: spec.metric,
         active,
         usable: usable(tables, vrf, spec).is_some(),
-        origin: wish.origin,
+        origin: entry.origin,
     }
 }
 

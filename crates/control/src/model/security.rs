@@ -13,13 +13,13 @@ use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Tables, Vrf};
 use types::{Spi, VrfId};
 
 use super::Draft;
+use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
 use super::refuse::refusal;
-use super::wishes::{PolicyWish, StateKey, StateWish, Wishes};
 
 impl Draft<'_> {
     pub(super) fn add_state(&mut self, spec: StateSpec, origin: Origin) -> Result<(), Refusal> {
         let checked = crate::check::state(&spec)?;
-        let vrf = self.wishes.vrf(&spec.vrf)?;
+        let vrf = self.desired.vrf(&spec.vrf)?;
         let spi = Spi(spec.spi);
         let identity = SaIdentity {
             vrf,
@@ -36,7 +36,7 @@ impl Draft<'_> {
         let outbound = OutboundSa::new(spi, &checked.keys, spec.sent_sequence, self.randomness);
         let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
         self.tables.add_sa(sa, outbound, inbound).map_err(|error| refusal(&error))?;
-        self.wishes.states.insert((vrf, spec.destination, spi), StateWish { spec, origin });
+        self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, origin });
         Ok(())
     }
 
@@ -44,11 +44,11 @@ impl Draft<'_> {
     /// under its SPI.
     pub(super) fn update_state(&mut self, spec: &StateSpec) -> Result<(), Refusal> {
         crate::check::state(spec)?;
-        let key = (self.wishes.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
-        let Some(wish) = self.wishes.states.get(&key) else {
+        let key = (self.desired.vrf(&spec.vrf)?, spec.destination, Spi(spec.spi));
+        let Some(entry) = self.desired.states.get(&key) else {
             return Err(no_state(spec.destination, spec.spi));
         };
-        let Some(what) = difference(&wish.spec, spec) else { return Ok(()) };
+        let Some(what) = difference(&entry.spec, spec) else { return Ok(()) };
         let message = format!(
             "the {what} of an SA cannot change under its SPI: its sequence numbers and counters \
             would start again"
@@ -58,23 +58,23 @@ impl Draft<'_> {
     }
 
     pub(super) fn delete_state(&mut self, id: &StateId) -> Result<(), Refusal> {
-        let key = find_state(self.wishes, id)?;
+        let key = find_state(self.desired, id)?;
         self.drop_state(key)
     }
 
     pub(super) fn drop_state(&mut self, key: StateKey) -> Result<(), Refusal> {
         let (vrf, destination, spi) = key;
         self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
-        self.wishes.states.remove(&key);
+        self.desired.states.remove(&key);
         Ok(())
     }
 
     pub(super) fn flush_states(&mut self, filter: &StateFilter) -> Result<u64, Refusal> {
         let keys: Vec<_> = self
-            .wishes
+            .desired
             .states
             .iter()
-            .filter(|(_, wish)| matches_state(filter, &wish.spec))
+            .filter(|(_, entry)| matches_state(filter, &entry.spec))
             .map(|(key, _)| *key)
             .collect();
         for key in &keys {
@@ -86,7 +86,7 @@ impl Draft<'_> {
     pub(super) fn add_policy(&mut self, spec: PolicySpec, origin: Origin) -> Result<u32, Refusal> {
         let (wanted, spec) = self.check_policy(spec)?;
         let index = self.tables.add_policy(wanted).map_err(|error| refusal(&error))?;
-        self.wishes.policies.insert(index, PolicyWish { spec, origin });
+        self.desired.policies.insert(index, DesiredPolicy { spec, origin });
         Ok(index)
     }
 
@@ -98,29 +98,29 @@ impl Draft<'_> {
             .map(|policy| policy.index);
         let Some(index) = known else { return self.add_policy(said, Origin::Runtime) };
         self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
-        if let Some(wish) = self.wishes.policies.get_mut(&index) {
-            wish.spec = said;
+        if let Some(entry) = self.desired.policies.get_mut(&index) {
+            entry.spec = said;
         }
         Ok(index)
     }
 
     pub(super) fn delete_policy(&mut self, id: &PolicyId) -> Result<(), Refusal> {
-        let index = find_policy(&self.tables, self.wishes, id)?;
+        let index = find_policy(&self.tables, self.desired, id)?;
         self.drop_policy(index)
     }
 
     pub(super) fn drop_policy(&mut self, index: u32) -> Result<(), Refusal> {
         self.tables.remove_policy(index).map_err(|error| refusal(&error))?;
-        self.wishes.policies.remove(&index);
+        self.desired.policies.remove(&index);
         Ok(())
     }
 
     pub(super) fn flush_policies(&mut self, filter: &PolicyFilter) -> Result<u64, Refusal> {
         let indexes: Vec<_> = self
-            .wishes
+            .desired
             .policies
             .iter()
-            .filter(|(index, wish)| matches_policy(filter, **index, &wish.spec))
+            .filter(|(index, entry)| matches_policy(filter, **index, &entry.spec))
             .map(|(index, _)| *index)
             .collect();
         for index in &indexes {
@@ -130,7 +130,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn set_defaults(&mut self, defaults: &Defaults) -> Result<(), Refusal> {
-        let vrf = self.wishes.vrf(&defaults.vrf)?;
+        let vrf = self.desired.vrf(&defaults.vrf)?;
         let wanted = [
             (Direction::In, defaults.inbound),
             (Direction::Out, defaults.outbound),
@@ -153,8 +153,8 @@ impl Draft<'_> {
         origin: Origin,
     ) -> Result<(), Refusal> {
         self.tables.set_default_action(vrf, at, action).map_err(|error| refusal(&error))?;
-        if let Some(wish) = self.wishes.vrfs.get_mut(name) {
-            wish.defaults[at as usize] = origin;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.defaults[at as usize] = origin;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Draft<'_> {
         mut spec: PolicySpec,
     ) -> Result<(tables::PolicySpec, PolicySpec), Refusal> {
         let checked = crate::check::policy(&spec)?;
-        let vrf = self.wishes.vrf(&spec.vrf)?;
+        let vrf = self.desired.vrf(&spec.vrf)?;
         spec.selector.source = Some(checked.selector.source);
         spec.selector.destination = Some(checked.selector.destination);
         let wanted = tables::PolicySpec {
@@ -197,62 +197,66 @@ pub(super) fn difference(is: &StateSpec, wanted: &StateSpec) -> Option<&'static 
     }
 }
 
-/// Whether the SA's keys are others, so that its sequence numbers may start anew.
+/// Whether the SA's keys differ, so that its sequence numbers may start anew.
 pub(super) fn keys_differ(is: &StateSpec, wanted: &StateSpec) -> bool {
     let keys = |spec: &StateSpec| crate::check::state(spec).map(|checked| checked.keys).ok();
     keys(is) != keys(wanted)
 }
 
-pub(super) fn state(tables: &Tables, wishes: &Wishes, id: &StateId) -> Result<StateView, Refusal> {
-    let key = find_state(wishes, id)?;
-    let wish = wishes.states.get(&key).ok_or_else(|| no_state(id.destination, id.spi))?;
-    Ok(state_view(tables, key, wish, id.show_keys))
+pub(super) fn state(
+    tables: &Tables,
+    desired: &Desired,
+    id: &StateId,
+) -> Result<StateView, Refusal> {
+    let key = find_state(desired, id)?;
+    let entry = desired.states.get(&key).ok_or_else(|| no_state(id.destination, id.spi))?;
+    Ok(state_view(tables, key, entry, id.show_keys))
 }
 
 pub(super) fn states(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &StateFilter,
     show_keys: bool,
 ) -> Result<Vec<StateView>, Refusal> {
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
-    let wanted = wishes.states.iter().filter(|(_, wish)| matches_state(filter, &wish.spec));
-    Ok(wanted.map(|(key, wish)| state_view(tables, *key, wish, show_keys)).collect())
+    let wanted = desired.states.iter().filter(|(_, entry)| matches_state(filter, &entry.spec));
+    Ok(wanted.map(|(key, entry)| state_view(tables, *key, entry, show_keys)).collect())
 }
 
 /// One policy. Constant work, but for counting how many are tried before it.
 pub(super) fn policy(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     id: &PolicyId,
 ) -> Result<PolicyView, Refusal> {
-    let index = find_policy(tables, wishes, id)?;
+    let index = find_policy(tables, desired, id)?;
     let gone = || Refusal::new(RefusalCode::NotFound, "there is no such policy");
     let policy = tables.policy_of_index(index).ok_or_else(gone)?;
-    let wish = wishes.policies.get(&index).ok_or_else(gone)?;
+    let entry = desired.policies.get(&index).ok_or_else(gone)?;
     let all = tables.vrf(policy.spec.vrf).map(|vrf| vrf.spd.policies(policy.spec.direction));
     let before = all
         .and_then(|mut all| all.position(|other| Arc::ptr_eq(other, policy)))
         .unwrap_or_default();
-    Ok(policy_view(before, policy, wish))
+    Ok(policy_view(before, policy, entry))
 }
 
 /// Policies by VRF and direction, in the order in which they are tried.
 pub(super) fn policies(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &PolicyFilter,
 ) -> Result<Vec<PolicyView>, Refusal> {
     if let Some(vrf) = &filter.vrf {
-        wishes.vrf(vrf)?;
+        desired.vrf(vrf)?;
     }
     let mut views = Vec::new();
     for vrf in tables.vrfs() {
         for direction in Direction::ALL {
-            views.extend(policies_of(vrf, direction, wishes, |index, wish| {
-                matches_policy(filter, index, &wish.spec)
+            views.extend(policies_of(vrf, direction, desired, |index, entry| {
+                matches_policy(filter, index, &entry.spec)
             }));
         }
     }
@@ -263,29 +267,30 @@ pub(super) fn policies(
 pub(super) fn policies_of(
     vrf: &Vrf,
     direction: Direction,
-    wishes: &Wishes,
-    wanted: impl Fn(u32, &PolicyWish) -> bool,
+    desired: &Desired,
+    wanted: impl Fn(u32, &DesiredPolicy) -> bool,
 ) -> Vec<PolicyView> {
     let view = |(before, policy): (usize, &Arc<Policy>)| {
-        let wish = wishes.policies.get(&policy.index).filter(|wish| wanted(policy.index, wish))?;
-        Some(policy_view(before, policy, wish))
+        let entry =
+            desired.policies.get(&policy.index).filter(|entry| wanted(policy.index, entry))?;
+        Some(policy_view(before, policy, entry))
     };
     vrf.spd.policies(direction).enumerate().filter_map(view).collect()
 }
 
-/// A policy that is tried after `before` others.
-fn policy_view(before: usize, policy: &Policy, wish: &PolicyWish) -> PolicyView {
+/// A policy that is tried after `before` other policies.
+fn policy_view(before: usize, policy: &Policy, entry: &DesiredPolicy) -> PolicyView {
     PolicyView {
         index: policy.index,
         position: u32::try_from(before + 1).unwrap_or(u32::MAX),
-        spec: wish.spec.clone(),
-        origin: wish.origin,
+        spec: entry.spec.clone(),
+        origin: entry.origin,
         traffic: counters(&policy.counters),
     }
 }
 
-fn state_view(tables: &Tables, key: StateKey, wish: &StateWish, show_keys: bool) -> StateView {
-    let spec = &wish.spec;
+fn state_view(tables: &Tables, key: StateKey, entry: &DesiredSa, show_keys: bool) -> StateView {
+    let spec = &entry.spec;
     let sa = tables.sad().inbound(key.0, key.1, key.2);
     let algorithm = |name: &str, key: &Key, icv_bits| AlgorithmView {
         name: name.to_owned(),
@@ -322,7 +327,7 @@ fn state_view(tables: &Tables, key: StateKey, wish: &StateWish, show_keys: bool)
         newest: sa.is_some_and(|sa| {
             tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)
         }),
-        origin: wish.origin,
+        origin: entry.origin,
         traffic: sa.map_or_else(Counters::default, |sa| counters(&sa.counters)),
         errors: sa.map_or_else(Counters::default, |sa| counters(&sa.errors)),
     }
@@ -333,10 +338,10 @@ fn counters(counters: &FlowCounters) -> Counters {
     Counters { packets, bytes }
 }
 
-fn find_state(wishes: &Wishes, id: &StateId) -> Result<StateKey, Refusal> {
-    let key = (wishes.vrf(&id.vrf)?, id.destination, Spi(id.spi));
-    match wishes.states.get(&key) {
-        Some(wish) if id.source.is_none_or(|source| source == wish.spec.source) => Ok(key),
+fn find_state(desired: &Desired, id: &StateId) -> Result<StateKey, Refusal> {
+    let key = (desired.vrf(&id.vrf)?, id.destination, Spi(id.spi));
+    match desired.states.get(&key) {
+        Some(entry) if id.source.is_none_or(|source| source == entry.spec.source) => Ok(key),
         _ => Err(no_state(id.destination, id.spi)),
     }
 }
@@ -348,8 +353,8 @@ fn no_state(destination: IpAddr, spi: u32) -> Refusal {
     )
 }
 
-fn find_policy(tables: &Tables, wishes: &Wishes, id: &PolicyId) -> Result<u32, Refusal> {
-    let vrf = wishes.vrf(&id.vrf)?;
+fn find_policy(tables: &Tables, desired: &Desired, id: &PolicyId) -> Result<u32, Refusal> {
+    let vrf = desired.vrf(&id.vrf)?;
     let none = |what: &str| {
         Refusal::new(
             RefusalCode::NotFound,

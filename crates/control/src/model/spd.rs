@@ -5,8 +5,8 @@ use tables::{LookupBound, Tables};
 use types::VrfId;
 
 use super::Draft;
+use super::desired::{Desired, DesiredVrf, defaults_in_force};
 use super::security::policies_of;
-use super::wishes::{VrfWish, Wishes, defaults_in_force};
 
 impl Draft<'_> {
     /// What to answer about policy `index` of this VRF and direction, which was added or changed.
@@ -16,7 +16,7 @@ impl Draft<'_> {
         vrf: &str,
         at: Direction,
     ) -> Result<PolicyAdded, Refusal> {
-        let bound = bound(&self.tables, vrf, self.wishes.vrf(vrf)?, at);
+        let bound = bound(&self.tables, vrf, self.desired.vrf(vrf)?, at);
         Ok(PolicyAdded {
             index,
             worst_case_probes: bound.worst_case_probes,
@@ -29,11 +29,11 @@ impl Draft<'_> {
 impl Draft<'_> {
     /// Where policies defeat their lookup.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let of_vrf = |(name, vrf): (&String, &VrfWish)| {
+        let of_vrf = |(name, vrf): (&String, &DesiredVrf)| {
             let id = vrf.id;
             Direction::ALL.map(|at| bound(&self.tables, name, id, at).warning())
         };
-        self.wishes.vrfs.iter().flat_map(of_vrf).flatten().collect()
+        self.desired.vrfs.iter().flat_map(of_vrf).flatten().collect()
     }
 }
 
@@ -57,12 +57,12 @@ pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> S
 /// the VRF has policies.
 pub(super) fn report(
     tables: &Tables,
-    wishes: &Wishes,
+    desired: &Desired,
     filter: &SpdFilter,
 ) -> Result<SpdReport, Refusal> {
     let wanted = match &filter.vrf {
-        Some(name) => vec![(name.as_str(), wishes.vrf(name)?)],
-        None => wishes.vrfs.iter().map(|(name, vrf)| (name.as_str(), vrf.id)).collect(),
+        Some(name) => vec![(name.as_str(), desired.vrf(name)?)],
+        None => desired.vrfs.iter().map(|(name, vrf)| (name.as_str(), vrf.id)).collect(),
     };
     let mut spds = Vec::new();
     for (name, id) in wanted {
@@ -82,7 +82,7 @@ pub(super) fn report(
                     Direction::Out => defaults.outbound,
                     Direction::Fwd => defaults.forward,
                 },
-                list: policies_of(vrf, at, wishes, |_, _| true),
+                list: policies_of(vrf, at, desired, |_, _| true),
             });
         }
     }

@@ -1,4 +1,4 @@
-//! Answers in iproute2's words.
+//! Replies in iproute2's words.
 
 mod net;
 mod xfrm;

@@ -10,7 +10,7 @@ use wire::PortId;
 
 use crate::gateway::twin;
 
-/// Frames that a memory port's cable holds.
+/// Frames that a memory port's link holds.
 const MEMORY_DEPTH: usize = 1024;
 
 /// Opens a port, with a queue for each of `workers` workers if its kind has queues.
@@ -25,8 +25,8 @@ pub(crate) fn open(
     let queues = u16::try_from(workers).unwrap_or(u16::MAX);
     match &settings.kind {
         PortKind::Memory { .. } => {
-            // Nobody holds the other end of the cable: nothing comes in, and what goes out is
-            // counted and gone.
+            // The other end of the link is dropped: nothing comes in, and what goes out is counted
+            // and lost.
             let (port, _) = memory::port(twin::options(settings, id), MEMORY_DEPTH);
             Ok(vec![Box::new(port)])
         }

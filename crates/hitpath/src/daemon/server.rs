@@ -31,8 +31,8 @@ use crate::daemon::Message;
 /// Connections served at once; the next ones wait.
 const CONNECTIONS: usize = 64;
 
-/// Long batches read and carried out at once; others are told to try again. Their memory is what
-/// bounds them.
+/// Long batches that are read and carried out at once. More are refused, to be tried again. The
+/// reason is their memory.
 const LONG_BATCHES: usize = 1;
 
 /// How long the head of a request may take to arrive.

@@ -122,7 +122,7 @@ mod tests {
         let error = listen(&path).unwrap_err().to_string();
         assert!(error.contains("already listens"), "{error}");
 
-        // Killed: nobody removed the file.
+        // The daemon was killed and did not remove the file.
         std::mem::forget(file);
         drop(listener);
         let (_listener, _file) = listen(&path).unwrap();

@@ -71,7 +71,7 @@ impl Waker {
 pub(crate) struct WorkerLoop {
     /// The worker.
     pub(crate) worker: Worker,
-    /// What the control thread says.
+    /// Commands of the control thread.
     pub(crate) commands: Consumer<Command>,
     /// What the worker reports, to be passed on. The worker cannot wake the control thread itself:
     /// it knows of no threads.
@@ -154,7 +154,7 @@ impl WorkerLoop {
         }
         let mut has_events = false;
         while let Ok(event) = self.reported.pop() {
-            // A full ring loses an event of a neighbour, who will be heard again.
+            // A full ring loses an event of a neighbour, which will send again.
             let _ = self.events.push(event);
             has_events = true;
         }
@@ -171,7 +171,8 @@ impl WorkerLoop {
     /// Sleeps until a port or the control thread has something, or the worker's next deadline.
     fn sleep(&mut self, descriptors: &mut Vec<RawFd>) {
         self.waker.sleeping.store(true, Ordering::SeqCst);
-        // What was published or commanded before the line above woke nobody; look once more.
+        // What was published or commanded before the line above did not wake this thread: look
+        // once more.
         if self.round() > 0 || !self.commands.is_empty() {
             self.waker.sleeping.store(false, Ordering::SeqCst);
             return;

@@ -1,4 +1,4 @@
-//! The host that pings: it asks for its gateway's Ethernet address, answers who asks for its own,
+//! The host that pings: it asks for its gateway's Ethernet address, answers requests for its own,
 //! and sends echo requests.
 
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ pub(super) const SECRET: &[u8] = b"this-text-is-secret";
 /// Where an ICMP message begins in a frame.
 const ICMP: usize = ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH;
 
-/// A host at the end of a cable.
+/// A host at the end of a link.
 pub(super) struct Host {
     pub(super) mac: Mac,
     pub(super) address: Ipv4Addr,
@@ -26,12 +26,12 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// A host that knows nobody yet.
+    /// A host that does not know its gateway's Ethernet address yet.
     pub(super) fn new(mac: Mac, address: Ipv4Addr, gateway: Ipv4Addr, cable: MemoryHandle) -> Self {
         Self { mac, address, gateway, gateway_mac: None, cable, sent: 0, answered: 0 }
     }
 
-    /// Whether it knows where its gateway is.
+    /// Whether it knows its gateway's Ethernet address.
     pub(super) fn is_ready(&self) -> bool {
         self.gateway_mac.is_some()
     }

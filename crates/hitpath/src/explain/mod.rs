@@ -18,8 +18,8 @@ pub(crate) const OUTCOME: &str = "outcome";
 /// The outcome of a packet that would be dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// Decides about the packet that `text` describes, on `tables`, and answers every step. Sends
-/// nothing and changes nothing.
+/// Decides about the packet that `text` describes, on `tables`. Returns every step. Sends nothing
+/// and changes nothing.
 ///
 /// # Errors
 /// If the description is not understood or names what does not exist.

@@ -85,8 +85,8 @@ impl Replay {
         running.finish(begin)
     }
 
-    /// Opens the captures of every port: a port without an input is silent, one without an output
-    /// sends to nobody.
+    /// Opens the captures of every port. A port without an input receives nothing. What a port
+    /// without an output sends is counted and lost.
     fn open(&self) -> anyhow::Result<BTreeMap<String, Tap>> {
         let inputs = by_port("--in", &self.inputs, &self.config)?;
         let outputs = by_port("--out", &self.outputs, &self.config)?;
@@ -257,7 +257,7 @@ fn by_port<'a>(
 }
 
 /// An output that is also an input would be emptied before it is read, one file cannot hold two
-/// outputs, and a configuration is nobody's capture.
+/// outputs, and the configuration is no output.
 fn refuse_overwriting(
     configuration: &Path,
     inputs: &BTreeMap<&str, &Path>,

@@ -95,7 +95,7 @@ impl Tap {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // The replay is one thread: nobody else can have panicked while holding it.
+        // The replay is one thread: no other can have panicked while holding it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! How answers look: JSON with stable names for programs, iproute2's words or tables for people.
+//! How replies look: JSON with stable names for programs, iproute2's words or tables for people.
 
 mod cache;
 mod spd;

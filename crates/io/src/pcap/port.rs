@@ -96,16 +96,16 @@ impl PcapPort {
         Ok(port)
     }
 
-    /// When the next packet is due, or `None` if there are no more. With several ports, whoever
-    /// replays them hands each its packets in the order of these times.
+    /// When the next packet is due, or `None` if there are no more. With several ports, the
+    /// replay gives each its packets in the order of these times.
     ///
     /// A capture that turns out to be damaged is due once more, at its last packet's time, and
-    /// [`receive`](Port::receive) tells of it.
+    /// [`receive`](Port::receive) returns the error.
     pub fn next_time(&self) -> Option<Time> {
         (self.next_length.is_some() || self.failure.is_some()).then_some(self.time)
     }
 
-    /// Bytes of the input read so far, and bytes there are where that is known.
+    /// Bytes of the input read so far, and its size if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         self.reader.as_ref().map_or((0, Some(0)), PcapReader::progress)
     }

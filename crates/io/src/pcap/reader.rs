@@ -179,7 +179,7 @@ impl PcapReader {
         &self.name
     }
 
-    /// Bytes read so far, and bytes there are where that is known.
+    /// Bytes read so far, and the file's size if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         (self.source.offset, self.total)
     }

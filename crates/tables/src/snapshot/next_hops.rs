@@ -47,7 +47,7 @@ impl Tables {
         self.next_hops.len()
     }
 
-    /// Makes a neighbour known, or known elsewhere. Packets to it can be sent from now on.
+    /// Sets a neighbour's Ethernet address. Packets to it can be sent from now on.
     ///
     /// # Errors
     /// [`TableError::NoPort`], [`TableError::NoEthernet`], [`TableError::NeighbourAddress`],
@@ -148,8 +148,8 @@ impl Tables {
         Ok(old.is_some() != is_needed)
     }
 
-    /// Notes that a next hop came or went. One that only became another concerns nobody: whoever
-    /// remembers it remembers its id.
+    /// Notes that a next hop came or went. One that only changed concerns no decision: decisions
+    /// name its id, which stays.
     fn next_hop_changed(&mut self, port: PortId, address: IpAddr, came_or_went: bool) {
         if came_or_went {
             self.changed(Change::NextHop { port, address });

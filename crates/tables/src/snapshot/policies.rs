@@ -12,7 +12,7 @@ use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Select
 use crate::spd::{Place, Spd};
 
 impl Tables {
-    /// Adds a policy and answers its index. As in Linux, `index & 7` is the direction: 0 in, 1 out,
+    /// Adds a policy. Returns its index. As in Linux, `index & 7` is the direction: 0 in, 1 out,
     /// 2 fwd.
     ///
     /// # Errors
@@ -108,8 +108,8 @@ impl Tables {
     }
 }
 
-/// Whom a policy's coming or going concerns: whom it selects, or the whole VRF where `rules` change
-/// with it.
+/// What a policy that comes or goes concerns: the packets that it selects, or the whole VRF if its
+/// `rules` change with it.
 fn concerned(spec: &PolicySpec, rules: bool) -> Change {
     match rules {
         true => Change::Vrf(spec.vrf),

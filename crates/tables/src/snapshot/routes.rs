@@ -45,7 +45,7 @@ impl Tables {
         self.check_static(found, prefix)?;
         found.check_room(prefix)?;
         let old = found.route_of(prefix).copied();
-        // The new next hop first: where it is the old one, it stays the same.
+        // The new next hop first: if it is the old one, its id stays.
         let kind = match spec {
             RouteSpec::Connected { port } => RouteKind::Connected { port },
             RouteSpec::Via { port, address } => {

@@ -13,7 +13,7 @@ use crate::policy::check_tunnel;
 use crate::sad::{Sa, SaSpec};
 
 impl Tables {
-    /// Adds an SA to its slot, making the slot where it is the first.
+    /// Adds an SA to its slot. The first SA of a slot makes the slot.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::Tunnel`], [`TableError::SaExists`],

@@ -62,8 +62,8 @@ impl Spd {
         }
     }
 
-    /// Looks up as many packets as there are `keys`, and answers each in its place of `found`,
-    /// which is as long.
+    /// Looks up a packet for each of `keys`, and writes its policy to the same position of `found`,
+    /// which has the same length.
     #[inline]
     pub fn lookup_batch<'a>(
         &'a self,
@@ -167,7 +167,7 @@ impl Spd {
         Some(self.lists[direction as usize].remove(place))
     }
 
-    /// The index, where it is worth while.
+    /// The index, if there are enough policies for one.
     #[inline]
     fn index(&self, direction: Direction) -> Option<&Index> {
         let many = self.lists[direction as usize].len() > FEW;

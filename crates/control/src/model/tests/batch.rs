@@ -13,14 +13,14 @@ fn requests(lines: &[String]) -> Vec<Request> {
 
 #[track_caller]
 fn batch(control: &mut Control, on_refusal: OnRefusal, requests: Vec<Request>) -> BatchReport {
-    let before = (format!("{:?}", control.wishes), generation(control));
+    let before = (format!("{:?}", control.desired), generation(control));
     let Ok(Reply::Batch(report)) =
         control.handle(Request::Batch(Batch { on_refusal, requests }), NOW)
     else {
         panic!()
     };
     consistent(control);
-    let after = (format!("{:?}", control.wishes), generation(control));
+    let after = (format!("{:?}", control.desired), generation(control));
     if report.done == 0 {
         assert_eq!(after, before, "nothing was done, and something changed");
     } else {
@@ -60,7 +60,7 @@ fn a_refused_change_stops_is_left_out_or_undoes_all() {
             (1, RefusalCode::Invalid)
         );
         assert_eq!(
-            control.wishes.vrfs.keys().map(String::as_str).collect::<Vec<_>>().join(" "),
+            control.desired.vrfs.keys().map(String::as_str).collect::<Vec<_>>().join(" "),
             vrfs
         );
     }
@@ -197,13 +197,13 @@ proptest! {
     fn a_batch_is_its_requests_one_after_the_other(lines in prop::collection::vec(command(), 1..40)) {
         let requests: Vec<_> = requests(&lines).into_iter().filter(|request| !request.only_reads()).collect();
         let mut reference = running(BASE);
-        let mut states = vec![format!("{:?}", reference.wishes)];
+        let mut states = vec![format!("{:?}", reference.desired)];
         let mut refused = Vec::new();
         for (at, request) in requests.iter().enumerate() {
             if let Err(refusal) = reference.handle(request.clone(), NOW) {
                 refused.push((at, refusal));
             }
-            states.push(format!("{:?}", reference.wishes));
+            states.push(format!("{:?}", reference.desired));
         }
         let all = requests.len();
         let first = refused.first().map_or(all, |(at, _)| *at);
@@ -214,7 +214,7 @@ proptest! {
         ] {
             let mut control = running(BASE);
             let report = batch(&mut control, on_refusal, requests.clone());
-            prop_assert_eq!(&format!("{:?}", control.wishes), &states[expected]);
+            prop_assert_eq!(&format!("{:?}", control.desired), &states[expected]);
             prop_assert_eq!(report.done, done as u64);
             let answered: Vec<_> = report.refused.into_iter().map(|refused| (refused.at, refused.refusal)).collect();
             prop_assert_eq!(&answered[..], told);

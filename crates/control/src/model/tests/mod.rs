@@ -62,7 +62,7 @@ pub(super) fn reload(control: &mut Control, text: &str) -> Result<String, Refusa
     let config = load("test.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
     let plan = control.plan(config);
     let (expected, refusal) = (plan.difference().to_string(), plan.refusal().cloned());
-    let opened: Vec<OpenedPort> = plan.imagined(&control.wishes);
+    let opened: Vec<OpenedPort> = plan.imagined(&control.desired);
     assert_eq!(opened.len(), plan.ports_to_open().len());
     let difference = control.apply(plan, &opened, NOW).map(|difference| difference.to_string());
     match &difference {
@@ -87,7 +87,7 @@ pub(super) fn run(control: &mut Control, line: &str) -> Result<Reply, Refusal> {
 #[track_caller]
 pub(super) fn handle(control: &mut Control, request: Request, now: Time) -> Result<Reply, Refusal> {
     let state = |control: &Control| {
-        (format!("{:?}", control.wishes), control.publisher.current().generation())
+        (format!("{:?}", control.desired), control.publisher.current().generation())
     };
     let before = state(control);
     let only_reads = request.only_reads();
@@ -110,26 +110,26 @@ pub(super) fn show(control: &mut Control, line: &str) -> String {
     crate::render::reply(&request, &reply)
 }
 
-/// Checks that the tables are what follows from the wishes.
+/// Checks that the tables are what follows from the desired state.
 #[track_caller]
 pub(super) fn consistent(control: &Control) {
-    let (tables, wishes) = (&*control.publisher.current(), &control.wishes);
+    let (tables, desired) = (&*control.publisher.current(), &control.desired);
 
     let mut vrfs: Vec<_> = tables.vrfs().map(|vrf| (vrf.name.to_string(), vrf.id)).collect();
     vrfs.sort();
     assert_eq!(
         vrfs,
-        wishes.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.id)).collect::<Vec<_>>()
+        desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.id)).collect::<Vec<_>>()
     );
 
-    assert_eq!(tables.ports().count(), wishes.ports.len());
-    for (name, port) in &wishes.ports {
+    assert_eq!(tables.ports().count(), desired.ports.len());
+    for (name, port) in &desired.ports {
         let found = tables.port(port.id).unwrap();
         assert_eq!(
             (&*found.spec.name, found.spec.mtu, found.spec.up, found.spec.mac),
             (name.as_str(), port.mtu, port.up, port.found.mac)
         );
-        assert_eq!(found.spec.vrf, wishes.vrf(&port.vrf).unwrap());
+        assert_eq!(found.spec.vrf, desired.vrf(&port.vrf).unwrap());
         for (own, _) in &port.addresses {
             assert!(found.spec.addresses.contains(own), "{own}");
         }
@@ -142,20 +142,20 @@ pub(super) fn consistent(control: &Control) {
     for vrf in tables.vrfs() {
         for route in vrf.routes().filter(|route| !tables.comes_with_port(vrf.id, route)) {
             assert!(
-                wishes.routes.contains_key(&(vrf.id, route.prefix)),
-                "nobody wished for {route:?}"
+                desired.routes.contains_key(&(vrf.id, route.prefix)),
+                "{route:?} was not asked for"
             );
         }
     }
     // A route is used exactly if it is the first of its prefix that can be.
     let all =
-        super::routes::list(tables, wishes, &api::RouteFilter { all: true, ..Default::default() })
+        super::routes::list(tables, desired, &api::RouteFilter { all: true, ..Default::default() })
             .unwrap();
-    for (place, alternatives) in &wishes.routes {
+    for (place, alternatives) in &desired.routes {
         assert!(!alternatives.is_empty());
         assert!(alternatives.is_sorted_by(|a, b| a.spec.metric < b.spec.metric));
         let of_prefix = |view: &&api::RouteView| {
-            wishes.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1
+            desired.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1
         };
         let active: Vec<_> = all
             .iter()
@@ -178,7 +178,7 @@ pub(super) fn consistent(control: &Control) {
     }
 
     let mut known = 0;
-    for (port, address, neighbour) in wishes.neighbours.iter() {
+    for (port, address, neighbour) in desired.neighbours.iter() {
         let found = tables.port(port).unwrap();
         match found.neighbours.lookup(address) {
             Some(mac) => {
@@ -213,20 +213,20 @@ pub(super) fn consistent(control: &Control) {
     assert_eq!(found.len(), next_hops.len());
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), next_hops);
 
-    assert_eq!(tables.sad().len(), wishes.states.len());
-    for ((vrf, destination, spi), wish) in &wishes.states {
+    assert_eq!(tables.sad().len(), desired.states.len());
+    for ((vrf, destination, spi), entry) in &desired.states {
         let sa = tables.sad().inbound(*vrf, *destination, *spi).unwrap();
         assert_eq!(
             (sa.spec.identity.source, sa.spec.identity.reqid),
-            (wish.spec.source, wish.spec.reqid)
+            (entry.spec.source, entry.spec.reqid)
         );
     }
 
-    assert_eq!(tables.policy_count(), wishes.policies.len());
-    for (index, wish) in &wishes.policies {
+    assert_eq!(tables.policy_count(), desired.policies.len());
+    for (index, entry) in &desired.policies {
         let policy = tables.policy_of_index(*index).unwrap();
-        assert_eq!(policy.spec.priority, wish.spec.priority);
-        assert_eq!(policy.spec.vrf, wishes.vrf(&wish.spec.vrf).unwrap());
-        assert_eq!(Some(policy.spec.selector.source), wish.spec.selector.source);
+        assert_eq!(policy.spec.priority, entry.spec.priority);
+        assert_eq!(policy.spec.vrf, desired.vrf(&entry.spec.vrf).unwrap());
+        assert_eq!(Some(policy.spec.selector.source), entry.spec.selector.source);
     }
 }

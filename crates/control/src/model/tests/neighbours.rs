@@ -9,7 +9,7 @@ const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 10]);
 
 fn seen(control: &Control, port: &str, address: &str, mac: Mac, solicited: bool) -> Event {
-    let port = control.wishes.ports[port].id;
+    let port = control.desired.ports[port].id;
     Event::NeighbourSeen { port, address: address.parse().unwrap(), mac, solicited }
 }
 
@@ -75,7 +75,7 @@ fn nothing_heard_changes_a_permanent_one() {
     let mut control = running(BASE);
     run(&mut control, "neigh add 192.168.13.9 lladdr 02:00:00:00:00:77 dev lan").unwrap();
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    let port = control.wishes.ports["lan"].id;
+    let port = control.desired.ports["lan"].id;
     control.event(Event::NeighbourSilent { port, address: "192.168.13.9".parse().unwrap() }, NOW);
     assert_eq!(known(&control, "192.168.13.9"), Some(Mac([2, 0, 0, 0, 0, 0x77])));
     assert_eq!(control.tick(after(1000)), []);
@@ -86,7 +86,7 @@ fn an_old_one_is_asked_three_times_used_meanwhile_and_forgotten() {
     let mut control = running(BASE);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
     let probe = Probe {
-        port: control.wishes.ports["lan"].id,
+        port: control.desired.ports["lan"].id,
         address: "192.168.13.9".parse().unwrap(),
         mac: MAC,
     };
@@ -122,7 +122,7 @@ fn an_answer_makes_it_young_again() {
 fn a_silent_one_is_forgotten() {
     let mut control = running(BASE);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    let port = control.wishes.ports["lan"].id;
+    let port = control.desired.ports["lan"].id;
     control.event(Event::NeighbourSilent { port, address: "192.168.13.9".parse().unwrap() }, NOW);
     assert_eq!(known(&control, "192.168.13.9"), None);
     assert_eq!(control.tick(after(100)), []);
@@ -147,7 +147,7 @@ fn a_flood_of_answers_is_bounded() {
     for number in 0..40_000_u32 {
         let address = IpAddr::from((0x0a01_0000 + number).to_be_bytes());
         let event = Event::NeighbourSeen {
-            port: control.wishes.ports["lan"].id,
+            port: control.desired.ports["lan"].id,
             address,
             mac: MAC,
             solicited: true,
@@ -189,7 +189,7 @@ fn what_becomes_of_a_next_hop_concerns_no_decision() {
     assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(2)));
     run(&mut control, "neigh del 192.168.11.1 dev wan").unwrap();
     assert_eq!(now(&control), (NextHopState::Pending, 1500, None));
-    let port = control.wishes.ports["wan"].id;
+    let port = control.desired.ports["wan"].id;
     control.event(seen(&control, "wan", "192.168.11.1", MAC, true), NOW);
     assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(9)));
     control.event(seen(&control, "wan", "192.168.11.1", OTHER, false), NOW);
@@ -208,7 +208,7 @@ fn what_becomes_of_a_next_hop_concerns_no_decision() {
 #[test]
 fn a_station_on_the_link_gets_a_next_hop_with_its_first_answer() {
     let mut control = running(BASE);
-    let port = control.wishes.ports["lan"].id;
+    let port = control.desired.ports["lan"].id;
     let address: IpAddr = "192.168.13.9".parse().unwrap();
     let state = |control: &Control| {
         let tables = control.publisher.current();

@@ -142,10 +142,10 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is asked for in whatever order: the tables follow from the wishes, what is refused
+    /// Whatever is asked for in whatever order: the tables follow from the desired state, what is refused
     /// changes nothing, and a reload leaves nothing different from the file.
     #[test]
-    fn the_tables_follow_from_the_wishes(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_tables_follow_from_the_desired_state(steps in prop::collection::vec(step(), 1..60)) {
         let mut control = running(BASE);
         let mut now = NOW;
         for step in steps {
@@ -162,7 +162,7 @@ proptest! {
                     }
                 }
                 Step::Hear { port, address, solicited } => {
-                    if let Some(port) = control.wishes.ports.get(port).map(|port| port.id) {
+                    if let Some(port) = control.desired.ports.get(port).map(|port| port.id) {
                         let mac = Mac([2, 0, 0, 0, 0, 9]);
                         control.event(Event::NeighbourSeen { port, address: address.parse().unwrap(), mac, solicited }, now);
                         consistent(&control);

@@ -126,7 +126,7 @@ fn a_port_of_another_kind_is_opened_anew_and_keeps_what_commands_gave_it() {
     let mut control = running(BASE);
     run(&mut control, "addr add 192.168.99.1/24 dev wan").unwrap();
     run(&mut control, "neigh add 192.168.99.7 lladdr 02:00:00:00:00:77 dev wan").unwrap();
-    let before = control.wishes.ports["wan"].id;
+    let before = control.desired.ports["wan"].id;
     let tap = BASE.replace("name = \"wan\"\nkind = \"memory\"", "name = \"wan\"\nkind = \"tap\"");
     let plan = control.plan(load("x", &tap).unwrap());
     assert_eq!(
@@ -136,7 +136,7 @@ fn a_port_of_another_kind_is_opened_anew_and_keeps_what_commands_gave_it() {
     assert_eq!(plan.ports_to_close(), [before]);
     let told = reload(&mut control, &tap).unwrap();
     assert_eq!(told, "~ port wan: opened anew as tap");
-    assert_ne!(control.wishes.ports["wan"].id, before);
+    assert_ne!(control.desired.ports["wan"].id, before);
     assert!(show(&mut control, "neigh show").contains("192.168.99.7"));
     assert!(show(&mut control, "route show").contains("default via 192.168.11.1 dev wan"));
 }
@@ -209,16 +209,22 @@ fn a_reload_that_does_not_fit_changes_nothing() {
         "addresses = [\"192.168.11.2/24\"]",
         "addresses = [\"192.168.11.2/24\", \"192.168.50.1/24\"]\nmtu = 1400",
     );
-    let before = (format!("{:?}", control.wishes), control.publisher.current().generation());
+    let before = (format!("{:?}", control.desired), control.publisher.current().generation());
     let refusal = reload(&mut control, &clash).unwrap_err();
     assert!(refusal.message.contains("192.168.50.1"), "{refusal}");
-    assert_eq!((format!("{:?}", control.wishes), control.publisher.current().generation()), before);
+    assert_eq!(
+        (format!("{:?}", control.desired), control.publisher.current().generation()),
+        before
+    );
 
     let plan =
         control.plan(load("x", &with("[[port]]\nname = \"new\"\nkind = \"memory\"\n")).unwrap());
     let refusal = control.apply(plan, &[], NOW).unwrap_err();
     assert!(refusal.message.contains("port new has not been opened"), "{refusal}");
-    assert_eq!((format!("{:?}", control.wishes), control.publisher.current().generation()), before);
+    assert_eq!(
+        (format!("{:?}", control.desired), control.publisher.current().generation()),
+        before
+    );
 }
 
 #[test]
@@ -227,7 +233,7 @@ fn a_port_that_turns_out_smaller_than_asked_for_is_refused() {
     let plan = control.plan(
         load("x", &BASE.replace("name = \"lan\"\n", "name = \"lan\"\nmtu = 1500\n")).unwrap(),
     );
-    let mut opened = plan.imagined(&control.wishes);
+    let mut opened = plan.imagined(&control.desired);
     opened[0].mtu = 1400;
     let refusal = control.apply(plan, &opened, NOW).unwrap_err();
     assert!(refusal.message.contains("1400 bytes at most"), "{refusal}");
@@ -236,7 +242,7 @@ fn a_port_that_turns_out_smaller_than_asked_for_is_refused() {
 #[test]
 fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
     let mut control = running(BASE);
-    let before = control.wishes.ports["wan"].id;
+    let before = control.desired.ports["wan"].id;
     control.lost(before);
     consistent(&control);
     assert!(show(&mut control, "link show wan").contains("state DOWN"));
@@ -244,7 +250,7 @@ fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
     control.lost(types::PortId(999));
     let told = reload(&mut control, BASE).unwrap();
     assert_eq!(told, "~ port wan: opened anew as memory, up");
-    assert_ne!(control.wishes.ports["wan"].id, before);
+    assert_ne!(control.desired.ports["wan"].id, before);
     assert_eq!(reload(&mut control, BASE).unwrap(), "");
 }
 

@@ -116,7 +116,7 @@ fn keys_are_shown_only_to_those_who_ask_for_them() {
     );
     let Ok(reply) = run(&mut control, "xfrm state list") else { panic!() };
     assert!(!serde_json::to_string(&reply).unwrap().contains("0001020304"));
-    assert!(!format!("{control:?} {:?}", control.wishes).contains("1, 2, 3"));
+    assert!(!format!("{control:?} {:?}", control.desired).contains("1, 2, 3"));
 }
 
 #[test]

@@ -93,15 +93,15 @@ impl<A: Address> Cells<A> {
         self.pages.page(hash)
     }
 
-    /// Adds a policy to a cell. Answers how many of its policies one lookup might have had to
-    /// compare, and may have to now.
+    /// Adds a policy to a cell. Returns how many of the cell's policies a lookup compared at most
+    /// before, and compares at most now.
     pub(super) fn insert(&mut self, cell: &Cell<A>, entry: Entry<A>) -> Result<(u32, u32), NoRoom> {
         self.pages.make_room(cell.hash, 1)?;
         let secret = self.secret;
         Ok(self.pages.change(cell.hash, |page| page.insert(cell, entry, secret)))
     }
 
-    /// Takes a policy with this selector out of a cell, and answers as [`Cells::insert`] does.
+    /// Removes the policy with this selector from a cell. Returns the same as [`Cells::insert`].
     pub(super) fn remove(
         &mut self,
         hash: u64,

@@ -15,7 +15,7 @@ pub(super) trait Page: Clone + Default {
     fn has_room(&self, more: usize) -> bool;
     /// The page's contents, by whether their hashes have `bit`.
     fn split(&self, bit: u64) -> [Self; 2];
-    /// Both pages' contents in one, where that is far from full.
+    /// Both pages' contents in one, if that is far from full.
     fn join(&self, other: &Self) -> Option<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! What is wished for, and by whom.
+//! The desired state, and who asked for each part of it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,25 +12,25 @@ use super::neighbours::Neighbours;
 use super::refuse::{no_port, no_vrf};
 use crate::settings::{GatewaySettings, PortSettings};
 
-/// Everything that is wished for. The tables follow from it.
+/// The desired state. The tables follow from it.
 #[derive(Clone, Debug)]
-pub(super) struct Wishes {
+pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
-    pub(super) vrfs: BTreeMap<String, VrfWish>,
-    pub(super) ports: BTreeMap<String, PortWish>,
+    pub(super) vrfs: BTreeMap<String, DesiredVrf>,
+    pub(super) ports: BTreeMap<String, DesiredPort>,
     /// By VRF and prefix, the lowest metric first; never empty.
-    pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<RouteWish>>,
+    pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
-    pub(super) states: BTreeMap<StateKey, StateWish>,
+    pub(super) states: BTreeMap<StateKey, DesiredSa>,
     /// By index.
-    pub(super) policies: BTreeMap<u32, PolicyWish>,
+    pub(super) policies: BTreeMap<u32, DesiredPolicy>,
 }
 
 /// What is unique about an SA.
 pub(super) type StateKey = (VrfId, IpAddr, Spi);
 
 #[derive(Clone, Debug)]
-pub(super) struct VrfWish {
+pub(super) struct DesiredVrf {
     pub(super) id: VrfId,
     pub(super) origin: Origin,
     /// Who set the default action of each direction.
@@ -38,7 +38,7 @@ pub(super) struct VrfWish {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PortWish {
+pub(super) struct DesiredPort {
     pub(super) id: PortId,
     /// As the configuration file last asked for it.
     pub(super) settings: PortSettings,
@@ -61,29 +61,29 @@ pub(super) struct Found {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RouteWish {
+pub(super) struct DesiredRoute {
     pub(super) spec: RouteSpec,
     pub(super) origin: Origin,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct StateWish {
+pub(super) struct DesiredSa {
     pub(super) spec: StateSpec,
     pub(super) origin: Origin,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PolicyWish {
+pub(super) struct DesiredPolicy {
     /// With all addresses said.
     pub(super) spec: PolicySpec,
     pub(super) origin: Origin,
 }
 
-impl Wishes {
+impl Desired {
     /// Nothing but the VRF `main`.
     pub(super) fn new() -> Self {
         let main =
-            VrfWish { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
+            DesiredVrf { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
         Self {
             gateway: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
@@ -102,7 +102,7 @@ impl Wishes {
             .ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
     }
 
-    pub(super) fn port(&self, name: &str) -> Result<&PortWish, Refusal> {
+    pub(super) fn port(&self, name: &str) -> Result<&DesiredPort, Refusal> {
         self.ports.get(name).ok_or_else(|| no_port(name, self.ports.keys().map(String::as_str)))
     }
 
@@ -111,7 +111,7 @@ impl Wishes {
     }
 
     /// The port as the tables are to have it.
-    pub(super) fn port_spec(&self, name: &str, port: &PortWish) -> Result<PortSpec, Refusal> {
+    pub(super) fn port_spec(&self, name: &str, port: &DesiredPort) -> Result<PortSpec, Refusal> {
         Ok(PortSpec {
             name: Arc::from(name),
             vrf: self.vrf(&port.vrf)?,
@@ -124,7 +124,7 @@ impl Wishes {
     }
 }
 
-impl VrfWish {
+impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
         Self { id, origin, defaults: [Origin::Gateway; 3] }
     }
