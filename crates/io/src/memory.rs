@@ -353,8 +353,10 @@ impl Sender {
         else {
             return 0;
         };
-        places.fill_from_iter(batch.drain(..count));
+        // In this order: as soon as the receiver sees the full buffers, it leaves as many empty ones,
+        // for which there is a place only if these are gone.
         pool.give_small(count, empty.into_iter());
+        places.fill_from_iter(batch.drain(..count));
         count
     }
 
