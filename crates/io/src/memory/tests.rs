@@ -242,3 +242,42 @@ fn transfer_sends_the_same_buffers_round() {
         MemoryHandle::transfer(&mut handle, &mut other, 9, |packet| packet.bytes_mut()[0] += 1);
     assert_eq!((moved, handle.waiting(), other.room()), (2, 0, 6));
 }
+
+/// Two threads at full speed: after every call each pool has as many buffers as it was made with,
+/// and in the end every link can be filled as at first.
+#[test]
+fn pools_keep_their_size_between_threads() {
+    const DEPTH: usize = 64;
+    let options = |id| MemoryOptions::ethernet("m", PortId(id));
+    let (one, two) = pair(options(0), options(1), DEPTH);
+    let run = |mut port: MemoryPort| {
+        move || {
+            let (mut pool, mut batch) = (Pool::new(2 * DEPTH), Batch::new());
+            for _ in 0..200_000 {
+                while batch.len() < DEPTH {
+                    let mut packet = pool.take().unwrap();
+                    assert!(packet.fill(b"frame"));
+                    batch.push(packet);
+                }
+                port.transmit(NOW, &mut pool, &mut batch).unwrap();
+                assert_eq!(pool.available(), 2 * DEPTH);
+                port.receive(NOW, &mut pool, &mut batch).unwrap();
+                assert_eq!(pool.available() + batch.len(), 2 * DEPTH);
+                pool.give_all(batch.drain(..));
+            }
+            (port, pool)
+        }
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let (one, two) = (scope.spawn(run(one)), scope.spawn(run(two)));
+        (one.join().unwrap(), two.join().unwrap())
+    });
+    let ((mut from, mut from_pool), (mut to, mut to_pool)) = (one, two);
+    let mut batch = Batch::new();
+    to.receive(NOW, &mut to_pool, &mut batch).unwrap();
+    to_pool.give_all(batch.drain(..));
+    batch.extend((0..DEPTH).map(|_| from_pool.take_copy(b"frame").unwrap()));
+    let sent = from.statistics().tx_packets.read();
+    from.transmit(NOW, &mut from_pool, &mut batch).unwrap();
+    assert_eq!(from.statistics().tx_packets.read() - sent, DEPTH as u64);
+}
