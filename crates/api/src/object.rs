@@ -267,6 +267,20 @@ pub struct WorkerView {
     pub packets: u64,
     /// Packets that it dropped.
     pub drops: u64,
+    /// Everything that it has counted beside drops and the decision cache.
+    #[serde(default)]
+    pub counters: Vec<CounterView>,
+}
+
+/// One counter of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterView {
+    /// Its name, which stays the same.
+    pub name: String,
+    /// What it counts.
+    pub meaning: String,
+    /// How often that has happened.
+    pub value: u64,
 }
 
 /// How often packets were dropped for one reason.

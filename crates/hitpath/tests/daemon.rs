@@ -22,7 +22,17 @@ fn the_daemon_shows_what_is_configured() {
     assert_eq!(ports[0]["name"], "lan");
     assert_eq!(ports[1]["addresses"][0], "192.0.2.1/24");
     assert_eq!(ports[0]["statistics"]["rx_packets"], 0);
-    assert_eq!(daemon.json("show workers")[0]["index"], 0);
+    let workers = daemon.json("show workers");
+    assert_eq!(workers[0]["index"], 0);
+    let counters = workers[0]["counters"].as_array().unwrap();
+    let shown = daemon.line("show workers").with(0).out;
+    for name in ["received", "encrypted", "icmp_errors_limited", "reassembled", "events_lost"] {
+        let counter = counters.iter().find(|counter| counter["name"] == name).unwrap();
+        assert_eq!(counter["value"], 0, "{name}");
+        let meaning = counter["meaning"].as_str().unwrap();
+        let line = shown.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(meaning), "{line}");
+    }
     assert_eq!(daemon.json("show sas").as_array().unwrap().len(), 2);
     assert_eq!(daemon.json("show policies").as_array().unwrap().len(), 3);
     assert_eq!(daemon.json("show neighbours").as_array().unwrap().len(), 0);
