@@ -17,6 +17,10 @@ pub struct GatewaySettings {
     pub idle: Idle,
     /// Packet buffers of each worker.
     pub buffers: usize,
+    /// Buffers of each worker for frames longer than [`packet::MAX_FRAME`]. If the file does not
+    /// say it, the first ports do: [`GatewaySettings::DEFAULT_LARGE_BUFFERS`] if one of them needs
+    /// them, else none.
+    pub large_buffers: Option<usize>,
     /// The control socket.
     pub socket: PathBuf,
     /// How packets are decided.
@@ -91,6 +95,16 @@ pub enum PortKind {
     },
 }
 
+impl GatewaySettings {
+    /// Large buffers of each worker if a port needs them and the file says nothing.
+    pub const DEFAULT_LARGE_BUFFERS: usize = 1024;
+}
+
+/// Whether frames of a port with this MTU may be too long for a small buffer.
+pub(crate) fn needs_large_buffers(link: LinkKind, mtu: u16) -> bool {
+    usize::from(mtu) + link.header_length() > packet::MAX_FRAME
+}
+
 impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
@@ -98,6 +112,7 @@ impl Default for GatewaySettings {
             processors: Vec::new(),
             idle: Idle::Sleep,
             buffers: 16_384,
+            large_buffers: None,
             socket: PathBuf::from("/run/hitpath/control.sock"),
             ipsec: IpsecSettings::default(),
         }
@@ -161,6 +176,14 @@ impl PortKind {
             Self::Pcap { .. } => "pcap",
             Self::Tap { .. } => "tap",
             Self::AfPacket { .. } => "af-packet",
+        }
+    }
+
+    /// What the port's frames begin with, as far as that is known before it is opened.
+    pub const fn link(&self) -> LinkKind {
+        match self {
+            Self::Memory { link } | Self::Pcap { link, .. } => *link,
+            Self::Tap { .. } | Self::AfPacket { .. } => LinkKind::Ethernet,
         }
     }
 

@@ -53,6 +53,21 @@ fn the_daemon_shows_what_is_configured() {
 }
 
 #[test]
+fn the_memory_of_packets_is_told_and_its_large_buffers_are_decided_at_the_start() {
+    let folder = Folder::new();
+    let (config, daemon) = gateway(&folder);
+    assert!(daemon.log().contains("packets are in "), "{}", daemon.log());
+    fs::write(&config, GATEWAY.replace("kind = \"memory\"", "kind = \"memory\"\nmtu = 9000"))
+        .unwrap();
+    let refused = daemon.line("reload").with(1).err;
+    assert!(refused.contains("port lan: frames of an MTU of 9000"), "{refused}");
+    assert!(refused.contains("large-buffers = 1024 in [gateway]"), "{refused}");
+    drop(daemon);
+    let daemon = Daemon::start(&folder, &config);
+    assert_eq!(daemon.json("show ports")[0]["mtu"], 9000);
+}
+
+#[test]
 fn commands_in_iproute2s_words_change_the_tables() {
     let folder = Folder::new();
     let (_, daemon) = gateway(&folder);

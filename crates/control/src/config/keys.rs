@@ -75,6 +75,15 @@ pub const SECTIONS: &[Section] = &[
                 "Packet buffers of each worker, of 2368 bytes each.",
             ),
             key(
+                "large-buffers",
+                "0, or 256 to 65536",
+                "packets",
+                "1024 if a port's frames need them at the start, else 0",
+                "Packet buffers of each worker for frames of more than 2048 bytes, of 9536 bytes \
+                each. Without them no port can have an MTU above 2034 (2048 of kind `memory` or \
+                `pcap` without link header).",
+            ),
+            key(
                 "socket",
                 "path",
                 "",

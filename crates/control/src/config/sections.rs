@@ -39,11 +39,17 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
     }
     let idle = table.word("idle", Idle::WORDS, errors);
     let buffers = table.number("buffers", 1024..=4_194_304, errors);
+    let large_buffers = table.number("large-buffers", 0..=65_536, errors);
+    if let Some(Found { value: few @ 1..=255_usize, at }) = large_buffers {
+        let hint = "0, or 256 to 65536, as a worker receives 256 packets at once";
+        errors.add(at, format!("large-buffers = {few}"), Some(hint.to_owned()));
+    }
     GatewaySettings {
         workers,
         processors: processors.into_iter().map(|found| found.value).collect(),
         idle: idle.map_or(usual.idle, |found| found.value),
         buffers: buffers.map_or(usual.buffers, |found| found.value),
+        large_buffers: large_buffers.map(|found| found.value),
         socket: path(&table, "socket", errors).unwrap_or(usual.socket),
         ipsec: usual.ipsec,
     }

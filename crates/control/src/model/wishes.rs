@@ -16,6 +16,8 @@ use crate::settings::{GatewaySettings, PortSettings};
 #[derive(Clone, Debug)]
 pub(super) struct Wishes {
     pub(super) gateway: Option<GatewaySettings>,
+    /// Large buffers of each worker, once the first configuration has decided it.
+    pub(super) large_buffers: Option<usize>,
     pub(super) vrfs: BTreeMap<String, VrfWish>,
     pub(super) ports: BTreeMap<String, PortWish>,
     /// By VRF and prefix, the lowest metric first; never empty.
@@ -86,6 +88,7 @@ impl Wishes {
             VrfWish { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
         Self {
             gateway: None,
+            large_buffers: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),

@@ -109,7 +109,7 @@ impl Replay {
                 .as_ref()
                 .and_then(PcapReader::link)
                 .and_then(LinkType::kind)
-                .unwrap_or(twin::link(settings));
+                .unwrap_or(settings.kind.link());
             let configured = match &settings.kind {
                 PortKind::Pcap { output, .. } => output.as_deref(),
                 _ => None,
