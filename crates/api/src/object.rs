@@ -100,7 +100,7 @@ pub struct PortView {
     pub name: String,
     /// Its number.
     pub id: u16,
-    /// What it is: `memory`, `pcap`, `tap` or `af-packet`.
+    /// What it is: the `kind` of its configuration.
     pub kind: String,
     /// The system's interface that it is on, where it is on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

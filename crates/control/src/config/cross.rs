@@ -11,7 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
 use super::{Said, VrfSettings};
 use crate::check;
-use crate::settings::{GatewaySettings, PortKind, PortSettings, needs_large_buffers};
+use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
 /// The names that the tables of a file give themselves, where not all of it could be read.
 #[derive(Default)]
@@ -245,10 +245,7 @@ fn check_neighbours(
     for neighbour in neighbours {
         let spec = &neighbour.value;
         let Some(port) = names.check_port(neighbour, &spec.port, errors) else { continue };
-        if matches!(
-            port.kind,
-            PortKind::Memory { link: LinkKind::Ip } | PortKind::Pcap { link: LinkKind::Ip, .. }
-        ) {
+        if port.kind.link() != LinkKind::Ethernet {
             let message = format!("port {} has no Ethernet, so no neighbours", spec.port);
             errors.add(neighbour.table.place("port"), message, None);
         }

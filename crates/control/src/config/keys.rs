@@ -1,6 +1,8 @@
 //! Every key that a configuration file may have. The reader refuses all others, and
 //! docs/configuration.md is held against this list.
 
+use crate::settings::{PORT_KIND_MEANING, PORT_KIND_NAMES};
+
 /// A table or array of tables.
 #[derive(Debug)]
 pub struct Section {
@@ -249,20 +251,13 @@ pub const SECTIONS: &[Section] = &[
         many: true,
         keys: &[
             key("name", "name", "", "required", "Its name, which all else calls it by."),
-            key(
-                "kind",
-                "\"memory\", \"pcap\", \"tap\" or \"af-packet\"",
-                "",
-                "required",
-                "What it is: memory (for tests and replay), capture files (for replay alone), a \
-                TAP device that the gateway makes, or an interface of the system.",
-            ),
+            key("kind", PORT_KIND_NAMES, "", "required", PORT_KIND_MEANING),
             key(
                 "interface",
                 "interface name",
                 "",
                 "the port's name",
-                "The system's interface, of kind `tap` and `af-packet`.",
+                "The system's interface, of kinds that are on one.",
             ),
             key(
                 "input",

@@ -298,8 +298,7 @@ fn keys_of_another_kind_of_port_are_refused() {
         \"b\"\nkind = \"pcap\"\n",
         &[
             "gw.toml:4:13: a port of kind memory has no interface (of kind tap or af-packet)",
-            "gw.toml:7:8: a port of kind pcap without input and output (input = path, output = \
-            path, or both)",
+            "gw.toml:7:8: a port of kind pcap without input and output (one of them at least)",
         ],
     );
 }

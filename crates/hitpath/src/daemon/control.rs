@@ -20,8 +20,8 @@ use runtime::exit::Exit;
 /// The queues of ports that were opened.
 pub(crate) type OpenedQueues = Vec<(PortId, Vec<Box<dyn Port>>)>;
 
-/// Opens the ports that `plan` asks for, with a queue for each of `workers` workers, and carries the
-/// plan out on the tables: all of it or, if that fails, nothing.
+/// Opens the ports that `plan` asks for, with a queue for each of `workers` workers, and carries
+/// the plan out on the tables: all of it or, if that fails, nothing.
 ///
 /// # Errors
 /// A port that cannot be opened, or what the tables refuse.
