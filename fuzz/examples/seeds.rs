@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use hitpath_fuzz::{captures_seeds, headers_seeds, reassembly_seeds};
+use hitpath_fuzz::{
+    captures_seeds, configuration_seeds, esp_open, esp_open_seeds, grammar_seeds, headers_seeds,
+    reassembly_seeds,
+};
 
 fn main() -> std::io::Result<()> {
     let headers = headers_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
@@ -10,12 +13,18 @@ fn main() -> std::io::Result<()> {
     let captures = captures_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
     write("captures", captures)?;
     let reassembly = reassembly_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
-    write("reassembly", reassembly)
+    write("reassembly", reassembly)?;
+    let files = esp_open_seeds::all(esp_open::seal).into_iter().map(|seed| (seed.name, seed.bytes));
+    write("esp_open", files)?;
+    let configuration = configuration_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
+    write("configuration", configuration)?;
+    let grammar = grammar_seeds::all().into_iter().map(|seed| (seed.name, seed.bytes));
+    write("grammar", grammar)
 }
 
-fn write(
+fn write<Name: AsRef<Path>>(
     corpus: &str,
-    seeds: impl Iterator<Item = (&'static str, Vec<u8>)>,
+    seeds: impl Iterator<Item = (Name, Vec<u8>)>,
 ) -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus);
     std::fs::create_dir_all(&folder)?;

@@ -7,6 +7,12 @@
 
 pub mod captures;
 pub mod captures_seeds;
+pub mod configuration;
+pub mod configuration_seeds;
+pub mod esp_open;
+pub mod esp_open_seeds;
+pub mod grammar;
+pub mod grammar_seeds;
 pub mod headers;
 pub mod headers_seeds;
 pub mod reassembly;

@@ -100,7 +100,7 @@ pub struct PortView {
     pub name: String,
     /// Its number.
     pub id: u16,
-    /// What it is: `memory`, `pcap`, `tap` or `af-packet`.
+    /// What it is: the `kind` of its configuration.
     pub kind: String,
     /// The system's interface that it is on, where it is on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,6 +267,20 @@ pub struct WorkerView {
     pub packets: u64,
     /// Packets that it dropped.
     pub drops: u64,
+    /// Everything that it has counted beside drops and the decision cache.
+    #[serde(default)]
+    pub counters: Vec<CounterView>,
+}
+
+/// One counter of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterView {
+    /// Its name, which stays the same.
+    pub name: String,
+    /// What it counts.
+    pub meaning: String,
+    /// How often that has happened.
+    pub value: u64,
 }
 
 /// How often packets were dropped for one reason.

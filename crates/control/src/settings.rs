@@ -1,6 +1,6 @@
 //! What a configuration file says, checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use types::Idle;
 use types::{CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac};
@@ -17,6 +17,10 @@ pub struct GatewaySettings {
     pub idle: Idle,
     /// Packet buffers of each worker.
     pub buffers: usize,
+    /// Buffers of each worker for frames longer than [`packet::MAX_FRAME`]. If the file does not
+    /// say it, the first ports do: [`GatewaySettings::DEFAULT_LARGE_BUFFERS`] if one of them needs
+    /// them, else none.
+    pub large_buffers: Option<usize>,
     /// The control socket.
     pub socket: PathBuf,
     /// How packets are decided.
@@ -91,6 +95,16 @@ pub enum PortKind {
     },
 }
 
+impl GatewaySettings {
+    /// Large buffers of each worker if a port needs them and the file says nothing.
+    pub const DEFAULT_LARGE_BUFFERS: usize = 1024;
+}
+
+/// Whether frames of a port with this MTU may be too long for a small buffer.
+pub(crate) fn needs_large_buffers(link: LinkKind, mtu: u16) -> bool {
+    usize::from(mtu) + link.header_length() > packet::MAX_FRAME
+}
+
 impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
@@ -98,6 +112,7 @@ impl Default for GatewaySettings {
             processors: Vec::new(),
             idle: Idle::Sleep,
             buffers: 16_384,
+            large_buffers: None,
             socket: PathBuf::from("/run/hitpath/control.sock"),
             ipsec: IpsecSettings::default(),
         }
@@ -153,14 +168,100 @@ impl Default for CacheSettings {
     }
 }
 
+/// What a configuration file says of one kind of port: its row in [`PORT_KINDS`].
+#[derive(Debug)]
+pub(crate) struct PortKindRow {
+    /// The value of `kind`.
+    pub(crate) name: &'static str,
+    /// The keys that it has and that not every kind has. A file that gives it another is refused.
+    pub(crate) keys: &'static [&'static str],
+    /// Keys of which it needs one at least.
+    pub(crate) needs: &'static [&'static str],
+    /// Whether its packets have times of their own, so that a live gateway cannot wait for them.
+    has_own_time: bool,
+    /// The kind with what its keys say.
+    pub(crate) with: fn(PortKindValues) -> PortKind,
+}
+
+/// The values of the keys that not every kind of port has, or what holds without them.
+#[derive(Clone, Debug)]
+pub(crate) struct PortKindValues {
+    pub(crate) interface: String,
+    pub(crate) input: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) link: LinkKind,
+}
+
+/// Every kind of port.
+pub(crate) const PORT_KINDS: &[PortKindRow] = &[
+    PortKindRow {
+        name: "memory",
+        keys: &["link"],
+        needs: &[],
+        has_own_time: false,
+        with: |said| PortKind::Memory { link: said.link },
+    },
+    PortKindRow {
+        name: "pcap",
+        keys: &["input", "output", "link"],
+        needs: &["input", "output"],
+        has_own_time: true,
+        with: |PortKindValues { input, output, link, .. }| PortKind::Pcap { input, output, link },
+    },
+    PortKindRow {
+        name: "tap",
+        keys: &["interface"],
+        needs: &[],
+        has_own_time: false,
+        with: |said| PortKind::Tap { interface: said.interface },
+    },
+    PortKindRow {
+        name: "af-packet",
+        keys: &["interface"],
+        needs: &[],
+        has_own_time: false,
+        with: |said| PortKind::AfPacket { interface: said.interface },
+    },
+];
+
+/// The names of [`PORT_KINDS`], as the documentation of the key `kind` has them.
+pub(crate) const PORT_KIND_NAMES: &str = "\"memory\", \"pcap\", \"tap\" or \"af-packet\"";
+
+/// What the kinds are, as the documentation of the key `kind` has it.
+pub(crate) const PORT_KIND_MEANING: &str = "What it is: memory (for tests and replay), capture \
+    files (for replay alone), a TAP device that the gateway makes, or an interface of the system.";
+
 impl PortKind {
+    /// The kind's row.
+    const fn row(&self) -> &'static PortKindRow {
+        &PORT_KINDS[match self {
+            Self::Memory { .. } => 0,
+            Self::Pcap { .. } => 1,
+            Self::Tap { .. } => 2,
+            Self::AfPacket { .. } => 3,
+        }]
+    }
+
     /// The kind's name in configuration: `memory`, `pcap`, `tap` or `af-packet`.
     pub const fn name(&self) -> &'static str {
+        self.row().name
+    }
+
+    /// Whether its packets have times of their own, so that only a replay can use it.
+    pub const fn has_own_time(&self) -> bool {
+        self.row().has_own_time
+    }
+
+    /// The names of the kinds that a live gateway can use.
+    pub fn live_names() -> impl Iterator<Item = &'static str> {
+        PORT_KINDS.iter().filter(|row| !row.has_own_time).map(|row| row.name)
+    }
+
+    /// What the port's frames begin with, as far as that is known before it is opened.
+    pub const fn link(&self) -> LinkKind {
         match self {
-            Self::Memory { .. } => "memory",
-            Self::Pcap { .. } => "pcap",
-            Self::Tap { .. } => "tap",
-            Self::AfPacket { .. } => "af-packet",
+            Self::Memory { link } | Self::Pcap { link, .. } => *link,
+            Self::Tap { .. } | Self::AfPacket { .. } => LinkKind::Ethernet,
         }
     }
 
@@ -170,5 +271,37 @@ impl PortKind {
             Self::Tap { interface } | Self::AfPacket { interface } => Some(interface),
             Self::Memory { .. } | Self::Pcap { .. } => None,
         }
+    }
+
+    /// The files that its packets come from and go to.
+    pub fn captures(&self) -> (Option<&Path>, Option<&Path>) {
+        match self {
+            Self::Pcap { input, output, .. } => (input.as_deref(), output.as_deref()),
+            Self::Memory { .. } | Self::Tap { .. } | Self::AfPacket { .. } => (None, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_its_row() {
+        let values = PortKindValues {
+            interface: "eth0".to_owned(),
+            input: None,
+            output: Some(PathBuf::from("x.pcap")),
+            link: LinkKind::Ethernet,
+        };
+        for row in PORT_KINDS {
+            let kind = (row.with)(values.clone());
+            assert_eq!(kind.name(), row.name);
+            assert_eq!(kind.interface().is_some(), row.keys.contains(&"interface"), "{kind:?}");
+            assert_eq!(kind.captures().1.is_some(), row.keys.contains(&"output"), "{kind:?}");
+        }
+        let names: Vec<_> = PORT_KINDS.iter().map(|row| format!("\"{}\"", row.name)).collect();
+        let (last, others) = names.split_last().unwrap();
+        assert_eq!(PORT_KIND_NAMES, format!("{} or {last}", others.join(", ")));
     }
 }

@@ -22,7 +22,17 @@ fn the_daemon_shows_what_is_configured() {
     assert_eq!(ports[0]["name"], "lan");
     assert_eq!(ports[1]["addresses"][0], "192.0.2.1/24");
     assert_eq!(ports[0]["statistics"]["rx_packets"], 0);
-    assert_eq!(daemon.json("show workers")[0]["index"], 0);
+    let workers = daemon.json("show workers");
+    assert_eq!(workers[0]["index"], 0);
+    let counters = workers[0]["counters"].as_array().unwrap();
+    let shown = daemon.line("show workers").with(0).out;
+    for name in ["received", "encrypted", "icmp_errors_limited", "reassembled", "events_lost"] {
+        let counter = counters.iter().find(|counter| counter["name"] == name).unwrap();
+        assert_eq!(counter["value"], 0, "{name}");
+        let meaning = counter["meaning"].as_str().unwrap();
+        let line = shown.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(meaning), "{line}");
+    }
     assert_eq!(daemon.json("show sas").as_array().unwrap().len(), 2);
     assert_eq!(daemon.json("show policies").as_array().unwrap().len(), 3);
     assert_eq!(daemon.json("show neighbours").as_array().unwrap().len(), 0);
@@ -40,6 +50,21 @@ fn the_daemon_shows_what_is_configured() {
     }
     let shown = daemon.line("show sas").with(0).out + &daemon.line("-j show sas").with(0).out;
     assert!(!shown.contains("00112233445566778899"), "keys are never shown: {shown}");
+}
+
+#[test]
+fn the_memory_of_packets_is_told_and_its_large_buffers_are_decided_at_the_start() {
+    let folder = Folder::new();
+    let (config, daemon) = gateway(&folder);
+    assert!(daemon.log().contains("packets are in "), "{}", daemon.log());
+    fs::write(&config, GATEWAY.replace("kind = \"memory\"", "kind = \"memory\"\nmtu = 9000"))
+        .unwrap();
+    let refused = daemon.line("reload").with(1).err;
+    assert!(refused.contains("port lan: frames of an MTU of 9000"), "{refused}");
+    assert!(refused.contains("large-buffers = 1024 in [gateway]"), "{refused}");
+    drop(daemon);
+    let daemon = Daemon::start(&folder, &config);
+    assert_eq!(daemon.json("show ports")[0]["mtu"], 9000);
 }
 
 #[test]

@@ -138,6 +138,35 @@ fn raw_ip_comes_in_without_a_link_header() {
 }
 
 #[test]
+fn jumbo_frames_find_large_buffers_if_a_port_asks_for_them() {
+    let folder = Folder::new();
+    let udp = [&[0x13, 0x88, 0, 53, 0x1f, 0x40, 0, 0][..], &[7; 7992]].concat();
+    let header = ipv4::Header {
+        total_length: (ipv4::HEADER_LENGTH + udp.len()) as u16,
+        protocol: Protocol::UDP,
+        source: Ipv4Addr::new(10, 1, 0, 5),
+        destination: Ipv4Addr::new(203, 0, 113, 7),
+        ..ipv4::Header::default()
+    };
+    let jumbo = framed(&[&header.to_bytes()[..], &udp].concat());
+    let input = capture(&folder, "lan.pcap", LinkKind::Ethernet, std::slice::from_ref(&jumbo));
+    let run = |config: &str| {
+        let config = folder.write("gw.toml", config);
+        let lan = format!("lan={}", input.display());
+        let wan = format!("wan={}", folder.path("wan.pcap").display());
+        let words = ["replay", "-j", "--assume-neighbours", "--config", config.to_str().unwrap()];
+        let report = hitpath(&[&words[..], &["--in", &lan, "--out", &wan]].concat()).with(0).json();
+        (report["ports"][0]["statistics"].clone(), read(&folder.path("wan.pcap")))
+    };
+    let (counted, sent) = run(GATEWAY);
+    assert_eq!((&counted["rx_missed"], sent.len()), (&1.into(), 0), "{counted}");
+    let (counted, sent) =
+        run(&GATEWAY.replace("kind = \"memory\"", "kind = \"memory\"\nmtu = 9000"));
+    assert_eq!((&counted["rx_packets"], sent.len()), (&1.into(), 1), "{counted}");
+    assert_eq!(sent[0].1[ethernet::HEADER_LENGTH + 20..], jumbo[ethernet::HEADER_LENGTH + 20..]);
+}
+
+#[test]
 fn without_an_answer_packets_wait_and_are_then_dropped() {
     let folder = Folder::new();
     capture(&folder, "lan.pcap", LinkKind::Ethernet, &[framed(&datagram([203, 0, 113, 7], 1))]);

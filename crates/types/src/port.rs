@@ -12,4 +12,14 @@ pub enum LinkKind {
     Ip,
 }
 
+impl LinkKind {
+    /// Bytes of the link header in front of each IP packet.
+    pub const fn header_length(self) -> usize {
+        match self {
+            Self::Ethernet => 14,
+            Self::Ip => 0,
+        }
+    }
+}
+
 words!(LinkKind { Ethernet = "ethernet", Ip = "ip" });

@@ -11,7 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
 use super::{Said, VrfSettings};
 use crate::check;
-use crate::settings::{PortKind, PortSettings};
+use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
 /// The names that the tables of a file give themselves, where not all of it could be read.
 #[derive(Default)]
@@ -66,6 +66,26 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
+}
+
+/// A port whose frames are longer than any buffer would receive nothing.
+pub(super) fn check_buffers(
+    gateway: &GatewaySettings,
+    ports: &[Said<'_, PortSettings>],
+    errors: &mut Errors<'_>,
+) {
+    for port in ports {
+        if let Some(mtu) = port.value.mtu
+            && gateway.large_buffers == Some(0)
+            && needs_large_buffers(port.value.kind.link(), mtu)
+        {
+            errors.add(
+                port.table.place("mtu"),
+                format!("mtu = {mtu}, and [gateway] has large-buffers = 0"),
+                Some("large-buffers of 256 or more, or a smaller mtu".to_owned()),
+            );
+        }
+    }
 }
 
 fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut Errors<'_>) {
@@ -225,10 +245,7 @@ fn check_neighbours(
     for neighbour in neighbours {
         let spec = &neighbour.value;
         let Some(port) = names.check_port(neighbour, &spec.port, errors) else { continue };
-        if matches!(
-            port.kind,
-            PortKind::Memory { link: LinkKind::Ip } | PortKind::Pcap { link: LinkKind::Ip, .. }
-        ) {
+        if port.kind.link() != LinkKind::Ethernet {
             let message = format!("port {} has no Ethernet, so no neighbours", spec.port);
             errors.add(neighbour.table.place("port"), message, None);
         }

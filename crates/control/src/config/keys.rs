@@ -1,6 +1,8 @@
 //! Every key that a configuration file may have. The reader refuses all others, and
 //! docs/configuration.md is held against this list.
 
+use crate::settings::{PORT_KIND_MEANING, PORT_KIND_NAMES};
+
 /// A table or array of tables.
 #[derive(Debug)]
 pub struct Section {
@@ -73,6 +75,15 @@ pub const SECTIONS: &[Section] = &[
                 "packets",
                 "16384",
                 "Packet buffers of each worker, of 2368 bytes each.",
+            ),
+            key(
+                "large-buffers",
+                "0, or 256 to 65536",
+                "packets",
+                "1024 if a port's frames need them at the start, else 0",
+                "Packet buffers of each worker for frames of more than 2048 bytes, of 9536 bytes \
+                each. Without them no port can have an MTU above 2034 (2048 of kind `memory` or \
+                `pcap` without link header).",
             ),
             key(
                 "socket",
@@ -240,20 +251,13 @@ pub const SECTIONS: &[Section] = &[
         many: true,
         keys: &[
             key("name", "name", "", "required", "Its name, which all else calls it by."),
-            key(
-                "kind",
-                "\"memory\", \"pcap\", \"tap\" or \"af-packet\"",
-                "",
-                "required",
-                "What it is: memory (for tests and replay), capture files (for replay alone), a \
-                TAP device that the gateway makes, or an interface of the system.",
-            ),
+            key("kind", PORT_KIND_NAMES, "", "required", PORT_KIND_MEANING),
             key(
                 "interface",
                 "interface name",
                 "",
                 "the port's name",
-                "The system's interface, of kind `tap` and `af-packet`.",
+                "The system's interface, of kinds that are on one.",
             ),
             key(
                 "input",

@@ -128,6 +128,7 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
     // nobody.
     if errors.count() == 0 {
         cross::check(&read, None, errors);
+        cross::check_buffers(&gateway, &read.ports, errors);
         // A file that was emptied by mistake must not empty the gateway.
         if read.ports.is_empty() {
             errors.add(

@@ -12,7 +12,7 @@ use super::VrfSettings;
 use super::diagnostic::Errors;
 use super::reader::{Found, Table, number_element, parsed_element};
 use crate::check::{self, Fault};
-use crate::settings::{GatewaySettings, Idle, PortKind, PortSettings};
+use crate::settings::{GatewaySettings, Idle, PORT_KINDS, PortKind, PortKindValues, PortSettings};
 
 /// The most worker threads.
 const MAX_WORKERS: i128 = 64;
@@ -39,11 +39,17 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
     }
     let idle = table.word("idle", Idle::WORDS, errors);
     let buffers = table.number("buffers", 1024..=4_194_304, errors);
+    let large_buffers = table.number("large-buffers", 0..=65_536, errors);
+    if let Some(Found { value: few @ 1..=255_usize, at }) = large_buffers {
+        let hint = "0, or 256 to 65536, as a worker receives 256 packets at once";
+        errors.add(at, format!("large-buffers = {few}"), Some(hint.to_owned()));
+    }
     GatewaySettings {
         workers,
         processors: processors.into_iter().map(|found| found.value).collect(),
         idle: idle.map_or(usual.idle, |found| found.value),
         buffers: buffers.map_or(usual.buffers, |found| found.value),
+        large_buffers: large_buffers.map(|found| found.value),
         socket: path(&table, "socket", errors).unwrap_or(usual.socket),
         ipsec: usual.ipsec,
     }
@@ -172,49 +178,41 @@ fn name(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option
 
 /// What the port is. Keys that another kind has are refused, not ignored.
 fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKind> {
-    let kinds =
-        [("memory", "memory"), ("pcap", "pcap"), ("tap", "tap"), ("af-packet", "af-packet")];
-    let kind = table.required_word("kind", &kinds, errors)?.value;
-    let of_kinds: [(&'static str, &[&str]); 4] = [
-        ("interface", &["tap", "af-packet"]),
-        ("input", &["pcap"]),
-        ("output", &["pcap"]),
-        ("link", &["memory", "pcap"]),
-    ];
-    for (key, right) in of_kinds {
-        if !right.contains(&kind) && table.has(key) {
+    let kinds: Vec<_> = PORT_KINDS.iter().map(|row| (row.name, row)).collect();
+    let row = table.required_word("kind", &kinds, errors)?.value;
+    for (at, key) in PORT_KINDS.iter().flat_map(|row| row.keys).enumerate() {
+        let said = PORT_KINDS.iter().flat_map(|row| row.keys).take(at).any(|other| other == key);
+        if !said && !row.keys.contains(key) && table.has(key) {
+            let right = PORT_KINDS.iter().filter(|other| other.keys.contains(key));
+            let right: Vec<_> = right.map(|row| row.name).collect();
             table.fault(
-                Fault::invalid(key, format!("a port of kind {kind} has no {key}"))
+                Fault::invalid(key, format!("a port of kind {} has no {key}", row.name))
                     .hint(format!("of kind {}", right.join(" or "))),
                 errors,
             );
         }
     }
+    if !row.needs.is_empty() && !row.needs.iter().any(|key| table.has(key)) {
+        let without = row.needs.join(" and ");
+        table.fault(
+            Fault::invalid("kind", format!("a port of kind {} without {without}", row.name))
+                .hint("one of them at least"),
+            errors,
+        );
+    }
     let link = table.word("link", LinkKind::WORDS, errors);
-    let link = link.map_or(LinkKind::Ethernet, |found| found.value);
     let interface = table.text("interface", errors);
     if let Some(text) = interface
         && let Err(fault) = check::name("interface", text.value)
     {
         table.fault(fault, errors);
     }
-    let interface = interface.map_or(name, |found| found.value).to_owned();
-    let (input, output) = (path(table, "input", errors), path(table, "output", errors));
-    Some(match kind {
-        "memory" => PortKind::Memory { link },
-        "pcap" => {
-            if input.is_none() && output.is_none() {
-                table.fault(
-                    Fault::invalid("kind", "a port of kind pcap without input and output")
-                        .hint("input = path, output = path, or both"),
-                    errors,
-                );
-            }
-            PortKind::Pcap { input, output, link }
-        }
-        "tap" => PortKind::Tap { interface },
-        _ => PortKind::AfPacket { interface },
-    })
+    Some((row.with)(PortKindValues {
+        interface: interface.map_or(name, |found| found.value).to_owned(),
+        input: path(table, "input", errors),
+        output: path(table, "output", errors),
+        link: link.map_or(LinkKind::Ethernet, |found| found.value),
+    }))
 }
 
 fn path(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<PathBuf> {

@@ -298,8 +298,7 @@ fn keys_of_another_kind_of_port_are_refused() {
         \"b\"\nkind = \"pcap\"\n",
         &[
             "gw.toml:4:13: a port of kind memory has no interface (of kind tap or af-packet)",
-            "gw.toml:7:8: a port of kind pcap without input and output (input = path, output = \
-            path, or both)",
+            "gw.toml:7:8: a port of kind pcap without input and output (one of them at least)",
         ],
     );
 }
@@ -373,6 +372,27 @@ proptest::proptest! {
             assert!(told.0.iter().all(|one| one.line >= 1 && one.column >= 1));
         }
     }
+}
+
+#[test]
+fn large_buffers_are_none_or_a_batch_at_least() {
+    let with = |more: &str, mtu: &str| {
+        format!("[gateway]\n{more}[[port]]\nname = \"p\"\nkind = \"memory\"\n{mtu}")
+    };
+    for (more, wanted) in [("", None), ("large-buffers = 0\n", Some(0))] {
+        assert_eq!(load("x", &with(more, "")).unwrap().gateway.large_buffers, wanted);
+    }
+    let few = "gw.toml:2:17: large-buffers = 255 (0, or 256 to 65536, as a worker receives 256 \
+        packets at once)";
+    refused(&with("large-buffers = 255\n", ""), &[few]);
+    refused(
+        &with("large-buffers = 65537\n", ""),
+        &["gw.toml:2:17: large-buffers = 65537 (0 to 65536)"],
+    );
+    let none = "gw.toml:6:7: mtu = 9000, and [gateway] has large-buffers = 0 (large-buffers of 256 \
+        or more, or a smaller mtu)";
+    refused(&with("large-buffers = 0\n", "mtu = 9000\n"), &[none]);
+    load("x", &with("large-buffers = 256\n", "mtu = 9000\n")).unwrap();
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
     pub(super) vrfs: BTreeMap<String, DesiredVrf>,
     pub(super) ports: BTreeMap<String, DesiredPort>,
+    /// Large buffers of each worker, once the first configuration has decided it.
+    pub(super) large_buffers: Option<usize>,
     /// By VRF and prefix, the lowest metric first; never empty.
     pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
@@ -86,6 +88,7 @@ impl Desired {
             DesiredVrf { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
         Self {
             gateway: None,
+            large_buffers: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),

@@ -83,6 +83,12 @@ impl Control {
         &self.gateway
     }
 
+    /// Buffers of each worker for frames longer than [`packet::MAX_FRAME`], as the first
+    /// configuration applied and its ports have decided: 0 before.
+    pub fn large_buffers(&self) -> usize {
+        self.desired.large_buffers.unwrap_or(0)
+    }
+
     /// How to come from what runs to what `config` says. What commands have added stays.
     pub fn plan(&self, config: Config) -> Plan {
         let mut plan = Plan::new(&self.desired, config);

@@ -13,6 +13,7 @@ use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
 use super::neighbours::How;
 use super::refuse::refusal;
+use crate::settings::{GatewaySettings, needs_large_buffers};
 
 impl Draft<'_> {
     /// Changes the desired state of a port, and makes the tables follow.
@@ -96,6 +97,7 @@ impl Draft<'_> {
         let mut port = self.desired.port(&change.port)?.clone();
         if let Some(mtu) = change.mtu {
             check_mtu(&change.port, &port, mtu)?;
+            check_buffers(&change.port, &port, mtu, self.desired.large_buffers.unwrap_or(0))?;
             port.mtu = mtu;
         }
         if let Some(vrf) = &change.vrf {
@@ -183,6 +185,28 @@ pub(super) fn check_mtu(name: &str, port: &DesiredPort, mtu: u16) -> Result<(), 
             .with_hint("a smaller one, or a larger one on the system's interface and a restart"));
     }
     Ok(())
+}
+
+/// Whether the workers have buffers for the frames of a port with this MTU.
+pub(super) fn check_buffers(
+    name: &str,
+    port: &DesiredPort,
+    mtu: u16,
+    large_buffers: usize,
+) -> Result<(), Refusal> {
+    if large_buffers > 0 || !needs_large_buffers(port.found.link, mtu) {
+        return Ok(());
+    }
+    let message = format!(
+        "port {name}: frames of an MTU of {mtu} are longer than the {} bytes that a small buffer \
+        takes, and the workers have no large ones",
+        packet::MAX_FRAME
+    );
+    let hint = format!(
+        "large-buffers = {} in [gateway] and a start of the gateway, or a smaller mtu of the port",
+        GatewaySettings::DEFAULT_LARGE_BUFFERS
+    );
+    Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint))
 }
 
 pub(super) fn ports(

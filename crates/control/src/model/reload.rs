@@ -10,16 +10,16 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal,
     RefusalCode, RouteFilter, StateFilter,
 };
-use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
+use types::{IpPrefix, Mac, PortId, Spi, VrfId};
 
 use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force};
-use super::ports::check_mtu;
+use super::ports::{check_buffers, check_mtu};
 use super::refuse::refusal;
 use super::security;
 use super::{Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
-use crate::settings::{GatewaySettings, PortKind, PortSettings};
+use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
 /// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more
 /// than workers can send meanwhile.
@@ -95,10 +95,7 @@ impl Plan {
             // The upper octets do not meet those of any real station's.
             mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
             mtu: settings.mtu.unwrap_or(1500),
-            link: match settings.kind {
-                PortKind::Memory { link } | PortKind::Pcap { link, .. } => link,
-                PortKind::Tap { .. } | PortKind::AfPacket { .. } => LinkKind::Ethernet,
-            },
+            link: settings.kind.link(),
         };
         self.to_open.iter().zip(free).map(imagine).collect()
     }
@@ -173,6 +170,10 @@ impl Draft<'_> {
         note("processors", format!("{:?}", is.processors), format!("{:?}", wanted.processors));
         note("idle", is.idle.to_string(), wanted.idle.to_string());
         note("buffers", is.buffers.to_string(), wanted.buffers.to_string());
+        let large = |settings: &GatewaySettings| {
+            settings.large_buffers.map_or_else(|| "default".to_owned(), |count| count.to_string())
+        };
+        note("large-buffers", large(is), large(wanted));
         note("socket", is.socket.display().to_string(), wanted.socket.display().to_string());
     }
 
@@ -244,6 +245,13 @@ impl Draft<'_> {
             let port = desired_port(settings, id, found, known);
             check_mtu(&settings.name, &port, port.mtu)?;
             wanted.push(port);
+        }
+        let needed = wanted.iter().any(|port| needs_large_buffers(port.found.link, port.mtu));
+        let usual = if needed { GatewaySettings::DEFAULT_LARGE_BUFFERS } else { 0 };
+        let large_buffers = config.gateway.large_buffers.unwrap_or(usual);
+        let large_buffers = *self.desired.large_buffers.get_or_insert(large_buffers);
+        for port in &wanted {
+            check_buffers(&port.settings.name, port, port.mtu, large_buffers)?;
         }
         let names: HashSet<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
         let gone: Vec<_> = self

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use anyhow::Context;
 use api::{Difference, LinkChange, Refusal, RefusalCode, Reply, Request};
-use control::{Config, OpenedPort, PortSettings};
+use control::{Config, OpenedPort, Plan, PortSettings};
 use packet::{Port, Time};
 use tables::Reader;
 use wire::PortId;
@@ -16,6 +16,38 @@ use crate::daemon::{Message, PendingRequest, ports};
 use crate::gateway::{self, RequestHandler, TICK};
 use runtime::clock::Clock;
 use runtime::exit::Exit;
+
+/// The queues of ports that were opened.
+pub(crate) type OpenedQueues = Vec<(PortId, Vec<Box<dyn Port>>)>;
+
+/// Opens the ports that `plan` asks for, with a queue for each of `workers` workers, and carries
+/// the plan out on the tables: all of it or, if that fails, nothing.
+///
+/// # Errors
+/// A port that cannot be opened, or what the tables refuse.
+pub(crate) fn open_and_apply(
+    handler: &mut RequestHandler,
+    plan: Plan,
+    workers: usize,
+    now: Time,
+) -> anyhow::Result<(Difference, OpenedQueues)> {
+    let ids: Vec<PortId> = handler.free_port_ids().take(plan.ports_to_open().len()).collect();
+    let mut opened = Vec::with_capacity(ids.len());
+    let mut ports = Vec::with_capacity(ids.len());
+    for (settings, id) in plan.ports_to_open().iter().zip(ids) {
+        let queues = ports::open(settings, id, workers)?;
+        let first = queues.first().context("a port without queues")?;
+        opened.push(OpenedPort {
+            name: settings.name.clone(),
+            id,
+            mac: first.mac(),
+            mtu: first.mtu(),
+            link: first.link(),
+        });
+        ports.push((id, queues));
+    }
+    Ok((handler.control.apply(plan, &opened, now)?, ports))
+}
 
 /// What the control thread owns.
 pub(crate) struct ControlThread {
@@ -86,51 +118,36 @@ impl ControlThread {
         self.pool.stop();
     }
 
+    /// Gives the workers the queues of a port that the tables have already.
+    pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
+        self.handler.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
+        self.pool.attach(id, queues);
+    }
+
     /// Makes the gateway what `config` says: all of it or, if that fails, nothing. Ports are
     /// opened first.
     ///
     /// # Errors
     /// A port that cannot be opened, or what the tables refuse.
-    pub(crate) fn apply(&mut self, config: Config) -> anyhow::Result<Difference> {
-        let now = self.clock.now();
+    fn apply(&mut self, config: Config) -> anyhow::Result<Difference> {
         let configured = config.ports.clone();
         let plan = self.handler.control.plan(config);
-        let ids: Vec<PortId> =
-            self.handler.free_port_ids().take(plan.ports_to_open().len()).collect();
-        let mut opened = Vec::with_capacity(ids.len());
-        let mut queues = Vec::with_capacity(ids.len());
-        for (settings, &id) in plan.ports_to_open().iter().zip(&ids) {
-            let port = ports::open(settings, id, self.pool.size())?;
-            let first = port.first().context("a port without queues")?;
-            opened.push(OpenedPort {
-                name: settings.name.clone(),
-                id,
-                mac: first.mac(),
-                mtu: first.mtu(),
-                link: first.link(),
-            });
-            queues.push((id, port));
-        }
         let closed = plan.ports_to_close().to_vec();
-        let difference = self.handler.control.apply(plan, &opened, now)?;
+        let (difference, queues) =
+            open_and_apply(&mut self.handler, plan, self.pool.size(), self.clock.now())?;
         for id in closed {
             self.pool.detach(id);
             self.handler.remove_port(id);
             self.lost.remove(&id);
         }
-        for (id, port) in queues {
-            self.attach(id, port);
+        for (id, queues) in queues {
+            self.attach(id, queues);
         }
         for settings in &configured {
             self.find_again(settings);
         }
         self.announce();
         Ok(difference)
-    }
-
-    fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
-        self.handler.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
-        self.pool.attach(id, queues);
     }
 
     /// Opens a lost port again, if its interface is back as it was. If it is not, the port

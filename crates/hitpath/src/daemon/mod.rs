@@ -74,12 +74,14 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     signals::forward(sender.clone())?;
     let mut handler =
         RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
+    // Before the workers start, as the ports decide what buffers they need.
+    let plan = handler.control.plan(config);
+    let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     let mut control = ControlThread::new(file, handler, pool, clock);
-    if let Err(error) = control.apply(config) {
-        control.stop();
-        return Err(error);
+    for (id, queues) in ports {
+        control.attach(id, queues);
     }
     server::start(listener, sender)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");

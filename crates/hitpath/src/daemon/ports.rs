@@ -50,10 +50,11 @@ pub(crate) fn open(
             Ok(boxed(af_packet::open(&options)?))
         }
         PortKind::Pcap { .. } => bail!(
-            "port {}: captures have a time of their own, so ports of kind pcap are for `hitpath \
-            replay`; a running gateway takes kinds \
-             memory, tap and af-packet",
-            settings.name
+            "port {}: captures have a time of their own, so ports of kind {} are for `hitpath \
+            replay`; a running gateway takes kinds: {}",
+            settings.name,
+            settings.kind.name(),
+            PortKind::live_names().collect::<Vec<_>>().join(", ")
         ),
     }
 }

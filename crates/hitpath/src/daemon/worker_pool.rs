@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use control::GatewaySettings;
-use packet::Port;
+use packet::{Pages, Port};
 use path::{Worker, WorkerSettings, WorkerStatistics};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tables::{Event, Probe};
@@ -155,7 +155,7 @@ impl WorkerHandle {
             seed: rand::random(),
             caches: cache_settings(&settings.ipsec),
             ticks: runtime::clock::ticks,
-            large_buffers: 0,
+            large_buffers: handler.control.large_buffers(),
             together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let idle = settings.idle;
@@ -179,7 +179,7 @@ impl WorkerHandle {
                         return;
                     }
                 };
-                let _ = started.send(Ok(Arc::clone(worker.statistics())));
+                let _ = started.send(Ok((Arc::clone(worker.statistics()), worker.pages())));
                 let (ports, lost) = (BTreeMap::new(), Vec::new());
                 let commands = command_receiver;
                 let events = event_sender;
@@ -201,12 +201,13 @@ impl WorkerHandle {
             }
         });
         let thread = thread.context("starting a worker's thread")?;
-        let statistics = match start.recv() {
-            Ok(statistics) => statistics?,
+        let (statistics, pages) = match start.recv() {
+            Ok(started) => started?,
             Err(_) => bail!(
                 "a worker's thread ended while it started: not enough memory for its buffers?"
             ),
         };
+        log_pages(index, pages);
         Ok((Self { thread: Some(thread), commands, events, probes, notified, waker }, statistics))
     }
 
@@ -223,5 +224,24 @@ impl WorkerHandle {
             }
         }
         self.waker.wake();
+    }
+}
+
+/// Says what pages the memory of a worker's packets is made of: huge ones spare the processor most
+/// of its misses in the TLB.
+fn log_pages(worker: usize, pages: Pages) {
+    match pages {
+        Pages::Huge => tracing::info!(worker, "packets are in reserved huge pages"),
+        Pages::Transparent => tracing::info!(
+            worker,
+            "packets are in pages that the system was asked to make huge ones (transparent huge \
+            pages)"
+        ),
+        Pages::Ordinary => tracing::warn!(
+            worker,
+            "packets are in ordinary pages, which costs speed: reserve huge pages with sysctl \
+            vm.nr_hugepages, or switch transparent ones on (echo madvise > \
+            /sys/kernel/mm/transparent_hugepage/enabled), and start the gateway again"
+        ),
     }
 }

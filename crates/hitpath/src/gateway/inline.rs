@@ -67,7 +67,7 @@ impl Gateway {
             seed,
             caches,
             ticks: runtime::clock::ticks,
-            large_buffers: 0,
+            large_buffers: handler.control.large_buffers(),
             together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(
@@ -90,6 +90,7 @@ impl Gateway {
     /// If the tables refuse the configuration.
     pub(crate) fn without_packets(mut config: Config) -> anyhow::Result<Self> {
         config.gateway.buffers = 0;
+        config.gateway.large_buffers = None;
         for cache in &mut config.gateway.ipsec.caches {
             cache.mode = api::CacheMode::Off;
         }

@@ -2,7 +2,6 @@
 
 mod caches;
 mod counted;
-mod counters;
 mod inline;
 mod request_handler;
 pub(crate) mod twin;
@@ -16,7 +15,6 @@ use thiserror::Error;
 
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
-pub(crate) use counters::CounterView;
 pub(crate) use inline::{Gateway, RING, TICK};
 pub(crate) use request_handler::RequestHandler;
 

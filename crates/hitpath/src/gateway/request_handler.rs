@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{DropView, PortStatistics, Refusal, Reply, Request, WorkerView};
+use api::{CounterView, DropView, PortStatistics, Refusal, Reply, Request, WorkerView};
 use control::Control;
 use packet::{DropReason, Time};
 use path::WorkerStatistics;
@@ -11,7 +11,7 @@ use tables::Tables;
 use wire::PortId;
 
 use crate::explain;
-use crate::gateway::{CounterView, caches, counters};
+use crate::gateway::caches;
 
 /// Returns every request but a reload.
 pub(crate) struct RequestHandler {
@@ -108,6 +108,7 @@ impl RequestHandler {
             batches: worker.statistics.batches.read(),
             packets: worker.statistics.received.read(),
             drops: worker.statistics.drops.total(),
+            counters: counters(&worker.statistics),
         };
         self.workers.iter().enumerate().map(view).collect()
     }
@@ -115,11 +116,6 @@ impl RequestHandler {
     /// The tables of each worker's decision cache.
     fn caches(&self) -> Vec<&[flow::CacheStatistics; 4]> {
         self.workers.iter().map(|worker| &worker.statistics.caches).collect()
-    }
-
-    /// What workers have counted beside drops and the decision cache, all of them together.
-    pub(crate) fn counters(&self) -> Vec<CounterView> {
-        counters::total(self.workers.iter().map(|worker| &*worker.statistics))
     }
 
     fn drops(&self) -> Vec<DropView> {
@@ -130,6 +126,15 @@ impl RequestHandler {
         };
         DropReason::ALL.iter().map(view).collect()
     }
+}
+
+fn counters(statistics: &WorkerStatistics) -> Vec<CounterView> {
+    let view = |(name, meaning, value): (&str, &str, u64)| CounterView {
+        name: name.to_owned(),
+        meaning: meaning.to_owned(),
+        value,
+    };
+    statistics.entries().map(view).collect()
 }
 
 fn total(queues: &[Arc<packet::PortStatistics>]) -> PortStatistics {

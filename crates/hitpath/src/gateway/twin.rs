@@ -1,8 +1,7 @@
 //! A configured port's twin in memory: what it says of itself without any system.
 
-use control::{PortKind, PortSettings};
+use control::PortSettings;
 use io::memory::MemoryOptions;
-use packet::LinkKind;
 use wire::{Mac, PortId};
 
 /// A memory port that looks like what `settings` ask for.
@@ -10,17 +9,9 @@ pub(crate) fn options(settings: &PortSettings, id: PortId) -> MemoryOptions {
     MemoryOptions {
         name: settings.name.clone(),
         id,
-        link: link(settings),
+        link: settings.kind.link(),
         mac: mac(settings),
         mtu: settings.mtu.unwrap_or(1500),
-    }
-}
-
-/// What the port's frames begin with.
-pub(crate) fn link(settings: &PortSettings) -> LinkKind {
-    match settings.kind {
-        PortKind::Memory { link } | PortKind::Pcap { link, .. } => link,
-        PortKind::Tap { .. } | PortKind::AfPacket { .. } => LinkKind::Ethernet,
     }
 }
 
@@ -42,6 +33,9 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use control::PortKind;
+    use packet::LinkKind;
+
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::{NeighbourSpec, Request};
-use control::{Config, PortKind, PortSettings};
+use control::{Config, PortSettings};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use io::pcap::{LinkType, PcapOptions, PcapPort, PcapReader, PcapWriter};
 use packet::{LinkKind, Time};
@@ -95,10 +95,7 @@ impl Replay {
         // Inputs first: nothing is written over if one of them is wrong.
         let mut readers = BTreeMap::new();
         for settings in &self.config.ports {
-            let configured = match &settings.kind {
-                PortKind::Pcap { input, .. } => input.as_deref(),
-                _ => None,
-            };
+            let (configured, _) = settings.kind.captures();
             if let Some(path) = inputs.get(settings.name.as_str()).copied().or(configured) {
                 readers.insert(settings.name.as_str(), PcapReader::open(path)?);
             }
@@ -109,11 +106,8 @@ impl Replay {
                 .as_ref()
                 .and_then(PcapReader::link)
                 .and_then(LinkType::kind)
-                .unwrap_or(twin::link(settings));
-            let configured = match &settings.kind {
-                PortKind::Pcap { output, .. } => output.as_deref(),
-                _ => None,
-            };
+                .unwrap_or(settings.kind.link());
+            let (_, configured) = settings.kind.captures();
             let writer = match outputs.get(settings.name.as_str()).copied().or(configured) {
                 None => None,
                 Some(path) => Some(

@@ -81,7 +81,7 @@ impl Report {
         let mut parts = vec![
             view::ports(&self.counted.ports),
             view::drops(&self.counted.drops, false),
-            view::counters(&self.counted.counters, false),
+            view::counters(&self.counted.counters),
         ];
         if !self.counted.policies.is_empty() {
             parts.push(view::policies(&self.counted.policies));

@@ -6,11 +6,12 @@ mod table;
 
 use std::fmt::Write;
 
-use api::{DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView};
+use api::{
+    CounterView, DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step,
+    WorkerView,
+};
 
 use runtime::output;
-
-use crate::gateway::CounterView;
 
 pub(crate) use spd::bound;
 pub(crate) use table::table;
@@ -97,6 +98,7 @@ pub(crate) fn ports(views: &[PortView]) -> String {
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Workers, then everything that they have counted, with a column for each of them.
 fn workers(views: &[WorkerView]) -> String {
     let row = |worker: &WorkerView| {
         vec![
@@ -109,7 +111,26 @@ fn workers(views: &[WorkerView]) -> String {
         ]
     };
     let heading = ["WORKER", "PROCESSOR", "PACKETS", "BATCHES", "DROPS", "ROUNDS"];
-    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+    let workers = table(&heading, &views.iter().map(row).collect::<Vec<_>>());
+    let Some(first) = views.first() else { return workers };
+    let row = |counter: &CounterView| {
+        // By name, as the daemon may be another version than the client.
+        let of = |worker: &WorkerView| {
+            let same = worker.counters.iter().find(|other| other.name == counter.name);
+            same.map_or_else(|| "-".to_owned(), |same| same.value.to_string())
+        };
+        let values = views.iter().map(of);
+        [counter.name.clone()].into_iter().chain(values).chain([counter.meaning.clone()]).collect()
+    };
+    let names: Vec<String> =
+        views.iter().map(|worker| format!("WORKER {}", worker.index)).collect();
+    let heading: Vec<&str> = ["COUNTER"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .chain(["MEANING"])
+        .collect();
+    let counters = table(&heading, &first.counters.iter().map(row).collect::<Vec<_>>());
+    format!("{workers}\n{counters}")
 }
 
 /// Drops by reason: those that happened, or `all` there are.
@@ -125,13 +146,13 @@ pub(crate) fn drops(views: &[DropView], all: bool) -> String {
     table(&["PACKETS", "REASON", "MEANING"], &rows)
 }
 
-/// What workers have counted: what happened at least once, or `all` there is.
-pub(crate) fn counters(counters: &[CounterView], all: bool) -> String {
+/// What workers have counted, if it happened at least once.
+pub(crate) fn counters(counters: &[CounterView]) -> String {
     let rows: Vec<_> = counters
         .iter()
-        .filter(|counter| all || counter.value > 0)
+        .filter(|counter| counter.value > 0)
         .map(|counter| {
-            vec![counter.value.to_string(), counter.name.to_owned(), counter.meaning.to_owned()]
+            vec![counter.value.to_string(), counter.name.clone(), counter.meaning.clone()]
         })
         .collect();
     table(&["COUNT", "COUNTER", "MEANING"], &rows)
@@ -260,6 +281,22 @@ mod tests {
         );
         assert_eq!(plain(&Reply::Count(8)).unwrap(), serde_json::json!({ "is": "count", "of": 8 }));
         assert_eq!(plain(&Reply::Done).unwrap(), serde_json::json!({ "is": "done" }));
+    }
+
+    #[test]
+    fn each_worker_has_a_column_of_counters() {
+        let worker = |index, value| WorkerView {
+            index,
+            counters: vec![CounterView { name: "decided".into(), meaning: "Why.".into(), value }],
+            ..WorkerView::default()
+        };
+        let shown = workers(&[worker(0, 3), worker(1, 14)]);
+        assert!(
+            shown.ends_with(
+                "\nCOUNTER  WORKER 0  WORKER 1  MEANING\ndecided         3        14  Why.\n"
+            ),
+            "{shown}"
+        );
     }
 
     #[test]
