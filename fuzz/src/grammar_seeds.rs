@@ -39,7 +39,7 @@ pub fn all() -> Vec<Seed> {
         ),
         seed(
             "route",
-            (5, 4),
+            (5, 5),
             "route add 10.0.0.0/8 via 192.0.2.9 metric 7\nr replace default via 192.0.2.8\n\
             route get 10.1.2.3\nroute add blackhole 172.16.0.0/12\nroute flush type blackhole\n",
         ),
