@@ -225,7 +225,7 @@ fn arp_requests_for_us_are_answered_and_others_not() {
     // A stranger is not news; a known station that moved is.
     assert!(gateway.events.pop().is_err());
     gateway.change(|tables| {
-        tables.set_neighbour(LAN, ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 8])).unwrap()
+        tables.set_neighbour(LAN, ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 8])).unwrap();
     });
     ask(&mut gateway, "192.168.13.1");
     let (address, mac) = (ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 9]));
@@ -281,7 +281,7 @@ fn packets_wait_for_their_next_hop_and_leave_in_order() {
                 assert_eq!(arp::Packet::parse(&question).unwrap().target_ip, v4("192.168.13.66"));
             }
             true => {
-                assert!(headers::parse(&question).unwrap().addresses.destination().is_multicast())
+                assert!(headers::parse(&question).unwrap().addresses.destination().is_multicast());
             }
         }
         let answerer = Mac([2, 0xdd, 0, 0, 0, 1]);

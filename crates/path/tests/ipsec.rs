@@ -196,7 +196,7 @@ fn a_rekey_is_used_at_once_and_the_old_sa_still_opens() {
         gateway.sent_one(LAN);
     }
     gateway.change(|tables| {
-        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER_V4.1), wire::Spi(0x2001)).unwrap()
+        _ = tables.remove_sa(VrfId::MAIN, ip(OUTER_V4.1), wire::Spi(0x2001)).unwrap();
     });
     gateway.receive(LAN, &udp(INNER_V4.0, INNER_V4.1, (1, 2), 10));
     let (_, sent) = gateway.sent_one(WAN);

@@ -103,14 +103,14 @@ fn one_policy_of_a_thousand() {
     let mut gateway = knowing(tables, &flows);
     let discard = PolicySpec { action: Action::Discard, ..bypass(300) };
     assert_missing(&mut gateway, &flows, 2, |tables| {
-        tables.update_policy(indexes[300], discard).unwrap()
+        tables.update_policy(indexes[300], discard).unwrap();
     });
     // Nobody's.
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        tables.update_policy(indexes[301], bypass(2000)).unwrap()
+        tables.update_policy(indexes[301], bypass(2000)).unwrap();
     });
     assert_missing(&mut gateway, &flows, 2, |tables| {
-        _ = tables.remove_policy(indexes[303]).unwrap()
+        _ = tables.remove_policy(indexes[303]).unwrap();
     });
     // One flow of the two.
     assert_missing(&mut gateway, &flows, 1, |tables| {
@@ -143,7 +143,7 @@ fn very_many_changes_at_once_cost_everybody_a_miss() {
     let remove = |from: usize, count: usize| {
         let indexes = indexes[from..from + count].to_vec();
         move |tables: &mut Tables| {
-            indexes.iter().for_each(|&index| _ = tables.remove_policy(index).unwrap())
+            indexes.iter().for_each(|&index| _ = tables.remove_policy(index).unwrap());
         }
     };
     assert_missing(&mut gateway, &flows, 0, remove(100, 64));
@@ -207,7 +207,7 @@ fn a_rekey_costs_nobody_anything() {
     let (tables, flows) = tunnelled();
     let mut gateway = knowing(tables, &flows);
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        add_sa(tables, OUTER.0, OUTER.1, 0x2001, false)
+        add_sa(tables, OUTER.0, OUTER.1, 0x2001, false);
     });
     assert_missing(&mut gateway, &flows, 0, |tables| {
         _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.1), Spi(0x1001)).unwrap();
@@ -225,7 +225,7 @@ fn a_rekey_costs_nobody_anything() {
     // An SA that leaves less room for what is inside: how large a packet may be is found when it is
     // sent, and no part of what was decided.
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        add_sa(tables, OUTER.0, OUTER.1, 0x4001, true)
+        add_sa(tables, OUTER.0, OUTER.1, 0x4001, true);
     });
     // None at all is another matter, for those that it protects: half of all.
     assert_missing(&mut gateway, &flows, 20, |tables| {
@@ -316,7 +316,7 @@ fn a_neighbour_that_moves_concerns_no_flow() {
         tables.set_neighbour(WAN, ip("192.168.11.41"), elsewhere).unwrap();
     });
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        _ = tables.remove_neighbour(WAN, ip("192.168.11.41")).unwrap()
+        _ = tables.remove_neighbour(WAN, ip("192.168.11.41")).unwrap();
     });
 }
 
@@ -353,13 +353,13 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
     // To one of the two nets beside the tunnel.
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap()
+        tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap();
     });
     assert_missing(&mut gateway, &flows, 10, |tables| {
         tables.set_route(main, prefix("10.0.1.0/24"), RouteSpec::Blackhole).unwrap();
     });
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap()
+        _ = tables.remove_route(main, prefix("10.0.1.0/24")).unwrap();
     });
     // To nobody, of either family.
     assert_missing(&mut gateway, &flows, 0, |tables| {
@@ -369,14 +369,14 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     });
     // To the tunnel's far end: all that it protects.
     assert_missing(&mut gateway, &flows, 20, |tables| {
-        tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap()
+        tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap();
     });
     assert_missing(&mut gateway, &flows, 20, |tables| {
         tables.set_route(main, prefix("172.16.9.9/32"), RouteSpec::Blackhole).unwrap();
     });
     // To what is behind it: whoever sends there, protected or not.
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap()
+        tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap();
     });
     assert_missing(&mut gateway, &flows, 40, |tables| {
         tables.set_route(main, prefix("0.0.0.0/0"), via).unwrap();

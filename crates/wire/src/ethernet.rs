@@ -50,7 +50,7 @@ impl fmt::Display for EtherType {
     }
 }
 
-/// A station's address as [`is_between_stations`] wants it.
+/// A station's address, as the parser of common packets compares it.
 #[inline]
 pub fn station_word(Mac([a, b, c, d, e, f]): Mac) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) << NOT_COMPARED

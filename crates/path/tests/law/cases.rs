@@ -47,7 +47,7 @@ fn the_sa_goes_that_an_inbound_template_names_and_another_stays_in_its_slot() {
     let packet = Sending::udp(PortId(1), "fd03::5", "fd01::5", 20).sealed(PEER, ME, 302);
     let both = |world: &mut World| world.add_sa(sa(PEER, ME, 1, 302), ALGORITHMS[0]);
     let one = |world: &mut World| {
-        _ = world.tables.remove_sa(VrfId::MAIN, ME.parse().unwrap(), Spi(301)).unwrap()
+        _ = world.tables.remove_sa(VrfId::MAIN, ME.parse().unwrap(), Spi(301)).unwrap();
     };
     fares_otherwise(&packet, both, one);
 }

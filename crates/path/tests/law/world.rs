@@ -283,7 +283,7 @@ impl World {
                 }
             }
             Act::Default(vrf, direction, action) => {
-                _ = tables.set_default_action(*vrf, *direction, *action)
+                _ = tables.set_default_action(*vrf, *direction, *action);
             }
             Act::SetRoute(vrf, prefix, kind) => _ = tables.set_route(*vrf, *prefix, *kind),
             Act::RemoveRoute(vrf, prefix) => _ = tables.remove_route(*vrf, *prefix),
