@@ -304,6 +304,8 @@ mod tests {
         assert_eq!(packet.bytes(), b"ayl");
         packet.narrow(1, 100);
         assert_eq!(packet.bytes(), b"yl");
+        packet.narrow(1, usize::MAX);
+        assert_eq!(packet.bytes(), b"l");
         packet.strip(100);
         assert!(packet.is_empty());
         pool.give(packet);

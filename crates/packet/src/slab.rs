@@ -220,7 +220,8 @@ impl Packet {
     #[inline(always)]
     pub fn narrow(&mut self, front: usize, length: usize) {
         let (start, end) = self.used();
-        let (first, last) = (start + front, start + front + length);
+        let first = start.saturating_add(front);
+        let last = first.saturating_add(length);
         if last > end {
             return self.narrow_to_what_is_there(first, last);
         }

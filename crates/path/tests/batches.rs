@@ -9,7 +9,7 @@ use std::time::Duration;
 use fixture::*;
 use flow::CacheSettings;
 use io::memory::MemoryOptions;
-use packet::BATCH;
+use packet::{BATCH, DropReason};
 use proptest::prelude::*;
 use tables::{Action, Direction};
 use wire::ethernet::{self, EtherType};
@@ -492,4 +492,36 @@ fn families_take_turns() {
     for (family, ports) in (0..).zip(ports) {
         assert_eq!(ports, (0..BATCH as u16).filter(|n| n % 2 == family).collect::<Vec<_>>());
     }
+}
+
+/// Each of several ports brings a full batch for one other port in one round.
+#[test]
+fn full_batches_from_two_ports_leave_by_one() {
+    let mut gateway = Gateway::new(plain_tables());
+    for round in 0..3 {
+        for (port, from) in [(LAN, "192.168.13.5"), (WAN, "192.168.11.1")] {
+            let own = MemoryOptions::ethernet("", port).mac;
+            let bytes = frame(own, HOST_MAC, &udp(from, "8.8.8.8", (1, 2), 10));
+            let handle = if port == LAN { &mut gateway.lan } else { &mut gateway.wan };
+            (0..BATCH).for_each(|_| assert!(handle.push(&bytes)));
+        }
+        assert_eq!(gateway.poll(), 2 * BATCH, "round {round}");
+        assert_eq!(gateway.sent(WAN).len(), 2 * BATCH);
+    }
+    gateway.assert_nothing_lost();
+}
+
+/// A full batch for a port, and in the same round a packet of the gateway's own by it.
+#[test]
+fn a_packet_of_our_own_leaves_behind_a_full_batch() {
+    let mut gateway = Gateway::new(plain_tables());
+    let own = MemoryOptions::ethernet("", LAN).mac;
+    let bytes = frame(own, HOST_MAC, &udp("192.168.13.5", "8.8.8.8", (1, 2), 10));
+    (0..BATCH).for_each(|_| assert!(gateway.lan.push(&bytes)));
+    gateway.receive(WAN, &echo("192.168.11.1", "192.168.11.2", 8));
+    let sent = gateway.sent(WAN);
+    assert_eq!(sent.len(), BATCH + 1);
+    assert_eq!(headers::parse(&sent[BATCH].1).unwrap().protocol, Protocol::ICMP);
+    assert_eq!(gateway.dropped(DropReason::NoBuffer), 0);
+    gateway.assert_nothing_lost();
 }

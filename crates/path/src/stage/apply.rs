@@ -124,16 +124,20 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             }
         }
         hand_over(packets, &mut sent, at, port.take(), &mut applier.neighbours.outputs);
-        let Some(packet) = packets.pop_at(0) else { break };
-        let facts = record.facts;
-        tally.add(decision.policies(), 1, facts.total_length().into(), objects);
-        let key = match facts.is(Facts::V6) {
-            true => V6::flow(&v6[at]),
-            false => V4::flow(&record.key),
-        };
-        let inner = Inner::of(packet.bytes());
-        applier.one(packet, &Known { facts, decision, key, inner }, &mut limit, queues);
-        at += 1;
+        // This one, and those behind it that do not leave in clear either.
+        let others = records[at + 1..].iter();
+        let count = 1 + others.take_while(|next| next.decision.code() != code::FORWARD).count();
+        for packet in packets.drain(..count) {
+            let Record { facts, decision, ref key } = records[at];
+            tally.add(decision.policies(), 1, facts.total_length().into(), objects);
+            let key = match facts.is(Facts::V6) {
+                true => V6::flow(&v6[at]),
+                false => V4::flow(key),
+            };
+            let inner = Inner::of(packet.bytes());
+            applier.one(packet, &Known { facts, decision, key, inner }, &mut limit, queues);
+            at += 1;
+        }
         sent = at;
     }
     hand_over(packets, &mut sent, at, port, &mut applier.neighbours.outputs);
@@ -156,6 +160,10 @@ fn hand_over(
         // A whole batch for one port, as is usual.
         Some(Attached { outgoing, .. }) if outgoing.is_empty() && count == packets.len() => {
             core::mem::swap(outgoing, packets);
+            // There is always room for the next packet.
+            if outgoing.is_full() {
+                outputs.transmit(port);
+            }
         }
         _ => packets.drain(..count).for_each(|packet| outputs.send(packet, port)),
     }
