@@ -1,22 +1,20 @@
 //! Longest prefix match.
 //!
-//! A tree bitmap (Eatherton, Varghese, Dittia, "Tree Bitmap: Hardware/Software IP Lookups with
-//! Incremental Updates", 2004) with strides of 6 bits, shared between copies: cloning a [`Fib`] is
-//! constant work, and a change copies only the nodes between the root and the place that it
+//! The first two octets of an address are decided by one array read each ([`level`]), and what
+//! follows by a tree bitmap with strides of six bits ([`node`]): a lookup of a /16 or less reads
+//! two arrays, one of a /24 two nodes more. Everything is shared between copies: cloning a [`Fib`]
+//! is constant work, and a change copies only what is between the root and the place that it
 //! touches.
-//!
-//! The node at depth `d` holds the prefixes of `6 d + 1` to `6 d + 6` bits (the root `/0` as well)
-//! as a bitmap, and its children side by side, so a lookup of a /24 reads four nodes and then the
-//! value. Below the root, nodes that would have one child and no prefix are left out, and the node
-//! behind them knows the bits that they would have decided: a lonely /128 is one node and not
-//! twenty-two.
+
+mod level;
+mod node;
 
 use core::fmt;
 use core::ops::BitOr;
 use std::sync::Arc;
 
-/// Address bits that one node decides.
-const STRIDE: u8 = 6;
+use level::Level;
+use node::Node;
 
 /// What addresses are looked up by: `u32` for IPv4, `u128` for IPv6, the first bit of the address
 /// in the highest place.
@@ -25,6 +23,14 @@ pub trait Key: Copy + Eq + fmt::Debug + BitOr<Output = Self> + sealed::Sealed {
     const WIDTH: u8;
     /// All zeros.
     const ZERO: Self;
+    /// The first octet.
+    fn first(self) -> u8;
+    /// The second octet.
+    fn second(self) -> u8;
+    /// What comes after the first two octets.
+    fn tail(self) -> Self;
+    /// Two octets, and then what `tail` begins with.
+    fn with_tail(first: u8, second: u8, tail: Self) -> Self;
     /// The first six bits.
     fn head(self) -> usize;
     /// What comes after the first `strides` times six bits, which are fewer than all.
@@ -54,17 +60,37 @@ macro_rules! key {
             const ZERO: Self = 0;
 
             #[inline(always)]
+            fn first(self) -> u8 {
+                (self >> (Self::WIDTH - 8)) as u8
+            }
+
+            #[inline(always)]
+            fn second(self) -> u8 {
+                (self >> (Self::WIDTH - 16)) as u8
+            }
+
+            #[inline(always)]
+            fn tail(self) -> Self {
+                self << 16
+            }
+
+            fn with_tail(first: u8, second: u8, tail: Self) -> Self {
+                let octets = Self::from(first) << 8 | Self::from(second);
+                octets << (Self::WIDTH - 16) | tail >> 16
+            }
+
+            #[inline(always)]
             fn head(self) -> usize {
-                (self >> (Self::WIDTH - STRIDE)) as usize
+                (self >> (Self::WIDTH - node::STRIDE)) as usize
             }
 
             #[inline(always)]
             fn after(self, strides: u8) -> Self {
-                self << (strides * STRIDE)
+                self << (strides * node::STRIDE)
             }
 
             fn behind(self, strides: u8) -> Self {
-                self >> (strides * STRIDE)
+                self >> (strides * node::STRIDE)
             }
 
             #[inline(always)]
@@ -74,12 +100,13 @@ macro_rules! key {
 
             #[inline(always)]
             fn begins_with(self, other: Self, strides: u8) -> bool {
-                (self ^ other) >> ((Self::WIDTH - strides * STRIDE) % Self::WIDTH) == 0
+                (self ^ other) >> ((Self::WIDTH - strides * node::STRIDE) % Self::WIDTH) == 0
             }
 
             fn from_chunk(chunk: usize, depth: u8) -> Self {
                 // The last node's chunk reaches past the end of the address; those bits are zero.
-                let left = i32::from(Self::WIDTH) - i32::from(STRIDE) * (i32::from(depth) + 1);
+                let left =
+                    i32::from(Self::WIDTH) - i32::from(node::STRIDE) * (i32::from(depth) + 1);
                 let chunk = chunk as Self;
                 if left >= 0 { chunk << left } else { chunk >> -left }
             }
@@ -97,49 +124,34 @@ key!(u128);
 /// A longest-prefix-match table whose copies are constant work.
 #[derive(Clone)]
 pub struct Fib<K, V> {
-    /// Skips nothing.
-    root: Node<K, V>,
+    root: Arc<Root<K, V>>,
     length: usize,
 }
 
-/// Prefixes are numbered as in a heap: 1 is the node itself, `2 n` and `2 n + 1` are `n` with a bit
-/// more, 64 to 127 have all six.
+/// Prefixes of up to 8 bits, and by the first octet those that are longer.
 #[derive(Clone)]
-struct Node<K, V> {
-    /// Which prefixes have a value.
-    prefixes: u128,
-    /// Which six-bit chunks have a child.
-    children: u64,
-    /// The children, in order.
-    nodes: Arc<[Self]>,
-    /// The values, in the prefixes' order.
-    values: Arc<[V]>,
-    /// The bits that an address must have in the strides between the parent and this node; zeros
-    /// behind.
-    skipped: K,
-    /// How many strides those are.
-    skip: u8,
+struct Root<K, V> {
+    level: Level<V>,
+    /// None of them is empty.
+    pages: [Option<Arc<Page<K, V>>>; 256],
 }
 
-/// By six-bit chunk: the prefixes that hold it. The longest has the highest number.
-const HOLDING: [u128; 64] = {
-    let mut holding = [0; 64];
-    let mut chunk = 0;
-    while chunk < 64 {
-        let mut number = 64 + chunk;
-        while number > 0 {
-            holding[chunk] |= 1u128 << number;
-            number >>= 1;
-        }
-        chunk += 1;
-    }
-    holding
-};
+/// Prefixes of 9 to 16 bits, and by the second octet those that are longer.
+#[derive(Clone)]
+struct Page<K, V> {
+    level: Level<V>,
+    /// By the second octet: the number among `tails` of the tree of longer prefixes, plus 1; 0 if
+    /// there are none.
+    tail: [u16; 256],
+    /// Trees of what comes after the second octet, in its order. None of them is empty.
+    tails: Arc<[Node<K, V>]>,
+}
 
 impl<K: Key, V: Clone> Fib<K, V> {
     /// An empty table.
     pub fn new() -> Self {
-        Self { root: Node::new(K::ZERO, 0), length: 0 }
+        let root = Root { level: Level::new(), pages: [const { None }; 256] };
+        Self { root: Arc::new(root), length: 0 }
     }
 
     /// Prefixes in the table.
@@ -155,77 +167,133 @@ impl<K: Key, V: Clone> Fib<K, V> {
     /// The value of the longest prefix that holds `address`.
     #[inline(always)]
     pub fn lookup(&self, address: K) -> Option<&V> {
-        let mut node = &self.root;
-        let mut rest = address;
-        let mut longest = None;
-        loop {
-            // Full tables skip little: the test is cheaper than what it saves.
-            if node.skip != 0 {
-                if !rest.begins_with(node.skipped, node.skip) {
-                    break;
-                }
-                rest = rest.after(node.skip);
+        if let Some(page) = &self.root.pages[usize::from(address.first())] {
+            let tail = page.tails.get(page.tail_index(address.second()));
+            let found = tail.and_then(|tail| tail.lookup(address.tail()));
+            let found = found.or_else(|| page.level.lookup(address.second()));
+            if found.is_some() {
+                return found;
             }
-            let chunk = rest.head();
-            let holding = node.prefixes & HOLDING[chunk];
-            if holding != 0 {
-                longest = Some((node, holding));
-            }
-            if node.children & (1 << chunk) == 0 {
-                break;
-            }
-            node = &node.nodes[rank(node.children, chunk)];
-            rest = rest.after(1);
         }
-        let (node, holding) = longest?;
-        Some(&node.values[node.last_rank(holding)])
+        self.root.level.lookup(address.first())
     }
 
     /// The value of exactly the prefix of the first `length` bits of `prefix`.
     ///
     /// # Panics
-    /// Where `length` is more than the address has bits; so do [`Fib::insert`] and [`Fib::remove`].
+    /// If `length` is more than the address has bits; so do [`Fib::insert`] and [`Fib::remove`].
     pub fn get(&self, prefix: K, length: u8) -> Option<&V> {
         assert!(length <= K::WIDTH);
-        let (mut node, mut rest, mut left) = (&self.root, prefix, length);
-        while left > STRIDE {
-            let chunk = rest.head();
-            if node.children & (1 << chunk) == 0 {
-                return None;
-            }
-            node = &node.nodes[rank(node.children, chunk)];
-            (rest, left) = (rest.after(1), left - STRIDE);
-            if left <= node.skip * STRIDE && node.skip > 0
-                || rest.shared(node.skipped) < node.skip * STRIDE
-            {
-                return None;
-            }
-            (rest, left) = (rest.after(node.skip), left - node.skip * STRIDE);
+        let (first, second) = (prefix.first(), prefix.second());
+        if length <= 8 {
+            return self.root.level.get(level::number(first, length));
         }
-        let number = prefix_number(rest, left);
-        (node.prefixes & (1 << number) != 0).then(|| &node.values[node.value_rank(number)])
+        let page = self.root.pages[usize::from(first)].as_ref()?;
+        if length <= 16 {
+            return page.level.get(level::number(second, length - 8));
+        }
+        page.tails.get(page.tail_index(second))?.get(prefix.tail(), length - 16)
     }
 
     /// Sets the value of a prefix. Returns the one it had. Bits of `prefix` past `length` are
     /// ignored.
     pub fn insert(&mut self, prefix: K, length: u8, value: V) -> Option<V> {
         assert!(length <= K::WIDTH);
-        let old = self.root.insert(prefix, length, value);
+        let old = Arc::make_mut(&mut self.root).insert(prefix, length, value);
         self.length += usize::from(old.is_none());
         old
     }
 
     /// Removes a prefix. Returns the value it had.
     pub fn remove(&mut self, prefix: K, length: u8) -> Option<V> {
-        // Looking first leaves shared nodes shared where there is nothing to remove.
+        // Looking first leaves shared parts shared if there is nothing to remove.
         self.get(prefix, length)?;
         self.length -= 1;
-        self.root.remove(prefix, length)
+        Arc::make_mut(&mut self.root).remove(prefix, length)
     }
 
     /// Every prefix with its length and value, in order of address, shorter ones first.
     pub fn iter(&self) -> Iter<'_, K, V> {
-        Iter { stack: vec![Frame { node: &self.root, base: K::ZERO, depth: 0, number: 1 }] }
+        Iter { stack: vec![Frame::Root { root: &self.root, number: 1 }] }
+    }
+}
+
+impl<K: Key, V: Clone> Root<K, V> {
+    fn insert(&mut self, prefix: K, length: u8, value: V) -> Option<V> {
+        let first = prefix.first();
+        if length <= 8 {
+            return self.level.insert(level::number(first, length), value);
+        }
+        let page = self.pages[usize::from(first)].get_or_insert_with(|| Arc::new(Page::new()));
+        Arc::make_mut(page).insert(prefix, length, value)
+    }
+
+    /// The prefix is there: [`Fib::remove`] has looked.
+    fn remove(&mut self, prefix: K, length: u8) -> Option<V> {
+        let first = prefix.first();
+        if length <= 8 {
+            return self.level.remove(level::number(first, length));
+        }
+        let place = &mut self.pages[usize::from(first)];
+        let page = Arc::make_mut(place.as_mut()?);
+        let removed = page.remove(prefix, length);
+        if page.level.is_empty() && page.tails.is_empty() {
+            *place = None;
+        }
+        removed
+    }
+}
+
+impl<K: Key, V: Clone> Page<K, V> {
+    fn new() -> Self {
+        Self { level: Level::new(), tail: [0; 256], tails: Arc::default() }
+    }
+
+    fn insert(&mut self, prefix: K, length: u8, value: V) -> Option<V> {
+        let second = prefix.second();
+        if length <= 16 {
+            return self.level.insert(level::number(second, length - 8), value);
+        }
+        let (rest, length) = (prefix.tail(), length - 16);
+        if self.tail[usize::from(second)] == 0 {
+            let before = self.tail[..usize::from(second)].iter().filter(|tail| **tail != 0).count();
+            self.tails = with_inserted(&self.tails, before, Node::leading_to(rest, length));
+            self.tail[usize::from(second)] = before as u16 + 1;
+            self.tail[usize::from(second) + 1..]
+                .iter_mut()
+                .filter(|tail| **tail != 0)
+                .for_each(|tail| *tail += 1);
+        }
+        let at = self.tail_index(second);
+        Arc::make_mut(&mut self.tails)[at].insert(rest, length, value)
+    }
+
+    /// The prefix is there: [`Fib::remove`] has looked.
+    fn remove(&mut self, prefix: K, length: u8) -> Option<V> {
+        let second = prefix.second();
+        if length <= 16 {
+            return self.level.remove(level::number(second, length - 8));
+        }
+        let at = self.tail_index(second);
+        let tail = &mut Arc::make_mut(&mut self.tails)[at];
+        let removed = tail.remove(prefix.tail(), length - 16);
+        if tail.is_empty() {
+            self.tails = with_removed(&self.tails, at);
+            self.tail[usize::from(second)] = 0;
+            self.tail[usize::from(second) + 1..]
+                .iter_mut()
+                .filter(|tail| **tail != 0)
+                .for_each(|tail| *tail -= 1);
+        }
+        removed
+    }
+}
+
+impl<K, V> Page<K, V> {
+    /// Where the tree behind an octet stands; past the end if there is none.
+    #[inline(always)]
+    fn tail_index(&self, second: u8) -> usize {
+        usize::from(self.tail[usize::from(second)].wrapping_sub(1))
     }
 }
 
@@ -246,166 +314,79 @@ pub struct Iter<'a, K, V> {
     stack: Vec<Frame<'a, K, V>>,
 }
 
-/// A prefix number of a node whose turn comes, and all that is under it.
-struct Frame<'a, K, V> {
-    node: &'a Node<K, V>,
-    base: K,
-    depth: u8,
-    number: u32,
+/// A prefix whose turn comes, by its number, and all that is under it.
+enum Frame<'a, K, V> {
+    Root {
+        root: &'a Root<K, V>,
+        number: u16,
+    },
+    Page {
+        page: &'a Page<K, V>,
+        first: u8,
+        number: u16,
+    },
+    /// `at` are the first two octets, `base` what is decided above the node, without these.
+    Node {
+        node: &'a Node<K, V>,
+        at: (u8, u8),
+        base: K,
+        depth: u8,
+        number: u32,
+    },
 }
 
-impl<'a, K: Key, V> Iterator for Iter<'a, K, V> {
+impl<'a, K: Key, V: Clone> Iterator for Iter<'a, K, V> {
     type Item = (K, u8, &'a V);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some(Frame { node, base, depth, number }) = self.stack.pop() {
-            let length = number.ilog2() as u8;
-            let chunk = (number as usize) << (STRIDE - length) & 63;
-            let prefix = base | K::from_chunk(chunk, depth);
-            if length < STRIDE {
-                self.stack.push(Frame { node, base, depth, number: 2 * number + 1 });
-                self.stack.push(Frame { node, base, depth, number: 2 * number });
-            } else if node.children & (1 << chunk) != 0 {
-                let child = &node.nodes[rank(node.children, chunk)];
-                let base = prefix | child.skipped.behind(depth + 1);
-                self.stack.push(Frame {
-                    node: child,
-                    base,
-                    depth: depth + 1 + child.skip,
-                    number: 1,
-                });
-            }
-            if node.prefixes & (1 << number) != 0 {
-                return Some((
-                    prefix,
-                    depth * STRIDE + length,
-                    &node.values[node.value_rank(number)],
-                ));
+        while let Some(frame) = self.stack.pop() {
+            let found = match frame {
+                Frame::Root { root, number } => {
+                    let (octet, length) = level::prefix(number);
+                    if length < 8 {
+                        self.stack.push(Frame::Root { root, number: 2 * number + 1 });
+                        self.stack.push(Frame::Root { root, number: 2 * number });
+                    } else if let Some(page) = &root.pages[usize::from(octet)] {
+                        self.stack.push(Frame::Page { page, first: octet, number: 1 });
+                    }
+                    let prefix = K::with_tail(octet, 0, K::ZERO);
+                    root.level.get(number).map(|value| (prefix, length, value))
+                }
+                Frame::Page { page, first, number } => {
+                    let (octet, length) = level::prefix(number);
+                    if length < 8 {
+                        self.stack.push(Frame::Page { page, first, number: 2 * number + 1 });
+                        self.stack.push(Frame::Page { page, first, number: 2 * number });
+                    } else if let Some(node) = page.tails.get(page.tail_index(octet)) {
+                        let (base, depth) = node.skipped_from(K::ZERO, 0);
+                        let at = (first, octet);
+                        self.stack.push(Frame::Node { node, at, base, depth, number: 1 });
+                    }
+                    let prefix = K::with_tail(first, octet, K::ZERO);
+                    page.level.get(number).map(|value| (prefix, 8 + length, value))
+                }
+                Frame::Node { node, at, base, depth, number } => {
+                    let (prefix, length) = node::prefix(number, base, depth);
+                    if length < node::STRIDE {
+                        let number = 2 * number + 1;
+                        self.stack.push(Frame::Node { node, at, base, depth, number });
+                        let number = number - 1;
+                        self.stack.push(Frame::Node { node, at, base, depth, number });
+                    } else if let Some(child) = node.child(number) {
+                        let (base, depth) = child.skipped_from(prefix, depth + 1);
+                        self.stack.push(Frame::Node { node: child, at, base, depth, number: 1 });
+                    }
+                    let whole = K::with_tail(at.0, at.1, prefix);
+                    let length = 16 + depth * node::STRIDE + length;
+                    node.value(number).map(|value| (whole, length, value))
+                }
+            };
+            if found.is_some() {
+                return found;
             }
         }
         None
     }
-}
-
-impl<K, V> Node<K, V> {
-    fn new(skipped: K, skip: u8) -> Self {
-        Self {
-            prefixes: 0,
-            children: 0,
-            nodes: Arc::default(),
-            values: Arc::default(),
-            skipped,
-            skip,
-        }
-    }
-
-    /// Where among the values that of the last of `these` prefixes stands, of which there are some.
-    ///
-    /// As [`Node::value_rank`], by halves: a prefix of all six bits, or a shorter one.
-    #[inline(always)]
-    fn last_rank(&self, these: u128) -> usize {
-        let (long, short) = ((these >> 64) as u64, these as u64);
-        let (all_long, all_short) = ((self.prefixes >> 64) as u64, self.prefixes as u64);
-        let before = |bits: u64, last: u64| {
-            let below = (1u64 << (63 - last.leading_zeros() % 64)) - 1;
-            (bits & below).count_ones() as usize
-        };
-        match long {
-            0 => before(all_short, short),
-            long => all_short.count_ones() as usize + before(all_long, long),
-        }
-    }
-
-    /// Where among the values that of prefix `number` stands, or would stand.
-    #[inline]
-    fn value_rank(&self, number: u32) -> usize {
-        (self.prefixes & ((1 << number) - 1)).count_ones() as usize
-    }
-}
-
-impl<K: Key, V: Clone> Node<K, V> {
-    fn insert(&mut self, rest: K, length: u8, value: V) -> Option<V> {
-        let shared =
-            (rest.shared(self.skipped) / STRIDE).min(strides_before(length)).min(self.skip);
-        if shared < self.skip {
-            self.split(shared);
-        }
-        let (rest, length) = (rest.after(self.skip), length - self.skip * STRIDE);
-        if length > STRIDE {
-            let chunk = rest.head();
-            let at = rank(self.children, chunk);
-            let (rest, length) = (rest.after(1), length - STRIDE);
-            if self.children & (1 << chunk) == 0 {
-                self.children |= 1 << chunk;
-                let skip = strides_before(length);
-                self.nodes =
-                    with_inserted(&self.nodes, at, Self::new(rest.masked(skip * STRIDE), skip));
-            }
-            return Arc::make_mut(&mut self.nodes)[at].insert(rest, length, value);
-        }
-        let number = prefix_number(rest, length);
-        let at = self.value_rank(number);
-        if self.prefixes & (1 << number) != 0 {
-            return Some(core::mem::replace(&mut Arc::make_mut(&mut self.values)[at], value));
-        }
-        self.prefixes |= 1 << number;
-        self.values = with_inserted(&self.values, at, value);
-        None
-    }
-
-    /// The prefix is there: [`Fib::remove`] has looked.
-    fn remove(&mut self, rest: K, length: u8) -> Option<V> {
-        let (rest, length) = (rest.after(self.skip), length - self.skip * STRIDE);
-        if length > STRIDE {
-            let chunk = rest.head();
-            let at = rank(self.children, chunk);
-            let child = &mut Arc::make_mut(&mut self.nodes)[at];
-            let removed = child.remove(rest.after(1), length - STRIDE);
-            if child.prefixes == 0 && child.children == 0 {
-                self.children &= !(1 << chunk);
-                self.nodes = with_removed(&self.nodes, at);
-            } else if child.prefixes == 0 && child.children.is_power_of_two() {
-                *child = child.joined();
-            }
-            return removed;
-        }
-        let number = prefix_number(rest, length);
-        let at = self.value_rank(number);
-        self.prefixes &= !(1 << number);
-        let removed = self.values[at].clone();
-        self.values = with_removed(&self.values, at);
-        Some(removed)
-    }
-
-    /// Puts a node in front of this one that skips `strides` strides only, and this one behind it.
-    fn split(&mut self, strides: u8) {
-        let mut front = Self::new(self.skipped.masked(strides * STRIDE), strides);
-        front.children = 1 << self.skipped.after(strides).head();
-        core::mem::swap(self, &mut front);
-        let mut behind = front;
-        behind.skip -= strides + 1;
-        behind.skipped = behind.skipped.after(strides + 1);
-        self.nodes = Arc::new([behind]);
-    }
-
-    /// The only child, in this node's place; there is no prefix here.
-    fn joined(&self) -> Self {
-        let mut child = self.nodes[0].clone();
-        let chunk = K::from_chunk(self.children.trailing_zeros() as usize, self.skip);
-        child.skipped = self.skipped | chunk | child.skipped.behind(self.skip + 1);
-        child.skip += self.skip + 1;
-        child
-    }
-}
-
-/// How many strides come before the one that a prefix of this length ends in.
-const fn strides_before(length: u8) -> u8 {
-    length.saturating_sub(1) / STRIDE
-}
-
-/// The number within its node of the prefix of the first `length` bits, at most six, of `rest`.
-fn prefix_number<K: Key>(rest: K, length: u8) -> u32 {
-    (64 + rest.head() as u32) >> (STRIDE - length)
 }
 
 /// How many bits of `bitmap` are set below `position`.
@@ -554,33 +535,34 @@ mod tests {
         assert_eq!((fib.remove(0, 0), fib.remove(0, 0)), (Some("default"), None));
         assert_eq!((fib.lookup(7), fib.lookup(6)), (Some(&"host"), None));
         assert_eq!(fib.remove(7, 128), Some("host"));
-        assert!(fib.is_empty() && fib.root.children == 0, "empty nodes are taken away");
+        assert!(fib.is_empty() && fib.root.pages[0].is_none(), "empty pages are taken away");
     }
 
     #[test]
     fn lonely_prefixes_are_one_node_again_after_company() {
         let mut fib = Fib::<u128, _>::new();
         let nodes = |fib: &Fib<u128, u8>| {
-            let mut nodes = vec![&fib.root];
+            let page = fib.root.pages[0].as_ref().expect("a page");
+            let mut nodes: Vec<_> = page.tails.iter().collect();
             let mut count = 0;
             while let Some(node) = nodes.pop() {
                 count += 1;
-                nodes.extend(node.nodes.iter());
+                nodes.extend(node.children());
             }
             count
         };
         fib.insert(1, 128, 0);
-        assert_eq!(nodes(&fib), 2);
+        assert_eq!(nodes(&fib), 1);
         let company = [(2, 128), (1, 64), (1 << 90, 128), (1, 125)];
         for (prefix, length) in company {
             fib.insert(prefix, length, 1);
         }
-        assert!(nodes(&fib) > 2);
+        assert!(nodes(&fib) > 1);
         for (prefix, length) in company {
             assert_eq!(fib.remove(prefix, length), Some(1));
             assert_eq!(fib.lookup(1), Some(&0));
         }
-        assert_eq!(nodes(&fib), 2);
+        assert_eq!(nodes(&fib), 1);
     }
 
     #[test]
@@ -589,6 +571,6 @@ mod tests {
         fib.insert(0x0a00_0000, 24, ());
         let copy = fib.clone();
         assert_eq!(fib.remove(0x0a00_0000, 25), None);
-        assert!(Arc::ptr_eq(&fib.root.nodes, &copy.root.nodes));
+        assert!(Arc::ptr_eq(&fib.root, &copy.root));
     }
 }
