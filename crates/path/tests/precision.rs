@@ -72,11 +72,16 @@ fn assert_missing(
 ) {
     gateway.change(change);
     let others = flows.len() as u64 - missing;
+    // How many entries of the others are written to depends on where the change was.
+    let seen = |looked: Looked| Looked { restamped: 0, ..looked };
     assert_eq!(
-        send(gateway, flows),
-        Looked { hits: others, restamped: others, stale: missing, new: 0 }
+        seen(send(gateway, flows)),
+        Looked { hits: others, stale: missing, ..Looked::default() }
     );
-    assert_eq!(send(gateway, flows), Looked { hits: flows.len() as u64, ..Looked::default() });
+    assert_eq!(
+        seen(send(gateway, flows)),
+        Looked { hits: flows.len() as u64, ..Looked::default() }
+    );
     gateway.assert_nothing_lost();
 }
 
@@ -132,7 +137,8 @@ fn one_policy_of_a_thousand() {
     });
 }
 
-/// Sixty-four changes are gone through; with more, whoever comes is decided anew, once.
+/// Changes that name few addresses concern nobody else, however many they are. Of others, sixty-four
+/// are gone through; with more, whoever comes is decided anew, once.
 #[test]
 fn very_many_changes_at_once_cost_everybody_a_miss() {
     let mut tables = plain_tables();
@@ -147,14 +153,23 @@ fn very_many_changes_at_once_cost_everybody_a_miss() {
         }
     };
     assert_missing(&mut gateway, &flows, 0, remove(100, 64));
-    assert_missing(&mut gateway, &flows, 50, remove(200, 65));
+    assert_missing(&mut gateway, &flows, 0, remove(200, 65));
+    let wide = |first: u32, count: u32| {
+        move |tables: &mut Tables| {
+            for number in first..first + count {
+                let net = format!("11.{number}.0.0/16");
+                let spec = policy(Direction::Out, "0.0.0.0/0", &net, Action::Bypass);
+                tables.add_policy(PolicySpec { priority: number, ..spec }).unwrap();
+            }
+        }
+    };
+    assert_missing(&mut gateway, &flows, 0, wide(0, 64));
+    assert_missing(&mut gateway, &flows, 50, wide(100, 65));
     // One after the other, as long as the flow's packets come in between.
     for number in 300..400 {
         gateway.change(remove(number, 1));
-        assert_eq!(
-            send(&mut gateway, &flows[..1]),
-            Looked { hits: 1, restamped: 1, ..Looked::default() }
-        );
+        let looked = send(&mut gateway, &flows[..1]);
+        assert_eq!((looked.hits, looked.stale), (1, 0));
     }
 }
 

@@ -238,17 +238,12 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         }
     }
 
-    /// The third pass for a flow that is known, was used lately, and was stamped with `generation`;
+    /// The third pass for a flow that is known, was used lately, and was stamped with `since` or later;
     /// `None` for any other, which [`Open::find`] tells more of.
     #[inline(always)]
-    pub fn find_valid(
-        &self,
-        candidate: Candidate,
-        key: &[u64; KEY],
-        generation: u64,
-    ) -> Option<Value> {
+    pub fn find_valid(&self, candidate: Candidate, key: &[u64; KEY], since: u64) -> Option<Value> {
         let line = self.places.get(candidate.word as usize)?;
-        let is_valid = is_key(line, key) && line[KEY] == generation;
+        let is_valid = is_key(line, key) && line[KEY] >= since;
         is_valid.then(|| core::array::from_fn(|number| line[KEY + 1 + number]))
     }
 
@@ -460,7 +455,7 @@ mod tests {
         };
         let found = table.find(hash, candidate, key)?;
         let value = table.value(found.place);
-        // The short way says the same, of this generation and of no other.
+        // The short way says the same, if that is late enough.
         let candidate = table.candidate::<true>(hash);
         let valid = table.find_valid(candidate, key, found.stamp);
         assert!(valid == Some(value) || table.find_among_all(hash, key).is_some());

@@ -135,6 +135,7 @@ impl Cache {
             hashes: &mut scratch.hashes,
             candidates: &mut scratch.candidates,
             decider,
+            is_busy: recent.is_busy(),
             recent,
             statistics,
             cache: &statistics.caches[table],
@@ -159,6 +160,8 @@ struct Looking<'a, 't> {
     candidates: &'a mut [Candidate; BATCH],
     decider: Decider<'t>,
     recent: &'a Recent,
+    /// See [`Recent::is_busy`].
+    is_busy: bool,
     statistics: &'a WorkerStatistics,
     cache: &'a CacheStatistics,
     ticks: fn() -> u64,
@@ -267,7 +270,10 @@ impl Looking<'_, '_> {
         let mut outcome = Outcome::default();
         let mut left = list;
         loop {
-            let found = self.find_run::<KEY, PLACE, F>(table, left);
+            let found = match self.is_busy {
+                true => self.find_run::<true, KEY, PLACE, F>(table, left),
+                false => self.find_run::<false, KEY, PLACE, F>(table, left),
+            };
             let Some((&at, rest)) = left[found..].split_first() else { break };
             left = rest;
             if !self.find_uncommon::<KEY, PLACE, F>(table, at, &mut outcome) {
@@ -281,15 +287,21 @@ impl Looking<'_, '_> {
     /// The third pass for packets whose flows are known and valid, up to the first that is not.
     /// Returns how many these are.
     #[inline(never)]
-    fn find_run<const KEY: usize, const PLACE: usize, F: Family<KEY>>(
+    fn find_run<const BUSY: bool, const KEY: usize, const PLACE: usize, F: Family<KEY>>(
         &mut self,
         table: &Open<'_, KEY, PLACE>,
         list: &[u8],
     ) -> usize {
-        let (generation, is_all) = (self.decider.generation(), self.batch_is(list));
+        let is_all = self.batch_is(list);
+        let since = match BUSY {
+            true => self.recent.confirmed_since(),
+            false => self.decider.generation(),
+        };
         let (batch, candidates) = (&mut *self.batch, &*self.candidates);
         let find = |at: usize| {
-            let value = table.find_valid(candidates[at], F::key(batch, at as u8), generation);
+            let key = F::key(batch, at as u8);
+            let since = if BUSY { since.max(self.recent.last_change(key)) } else { since };
+            let value = table.find_valid(candidates[at], key, since);
             value.map(|value| batch.records[at].decision = Decision::from_words(value)).is_none()
         };
         let missing = match is_all {
@@ -325,7 +337,8 @@ impl Looking<'_, '_> {
         };
         let decision = Decision::from_words(table.value(found.place));
         if found.stamp != self.decider.generation() {
-            if !self.recent.spares(key, found.stamp)
+            if found.stamp < self.recent.last_change(key)
+                && !self.recent.spares(key, found.stamp)
                 && !validity::holds(&F::flow(key), &decision, found.stamp, self.decider)
             {
                 outcome.stale += 1;

@@ -68,7 +68,7 @@ impl Cache {
                 candidates: Box::new([Candidate::NONE; BATCH]),
                 lists: Default::default(),
             },
-            recent: Recent::default(),
+            recent: Recent::new(),
             ticks,
         })
     }
@@ -91,7 +91,7 @@ impl Cache {
     /// Takes note of a new snapshot. A change of a policy sets the counts of live entries to zero,
     /// even if no packet comes to show it.
     pub(crate) fn snapshot_changed(&mut self, tables: &Tables, statistics: &[CacheStatistics; 4]) {
-        self.recent = Recent::of(tables);
+        self.recent.advance(tables);
         let generation = tables.policy_generation();
         let [v4_out, v4_in] = self.v4.each_mut().map(|half| half.live(generation));
         let [v6_out, v6_in] = self.v6.each_mut().map(|half| half.live(generation));
