@@ -1,0 +1,16 @@
+//! Finds the first of many rules that a packet matches.
+//!
+//! A [`Rule`] has conditions on the words of a packet's [`Header`]: addresses and other fields by
+//! bits, and two fields of 16 bits by ranges. It knows nothing of what the words mean and of what
+//! is done with a match; whoever uses it decides.
+//!
+//! - [`linear`] tries one rule after the other. It is what everything else is tested against.
+//! - [`Tree`] is compiled from a set of rules and does not change: decision trees, walked for many
+//!   headers at once.
+#![forbid(unsafe_code)]
+
+mod rule;
+mod tree;
+
+pub use rule::{Header, Rule, linear};
+pub use tree::{Limits, Refused, Statistics, Tree};

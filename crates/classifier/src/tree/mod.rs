@@ -1,0 +1,265 @@
+//! Decision trees over the bits of a header.
+
+mod build;
+mod group;
+mod node;
+
+use self::group::{Compare, Group, NONE, Portable};
+use self::node::Node;
+use crate::rule::{Header, Rule};
+
+pub use self::build::{Limits, Refused, Statistics};
+
+/// Headers whose walks overlap.
+const TOGETHER: usize = 32;
+
+/// Rules in a form that finds the first which a header matches.
+///
+/// The rules are divided among a few decision trees: those that would stand in too many leaves of
+/// one tree stand in the next. A node chooses a child by a few bits of one word of the header. A
+/// leaf has the rules that are possible there, in their order, in groups that are compared at once.
+#[derive(Clone, Debug)]
+pub struct Tree<const WORDS: usize> {
+    parts: Vec<Part>,
+    children: Vec<Node>,
+    groups: Vec<Group<WORDS>>,
+    statistics: Statistics,
+}
+
+/// One decision tree.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    root: Node,
+    /// The first of its rules.
+    first_rule: u32,
+}
+
+impl<const WORDS: usize> Tree<WORDS> {
+    /// Compiles rules, of which the first that matches is to be found.
+    ///
+    /// # Errors
+    /// If they would take more than `limits` allow.
+    pub fn new(rules: &[Rule<WORDS>], limits: Limits) -> Result<Self, Refused> {
+        build::build(rules, limits)
+    }
+
+    /// What was built.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The position of the first rule that matches a header. `confirms` is asked about rules that
+    /// match [partly](Rule::is_partial).
+    pub fn lookup(&self, header: &Header<WORDS>, confirms: impl FnMut(u32) -> bool) -> Option<u32> {
+        struct One<'a, const WORDS: usize, F>(&'a Tree<WORDS>, &'a Header<WORDS>, F);
+
+        impl<const WORDS: usize, F: FnMut(u32) -> bool> Work for One<'_, WORDS, F> {
+            type Output = Option<u32>;
+
+            #[inline(always)]
+            fn run(mut self, with: impl Compare) -> Option<u32> {
+                self.0.find_one(self.1, &mut self.2, with)
+            }
+        }
+
+        run(One(self, header, confirms))
+    }
+
+    /// For each header the position of the first rule that matches, or `u32::MAX`, in the same
+    /// position of `found`. `confirms` is asked about headers and rules, by their positions.
+    pub fn lookup_batch(
+        &self,
+        headers: &[Header<WORDS>],
+        found: &mut [u32],
+        confirms: impl FnMut(usize, u32) -> bool,
+    ) {
+        struct Many<'a, const WORDS: usize, F> {
+            tree: &'a Tree<WORDS>,
+            headers: &'a [Header<WORDS>],
+            found: &'a mut [u32],
+            confirms: F,
+        }
+
+        impl<const WORDS: usize, F: FnMut(usize, u32) -> bool> Work for Many<'_, WORDS, F> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run(mut self, with: impl Compare) {
+                let chunks = self.headers.chunks(TOGETHER).zip(self.found.chunks_mut(TOGETHER));
+                for (number, (headers, found)) in chunks.enumerate() {
+                    let begin = number * TOGETHER;
+                    let mut confirms = |at, rule| (self.confirms)(begin + at, rule);
+                    self.tree.find(headers, found, &mut confirms, with);
+                }
+            }
+        }
+
+        run(Many { tree: self, headers, found, confirms });
+    }
+
+    /// What headers of rules take, on average, in nodes and groups that are read, with the weights
+    /// of the instructions that they take.
+    fn cost(&self, rules: &[Rule<WORDS>]) -> u32 {
+        let step = rules.len().div_ceil(1024).max(1);
+        let (mut cost, mut headers) = (0_usize, 0);
+        for rule in rules.iter().step_by(step) {
+            let header = rule.header();
+            let mut found = NONE;
+            for part in &self.parts {
+                cost += 2;
+                if part.first_rule << 1 >= found {
+                    continue;
+                }
+                cost += 4;
+                let mut node = part.root;
+                while !node.is_leaf() {
+                    cost += 2;
+                    node = self.children[node.child(&header)];
+                }
+                let mut mark = NONE;
+                while node.may_be_before(found) && mark == NONE {
+                    cost += 4;
+                    mark = self.groups[node.group()].first(&header, Portable);
+                    node = node.next_group();
+                }
+                found = found.min(mark);
+            }
+            headers += 1;
+        }
+        (cost / headers.max(1)) as u32
+    }
+
+    /// At most [`TOGETHER`] headers.
+    ///
+    /// What a header takes next differs from one to the other, and a processor that guesses wrong
+    /// loses more than a step takes. So there are no branches by headers: those that need another
+    /// step are put on a list, by arithmetic.
+    #[inline(always)]
+    fn find(
+        &self,
+        headers: &[Header<WORDS>],
+        found: &mut [u32],
+        confirms: &mut impl FnMut(usize, u32) -> bool,
+        with: impl Compare,
+    ) {
+        let mut marks = [NONE; TOGETHER];
+        let mut nodes = [Node::EMPTY; TOGETHER];
+        let mut list = [0_u8; TOGETHER];
+        let all = headers.len().min(TOGETHER);
+        // A whole array, so that positions need not be checked.
+        let mut near = [Header([0; WORDS]); TOGETHER];
+        near[..all].copy_from_slice(&headers[..all]);
+        let headers = near;
+        for part in &self.parts {
+            let first = part.first_rule << 1;
+            let mut count = 0;
+            for at in 0..all {
+                // Those whose rule is before all of this tree are done.
+                nodes[at] = if marks[at] > first { part.root } else { Node::EMPTY };
+                list[count] = at as u8;
+                count += usize::from(!nodes[at].is_leaf());
+            }
+            while count > 0 {
+                let mut still = 0;
+                for number in 0..count {
+                    let at = usize::from(list[number]) % TOGETHER;
+                    let node = self.children[nodes[at].child(&headers[at])];
+                    nodes[at] = node;
+                    list[still] = at as u8;
+                    still += usize::from(!node.is_leaf());
+                }
+                count = still;
+            }
+            for at in 0..all {
+                list[count] = at as u8;
+                count += usize::from(nodes[at].may_be_before(marks[at]));
+            }
+            while count > 0 {
+                let mut still = 0;
+                for number in 0..count {
+                    let at = usize::from(list[number]) % TOGETHER;
+                    let node = nodes[at];
+                    let group = &self.groups[node.group()];
+                    let mut mark = group.first(&headers[at], with);
+                    if mark & 1 != 0 && mark != NONE {
+                        mark = group.confirmed(&headers[at], mark, &mut |rule| confirms(at, rule));
+                    }
+                    marks[at] = marks[at].min(mark);
+                    nodes[at] = node.next_group();
+                    list[still] = at as u8;
+                    still += usize::from(mark == NONE) & usize::from(nodes[at].has_groups());
+                }
+                count = still;
+            }
+        }
+        for (found, mark) in found.iter_mut().zip(marks) {
+            *found = if mark == NONE { NONE } else { mark >> 1 };
+        }
+    }
+
+    #[inline(always)]
+    fn find_one(
+        &self,
+        header: &Header<WORDS>,
+        confirms: &mut impl FnMut(u32) -> bool,
+        with: impl Compare,
+    ) -> Option<u32> {
+        let mut found = NONE;
+        for part in &self.parts {
+            if part.first_rule << 1 >= found {
+                continue;
+            }
+            let mut node = part.root;
+            while !node.is_leaf() {
+                node = self.children[node.child(header)];
+            }
+            let mut mark = NONE;
+            while node.may_be_before(found) && mark == NONE {
+                let group = &self.groups[node.group()];
+                mark = group.first(header, with);
+                if mark & 1 != 0 && mark != NONE {
+                    mark = group.confirmed(header, mark, confirms);
+                }
+                node = node.next_group();
+            }
+            found = found.min(mark);
+        }
+        (found != NONE).then_some(found >> 1)
+    }
+}
+
+/// What is done with the best way of comparing that the processor has.
+trait Work {
+    type Output;
+
+    fn run(self, with: impl Compare) -> Self::Output;
+}
+
+#[cfg(target_arch = "x86_64")]
+fn run<W: Work>(work: W) -> W::Output {
+    use pulp::x86::V3;
+
+    struct WithV3<W>(W, V3);
+
+    impl<W: Work> pulp::NullaryFnOnce for WithV3<W> {
+        type Output = W::Output;
+
+        #[inline(always)]
+        fn call(self) -> W::Output {
+            self.0.run(self.1)
+        }
+    }
+
+    match V3::try_new() {
+        Some(with) => with.vectorize(WithV3(work, with)),
+        None => work.run(Portable),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn run<W: Work>(work: W) -> W::Output {
+    work.run(Portable)
+}
+
+#[cfg(test)]
+mod tests;

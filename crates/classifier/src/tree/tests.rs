@@ -1,0 +1,160 @@
+//! Trees find what trying one rule after the other finds.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::rule::linear;
+
+/// A prefix of a word, among few, so that rules nest and overlap.
+fn prefix() -> impl Strategy<Value = (u32, u32)> {
+    let value = prop_oneof![
+        4 => (0..4_u32, 0..4_u32, 0..4_u32).prop_map(|(a, b, c)| a << 30 | b << 20 | c),
+        1 => any::<u32>(),
+    ];
+    let length =
+        prop_oneof![2 => Just(32), 2 => select(vec![8, 16, 24]), 2 => Just(0), 1 => 0..=32_u32];
+    (value, length).prop_map(|(value, length)| {
+        let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+        (value & mask, mask)
+    })
+}
+
+fn range() -> impl Strategy<Value = (u16, u16)> {
+    prop_oneof![
+        3 => Just((0, u16::MAX)),
+        3 => select(vec![53_u16, 80, 443]).prop_map(|port| (port, port)),
+        1 => Just((1024, u16::MAX)),
+        1 => (any::<u16>(), any::<u16>()).prop_map(|(a, b)| (a.min(b), a.max(b))),
+    ]
+}
+
+fn rule<const WORDS: usize>() -> impl Strategy<Value = Rule<WORDS>> {
+    let words = proptest::collection::vec(prefix(), WORDS);
+    (words, range(), range(), 0..16_u8).prop_map(|(words, a, b, odd)| {
+        let mut rule = Rule::ANY;
+        for (word, (value, mask)) in words.into_iter().enumerate() {
+            (rule.value[word], rule.mask[word]) = (value, mask);
+        }
+        let pair = Header::<WORDS>::PAIR;
+        rule.value[pair] = Header::<WORDS>::pair(a.0, b.0);
+        rule.mask[pair] = Header::<WORDS>::pair(a.1 - a.0, b.1 - b.0);
+        rule.is_partial = odd == 0;
+        rule
+    })
+}
+
+/// Of a rule, with noise in some words.
+fn header<const WORDS: usize>(
+    rules: &[Rule<WORDS>],
+    (number, noise): (usize, [u32; 4]),
+) -> Header<WORDS> {
+    let mut header = match rules.get(number % rules.len().max(1)) {
+        Some(rule) => rule.header(),
+        None => Header([0; WORDS]),
+    };
+    for (which, noise) in noise.into_iter().enumerate() {
+        if noise % 3 == 0 {
+            header.0[(noise as usize / 3 + which) % WORDS] ^= 1 << (noise >> 8 & 31);
+        }
+    }
+    header
+}
+
+/// What stands for a condition that words cannot say.
+fn confirms<const WORDS: usize>(rule: usize, header: &Header<WORDS>) -> bool {
+    (rule as u32 ^ header.0[0] ^ header.0[WORDS - 1]) & 1 == 0
+}
+
+fn check<const WORDS: usize>(
+    rules: &[Rule<WORDS>],
+    probes: &[(usize, [u32; 4])],
+    limits: Limits,
+) -> Result<(), TestCaseError> {
+    let Ok(tree) = Tree::new(rules, limits) else { return Ok(()) };
+    let headers: Vec<_> = probes.iter().map(|probe| header(rules, *probe)).collect();
+    let mut found = vec![7; headers.len()];
+    tree.lookup_batch(&headers, &mut found, |at, rule| confirms(rule as usize, &headers[at]));
+    for (header, found) in headers.iter().zip(found) {
+        let wanted = linear(rules, header, |rule| confirms(rule, header)).map(|rule| rule as u32);
+        prop_assert_eq!(wanted, (found != u32::MAX).then_some(found));
+        prop_assert_eq!(wanted, tree.lookup(header, |rule| confirms(rule as usize, header)));
+        // On a processor without AVX2.
+        let mut confirm = |rule: u32| confirms(rule as usize, header);
+        prop_assert_eq!(wanted, tree.find_one(header, &mut confirm, Portable));
+    }
+    let statistics = tree.statistics();
+    prop_assert_eq!(statistics.trees.iter().sum::<usize>(), rules.len());
+    prop_assert!(statistics.bytes <= limits.bytes);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn four_words_as_one_by_one(
+        rules in proptest::collection::vec(rule::<4>(), 0..300),
+        probes in proptest::collection::vec(any::<(usize, [u32; 4])>(), 1..100),
+    ) {
+        check(&rules, &probes, Limits::of(rules.len(), 4))?;
+    }
+
+    #[test]
+    fn ten_words_as_one_by_one(
+        rules in proptest::collection::vec(rule::<10>(), 0..120),
+        probes in proptest::collection::vec(any::<(usize, [u32; 4])>(), 1..100),
+    ) {
+        check(&rules, &probes, Limits::of(rules.len(), 10))?;
+    }
+
+    /// Whatever the limits: refused, or right.
+    #[test]
+    fn limits_are_kept(
+        rules in proptest::collection::vec(rule::<4>(), 0..300),
+        probes in proptest::collection::vec(any::<(usize, [u32; 4])>(), 1..20),
+        bytes in 0..100_000_usize,
+        inner in 0..50_usize,
+    ) {
+        check(&rules, &probes, Limits { bytes, inner })?;
+    }
+}
+
+#[test]
+fn no_rules_find_nothing() {
+    let tree = Tree::<4>::new(&[], Limits::of(0, 4)).unwrap();
+    assert_eq!(tree.lookup(&Header([1, 2, 3, 4]), |_| true), None);
+}
+
+#[test]
+fn more_rules_alike_than_a_leaf_can_have_are_refused() {
+    // Ranges of ports that have no bit in common and all overlap.
+    let alike = |number: u16| {
+        let mut rule = Rule::<4>::ANY;
+        rule.value[2] = Header::<4>::pair(number, 0);
+        rule.mask[2] = Header::<4>::pair(u16::MAX - 2 * number, u16::MAX);
+        rule.is_partial = true;
+        rule
+    };
+    let rules: Vec<_> = (1..3000).map(alike).collect();
+    assert_eq!(Tree::new(&rules, Limits::of(rules.len(), 4)).unwrap_err(), Refused::Leaf);
+    let few = &rules[..500];
+    let tree = Tree::new(few, Limits::of(few.len(), 4)).unwrap();
+    let header = Header([0, 0, Header::<4>::pair(400, 7), 0]);
+    assert_eq!(tree.lookup(&header, |_| true), Some(0));
+    assert_eq!(tree.lookup(&header, |rule| rule == 399), Some(399));
+    assert_eq!(tree.lookup(&header, |rule| rule == 400), None, "its ports begin at 401");
+}
+
+/// A rule that matches everything ends every leaf: what is behind it is in none.
+#[test]
+fn what_is_never_found_takes_no_place() {
+    let host = |number: u32| {
+        let mut rule = Rule::<4>::ANY;
+        (rule.value[0], rule.mask[0]) = (number, u32::MAX);
+        rule
+    };
+    let mut rules: Vec<_> = (0..1000).map(host).collect();
+    rules.insert(0, Rule::ANY);
+    let tree = Tree::new(&rules, Limits::of(rules.len(), 4)).unwrap();
+    assert_eq!(tree.statistics().groups, 1);
+    assert_eq!(tree.lookup(&Header([500, 0, 0, 0]), |_| true), Some(0));
+}
