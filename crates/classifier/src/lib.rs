@@ -5,12 +5,16 @@
 //! is done with a match; whoever uses it decides.
 //!
 //! - [`linear`] tries one rule after the other. It is what everything else is tested against.
+//! - A [`Chain`] has rules side by side and tries eight at once. It is made in an instant.
 //! - [`Tree`] is compiled from a set of rules and does not change: decision trees, walked for many
 //!   headers at once.
 #![forbid(unsafe_code)]
 
+mod chain;
+mod group;
 mod rule;
 mod tree;
 
+pub use chain::{Chain, first};
 pub use rule::{Header, Rule, linear};
 pub use tree::{Limits, Refused, Statistics, Tree};

@@ -3,9 +3,9 @@
 use core::fmt;
 use std::collections::HashMap;
 
-use super::group::{Group, LANES};
 use super::node::{Node, Window};
 use super::{Part, Tree};
+use crate::group::{Group, LANES};
 use crate::rule::{Header, Rule};
 
 /// What trees may take.
@@ -319,7 +319,10 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             return Err(Refused::Leaf);
         }
         let leaf = Node::leaf(first, self.groups.len() as u32, groups);
-        self.groups.extend(list.chunks(LANES).map(|numbers| Group::new(self.rules, numbers)));
+        for numbers in list.chunks(LANES) {
+            let rules: Vec<_> = numbers.iter().map(|rule| self.rules[*rule as usize]).collect();
+            self.groups.push(Group::of(&rules, numbers));
+        }
         self.compared = self.compared.max(groups);
         if self.bytes() > self.limits.bytes {
             return Err(Refused::Bytes);

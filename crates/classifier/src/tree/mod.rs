@@ -1,11 +1,10 @@
 //! Decision trees over the bits of a header.
 
 mod build;
-mod group;
 mod node;
 
-use self::group::{Compare, Group, NONE, Portable};
 use self::node::Node;
+use crate::group::{Compare, Group, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
 pub use self::build::{Limits, Refused, Statistics};
@@ -228,38 +227,5 @@ impl<const WORDS: usize> Tree<WORDS> {
     }
 }
 
-/// What is done with the best way of comparing that the processor has.
-trait Work {
-    type Output;
-
-    fn run(self, with: impl Compare) -> Self::Output;
-}
-
-#[cfg(target_arch = "x86_64")]
-fn run<W: Work>(work: W) -> W::Output {
-    use pulp::x86::V3;
-
-    struct WithV3<W>(W, V3);
-
-    impl<W: Work> pulp::NullaryFnOnce for WithV3<W> {
-        type Output = W::Output;
-
-        #[inline(always)]
-        fn call(self) -> W::Output {
-            self.0.run(self.1)
-        }
-    }
-
-    match V3::try_new() {
-        Some(with) => with.vectorize(WithV3(work, with)),
-        None => work.run(Portable),
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn run<W: Work>(work: W) -> W::Output {
-    work.run(Portable)
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -29,7 +29,7 @@ fn range() -> impl Strategy<Value = (u16, u16)> {
     ]
 }
 
-fn rule<const WORDS: usize>() -> impl Strategy<Value = Rule<WORDS>> {
+pub(crate) fn rule<const WORDS: usize>() -> impl Strategy<Value = Rule<WORDS>> {
     let words = proptest::collection::vec(prefix(), WORDS);
     (words, range(), range(), 0..16_u8).prop_map(|(words, a, b, odd)| {
         let mut rule = Rule::ANY;
@@ -45,7 +45,7 @@ fn rule<const WORDS: usize>() -> impl Strategy<Value = Rule<WORDS>> {
 }
 
 /// Of a rule, with noise in some words.
-fn header<const WORDS: usize>(
+pub(crate) fn header<const WORDS: usize>(
     rules: &[Rule<WORDS>],
     (number, noise): (usize, [u32; 4]),
 ) -> Header<WORDS> {
@@ -62,7 +62,7 @@ fn header<const WORDS: usize>(
 }
 
 /// What stands for a condition that words cannot say.
-fn confirms<const WORDS: usize>(rule: usize, header: &Header<WORDS>) -> bool {
+pub(crate) fn confirms<const WORDS: usize>(rule: usize, header: &Header<WORDS>) -> bool {
     (rule as u32 ^ header.0[0] ^ header.0[WORDS - 1]) & 1 == 0
 }
 

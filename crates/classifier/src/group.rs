@@ -3,15 +3,15 @@
 use crate::rule::{Header, Rule};
 
 /// Rules in a group.
-pub(super) const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 /// What a group finds if no rule matches.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Eight rules side by side. Where there are fewer, the last one stands again.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
-pub(super) struct Group<const WORDS: usize> {
+pub(crate) struct Group<const WORDS: usize> {
     /// As [`Rule::value`] and [`Rule::mask`].
     value: [[u32; LANES]; WORDS],
     mask: [[u32; LANES]; WORDS],
@@ -20,32 +20,32 @@ pub(super) struct Group<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Group<WORDS> {
-    /// Of one to eight rules, in ascending order.
-    pub(super) fn new(rules: &[Rule<WORDS>], numbers: &[u32]) -> Self {
+    /// Of one to eight rules, in order, with their numbers.
+    pub(crate) fn of(rules: &[Rule<WORDS>], numbers: &[u32]) -> Self {
         let mut group =
             Self { value: [[0; LANES]; WORDS], mask: [[0; LANES]; WORDS], mark: [NONE; LANES] };
         for lane in 0..LANES {
-            let number = numbers[lane.min(numbers.len() - 1)];
-            let rule = &rules[number as usize];
+            let at = lane.min(rules.len() - 1);
+            let rule = &rules[at];
             for word in 0..WORDS {
                 group.value[word][lane] = rule.value[word];
                 group.mask[word][lane] = rule.mask[word];
             }
-            group.mark[lane] = number << 1 | u32::from(rule.is_partial);
+            group.mark[lane] = numbers[at] << 1 | u32::from(rule.is_partial);
         }
         group
     }
 
     /// The mark of the first rule that matches, or [`NONE`].
     #[inline(always)]
-    pub(super) fn first(&self, header: &Header<WORDS>, with: impl Compare) -> u32 {
+    pub(crate) fn first(&self, header: &Header<WORDS>, with: impl Compare) -> u32 {
         let lane = with.matching(self, header).trailing_zeros();
         self.mark.get(lane as usize).copied().unwrap_or(NONE)
     }
 
     /// The least mark, from `first` on, of a rule that matches and is confirmed if it must be.
     #[cold]
-    pub(super) fn confirmed(
+    pub(crate) fn confirmed(
         &self,
         header: &Header<WORDS>,
         first: u32,
@@ -58,15 +58,48 @@ impl<const WORDS: usize> Group<WORDS> {
     }
 }
 
+/// What is done with the best way of comparing that the processor has.
+pub(crate) trait Work {
+    type Output;
+
+    fn run(self, with: impl Compare) -> Self::Output;
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn run<W: Work>(work: W) -> W::Output {
+    use pulp::x86::V3;
+
+    struct WithV3<W>(W, V3);
+
+    impl<W: Work> pulp::NullaryFnOnce for WithV3<W> {
+        type Output = W::Output;
+
+        #[inline(always)]
+        fn call(self) -> W::Output {
+            self.0.run(self.1)
+        }
+    }
+
+    match V3::try_new() {
+        Some(with) => with.vectorize(WithV3(work, with)),
+        None => work.run(Portable),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn run<W: Work>(work: W) -> W::Output {
+    work.run(Portable)
+}
+
 /// How a header is compared with a group.
-pub(super) trait Compare: Copy {
+pub(crate) trait Compare: Copy {
     /// A bit for each lane: whether its rule matches by the header's words.
     fn matching<const WORDS: usize>(self, group: &Group<WORDS>, header: &Header<WORDS>) -> u32;
 }
 
 /// On any processor.
 #[derive(Clone, Copy)]
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 impl Compare for Portable {
     #[inline(always)]
