@@ -401,7 +401,7 @@ fn tcp_syn() -> Vec<u8> {
         destination: 443,
         sequence: 1,
         header_length: 24,
-        flags: tcp::Flags::SYN,
+        flags: wire::TcpFlags::SYN,
         window: 0xffff,
         ..tcp::Header::default()
     };

@@ -2,7 +2,7 @@
 
 use flow::{Reassembled, Reassembly};
 use packet::{Pool, Time};
-use wire::{Origin, PortId, Protocol, VrfId, headers, ipv4, ipv6};
+use wire::{Origin, PacketFields, PortId, Protocol, VrfId, headers, ipv4, ipv6};
 
 /// Bytes of input for each fragment.
 pub const STEP: usize = 5;
@@ -39,7 +39,7 @@ pub fn examine(bytes: &[u8]) -> (u64, u64) {
         let Ok(headers) = headers::parse(&packet_bytes) else { continue };
         let Some(packet) = pool.take_copy(&packet_bytes) else { continue };
         sent += 1;
-        let key = headers.key(VrfId(1), Origin::Port(PortId(1)));
+        let key = headers.key(VrfId(1), Origin::Port(PortId(1)), PacketFields::NONE);
         match reassembly.push(now, &key, &headers, packet, &mut pool) {
             Reassembled::Complete(packet) => {
                 completed += 1;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use types::{
-    DefaultAction, Direction, Family, IpRange, OctetRange, PolicyAction, PortRange, Protocol,
-    SaMode,
+    DefaultAction, Direction, DscpSelector, Family, IpRange, OctetRange, PolicyAction, PortRange,
+    Protocol, SaMode, TcpFlagsSelector,
 };
 
 use crate::main_vrf;
@@ -41,6 +41,15 @@ pub struct Selector {
     /// ICMP or ICMPv6 codes: `CODE` or `FIRST-LAST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_code: Option<OctetRange>,
+    /// DSCP: `NAME`, `NUMBER` or `VALUE/MASK`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<DscpSelector>,
+    /// TCP flags, of protocol TCP: `FLAGS/MASK`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_flags: Option<TcpFlagsSelector>,
+    /// TTL of IPv4, hop limit of IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u8>,
 }
 
 /// A policy to add, or to change an existing one to.

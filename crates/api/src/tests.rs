@@ -203,6 +203,9 @@ fn what_is_written_can_be_read() {
         selector: Selector {
             source: Some(types::IpRange::ALL_V6),
             icmp_code: OctetRange::new(1, 4).ok(),
+            dscp: "0x20/0x38".parse().ok(),
+            tcp_flags: "syn/syn,ack".parse().ok(),
+            ttl: Some(255),
             ..Selector::default()
         },
         priority: 3,

@@ -148,7 +148,7 @@ impl Frame {
 mod tests {
     use std::collections::HashSet;
 
-    use wire::{Origin, PortId, Upper, VrfId, headers};
+    use wire::{Origin, PacketFields, PortId, Upper, VrfId, headers};
 
     use super::*;
 
@@ -159,8 +159,9 @@ mod tests {
             for number in [0, 1, 77, u64::from(u32::MAX)] {
                 let fields = Fields::of(family, number);
                 let bytes = frame.of(number);
-                let key =
-                    headers::parse(&bytes[14..]).unwrap().key(VrfId::MAIN, Origin::Port(PortId(0)));
+                let origin = Origin::Port(PortId(0));
+                let headers = headers::parse(&bytes[14..]).unwrap();
+                let key = headers.key(VrfId::MAIN, origin, PacketFields::NONE);
                 assert_eq!(
                     (key.addresses.source(), key.addresses.destination()),
                     (fields.source, fields.destination)

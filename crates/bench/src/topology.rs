@@ -9,8 +9,8 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec, Selector, Tables,
-    Template, UpperSelector,
+    Action, Direction, FieldsSelector, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
+    Selector, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
 
@@ -90,6 +90,7 @@ pub(crate) fn policy_for_all(
         destination: range(destination)?,
         protocol: None,
         upper: UpperSelector::Any,
+        fields: FieldsSelector::ANY,
     };
     Ok(PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action })
 }
@@ -110,6 +111,7 @@ pub(crate) fn add_unmatched_policies(
                 destination: network(v6, 30, number),
                 protocol: None,
                 upper: UpperSelector::Any,
+                fields: FieldsSelector::ANY,
             };
             let priority = 1;
             Ok(tables.add_policy(PolicySpec {

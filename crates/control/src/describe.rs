@@ -36,7 +36,7 @@ pub(crate) fn policy(spec: &PolicySpec) -> String {
     in_vrf(text, &spec.vrf)
 }
 
-/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp sport 1-2 dport 53`
+/// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp sport 1-2 dport 53 dscp ef`
 pub(crate) fn selector(selector: &Selector) -> String {
     let mut text = String::new();
     let mut word = |key: &str, value: Option<String>| {
@@ -51,6 +51,10 @@ pub(crate) fn selector(selector: &Selector) -> String {
     word("dport", selector.destination_ports.map(|range| range.to_string()));
     word("type", selector.icmp_type.map(|range| range.to_string()));
     word("code", selector.icmp_code.map(|range| range.to_string()));
+    word("dscp", selector.dscp.map(|dscp| dscp.to_string()));
+    word("tcp-flags", selector.tcp_flags.map(|flags| flags.to_string()));
+    let is_v6 = selector.source.or(selector.destination).is_some_and(|range| range.is_v6());
+    word(if is_v6 { "hoplimit" } else { "ttl" }, selector.ttl.map(|ttl| ttl.to_string()));
     text
 }
 

@@ -6,7 +6,7 @@ use std::hash::Hasher;
 
 use packet::Time;
 use siphasher::sip::SipHasher13;
-use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId};
+use wire::{Addresses, FlowKey, Origin, Protocol, TcpFlags, Upper, VrfId};
 
 /// Datagrams that compete for the same places.
 const WAYS: usize = 4;
@@ -16,7 +16,7 @@ const SETS: usize = 4096;
 /// 3.3.2 says 60 s to 120 s, Linux 30 s).
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// Remembers the upper-layer fields of first fragments, so that later ones, which do not have them,
+/// Remembers the upper-layer fields and TCP flags of first fragments, so that later ones, which do not have them,
 /// are keyed alike.
 ///
 /// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the
@@ -33,6 +33,7 @@ struct First {
     datagram: Datagram,
     learned: Time,
     upper: Upper,
+    tcp_flags: TcpFlags,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,10 +55,16 @@ impl FragmentUpper {
     }
 
     /// Remembers what the first fragment of a datagram says.
-    pub fn learn(&mut self, now: Time, key: &FlowKey, identification: u32, upper: Upper) {
+    pub fn learn(
+        &mut self,
+        now: Time,
+        key: &FlowKey,
+        identification: u32,
+        (upper, tcp_flags): (Upper, TcpFlags),
+    ) {
         let datagram = Datagram::of(key, identification);
         let set = self.set(&datagram);
-        let first = First { datagram, learned: now, upper };
+        let first = First { datagram, learned: now, upper, tcp_flags };
         let known =
             set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
         // None is less than any time: free places first, then the oldest.
@@ -68,11 +75,16 @@ impl FragmentUpper {
     }
 
     /// What the first fragment of the datagram said, within the last 30 seconds.
-    pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Option<Upper> {
+    pub fn recall(
+        &mut self,
+        now: Time,
+        key: &FlowKey,
+        identification: u32,
+    ) -> Option<(Upper, TcpFlags)> {
         let datagram = Datagram::of(key, identification);
         let first =
             self.set(&datagram).iter().flatten().find(|first| first.datagram == datagram)?;
-        (now < first.learned + LIFETIME).then_some(first.upper)
+        (now < first.learned + LIFETIME).then_some((first.upper, first.tcp_flags))
     }
 
     fn set(&mut self, datagram: &Datagram) -> &mut [Option<First>; WAYS] {
@@ -102,11 +114,12 @@ impl Datagram {
 
 #[cfg(test)]
 mod tests {
-    use wire::{FragmentClass, PortId, SaSlot};
+    use wire::{FragmentClass, PacketFields, PortId, SaSlot};
 
     use super::*;
 
     const PORTS: Upper = Upper::Ports { source: 1, destination: 2 };
+    const SYN: TcpFlags = TcpFlags::SYN;
 
     fn later() -> FlowKey {
         FlowKey {
@@ -119,6 +132,7 @@ mod tests {
             protocol: Protocol::UDP,
             fragment: FragmentClass::Later,
             upper: Upper::None,
+            fields: PacketFields::NONE,
         }
     }
 
@@ -131,9 +145,9 @@ mod tests {
         let mut table = FragmentUpper::new(1);
         let now = Time(5);
         assert_eq!(table.recall(now, &later(), 7), None);
-        table.learn(now, &first(), 7, PORTS);
-        assert_eq!(table.recall(now, &later(), 7), Some(PORTS));
-        let newer = Upper::Ports { source: 3, destination: 4 };
+        table.learn(now, &first(), 7, (PORTS, SYN));
+        assert_eq!(table.recall(now, &later(), 7), Some((PORTS, SYN)));
+        let newer = (Upper::Ports { source: 3, destination: 4 }, TcpFlags::FIN);
         table.learn(now, &first(), 7, newer);
         assert_eq!(table.recall(now, &later(), 7), Some(newer));
     }
@@ -141,7 +155,7 @@ mod tests {
     #[test]
     fn nothing_of_another_datagram() {
         let mut table = FragmentUpper::new(2);
-        table.learn(Time(0), &first(), 7, PORTS);
+        table.learn(Time(0), &first(), 7, (PORTS, SYN));
         let reversed =
             Addresses::V4 { source: [10, 0, 0, 2].into(), destination: [10, 0, 0, 1].into() };
         let others = [
@@ -160,15 +174,18 @@ mod tests {
     #[test]
     fn forgotten_after_thirty_seconds() {
         let mut table = FragmentUpper::new(3);
-        table.learn(Time(0), &first(), 7, PORTS);
-        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Some(PORTS));
+        table.learn(Time(0), &first(), 7, (PORTS, SYN));
+        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Some((PORTS, SYN)));
         assert_eq!(table.recall(Time(30_000_000_000), &later(), 7), None);
     }
 
     #[test]
     fn a_flood_costs_old_ones_and_never_gives_wrong_answers() {
         let mut table = FragmentUpper::new(4);
-        let said = |id: u32| Upper::Ports { source: id as u16, destination: (id >> 16) as u16 };
+        let said = |id: u32| {
+            let upper = Upper::Ports { source: id as u16, destination: (id >> 16) as u16 };
+            (upper, TcpFlags(id as u8))
+        };
         let all = 100_000;
         for id in 0..all {
             table.learn(Time(id.into()), &first(), id, said(id));

@@ -14,7 +14,8 @@ use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, Publisher, RouteSpec, Selector, Tables, UpperSelector,
+    Action, Direction, FieldsSelector, PolicySpec, PortSpec, Publisher, RouteSpec, Selector,
+    Tables, UpperSelector,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -188,6 +189,7 @@ fn tables(way: &Way) -> Tables {
             destination: destination.range(),
             protocol: None,
             upper: UpperSelector::Any,
+            fields: FieldsSelector::ANY,
         };
         let (direction, action) = (Direction::Out, Action::Bypass);
         let spec = PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action };

@@ -115,7 +115,8 @@ pub(crate) struct Known {
 impl Known {
     /// The packet's headers, read again. `packet` is as it was when it was parsed.
     ///
-    /// A later fragment has the upper-layer fields that its datagram's first fragment had.
+    /// A later fragment has the upper-layer fields that its datagram's first fragment had, but no
+    /// TCP flags: those are of the header that is not there.
     pub(crate) fn headers(&self, packet: &Packet) -> Headers {
         let mut headers = wire::headers::parse(packet.bytes()).unwrap_or(Headers::NONE);
         if headers.fragment.class != FragmentClass::Whole {

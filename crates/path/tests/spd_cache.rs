@@ -7,7 +7,8 @@ use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use packet::DropReason;
 use tables::{
-    Action, Direction, PolicySpec, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+    Action, Direction, FieldsSelector, PolicySpec, SaIdentity, SaSpec, Selector, Tables, Template,
+    UpperSelector,
 };
 use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId, fragment, headers, ipv6};
 
@@ -88,8 +89,8 @@ impl Side {
     /// What discards everything of the family that no policy before it takes.
     fn rest(&self) -> PolicySpec {
         let all = if self.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
-        let selector =
-            Selector { source: all, destination: all, protocol: None, upper: UpperSelector::Any };
+        let (upper, fields) = (UpperSelector::Any, FieldsSelector::ANY);
+        let selector = Selector { source: all, destination: all, protocol: None, upper, fields };
         PolicySpec { priority: 100, ..self.policy(selector, Action::Discard) }
     }
 
@@ -102,6 +103,7 @@ impl Side {
             destination,
             protocol: Some(Protocol::UDP),
             upper: UpperSelector::Ports { source: ports("1000"), destination: ports("2000") },
+            fields: FieldsSelector::ANY,
         };
         let around = |text: &str| match text.rsplit_once(['.', ':']) {
             Some((start, _)) if self.is_v6() => range(&format!("{start}:3-{start}:8")),
@@ -113,6 +115,7 @@ impl Side {
             destination: around(self.destination),
             protocol: Some(Protocol::UDP),
             upper: UpperSelector::Ports { source: ports("999-1001"), destination: ports("1-2000") },
+            fields: FieldsSelector::ANY,
         };
         let all = self.rest().selector;
         [exact, ranges, all]
@@ -633,6 +636,7 @@ fn policies_that_differ_in_one_field() {
             source: only(source),
             destination: only(destination),
         };
+        let expedited = FieldsSelector::new(None, "ef".parse().ok(), None);
         let others = [
             Selector {
                 source: if side.is_v6() { range("fd77::1") } else { range("10.7.7.7") },
@@ -645,7 +649,11 @@ fn policies_that_differ_in_one_field() {
             Selector { protocol: Some(Protocol::TCP), ..own },
             Selector { upper: upper(1001, 2000), ..own },
             Selector { upper: upper(1000, 2001), ..own },
+            Selector { fields: expedited, ..own },
         ];
+        // Another that reads the DSCP, which so remains a part of the key.
+        let reader = Selector { fields: expedited, ..others[0] };
+        add(&mut gateway, side.policy(reader, Action::Discard));
         let indexes =
             others.map(|selector| add(&mut gateway, side.policy(selector, Action::Discard)));
         let own = add(&mut gateway, side.policy(own, Action::Bypass));
@@ -655,7 +663,7 @@ fn policies_that_differ_in_one_field() {
             remove(&mut gateway, index);
             side.send(&mut gateway, (1000, 2000), 1);
         }
-        assert_eq!(counted(&gateway, own).0, 8, "{side:?}");
+        assert_eq!(counted(&gateway, own).0, 3 + indexes.len() as u64, "{side:?}");
         assert_eq!(
             gateway.cache(side.table).missed_stale.read(),
             0,

@@ -318,6 +318,9 @@ pub enum SelectorError {
     /// The first of an ICMP type or code range is greater than the last.
     #[error("the first of a range of ICMP {0} must not be greater than the last")]
     Reversed(&'static str),
+    /// TCP flags with another protocol than TCP, or without a protocol.
+    #[error("only TCP has flags to select by, not {}", protocol_name(.0))]
+    TcpFlags(Option<Protocol>),
 }
 
 /// Why there can be no such tunnel.

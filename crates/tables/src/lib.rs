@@ -33,8 +33,8 @@ pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
-    Action, DefaultAction, Direction, Policy, PolicyHandle, PolicySlot, PolicySpec, Selector,
-    Template, UpperSelector, check_tunnel,
+    Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
+    Selector, Template, UpperSelector, check_tunnel,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use types::station::check_station;
-pub use types::{DefaultAction, Direction, PolicySlot};
+pub use types::{DefaultAction, Direction, FieldsSelector, PolicySlot};
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
 use crate::counters::FlowCounters;
@@ -43,19 +43,23 @@ pub struct Selector {
     pub protocol: Option<Protocol>,
     /// Upper-layer fields.
     pub upper: UpperSelector,
+    /// TCP flags, DSCP, TTL or hop limit.
+    pub fields: FieldsSelector,
 }
 
 impl Selector {
     /// Every packet of the family of `addresses`.
     pub fn all_of(addresses: &Addresses) -> Self {
         let range = if addresses.is_v6() { IpRange::ALL_V6 } else { IpRange::ALL_V4 };
-        Self { source: range, destination: range, protocol: None, upper: UpperSelector::Any }
+        let (upper, fields) = (UpperSelector::Any, FieldsSelector::ANY);
+        Self { source: range, destination: range, protocol: None, upper, fields }
     }
 
     /// Whether the packet that `key` names is selected.
     ///
     /// A port or ICMP range other than [`UpperSelector::Any`] does not match a packet in which the
-    /// field is not to be seen.
+    /// field is not to be seen, and neither do TCP flags: where a TCP packet's ports are known, its
+    /// flags are.
     #[inline]
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.source.contains(key.addresses.source())
@@ -72,6 +76,8 @@ impl Selector {
                 }
                 _ => false,
             }
+            && self.fields.matches(key.fields)
+            && (!self.fields.asks_tcp_flags() || matches!(key.upper, Upper::Ports { .. }))
     }
 
     /// Refuses what no packet can be.
@@ -82,6 +88,9 @@ impl Selector {
         let (source, destination, protocol) = (self.source, self.destination, self.protocol);
         if source.is_v6() != destination.is_v6() {
             return Err(SelectorError::Families { from: source, to: destination });
+        }
+        if self.fields.asks_tcp_flags() && protocol != Some(Protocol::TCP) {
+            return Err(SelectorError::TcpFlags(protocol));
         }
         let icmp = if source.is_v6() { Protocol::ICMPV6 } else { Protocol::ICMP };
         match self.upper {
@@ -226,10 +235,10 @@ impl SelectorKey {
 }
 
 impl MapKey for SelectorKey {
-    type Words = [u64; 10];
+    type Words = [u64; 11];
 
-    fn to_words(&self) -> [u64; 10] {
-        let Selector { source, destination, protocol, upper } = self.selector;
+    fn to_words(&self) -> [u64; 11] {
+        let Selector { source, destination, protocol, upper, fields: optional } = self.selector;
         let [[a, b], [c, d], [e, f], [g, h]] =
             [source.first(), source.last(), destination.first(), destination.last()]
                 .map(|end| end.to_words());
@@ -246,7 +255,8 @@ impl MapKey for SelectorKey {
         let protocol = protocol.map_or(0, |protocol| 1 + u64::from(protocol.0));
         let rest =
             u64::from(self.vrf.0) << 32 | protocol << 16 | (self.direction as u64) << 8 | kind;
-        [a, b, c, d, e, f, g, h, fields, rest]
+        let optional = u64::from(optional.value().bits()) << 32 | u64::from(optional.mask().bits());
+        [a, b, c, d, e, f, g, h, fields, optional, rest]
     }
 }
 

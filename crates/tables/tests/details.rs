@@ -7,11 +7,11 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Change, Direction, MAX_NEIGHBOURS, NextHop, NextHopId, NextHopState, PolicySpec,
-    PortSpec, RouteKind, RouteSpec, SaIdentity, SaSpec, Selector, TableError, Tables, Template,
-    UpperSelector, limit,
+    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, NextHop, NextHopId, NextHopState,
+    PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec, Selector,
+    TableError, Tables, Template, UpperSelector, limit,
 };
-use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
+use wire::{Addresses, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
 const MAIN: VrfId = VrfId::MAIN;
 const P0: PortId = PortId(0);
@@ -334,6 +334,7 @@ fn policies_are_numbered_as_linux_numbers_them() {
             destination: IpRange::ALL_V4,
             protocol: None,
             upper: UpperSelector::Any,
+            fields: FieldsSelector::ANY,
         },
         action: Action::Discard,
     };
@@ -370,7 +371,11 @@ fn policies_are_numbered_as_linux_numbers_them() {
     let mut odd = policy(Direction::Out, 1);
     odd.selector.upper = ports;
     says(tables.add_policy(odd), "any protocol has no ports to select by");
+    odd.selector.upper = UpperSelector::Any;
+    odd.selector.fields = FieldsSelector::new("syn/syn,ack".parse().ok(), None, None);
+    says(tables.add_policy(odd), "only TCP has flags to select by, not any protocol");
     odd.selector = Selector {
+        fields: FieldsSelector::ANY,
         protocol: Some(Protocol::ICMPV6),
         upper: UpperSelector::Icmp { kind: (0, 1), code: (0, 0) },
         ..odd.selector
@@ -379,6 +384,56 @@ fn policies_are_numbered_as_linux_numbers_them() {
         tables.add_policy(odd),
         "only ICMP messages have types and codes: icmp here, not protocol ipv6-icmp",
     );
+}
+
+/// A change of what the VRF's policies read concerns every packet of the VRF.
+#[test]
+fn what_policies_read_is_known_and_its_change_told() {
+    let mut publisher = Publisher::new(Tables::new(1, 0));
+    let policy = |dscp: Option<&str>, port| {
+        let addresses = Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() };
+        let dscp = dscp.map(|text| text.parse().unwrap());
+        let ports = PortRange::new(port, port).unwrap();
+        let selector = Selector {
+            protocol: Some(Protocol::UDP),
+            upper: UpperSelector::Ports { source: ports, destination: ports },
+            fields: FieldsSelector::new(None, dscp, None),
+            ..Selector::all_of(&addresses)
+        };
+        let (direction, action) = (Direction::Out, Action::Bypass);
+        PolicySpec { vrf: MAIN, direction, priority: 1, selector, action }
+    };
+    let mut change = |change: &mut dyn FnMut(&mut Tables)| {
+        let before = publisher.current().generation();
+        let mut tables = Tables::clone(&publisher.current());
+        change(&mut tables);
+        publisher.publish(tables);
+        let tables = publisher.current();
+        let is_vrf = |change: &Change| matches!(change, Change::Vrf(MAIN));
+        let concerns_all = tables.changes_since(before).unwrap().any(is_vrf);
+        let reads = tables.vrf(MAIN).unwrap().spd.reads();
+        (reads.bits() >> 8, concerns_all)
+    };
+    let mut indexes = Vec::new();
+    let mut add = |dscp, port| {
+        change(&mut |tables| indexes.push(tables.add_policy(policy(dscp, port)).unwrap()))
+    };
+    assert_eq!(add(None, 1), (0, true), "the first policy of all");
+    assert_eq!(add(None, 2), (0, false));
+    assert_eq!(add(Some("0x20/0x20"), 3), (0x20, true));
+    assert_eq!(add(Some("0/0x20"), 4), (0x20, false));
+    assert_eq!(add(Some("ef"), 5), (0x3f, true));
+    let mut update = |at: usize, dscp, port| {
+        change(&mut |tables| tables.update_policy(indexes[at], policy(dscp, port)).unwrap())
+    };
+    assert_eq!(update(4, Some("cs1"), 5), (0x3f, false));
+    assert_eq!(update(4, Some("8/8"), 5), (0x28, true));
+    let mut remove =
+        |at: usize| change(&mut |tables| drop(tables.remove_policy(indexes[at]).unwrap()));
+    assert_eq!(remove(2), (0x28, false), "another reads the same");
+    assert_eq!(remove(3), (8, true));
+    assert_eq!(remove(4), (0, true));
+    assert_eq!(remove(1), (0, false));
 }
 
 fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {

@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::fields::PacketFields;
 use crate::id::{PortId, SaSlot, Spi, VrfId};
 use crate::protocol::Protocol;
 
@@ -115,4 +116,6 @@ pub struct FlowKey {
     pub fragment: FragmentClass,
     /// Ports, ICMP fields or SPI.
     pub upper: Upper,
+    /// Of the optional fields, what the VRF's policies read; the other bits are zero.
+    pub fields: PacketFields,
 }

@@ -8,6 +8,8 @@
 
 pub mod address;
 mod cache;
+mod dscp;
+mod fields;
 pub mod id;
 pub mod key;
 mod policy;
@@ -19,11 +21,14 @@ mod sa;
 #[cfg(feature = "serde")]
 mod serde;
 pub mod station;
+mod tcp_flags;
 mod word;
 mod worker;
 
 pub use address::{AddressError, Family, IpPrefix, IpRange, Mac};
 pub use cache::{CacheMode, CacheTable};
+pub use dscp::{Dscp, DscpError, DscpSelector};
+pub use fields::{FieldsSelector, PacketFields};
 pub use id::{PolicySlot, PortId, SaSlot, Spi, VrfId};
 pub use key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
 pub use policy::{DefaultAction, Direction, LookupEngine, PolicyAction};
@@ -32,5 +37,6 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use range::{OctetRange, PortRange};
 pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
+pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
 pub use word::{UnknownWord, Word};
 pub use worker::Idle;

@@ -7,8 +7,10 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::address::{IpPrefix, IpRange, Mac};
+use crate::dscp::DscpSelector;
 use crate::protocol::Protocol;
 use crate::range::{OctetRange, PortRange};
+use crate::tcp_flags::TcpFlagsSelector;
 use crate::word::UnknownWord;
 
 struct Text<T>(PhantomData<T>);
@@ -40,7 +42,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Mac, IpPrefix, IpRange, PortRange);
+as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector);
 
 /// An enum by its words. An unknown word is refused with the words there are.
 macro_rules! as_word {
@@ -139,6 +141,8 @@ mod tests {
         check(&PortRange::new(53, 53).unwrap(), "53");
         check(&PortRange::new(1024, 65_535).unwrap(), "1024-65535");
         check(&OctetRange::new(0, 8).unwrap(), "0-8");
+        check(&DscpSelector::new(46, 63).unwrap(), "ef");
+        check(&"syn/syn,ack".parse::<TcpFlagsSelector>().unwrap(), "syn/syn,ack");
         check(&Protocol::TCP, "tcp");
         check(&Direction::Fwd, "fwd");
         check(&CacheTable::V6Inbound, "ipv6-inbound");

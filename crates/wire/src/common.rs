@@ -8,7 +8,7 @@
 use crate::bytes::{array_at, u16_at, u32_at};
 use crate::ethernet;
 use crate::headers::Headers;
-use types::{Protocol, Upper};
+use types::{Dscp, PacketFields, Protocol, TcpFlags, Upper};
 
 /// What [`crate::Upper`] a packet has, as [`Common::class`] holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,23 @@ pub struct Common {
     pub class: u64,
     /// The rest.
     pub facts: Facts,
+}
+
+impl Common {
+    /// The optional fields of the flow key. `packet` is the IP packet that this is of; of another,
+    /// shorter one, what is not there is zero.
+    #[inline(always)]
+    pub fn fields(&self, packet: &[u8]) -> PacketFields {
+        // The traffic class is the second octet of IPv4, and the second four bits of IPv6.
+        let first = packet.first_chunk().map_or(0, |octets| u16::from_be_bytes(*octets));
+        let traffic_class = if self.facts.is(Facts::V6) { first >> 4 } else { first };
+        let is_tcp = self.class as u8 == UpperKind::Ports as u8
+            && (self.class >> 8) as u8 == Protocol::TCP.0;
+        let at = usize::from(self.facts.upper_offset()) + 13;
+        let flags = packet.get(at).filter(|_| is_tcp).copied().unwrap_or_default();
+        let dscp = Dscp::from_traffic_class(traffic_class as u8);
+        PacketFields::new(TcpFlags(flags), dscp, self.facts.hop_limit())
+    }
 }
 
 /// What sending a packet on takes besides its addresses, in one word.
@@ -326,6 +343,7 @@ mod tests {
         let complete = complete.expect("what the fast parser takes is well-formed");
         prop_assert_eq!(common, expected(&complete));
         prop_assert_eq!(addresses, complete.addresses);
+        prop_assert_eq!(common.fields(packet), complete.fields());
         prop_assert_eq!(complete.fragment.class, FragmentClass::Whole);
         prop_assert!(!complete.has_options && complete.fragment_header_offset == 0);
         let upper = if complete.addresses.is_v6() { 40 } else { 20 };
@@ -373,11 +391,14 @@ mod tests {
     fn near_v4() -> impl Strategy<Value = Vec<u8>> {
         let bytes = prop::collection::vec(any::<u8>(), 0..80);
         let changes = prop::collection::vec((0usize..40, any::<u8>()), 0..3);
-        (bytes, protocols(), any::<bool>(), changes, any::<bool>()).prop_map(
-            |(upper, protocol, dont_fragment, changes, sum)| {
+        let fields = any::<(u8, u8)>();
+        (bytes, protocols(), any::<bool>(), fields, changes, any::<bool>()).prop_map(
+            |(upper, protocol, dont_fragment, (traffic_class, ttl), changes, sum)| {
                 let mut packet = ipv4::Header {
                     total_length: (20 + upper.len()) as u16,
                     protocol: Protocol(protocol),
+                    traffic_class,
+                    ttl,
                     dont_fragment,
                     source: [10, 1, 2, 3].into(),
                     destination: [192, 0, 2, 1].into(),
@@ -408,11 +429,12 @@ mod tests {
             1 => Just(0xff02_0000_0000_0000_0000_0000_0000_0001),
         ];
         let cut = 0usize..60;
-        (bytes, protocols(), address.clone(), address, any::<u32>(), cut, any::<bool>()).prop_map(
-            |(upper, protocol, source, destination, first, cut, is_cut)| {
+        let first = any::<(u32, u8)>();
+        (bytes, protocols(), address.clone(), address, first, cut, any::<bool>()).prop_map(
+            |(upper, protocol, source, destination, (first, hop_limit), cut, is_cut)| {
                 let mut packet = ((first & 0x0fff_ffff) | 0x6000_0000).to_be_bytes().to_vec();
                 packet.extend((upper.len() as u16).to_be_bytes());
-                packet.extend([protocol, 64]);
+                packet.extend([protocol, hop_limit]);
                 packet.extend(source.to_be_bytes());
                 packet.extend(destination.to_be_bytes());
                 packet.extend(&upper);

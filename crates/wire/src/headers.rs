@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::bytes::{u16_at, u32_at};
 use crate::{checksum, ipv4};
-use types::{Addresses, FlowKey, FragmentClass, Origin, Upper};
-use types::{Protocol, Spi, VrfId};
+use types::{Addresses, Dscp, FlowKey, FragmentClass, Origin, PacketFields, Upper};
+use types::{Protocol, Spi, TcpFlags, VrfId};
 
 /// How many IPv6 extension headers are walked before a packet is refused. RFC 8200 section 4.1
 /// recommends each at most once and destination options twice, which makes eight with mobility, HIP
@@ -90,6 +90,8 @@ pub struct Headers {
     pub protocol: Protocol,
     /// Ports, ICMP fields or SPI, where they are there.
     pub upper: Upper,
+    /// None of what is not TCP, and of a later fragment, which has no TCP header.
+    pub tcp_flags: TcpFlags,
     /// Fragment position.
     pub fragment: Fragment,
     /// TTL or hop limit.
@@ -118,6 +120,7 @@ impl Headers {
         },
         protocol: Protocol::NONE,
         upper: Upper::None,
+        tcp_flags: TcpFlags(0),
         fragment: Fragment {
             class: FragmentClass::Whole,
             identification: 0,
@@ -133,9 +136,17 @@ impl Headers {
         total_length: 0,
     };
 
-    /// The flow that the packet belongs to.
+    /// The optional fields of the flow key.
     #[inline]
-    pub const fn key(&self, vrf: VrfId, origin: Origin) -> FlowKey {
+    pub const fn fields(&self) -> PacketFields {
+        let dscp = Dscp::from_traffic_class(self.traffic_class);
+        PacketFields::new(self.tcp_flags, dscp, self.hop_limit)
+    }
+
+    /// The flow that the packet belongs to, in a VRF whose policies read these bits of the optional
+    /// fields.
+    #[inline]
+    pub fn key(&self, vrf: VrfId, origin: Origin, reads: PacketFields) -> FlowKey {
         FlowKey {
             vrf,
             origin,
@@ -143,6 +154,7 @@ impl Headers {
             protocol: self.protocol,
             fragment: self.fragment.class,
             upper: self.upper,
+            fields: self.fields() & reads,
         }
     }
 
@@ -235,16 +247,17 @@ fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     } else {
         v4_fragment(header, fragment_word, protocol, header_length, payload.len())?
     };
-    let upper = match fragment.class {
-        FragmentClass::Later => Upper::None,
+    let (upper, tcp_flags) = match fragment.class {
+        FragmentClass::Later => (Upper::None, TcpFlags::default()),
         FragmentClass::Whole | FragmentClass::First => {
-            upper_fields(protocol, Protocol::ICMP, payload)?
+            (upper_fields(protocol, Protocol::ICMP, payload)?, tcp_flags(protocol, payload))
         }
     };
     *headers = Headers {
         addresses: Addresses::V4 { source, destination },
         protocol,
         upper,
+        tcp_flags,
         fragment,
         hop_limit: header[8],
         traffic_class: header[1],
@@ -352,18 +365,19 @@ fn parse_v6(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     if source.is_unspecified() && chain.protocol != Protocol::ICMPV6 {
         return Err(Malformed::Source);
     }
-    let upper = match chain.fragment.class {
-        FragmentClass::Later => Upper::None,
-        FragmentClass::Whole | FragmentClass::First => upper_fields(
-            chain.protocol,
-            Protocol::ICMPV6,
-            packet.get(chain.offset..).unwrap_or_default(),
-        )?,
+    let payload = packet.get(chain.offset..).unwrap_or_default();
+    let (upper, tcp_flags) = match chain.fragment.class {
+        FragmentClass::Later => (Upper::None, TcpFlags::default()),
+        FragmentClass::Whole | FragmentClass::First => (
+            upper_fields(chain.protocol, Protocol::ICMPV6, payload)?,
+            tcp_flags(chain.protocol, payload),
+        ),
     };
     *headers = Headers {
         addresses: Addresses::V6 { source, destination },
         protocol: chain.protocol,
         upper,
+        tcp_flags,
         fragment: chain.fragment,
         hop_limit: header[7],
         traffic_class: (header[0] << 4) | (header[1] >> 4),
@@ -519,4 +533,13 @@ fn upper_fields(protocol: Protocol, icmp: Protocol, payload: &[u8]) -> Result<Up
             if icmp == Protocol::ICMP { matches!(kind, 0 | 8) } else { matches!(kind, 128 | 129) };
         Upper::Icmp { kind, code: header[1], identifier: if echo { u16_at(header, 4) } else { 0 } }
     })
+}
+
+/// The flags of a TCP header that is there.
+#[inline(always)]
+fn tcp_flags(protocol: Protocol, payload: &[u8]) -> TcpFlags {
+    match payload.get(13) {
+        Some(&flags) if protocol == Protocol::TCP => TcpFlags(flags),
+        _ => TcpFlags::default(),
+    }
 }

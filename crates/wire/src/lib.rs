@@ -24,6 +24,7 @@ pub mod udp;
 pub use headers::{Headers, Malformed};
 // The vocabulary of packets, for those who read them.
 pub use types::{
-    AddressError, Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PortId,
-    PortRange, Protocol, SaSlot, Spi, Upper, VrfId, address, id, key,
+    AddressError, Addresses, Dscp, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin,
+    PacketFields, PortId, PortRange, Protocol, SaSlot, Spi, TcpFlags, TcpFlagsError, Upper, VrfId,
+    address, id, key,
 };

@@ -1,89 +1,15 @@
 //! The TCP header (RFC 9293 section 3.1).
 
-use core::fmt;
-use core::ops::{BitAnd, BitOr, Not};
-
 use crate::bytes::{put, u16_at, u32_at};
 use crate::checksum;
 use types::Addresses;
-use types::Protocol;
+use types::{Protocol, TcpFlags};
 
 /// Length of the header without options, in bytes.
 pub const HEADER_LENGTH: usize = 20;
 
 /// Length of the header with as many options as fit, in bytes.
 pub const MAX_HEADER_LENGTH: usize = 60;
-
-/// The control bits.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Flags(pub u8);
-
-impl Flags {
-    /// No more data from the sender.
-    pub const FIN: Self = Self(0x01);
-    /// Synchronize sequence numbers.
-    pub const SYN: Self = Self(0x02);
-    /// Reset the connection.
-    pub const RST: Self = Self(0x04);
-    /// Push.
-    pub const PSH: Self = Self(0x08);
-    /// The acknowledgment number means something.
-    pub const ACK: Self = Self(0x10);
-    /// The urgent pointer means something.
-    pub const URG: Self = Self(0x20);
-    /// ECN echo (RFC 3168).
-    pub const ECE: Self = Self(0x40);
-    /// Congestion window reduced (RFC 3168).
-    pub const CWR: Self = Self(0x80);
-
-    /// Whether every flag of `other` is set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Whether a flag of `other` is set.
-    pub const fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-impl BitOr for Flags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitAnd for Flags {
-    type Output = Self;
-
-    fn bitand(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
-
-impl Not for Flags {
-    type Output = Self;
-
-    fn not(self) -> Self {
-        Self(!self.0)
-    }
-}
-
-/// The names of the flags that are set, from FIN up, with `|` between them; `none` where none is.
-impl fmt::Debug for Flags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-        let mut set = names
-            .iter()
-            .enumerate()
-            .filter(|(bit, _)| self.0 >> bit & 1 != 0)
-            .map(|(_, name)| name);
-        f.write_str(set.next().unwrap_or(&"none"))?;
-        set.try_for_each(|name| write!(f, "|{name}"))
-    }
-}
 
 /// The header without its options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +25,7 @@ pub struct Header {
     /// Length of the header with its options in bytes: a multiple of 4 from 20 to 60.
     pub header_length: u8,
     /// The control bits.
-    pub flags: Flags,
+    pub flags: TcpFlags,
     /// Receive window, not scaled.
     pub window: u16,
     /// Checksum.
@@ -127,7 +53,7 @@ impl Header {
             sequence: u32_at(header, 4),
             acknowledgment: u32_at(header, 8),
             header_length,
-            flags: Flags(header[13]),
+            flags: TcpFlags(header[13]),
             window: u16_at(header, 14),
             checksum: u16_at(header, 16),
             urgent: u16_at(header, 18),
@@ -174,16 +100,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_have_names() {
-        assert_eq!(format!("{:?}", Flags::SYN | Flags::ACK), "SYN|ACK");
-        assert_eq!(format!("{:?}", Flags(0)), "none");
-        assert!((Flags::SYN | Flags::ACK).contains(Flags::ACK));
-        assert!(!Flags::SYN.contains(Flags::SYN | Flags::ACK));
-        assert!(Flags::SYN.intersects(Flags::SYN | Flags::ACK));
-        assert_eq!((Flags::FIN | Flags::PSH) & !Flags::FIN, Flags::PSH);
-    }
-
-    #[test]
     fn impossible_header_lengths_are_refused() {
         let mut segment = [0; 60];
         for words in 0..=15 {
@@ -207,7 +123,7 @@ mod tests {
             payload in proptest::collection::vec(any::<u8>(), 1..64), at in 0usize..20, bit in 0usize..8,
         ) {
             let addresses = Addresses::V4 { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() };
-            let header = Header { header_length: 20, flags: Flags::SYN, ..Header::default() };
+            let header = Header { header_length: 20, flags: TcpFlags::SYN, ..Header::default() };
             let mut segment = [header.to_bytes().as_slice(), &payload].concat();
             fill_checksum(&addresses, &mut segment);
             prop_assert!(is_right(&addresses, &segment));

@@ -2,7 +2,9 @@
 //! with IPv6 addresses.
 //!
 //! A rule is a line, the first decides, and columns are parted by blanks or tabs. The last column,
-//! TCP flags, may be missing and is ignored: selectors know no flags.
+//! flags and their mask, may be missing. Of its 16 bits, the upper eight are the flags of TCP, as
+//! the values in published sets show: `0x1000/0x1000` has ACK, as `established` asks, and
+//! `0x0200/0x1200` has SYN and no ACK. What the lower eight are is not documented.
 //!
 //! ```text
 //! @192.0.2.0/24   198.51.100.7/32   0 : 65535   1024 : 65535   0x06/0xFF   0x0000/0x0000
@@ -11,7 +13,8 @@
 //!
 //! A header of a trace is a line too: source, destination, source port, destination port and
 //! protocol, IPv4 addresses as decimal numbers (or in dotted form) and IPv6 addresses in their text
-//! form. What ClassBench's generator adds, flags and the number of a rule, is ignored.
+//! form. Of what ClassBench's generator adds, the flags are read if there are some, and the number
+//! of a rule behind them is ignored. A number alone is that of the rule.
 //!
 //! ```text
 //! 3221225985      3325256711        40000       443            6           0   0
@@ -24,9 +27,12 @@ mod error;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use tables::{Selector, UpperSelector};
+use tables::{FieldsSelector, Selector, UpperSelector};
 use thiserror::Error;
-use types::{Addresses, FlowKey, IpRange, PortRange, Protocol, Upper};
+use types::{
+    Addresses, Dscp, FlowKey, IpRange, PacketFields, PortRange, Protocol, TcpFlags,
+    TcpFlagsSelector, Upper,
+};
 
 pub use error::{ParseError, Problem};
 
@@ -55,8 +61,11 @@ pub struct Rules {
     /// Rules left out because no packet can match: they name ports with a protocol that has none.
     pub impossible: usize,
     /// Selectors left out because an earlier one is equal and decides instead. Rules that differ by
-    /// their flags alone are among them.
+    /// flags that are not read alone are among them.
     pub duplicates: usize,
+    /// Rules whose flags are not read, or not all of them: they are not those of TCP. The rest of
+    /// the rule holds.
+    pub unread: usize,
 }
 
 /// Reads a rule set.
@@ -67,11 +76,12 @@ pub fn read_rules(text: &str) -> Result<Rules, ParseError> {
     let mut rules = Rules::default();
     let mut seen = HashSet::new();
     for mut line in lines(text) {
-        let rule = read_rule(&mut line)?;
+        let (rule, is_unread) = read_rule(&mut line)?;
         if rules.rules == MAX_RULES {
             return Err(line.error_at_start(Problem::TooMany { what: "rules", limit: MAX_RULES }));
         }
         rules.rules += 1;
+        rules.unread += usize::from(is_unread);
         match rule.upper {
             UpperSelector::Ports { .. } if rule.protocol.is_none() => rules.expanded += 1,
             UpperSelector::Ports { .. } if !rule.protocol.is_some_and(Protocol::has_ports) => {
@@ -134,6 +144,12 @@ pub enum Unwritable {
         /// The rule's number, from 1.
         rule: usize,
     },
+    /// DSCP, TTL or hop limit.
+    #[error("rule {rule}: ClassBench's format has no DSCP and no TTL")]
+    Fields {
+        /// The rule's number, from 1.
+        rule: usize,
+    },
 }
 
 /// Writes a rule set. A selector with ports, all of which it allows, is written as one without.
@@ -153,16 +169,21 @@ pub fn write_rules(selectors: &[Selector]) -> Result<String, Unwritable> {
         let [source_ports, destination_ports] =
             ports.map(|ports| format!("{} : {}", ports.first(), ports.last()));
         let (protocol, mask) = selector.protocol.map_or((0, 0), |protocol| (protocol.0, 0xff));
+        let [flags, flags_mask] = [selector.fields.value(), selector.fields.mask()]
+            .map(|fields| u16::from(fields.tcp_flags().0) << 8);
+        if selector.fields.mask() & PacketFields::TCP_FLAGS != selector.fields.mask() {
+            return Err(Unwritable::Fields { rule });
+        }
         writeln!(
             text,
-            "@{source}\t{destination}\t{source_ports}\t{destination_ports}\t0x{protocol:02x}/0x{mask:02X}\t0x0000/0x0000"
+            "@{source}\t{destination}\t{source_ports}\t{destination_ports}\t0x{protocol:02x}/0x{mask:02X}\t0x{flags:04x}/0x{flags_mask:04x}"
         )
         .expect("a string takes everything");
     }
     Ok(text)
 }
 
-/// Writes a trace of five columns. ICMP types and codes stand in the columns of ports, other
+/// Writes a trace of five columns, or seven where a header has TCP flags. ICMP types and codes stand in the columns of ports, other
 /// protocols without ports have zeros there, and whatever else the keys say is left out.
 pub fn write_trace(headers: &[FlowKey]) -> String {
     let mut text = String::new();
@@ -178,7 +199,11 @@ pub fn write_trace(headers: &[FlowKey]) -> String {
             }
             Addresses::V6 { source, destination } => write!(text, "{source}\t{destination}"),
         }
-        .and_then(|()| writeln!(text, "\t{source_port}\t{destination_port}\t{}", header.protocol.0))
+        .and_then(|()| write!(text, "\t{source_port}\t{destination_port}\t{}", header.protocol.0))
+        .and_then(|()| match header.fields.tcp_flags().0 {
+            0 => writeln!(text),
+            flags => writeln!(text, "\t{}\t0", u16::from(flags) << 8),
+        })
         .expect("a string takes everything");
     }
     text
@@ -192,7 +217,8 @@ fn lines(text: &str) -> impl Iterator<Item = Cursor<'_>> {
         .filter(|line| !line.is_blank())
 }
 
-fn read_rule(line: &mut Cursor<'_>) -> Result<Selector, ParseError> {
+/// A rule, and whether it has flags that are not read.
+fn read_rule(line: &mut Cursor<'_>) -> Result<(Selector, bool), ParseError> {
     line.check_length()?;
     line.mark('@', "'@' and the source prefix, as in @192.0.2.0/24")?;
     let source = line.prefix("the source prefix")?;
@@ -207,12 +233,20 @@ fn read_rule(line: &mut Cursor<'_>) -> Result<Selector, ParseError> {
         "the highest destination port, 0 to 65535",
     )?;
     let protocol = line.protocol()?;
-    line.flags()?;
+    let (flags, mask) = line.flags()?;
+    // Only TCP has flags: a rule for any protocol that asks for them is one for TCP.
+    let may_be_tcp = protocol.is_none_or(|protocol| protocol == Protocol::TCP);
+    let wanted = Some(TcpFlags((mask >> 8) as u8)).filter(|_| may_be_tcp);
+    let tcp_flags = wanted
+        .and_then(|mask| TcpFlagsSelector::new(TcpFlags((flags >> 8) as u8) & mask, mask).ok());
+    let protocol = if tcp_flags.is_some() { Some(Protocol::TCP) } else { protocol };
+    let fields = FieldsSelector::new(tcp_flags, None, None);
+    let is_unread = if tcp_flags.is_some() { mask & 0xff != 0 } else { mask != 0 };
     let upper = match source_ports.is_all() && destination_ports.is_all() {
         true => UpperSelector::Any,
         false => UpperSelector::Ports { source: source_ports, destination: destination_ports },
     };
-    Ok(Selector { source, destination, protocol, upper })
+    Ok((Selector { source, destination, protocol, upper, fields }, is_unread))
 }
 
 /// A rule as what the tables take: itself, unless it names ports and no protocol.
@@ -241,7 +275,8 @@ fn read_header(line: &mut Cursor<'_>) -> Result<FlowKey, ParseError> {
     let source_port = line.decimal("the source port, 0 to 65535")?;
     let destination_port = line.decimal("the destination port, 0 to 65535")?;
     let protocol = Protocol(line.decimal("the protocol, 0 to 255")?);
-    line.ignored_numbers()?;
+    let flags = line.flags_of_header()?;
+    let flags = TcpFlags(if protocol == Protocol::TCP { (flags >> 8) as u8 } else { 0 });
     let icmp = if source.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMP };
     let upper = match (u8::try_from(source_port), u8::try_from(destination_port)) {
         _ if protocol.has_ports() => {
@@ -250,7 +285,8 @@ fn read_header(line: &mut Cursor<'_>) -> Result<FlowKey, ParseError> {
         (Ok(kind), Ok(code)) if protocol == icmp => Upper::Icmp { kind, code, identifier: 0 },
         _ => Upper::None,
     };
-    Ok(crate::trace::key(source, destination, protocol, upper))
+    let fields = PacketFields::new(flags, Dscp::default(), 0);
+    Ok(crate::trace::key(source, destination, protocol, upper, fields))
 }
 
 #[cfg(test)]
@@ -277,7 +313,18 @@ mod tests {
         assert_eq!(plain.protocol, Some(Protocol::TCP));
         let destination = PortRange::new(1024, 65_535).unwrap();
         assert_eq!(plain.upper, UpperSelector::Ports { source: PortRange::ALL, destination });
-        assert_eq!(rule("  @192.0.2.9/24  198.51.100.7/32 0:65535 1024 :65535  6/255\r\n"), plain);
+        assert_eq!(plain.fields, FieldsSelector::new("none/syn".parse().ok(), None, None));
+        let any = rule("  @192.0.2.9/24  198.51.100.7/32 0:65535 1024 :65535  6/255\r\n");
+        assert_eq!(any, Selector { fields: FieldsSelector::ANY, ..plain });
+        let all = "@10.0.0.0/8 10.0.0.0/8 0 : 65535 0 : 65535 ";
+        let established = rule(&format!("{all} 0x00/0x00 0x1000/0x1000"));
+        assert_eq!(established.protocol, Some(Protocol::TCP), "only it has flags");
+        assert_eq!(established.fields, FieldsSelector::new("ack/ack".parse().ok(), None, None));
+        for text in ["0x01/0xff 0x0800/0xff00", "0x06/0xff 0x1001/0x10ff", "0x00/0x00 1/1"] {
+            let rules = read_rules(&format!("{all} {text}")).unwrap();
+            let is_tcp = rules.selectors[0].protocol == Some(Protocol::TCP);
+            assert_eq!((rules.unread, rules.selectors[0].fields.asks_tcp_flags()), (1, is_tcp));
+        }
         let wide = rule("@2001:db8::/32 ::/0 0 : 65535 0 : 65535 0x00/0x00");
         assert_eq!(
             (wide.destination, wide.protocol, wide.upper),
@@ -388,11 +435,12 @@ mod tests {
     #[test]
     fn headers_are_read_as_they_are_published() {
         let trace = read_trace(
-            "3221225985\t3325256711\t40000\t443\t6\t0\t17\n192.0.2.1 198.51.100.7 40000 443 \
+            "3221225985\t3325256711\t40000\t443\t6\t4608\t17\n192.0.2.1 198.51.100.7 40000 443 \
             6\n2001:db8::1 ::2 128 0 58\n1 2 3 4 47 0x0000\n",
         )
         .unwrap();
-        assert_eq!(trace[0], trace[1]);
+        assert_eq!(trace[0].fields.tcp_flags(), TcpFlags::SYN | TcpFlags::ACK);
+        assert_eq!(FlowKey { fields: PacketFields::NONE, ..trace[0] }, trace[1]);
         assert_eq!(trace[0].addresses.source().to_string(), "192.0.2.1");
         assert_eq!(trace[0].upper, Upper::Ports { source: 40_000, destination: 443 });
         assert_eq!(trace[2].upper, Upper::Icmp { kind: 128, code: 0, identifier: 0 });
@@ -428,6 +476,9 @@ mod tests {
         let mut selector = rule("@10.0.0.0/8 10.0.0.0/8 0 : 65535 0 : 65535 0x01/0xff");
         selector.upper = UpperSelector::Icmp { kind: (8, 8), code: (0, 0) };
         assert_eq!(write_rules(&[selector]), Err(Unwritable::Icmp { rule: 1 }));
+        selector.upper = UpperSelector::Any;
+        selector.fields = FieldsSelector::new(None, "ef".parse().ok(), None);
+        assert_eq!(write_rules(&[selector]), Err(Unwritable::Fields { rule: 1 }));
         selector.source = "10.0.0.1-10.0.0.9".parse().unwrap();
         let message = "rule 1: the range 10.0.0.1-10.0.0.9 is no prefix, and ClassBench's format \
             holds prefixes only";
@@ -438,7 +489,13 @@ mod tests {
     fn sets_and_traces_come_back_as_written() {
         for kind in [Kind::Acl, Kind::Acl2, Kind::Fw, Kind::Fw4, Kind::Ipc] {
             for v6 in [false, true] {
-                let selectors = rules::generate(&rules::Options { kind, v6, count: 1000, seed: 5 });
+                let options = rules::Options { kind, v6, count: 1000, seed: 5 };
+                let mut selectors = rules::generate(&options);
+                let flags = FieldsSelector::new("ack/syn,ack".parse().ok(), None, None);
+                for rule in selectors.iter_mut().step_by(3) {
+                    let is_tcp = rule.protocol == Some(Protocol::TCP);
+                    rule.fields = if is_tcp { flags } else { FieldsSelector::ANY };
+                }
                 let read = read_rules(&write_rules(&selectors).unwrap()).unwrap();
                 assert_eq!(read, Rules { selectors, rules: 1000, ..Rules::default() });
                 let options = trace::Options {

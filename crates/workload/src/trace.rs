@@ -6,7 +6,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tables::{Selector, UpperSelector};
-use types::{Addresses, FlowKey, FragmentClass, IpRange, Origin, Protocol, Spi, Upper, VrfId};
+use types::{
+    Addresses, Dscp, FlowKey, FragmentClass, IpRange, Origin, PacketFields, Protocol, Spi,
+    TcpFlags, Upper, VrfId,
+};
 
 /// How often a header comes again at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,20 +39,23 @@ pub struct Options {
 
 /// Headers for a rule set, shuffled: each is a uniform point of a rule that was drawn uniformly, or
 /// matches nothing. Fields that the rule leaves open are drawn from what traffic has: TCP, UDP and
-/// ICMP, all ports.
+/// ICMP, all ports. Of the optional fields, headers have what some rule reads, and the others are
+/// zero as in the gateway's keys.
 ///
 /// A point of a rule may lie in an earlier rule too, which then decides. All are whole packets of
 /// the VRF `main` and of the gateway itself ([`Origin::Host`]), so that only what selectors name
 /// differs.
 pub fn headers(rules: &[Selector], options: &Options) -> Vec<FlowKey> {
     let mut random = ChaCha8Rng::seed_from_u64(options.seed);
-    let outside = Outside::of(rules);
+    let (outside, reads) = (Outside::of(rules), reads(rules));
     let mut headers = Vec::with_capacity(options.headers);
     while headers.len() < options.headers {
         let header = match rules.len() {
-            0 => outside.draw(&mut random),
-            _ if random.random_bool(options.unmatched.clamp(0.0, 1.0)) => outside.draw(&mut random),
-            count => point(&rules[random.random_range(0..count)], &mut random),
+            0 => outside.draw(reads, &mut random),
+            _ if random.random_bool(options.unmatched.clamp(0.0, 1.0)) => {
+                outside.draw(reads, &mut random)
+            }
+            count => point(&rules[random.random_range(0..count)], reads, &mut random),
         };
         let times = match options.locality {
             Locality::None => 1,
@@ -70,8 +76,9 @@ pub fn headers_of_last(rules: &[Selector], last: usize, count: usize, seed: u64)
     if candidates.is_empty() {
         return Vec::new();
     }
+    let reads = reads(rules);
     core::iter::repeat_with(|| {
-        point(&candidates[random.random_range(0..candidates.len())], &mut random)
+        point(&candidates[random.random_range(0..candidates.len())], reads, &mut random)
     })
     .take(count.saturating_mul(8))
     .filter(|header| !before.iter().any(|rule| rule.matches(header)))
@@ -79,8 +86,39 @@ pub fn headers_of_last(rules: &[Selector], last: usize, count: usize, seed: u64)
     .collect()
 }
 
-/// A uniform point of a rule.
-fn point(rule: &Selector, random: &mut ChaCha8Rng) -> FlowKey {
+/// Gives headers without optional fields those that the rules read, as traffic has them.
+pub fn draw_fields(rules: &[Selector], headers: &mut [FlowKey], seed: u64) {
+    let (reads, mut random) = (reads(rules), ChaCha8Rng::seed_from_u64(seed));
+    for header in headers.iter_mut().filter(|header| header.fields.is_empty()) {
+        header.fields = any_fields(header.protocol, reads, &mut random);
+    }
+}
+
+/// The bits of the optional fields that some rule reads.
+fn reads(rules: &[Selector]) -> PacketFields {
+    rules.iter().fold(PacketFields::NONE, |all, rule| all | rule.fields.mask())
+}
+
+/// The optional fields of a packet, of those that are read: one in eight TCP packets opens or ends
+/// a connection. Draws nothing if nothing is read.
+fn any_fields(protocol: Protocol, reads: PacketFields, random: &mut ChaCha8Rng) -> PacketFields {
+    if reads.is_empty() {
+        return PacketFields::NONE;
+    }
+    let flags = match random.random_range(0..32) {
+        _ if protocol != Protocol::TCP => TcpFlags::default(),
+        0 => TcpFlags::SYN,
+        1 => TcpFlags::SYN | TcpFlags::ACK,
+        2 => TcpFlags::FIN | TcpFlags::ACK,
+        3 => TcpFlags::RST,
+        4..16 => TcpFlags::PSH | TcpFlags::ACK,
+        _ => TcpFlags::ACK,
+    };
+    PacketFields::new(flags, Dscp::default(), 64) & reads
+}
+
+/// A uniform point of a rule, whose optional fields are read as far as `reads` says.
+fn point(rule: &Selector, reads: PacketFields, random: &mut ChaCha8Rng) -> FlowKey {
     let v6 = rule.source.is_v6();
     let protocol = rule.protocol.unwrap_or_else(|| any_protocol(v6, random));
     let upper = match rule.upper {
@@ -95,7 +133,9 @@ fn point(rule: &Selector, random: &mut ChaCha8Rng) -> FlowKey {
             identifier: random.random(),
         },
     };
-    key(address(&rule.source, random), address(&rule.destination, random), protocol, upper)
+    let (source, destination) = (address(&rule.source, random), address(&rule.destination, random));
+    let fields = rule.fields.applied(any_fields(protocol, reads, random));
+    key(source, destination, protocol, upper, fields)
 }
 
 /// Six in ten TCP, three UDP, one ICMP.
@@ -138,6 +178,7 @@ pub(crate) fn key(
     destination: IpAddr,
     protocol: Protocol,
     upper: Upper,
+    fields: PacketFields,
 ) -> FlowKey {
     let addresses = addresses(source, destination);
     FlowKey {
@@ -147,6 +188,7 @@ pub(crate) fn key(
         protocol,
         fragment: FragmentClass::Whole,
         upper,
+        fields,
     }
 }
 
@@ -202,14 +244,14 @@ impl Outside {
         }
     }
 
-    fn draw(&self, random: &mut ChaCha8Rng) -> FlowKey {
+    fn draw(&self, reads: PacketFields, random: &mut ChaCha8Rng) -> FlowKey {
         let [source, destination] = [&self.sources, &self.destinations].map(|gaps| {
             let gap = gaps[random.random_range(0..gaps.len())];
             address(&gap, random)
         });
         let protocol = self.protocols[random.random_range(0..self.protocols.len())];
         let upper = any_upper(protocol, self.v6, random);
-        key(source, destination, protocol, upper)
+        key(source, destination, protocol, upper, any_fields(protocol, reads, random))
     }
 }
 
@@ -254,6 +296,8 @@ fn after(address: IpAddr) -> Option<IpAddr> {
 mod tests {
     use std::collections::HashSet;
 
+    use tables::FieldsSelector;
+
     use super::*;
     use crate::rules::{self, Kind};
 
@@ -283,6 +327,31 @@ mod tests {
             let share = mixed.iter().filter(|header| !matched(header)).count();
             assert!((400..600).contains(&share), "{share} of 2000 match nothing");
         }
+    }
+
+    /// Rules for TCP that ask for flags, as those of firewalls for connections that exist.
+    #[test]
+    fn headers_have_the_fields_that_rules_read() {
+        let mut rules = set(Kind::Fw, false);
+        let plain = headers(&rules, &options());
+        assert!(plain.iter().all(|header| header.fields.is_empty()));
+        for rule in rules.iter_mut().filter(|rule| rule.protocol == Some(Protocol::TCP)) {
+            rule.fields = FieldsSelector::new("ack/syn,ack".parse().ok(), None, None);
+        }
+        let asked = headers(&rules, &options());
+        let matched = |header: &FlowKey| rules.iter().any(|rule| rule.matches(header));
+        assert!(asked.iter().all(matched));
+        assert!(asked.iter().any(|header| header.fields.tcp_flags() == TcpFlags::ACK));
+        let others = |header: &FlowKey| header.fields.tcp_flags().0 & !0x12;
+        assert!(asked.iter().all(|header| others(header) == 0 && header.fields.hop_limit() == 0));
+        let mut drawn = plain;
+        draw_fields(&rules, &mut drawn, 1);
+        let is_tcp = |header: &&FlowKey| header.protocol == Protocol::TCP;
+        let acknowledges = |header: &&FlowKey| header.fields.tcp_flags() == TcpFlags::ACK;
+        let all = drawn.iter().filter(is_tcp).count();
+        let share = drawn.iter().filter(is_tcp).filter(acknowledges).count() as f64 / all as f64;
+        assert!((0.85..0.95).contains(&share), "{share}");
+        assert!(drawn.iter().filter(|header| !is_tcp(header)).all(|h| h.fields.is_empty()));
     }
 
     #[test]
@@ -321,6 +390,7 @@ mod tests {
             destination: IpRange::ALL_V4,
             protocol: None,
             upper: UpperSelector::Any,
+            fields: FieldsSelector::ANY,
         };
         assert_eq!(headers(&[all], &Options { unmatched: 1.0, ..options() }).len(), 2000);
     }

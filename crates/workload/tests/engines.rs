@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tables::{
-    Action, Direction, LookupBound, LookupEngine, PolicySpec, Selector, Spd, Tables, UpperSelector,
+    Action, Direction, FieldsSelector, LookupBound, LookupEngine, PolicySpec, Selector, Spd,
+    Tables, UpperSelector,
 };
 use types::{FlowKey, IpRange, PortRange, Protocol, VrfId};
 use workload::rules::{self, Kind};
@@ -186,7 +187,8 @@ fn v4(first: u32, last: u32) -> IpRange {
 }
 
 fn selector(source: IpRange, destination: IpRange) -> Selector {
-    Selector { source, destination, protocol: None, upper: UpperSelector::Any }
+    let (upper, fields) = (UpperSelector::Any, FieldsSelector::ANY);
+    Selector { source, destination, protocol: None, upper, fields }
 }
 
 /// Ranges that begin and end anywhere, all within one prefix, so that no cutting to prefixes tells

@@ -1,7 +1,9 @@
 //! Policies.
 
 use api::PolicySpec;
-use tables::{Action, Selector, SelectorError, Template, TunnelError, UpperSelector};
+use tables::{
+    Action, FieldsSelector, Selector, SelectorError, Template, TunnelError, UpperSelector,
+};
 use types::{IpRange, OctetRange, PolicyAction, PortRange, Protocol, Spi};
 
 use super::Fault;
@@ -27,7 +29,9 @@ pub(crate) fn selector(spec: &api::Selector) -> Result<Selector, Fault> {
         (None, Some(destination)) => (all_like(&destination), destination),
         (None, None) => (IpRange::ALL_V4, IpRange::ALL_V4),
     };
-    let with = |upper| Selector { source, destination, protocol: spec.protocol, upper };
+    let (protocol, fields) =
+        (spec.protocol, FieldsSelector::new(spec.tcp_flags, spec.dscp, spec.ttl));
+    let with = |upper| Selector { source, destination, protocol, upper, fields };
 
     // Each part that was given must fit the protocol, even one that selects everything.
     let mut checked = with(UpperSelector::Any);
@@ -61,6 +65,7 @@ fn selector_fault(spec: &api::Selector, why: SelectorError) -> Fault {
             (icmp_part(spec), format!("protocol {expected}, or addresses of the other family"))
         }
         SelectorError::Icmp { .. } => (icmp_part(spec), "protocol icmp or ipv6-icmp".to_owned()),
+        SelectorError::TcpFlags(_) => ("tcp-flags", "protocol tcp".to_owned()),
         SelectorError::Reversed(_) => (icmp_part(spec), "FIRST-LAST".to_owned()),
     };
     Fault::invalid(part, why.to_string()).hint(hint)
@@ -175,6 +180,19 @@ mod tests {
             }),
             "source"
         );
+    }
+
+    #[test]
+    fn tcp_flags_need_tcp() {
+        let flags = "syn/syn,ack".parse().ok();
+        for protocol in [None, Some(Protocol::UDP)] {
+            let spec = api::Selector { protocol, tcp_flags: flags, ..Default::default() };
+            let fault = selector(&spec).unwrap_err();
+            assert_eq!((fault.part, fault.hint.as_deref()), ("tcp-flags", Some("protocol tcp")));
+        }
+        let tcp = Some(Protocol::TCP);
+        let spec = api::Selector { protocol: tcp, tcp_flags: flags, ..Default::default() };
+        assert!(selector(&spec).unwrap().fields.asks_tcp_flags());
     }
 
     #[test]

@@ -511,6 +511,30 @@ pub const SECTIONS: &[Section] = &[
             key("icmp-type", "number or FIRST-LAST", "", "any", "ICMP or ICMPv6 types."),
             key("icmp-code", "number or FIRST-LAST", "", "any", "ICMP or ICMPv6 codes."),
             key(
+                "dscp",
+                "name, number or VALUE/MASK",
+                "",
+                "any",
+                "DSCP of the packet: `cs0` to `cs7`, `af11` to `af43`, `ef`, `va`, `le`, or 0 to \
+                63; with a mask, only its bits are compared.",
+            ),
+            key(
+                "tcp-flags",
+                "FLAGS/MASK",
+                "",
+                "any",
+                "TCP flags, of protocol TCP: of the flags in the mask, exactly these are set. \
+                `fin`, `syn`, `rst`, `psh`, `ack`, `urg`, `ece` and `cwr` with commas between, \
+                `none`, `all`, or a number.",
+            ),
+            key(
+                "ttl",
+                "0 to 255",
+                "",
+                "any",
+                "TTL of IPv4 or hop limit of IPv6, as the packet came in.",
+            ),
+            key(
                 "action",
                 "\"protect\", \"bypass\" or \"discard\"",
                 "",

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use api::{Aead, Authentication, Encryption, Key, PolicySpec, Selector, StateSpec, Template};
 use types::{
-    Direction, IpRange, OctetRange, PolicyAction, PortRange, Protocol, SaFlag, SaMode, Word,
+    Direction, DscpSelector, IpRange, OctetRange, PolicyAction, PortRange, Protocol, SaFlag,
+    SaMode, TcpFlagsSelector, Word,
 };
 
 use super::diagnostic::Errors;
@@ -88,6 +89,13 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
         icmp_code: table
             .parsed_or_number::<OctetRange>("icmp-code", OCTETS, errors)
             .map(|found| found.value),
+        dscp: table
+            .parsed_or_number::<DscpSelector>("dscp", "\"ef\", 46 or \"0x28/0x38\"", errors)
+            .map(|found| found.value),
+        tcp_flags: table
+            .parsed::<TcpFlagsSelector>("tcp-flags", "\"syn/syn,ack\"", errors)
+            .map(|found| found.value),
+        ttl: table.number("ttl", 0..=u8::MAX.into(), errors).map(|found| found.value),
     };
     let template =
         table.table("template", "template.", errors).and_then(|table| template(&table, errors));

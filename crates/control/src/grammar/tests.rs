@@ -61,6 +61,11 @@ fn what_is_accepted() {
         "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10/8 proto tcp sport 1000-2000 dport 80 dir fwd \
         priority 0x10 action block",
         "xfrm policy add dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
+        "xfrm policy add dst 10/8 dscp EF dir out",
+        "xfrm policy add dst 10/8 proto tcp dport 22 dscp 0x28/0x38 tcp-flags syn/syn,ack ttl 0xff \
+        dir fwd",
+        "xfrm policy delete dst 2001:db8::/32 proto tcp tcp-flags 0x02/0x17 hoplimit 255 dir in",
+        "xfrm policy list dscp af11",
         "xfrm policy add dir out action allow ptype main src any dst 10.0.0.0/8",
         "xfrm policy update src 10.0.0.0/8 dst 10.1.0.0/16 dir out tmpl src 192.0.2.1 dst \
         192.0.2.2 proto esp spi 0x5 reqid 1 mode tunnel level required priority 4",
@@ -179,6 +184,24 @@ fn what_is_refused_and_why() {
         (&format!("{policy} sport 5"), "has no ports"),
         (&format!("{policy} proto tcp sport 9-5"), "must not be greater"),
         (&format!("{policy} proto tcp type 5"), "only ICMP"),
+        (
+            &format!("{policy} dscp gold"),
+            "dscp 'gold': expected a number from 0 to 63, or cs0 to cs7, af11 to af43, ef, va or \
+            le; or VALUE/MASK (as in ef, 46 or 0x28/0x38)",
+        ),
+        (&format!("{policy} dscp ef/0x38"), "the value 0x2e has bits that the mask 0x38 has not"),
+        (&format!("{policy} dscp ef dscp cs1"), "dscp"),
+        (&format!("{policy} proto tcp tcp-flags syn"), "expected FLAGS/MASK"),
+        (&format!("{policy} proto tcp tcp-flags syn/ack"), "flags syn are not in the mask"),
+        (&format!("{policy} proto tcp tcp-flags sin/syn"), "fin, syn, rst"),
+        (
+            &format!("{policy} proto udp tcp-flags syn/syn"),
+            "only TCP has flags to select by, not protocol udp (protocol tcp)",
+        ),
+        (&format!("{policy} tcp-flags syn/syn"), "only TCP has flags to select by"),
+        (&format!("{policy} ttl 256"), "ttl '256' (a number from 0 to 255)"),
+        (&format!("{policy} ttl 5 hoplimit 6"), "hoplimit"),
+        (&format!("{policy} hoplmit 6"), "did you mean hoplimit?"),
         (&format!("{policy} proto gre key 5"), "'key' is not supported yet"),
         (&format!("{policy} proto frobnicate"), "no protocol 'frobnicate'"),
         (&format!("{policy} dev lan"), "'dev' is not supported yet"),
@@ -310,6 +333,9 @@ fn what_is_described_can_be_typed() {
         "xfrm policy add src 10.0.0.1-10.0.0.9 dst 10.0.0.0/8 proto tcp sport 1000-2000 dport 80 \
         dir fwd priority 16 action block vrf red",
         "xfrm policy add src ::/0 dst 2001:db8::/32 proto ipv6-icmp type 128-129 code 0 dir in",
+        "xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 proto tcp dport 22 dscp 0x28/0x38 tcp-flags \
+        syn/syn,ack ttl 255 dir out",
+        "xfrm policy add src ::/0 dst 2001:db8::/32 dscp ef hoplimit 64 dir in",
         "xfrm policy add src 0.0.0.0/0 dst 10.0.0.0/8 dir out tmpl src 192.0.2.1 dst 192.0.2.2 \
         proto esp spi 0x5 mode tunnel reqid 4",
     ] {
@@ -374,6 +400,11 @@ const VOCABULARY: &[&str] = &[
     "udp",
     "sport",
     "5-9",
+    "dscp",
+    "ef",
+    "tcp-flags",
+    "syn/syn,ack",
+    "ttl",
     "rfc4106(gcm(aes))",
     "cbc(aes)",
     "sha1",

@@ -1,12 +1,33 @@
 //! Selectors of policies.
 
+use core::fmt::Display;
+use core::str::FromStr;
+
 use api::{Refusal, Selector};
-use types::{IpRange, OctetRange, PortRange};
+use types::IpRange;
 
 use super::words::{Words, prefix, shown};
 
 /// The words that a selector is made of.
-pub(super) const WORDS: &[&str] = &["src", "dst", "proto", "sport", "dport", "type", "code"];
+pub(super) const WORDS: &[&str] = &[
+    "src",
+    "dst",
+    "proto",
+    "sport",
+    "dport",
+    "type",
+    "code",
+    "dscp",
+    "tcp-flags",
+    "ttl",
+    "hoplimit",
+];
+
+/// What parts are, and an example.
+const PORTS: (&str, &str) = ("a port, or a range of them", "as in 53 or 5000-5999");
+const OCTETS: (&str, &str) = ("a number, or a range of them", "as in 8 or 0-8");
+const DSCP: (&str, &str) = ("a DSCP", "as in ef, 46 or 0x28/0x38");
+const FLAGS: (&str, &str) = ("TCP flags and their mask", "as in syn/syn,ack");
 
 /// Words of selectors that are not supported.
 pub(super) const LATER: &[&str] = &["dev", "key"];
@@ -40,10 +61,21 @@ impl SelectorWords {
                     })?),
                 };
             }
-            Some("sport") => take_ports(words, "sport", &mut selector.source_ports)?,
-            Some("dport") => take_ports(words, "dport", &mut selector.destination_ports)?,
-            Some("type") => take_octets(words, "type", &mut selector.icmp_type)?,
-            Some("code") => take_octets(words, "code", &mut selector.icmp_code)?,
+            Some("sport") => take_text(words, "sport", &mut selector.source_ports, PORTS)?,
+            Some("dport") => take_text(words, "dport", &mut selector.destination_ports, PORTS)?,
+            Some("type") => take_text(words, "type", &mut selector.icmp_type, OCTETS)?,
+            Some("code") => take_text(words, "code", &mut selector.icmp_code, OCTETS)?,
+            Some("dscp") => take_text(words, "dscp", &mut selector.dscp, DSCP)?,
+            Some("tcp-flags") => take_text(words, "tcp-flags", &mut selector.tcp_flags, FLAGS)?,
+            // The same field of IPv4 and IPv6, under the name of either.
+            Some(key @ ("ttl" | "hoplimit")) => {
+                words.next();
+                words.once(key, &selector.ttl)?;
+                let number = words.number(key)?;
+                selector.ttl = Some(u8::try_from(number).map_err(|_| {
+                    words.invalid(format!("{key} '{number}'")).with_hint("a number from 0 to 255")
+                })?);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -91,30 +123,19 @@ fn take_addresses(
     Ok(())
 }
 
-fn take_ports(
+/// A part that has a text form of its own.
+fn take_text<T: FromStr<Err: Display>>(
     words: &mut Words<'_>,
     key: &str,
-    into: &mut Option<PortRange>,
+    into: &mut Option<T>,
+    (what, hint): (&str, &str),
 ) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
-    let word = words.need("a port, or a range of them")?;
-    *into = Some(word.parse().map_err(|why| {
-        words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 53 or 5000-5999")
-    })?);
-    Ok(())
-}
-
-fn take_octets(
-    words: &mut Words<'_>,
-    key: &str,
-    into: &mut Option<OctetRange>,
-) -> Result<(), Refusal> {
-    words.next();
-    words.once(key, into)?;
-    let word = words.need("a number, or a range of them")?;
-    *into = Some(word.parse().map_err(|why| {
-        words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 8 or 0-8")
-    })?);
+    let word = words.need(what)?;
+    *into =
+        Some(word.parse().map_err(|why| {
+            words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint(hint)
+        })?);
     Ok(())
 }

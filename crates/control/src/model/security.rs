@@ -394,6 +394,9 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         destination_ports,
         icmp_type,
         icmp_code,
+        dscp,
+        tcp_flags,
+        ttl,
     } = &filter.selector;
     filter.vrf.as_ref().is_none_or(|vrf| *vrf == spec.vrf)
         && filter.family.is_none_or(|family| (family == Family::V6) == v6)
@@ -408,4 +411,7 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         && is(destination_ports, &spec.selector.destination_ports)
         && is(icmp_type, &spec.selector.icmp_type)
         && is(icmp_code, &spec.selector.icmp_code)
+        && is(dscp, &spec.selector.dscp)
+        && is(tcp_flags, &spec.selector.tcp_flags)
+        && is(ttl, &spec.selector.ttl)
 }

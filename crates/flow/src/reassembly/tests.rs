@@ -1,6 +1,6 @@
 use packet::CAPACITY;
 use proptest::prelude::*;
-use wire::{SaSlot, headers};
+use wire::{PacketFields, SaSlot, headers};
 
 use super::*;
 
@@ -126,7 +126,7 @@ impl Bench {
     fn push_from(&mut self, origin: Origin, bytes: &[u8]) -> Reassembled {
         let headers = headers::parse(bytes).expect("a fragment that the judge lets through");
         let packet = self.pool.take_copy(bytes).unwrap();
-        let key = headers.key(VrfId(1), origin);
+        let key = headers.key(VrfId(1), origin, PacketFields::NONE);
         self.reassembly.push(self.now, &key, &headers, packet, &mut self.pool)
     }
 
@@ -429,8 +429,13 @@ fn whole_packets_are_complete_and_a_dry_pool_is_told() {
     let mut pool = Pool::new(1);
     let mut packet = pool.take().unwrap();
     assert!(packet.fill(&small(false).fragment(0, 48)));
-    let answer =
-        bench.reassembly.push(Time(0), &headers.key(VrfId(0), PORT), &headers, packet, &mut pool);
+    let answer = bench.reassembly.push(
+        Time(0),
+        &headers.key(VrfId(0), PORT, PacketFields::NONE),
+        &headers,
+        packet,
+        &mut pool,
+    );
     assert!(matches!(answer, Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 }));
     assert_eq!(pool.available(), 1);
 }

@@ -4,12 +4,14 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use wire::{Addresses, FragmentClass, Protocol, Spi, Upper};
+use wire::{
+    Addresses, Dscp, FragmentClass, PacketFields, Protocol, Spi, TcpFlags, TcpFlagsError, Upper,
+};
 
 /// The words that [`Description::parse`] understands.
 pub(crate) const GRAMMAR: &str = "\
-PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] \
-[fragment first|later] [size BYTES] in PORT|sa REQID|host";
+PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [tcp-flags FLAGS] [dscp DSCP] \
+[ttl N] [fragment first|later] [size BYTES] in PORT|sa REQID|host";
 
 /// A packet as a user describes it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Description {
     pub(crate) fragment: FragmentClass,
     /// Ports, ICMP fields or SPI.
     pub(crate) upper: Upper,
+    /// TCP flags, DSCP, TTL or hop limit.
+    pub(crate) fields: PacketFields,
     /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
     /// Where it comes from.
@@ -115,6 +119,25 @@ impl Description {
                     fields.identifier =
                         Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16);
                 }
+                "tcp-flags" => {
+                    let word = value("TCP flags")?;
+                    fields.tcp_flags = Some(word.parse().map_err(|why: TcpFlagsError| {
+                        DescriptionError::new(format!("`{word}` is no TCP flags"), why.to_string())
+                    })?);
+                }
+                "dscp" => {
+                    let word = value("a DSCP")?;
+                    fields.dscp = word.parse().map_err(|_| {
+                        DescriptionError::new(
+                            format!("`{word}` is not a DSCP"),
+                            "it is cs0 to cs7, af11 to af43, ef, va, le, or a number from 0 to 63",
+                        )
+                    })?;
+                }
+                "ttl" | "hoplimit" => {
+                    let limit = number("TTL", &value("a TTL")?, u8::MAX.into())?;
+                    fields.hop_limit = Some(limit as u8);
+                }
                 "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
                 "size" => {
                     fields.size =
@@ -135,7 +158,8 @@ impl Description {
                 other => {
                     return Err(DescriptionError::new(
                         format!("`{other}` is not known here"),
-                        "known are `in`, `type`, `code`, `id`, `spi`, `fragment` and `size`",
+                        "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
+                        `fragment` and `size`",
                     ));
                 }
             }
@@ -147,7 +171,8 @@ impl Description {
             ));
         };
         let upper = fields.upper(protocol, fragment, source_port, destination_port)?;
-        Ok(Self { addresses, protocol, fragment, upper, size: fields.size, origin })
+        let (size, fields) = (fields.size, fields.optional(protocol, fragment)?);
+        Ok(Self { addresses, protocol, fragment, upper, fields, size, origin })
     }
 }
 
@@ -158,10 +183,34 @@ struct Fields {
     code: Option<u8>,
     identifier: Option<u16>,
     spi: Option<Spi>,
+    tcp_flags: Option<TcpFlags>,
+    dscp: Dscp,
+    hop_limit: Option<u8>,
     size: Option<u16>,
 }
 
+/// What is not said of a packet is as most systems send it (RFC 1700).
+const TTL: u8 = 64;
+
 impl Fields {
+    /// The optional fields of the key. TCP flags of a packet that does not show any are refused.
+    fn optional(
+        &self,
+        protocol: Protocol,
+        fragment: FragmentClass,
+    ) -> Result<PacketFields, DescriptionError> {
+        let has_flags = protocol == Protocol::TCP && fragment != FragmentClass::Later;
+        if self.tcp_flags.is_some() && !has_flags {
+            let wrong = match fragment {
+                FragmentClass::Later => "a later fragment does not show its TCP flags".to_owned(),
+                FragmentClass::Whole | FragmentClass::First => format!("{protocol} has no flags"),
+            };
+            return Err(DescriptionError::new(wrong, "leave them out: TCP has them"));
+        }
+        let flags = self.tcp_flags.unwrap_or_default();
+        Ok(PacketFields::new(flags, self.dscp, self.hop_limit.unwrap_or(TTL)))
+    }
+
     /// The upper-layer fields of the key. A field that the protocol does not have, or that the
     /// packet cannot show, is refused.
     fn upper(
@@ -326,6 +375,16 @@ mod tests {
     }
 
     #[test]
+    fn optional_fields() {
+        let plain = parse("tcp 10.0.0.1 > 10.0.0.2 in lan").fields;
+        assert_eq!(plain, PacketFields::new(TcpFlags(0), Dscp::default(), 64));
+        let described = parse("tcp 10.0.0.1 > 10.0.0.2 dscp EF tcp-flags syn,ack ttl 1 in lan");
+        let fields = PacketFields::new(TcpFlags(0x12), Dscp::try_from(46).unwrap(), 1);
+        assert_eq!(described.fields, fields);
+        assert_eq!(parse("udp fd00::1 > fd00::2 hoplimit 9 in lan").fields.hop_limit(), 9);
+    }
+
+    #[test]
     fn errors_say_what_would_be_right() {
         for (text, wrong, right) in [
             ("", "ends where a protocol", "say `PROTO"),
@@ -339,6 +398,15 @@ mod tests {
                 "later fragment does not show its ports",
                 "leave it out",
             ),
+            ("udp 10.0.0.1 > 10.0.0.2 tcp-flags syn in lan", "udp has no flags", "TCP has them"),
+            (
+                "tcp 10.0.0.1 > 10.0.0.2 tcp-flags syn fragment later in lan",
+                "later fragment does not show its TCP flags",
+                "leave them out",
+            ),
+            ("tcp 10.0.0.1 > 10.0.0.2 tcp-flags sin in lan", "`sin` is no TCP flags", "fin, syn"),
+            ("udp 10.0.0.1 > 10.0.0.2 dscp gold in lan", "`gold` is not a DSCP", "af11 to af43"),
+            ("udp 10.0.0.1 > 10.0.0.2 ttl 256 in lan", "`256` is not a TTL", "0 to 255"),
             ("udp 10.0.0.1 > 10.0.0.2 in lan loudly", "`loudly` is not known", "`fragment`"),
             ("frob 10.0.0.1 > 10.0.0.2 in lan", "`frob` is not a protocol", "tcp, udp"),
             ("udp 10.0.0 > 10.0.0.2 in lan", "`10.0.0` is not an address", "192.0.2.1:53"),

@@ -7,7 +7,7 @@ use packet::DropReason;
 use path::{Decision, Trace, Verdict};
 use tables::{NextHopState, RouteKind, Sa, Tables};
 use wire::headers::{self, Malformed};
-use wire::{Addresses, FlowKey, Origin, Protocol, Upper, VrfId, ipv4, ipv6};
+use wire::{Addresses, FlowKey, Origin, PacketFields, Protocol, Upper, VrfId, ipv4, ipv6};
 
 use description::OriginName;
 pub(crate) use description::{Description, GRAMMAR};
@@ -116,6 +116,7 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
     };
+    let reads = tables.vrf(vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads());
     Ok(FlowKey {
         vrf,
         origin,
@@ -123,6 +124,7 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
         protocol: description.protocol,
         fragment: description.fragment,
         upper: description.upper,
+        fields: description.fields & reads,
     })
 }
 

@@ -206,7 +206,7 @@ pub(crate) fn policies(views: &[PolicyView]) -> String {
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The upper-layer part of a selector, in iproute2's words.
+/// What a selector says besides addresses, in iproute2's words.
 fn upper(selector: &Selector) -> String {
     let mut words = Vec::new();
     words.extend(selector.protocol.map(|protocol| protocol.to_string()));
@@ -214,6 +214,9 @@ fn upper(selector: &Selector) -> String {
     words.extend(selector.destination_ports.map(|ports| format!("dport {ports}")));
     words.extend(selector.icmp_type.map(|range| format!("type {range}")));
     words.extend(selector.icmp_code.map(|range| format!("code {range}")));
+    words.extend(selector.dscp.map(|dscp| format!("dscp {dscp}")));
+    words.extend(selector.tcp_flags.map(|flags| format!("tcp-flags {flags}")));
+    words.extend(selector.ttl.map(|ttl| format!("ttl {ttl}")));
     if words.is_empty() { "any".to_owned() } else { words.join(" ") }
 }
 

@@ -5,7 +5,7 @@
 //! | word, from the end | bits | what |
 //! |---|---|---|
 //! | last | 0-31 | port or SA slot that the packet came by |
-//! | last | 32-63 | free: fields that only some rules read |
+//! | last | 32-63 | [`PacketFields`]: the bits that some policy of the VRF reads |
 //! | last but one | 0-1 | kind of upper-layer fields |
 //! | last but one | 2-3 | fragment class |
 //! | last but one | 4-5 | kind of origin |
@@ -20,7 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::common::Common;
 use wire::{
-    Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId,
+    Addresses, FlowKey, FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot,
+    Spi, Upper, VrfId,
 };
 
 use crate::batch::Arrival;
@@ -50,14 +51,14 @@ impl Prefix {
         Self { class: u64::from(arrival.vrf.0) << 16 | from << 4, origin }
     }
 
-    /// The last two words for a common packet.
+    /// The last two words for a common packet, of whose optional fields this is read.
     #[inline(always)]
-    pub(crate) fn of_common(self, common: &Common) -> [u64; 2] {
-        [common.class | self.class, self.origin]
+    pub(crate) fn of_common(self, common: &Common, fields: PacketFields) -> [u64; 2] {
+        [common.class | self.class, self.origin | u64::from(fields.bits()) << 32]
     }
 
-    /// The last two words for any packet.
-    fn of(self, headers: &Headers) -> [u64; 2] {
+    /// The last two words for any packet, in a VRF whose policies read these bits.
+    fn of(self, headers: &Headers, reads: PacketFields) -> [u64; 2] {
         let (kind, upper) = match headers.upper {
             Upper::None => (0, 0),
             Upper::Ports { source, destination } => {
@@ -74,7 +75,9 @@ impl Prefix {
             FragmentClass::Later => 2,
         };
         let class = u64::from(upper) << 32 | u64::from(headers.protocol.0) << 8;
-        [class | kind | fragment << 2 | self.class, self.origin]
+        let fields = headers.fields() & reads;
+        let origin = self.origin | u64::from(fields.bits()) << 32;
+        [class | kind | fragment << 2 | self.class, origin]
     }
 }
 
@@ -84,9 +87,9 @@ pub(crate) enum Words {
     V6([u64; V6]),
 }
 
-/// The key of any packet.
-pub(crate) fn words(headers: &Headers, arrival: Arrival) -> Words {
-    let [class, origin] = Prefix::new(arrival).of(headers);
+/// The key of any packet, in a VRF whose policies read these bits of its optional fields.
+pub(crate) fn words(headers: &Headers, arrival: Arrival, reads: PacketFields) -> Words {
+    let [class, origin] = Prefix::new(arrival).of(headers, reads);
     match headers.addresses {
         Addresses::V4 { source, destination } => {
             let addresses = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
@@ -135,6 +138,7 @@ fn flow(addresses: Addresses, class: u64, origin: u64) -> FlowKey {
             },
             _ => Upper::Spi(Spi(upper)),
         },
+        fields: PacketFields::from_bits((origin >> 32) as u32),
     }
 }
 
@@ -225,6 +229,7 @@ fn halves(address: Ipv6Addr) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use wire::TcpFlags;
 
     use super::*;
 
@@ -234,7 +239,7 @@ mod tests {
         proptest::sample::select(values.to_vec())
     }
 
-    fn flows() -> impl Strategy<Value = (Headers, Arrival)> {
+    fn flows() -> impl Strategy<Value = (Headers, Arrival, PacketFields)> {
         let upper = few(&[
             Upper::None,
             Upper::Ports { source: 1, destination: 2 },
@@ -257,12 +262,21 @@ mod tests {
             Origin::HostProtected,
         ]);
         let fragment = few(&[FragmentClass::Whole, FragmentClass::First, FragmentClass::Later]);
-        (addresses, upper, origin, fragment, 0u16..2, 0u8..2).prop_map(
-            |(addresses, upper, origin, class, vrf, protocol)| {
-                let mut headers =
-                    Headers { addresses, upper, protocol: Protocol(protocol), ..Headers::NONE };
+        let fields = (0u8..2, 0u8..8, 0u8..2);
+        let reads = any::<u32>().prop_map(PacketFields::from_bits);
+        (addresses, upper, origin, fragment, 0u16..2, 0u8..2, fields, reads).prop_map(
+            |(addresses, upper, origin, class, vrf, protocol, (flags, traffic, ttl), reads)| {
+                let mut headers = Headers {
+                    addresses,
+                    upper,
+                    protocol: Protocol(protocol),
+                    tcp_flags: TcpFlags(flags),
+                    traffic_class: traffic,
+                    hop_limit: ttl,
+                    ..Headers::NONE
+                };
                 headers.fragment.class = class;
-                (headers, Arrival { vrf: VrfId(vrf), origin })
+                (headers, Arrival { vrf: VrfId(vrf), origin }, reads)
             },
         )
     }
@@ -270,13 +284,13 @@ mod tests {
     proptest! {
         /// The words say all that the key says, so they are equal only for equal keys.
         #[test]
-        fn a_flow_survives_as_words((headers, arrival) in flows()) {
-            let key = headers.key(arrival.vrf, arrival.origin);
+        fn a_flow_survives_as_words((headers, arrival, reads) in flows()) {
+            let key = headers.key(arrival.vrf, arrival.origin, reads);
             fn parts(key: impl KeyView) -> impl PartialEq + core::fmt::Debug {
                 let addresses = (key.source(), key.destination());
                 (key.vrf(), key.origin(), addresses, key.fragment(), key.esp(), key.flow())
             }
-            let again = match words(&headers, arrival) {
+            let again = match words(&headers, arrival, reads) {
                 Words::V4(words) => format!("{:?}", parts(ViewV4(words))),
                 Words::V6(words) => format!("{:?}", parts(ViewV6(words))),
             };

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use tables::{Direction, Tables};
-use wire::{PortId, VrfId};
+use wire::{PacketFields, PortId, VrfId};
 
 /// The addresses that are the gateway's own, and what VRFs ask for.
 #[derive(Clone, Copy)]
@@ -29,6 +29,12 @@ impl<'t> Locality<'t> {
     /// fragments must be given those of their datagram's first.
     pub(crate) fn has_policies(&self, vrf: VrfId) -> bool {
         self.0.vrf(vrf).is_some_and(|vrf| !vrf.spd.is_empty())
+    }
+
+    /// Which bits of packets' optional fields the VRF's policies read. The others are zero in keys,
+    /// so that they split no flow.
+    pub(crate) fn reads(&self, vrf: VrfId) -> PacketFields {
+        self.0.vrf(vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads())
     }
 
     /// Whether clear packets are the inbound SPD's, which is so where there is no outbound one.

@@ -13,7 +13,7 @@ use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use tables::Port;
 use wire::common::{self, Common, Facts};
 use wire::ethernet::{self, EtherType};
-use wire::{FragmentClass, Headers, Origin, Protocol, Upper};
+use wire::{FragmentClass, Headers, Origin, PacketFields, Protocol, Upper};
 
 use crate::batch::{Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
 use crate::cache::key::{self, Prefix, Words};
@@ -39,6 +39,8 @@ struct Source {
     prefix: Prefix,
     /// [`Facts::OWN`] and [`INBOUND`], as they hold.
     facts: u64,
+    /// The bits of the optional fields that the VRF's policies read.
+    reads: PacketFields,
 }
 
 impl Source {
@@ -50,7 +52,19 @@ impl Source {
         let is_inbound =
             matches!(arrival.origin, Origin::Sa(_)) || locality.is_clear_inbound(arrival.vrf);
         let facts = own | if is_inbound { INBOUND } else { 0 };
-        Self { arrival, prefix: Prefix::new(arrival), facts }
+        let reads = locality.reads(arrival.vrf);
+        Self { arrival, prefix: Prefix::new(arrival), facts, reads }
+    }
+
+    /// The last two words of a common packet's key. Without `READS`, no policy reads any of its
+    /// optional fields.
+    #[inline(always)]
+    fn key<const READS: bool>(&self, common: &Common, packet: &[u8]) -> [u64; 2] {
+        let fields = match READS {
+            true => common.fields(packet) & self.reads,
+            false => PacketFields::NONE,
+        };
+        self.prefix.of_common(common, fields)
     }
 
     /// With what the arrival says.
@@ -116,9 +130,14 @@ pub(crate) fn parse_packets(
         };
         let (packet, record, key) =
             (&mut batch.packets[at], &mut batch.records[at], &mut batch.v6[at]);
-        if !fill_v4::<0>(packet, record, &source, common::v4)
-            && !fill_v6::<0>(packet, record, key, &source, common::v6)
-        {
+        let is_common = match source.reads.is_empty() {
+            true => {
+                fill_v4::<0, false>(packet, record, &source, common::v4)
+                    || fill_v6::<0, false>(packet, record, key, &source, common::v6)
+            }
+            false => fill_and_read(packet, record, key, &source),
+        };
+        if !is_common {
             slow.push(at as u8);
         }
     }
@@ -133,7 +152,7 @@ pub(crate) fn parse_packets(
 
 /// Fills in what is known of a common IPv4 packet behind `SKIP` bytes. Returns false for any other.
 #[inline(always)]
-fn fill_v4<const SKIP: usize>(
+fn fill_v4<const SKIP: usize, const READS: bool>(
     packet: &mut Packet,
     record: &mut Record,
     source: &Source,
@@ -141,7 +160,7 @@ fn fill_v4<const SKIP: usize>(
 ) -> bool {
     let Some((addresses, common)) = parse(packet.bytes()) else { return false };
     packet.narrow(SKIP, usize::from(common.facts.total_length()));
-    let [class, origin] = source.prefix.of_common(&common);
+    let [class, origin] = source.key::<READS>(&common, packet.bytes());
     record.key = [addresses, class, origin];
     record.facts = source.facts(common.facts);
     true
@@ -149,7 +168,7 @@ fn fill_v4<const SKIP: usize>(
 
 /// As [`fill_v4`], of IPv6.
 #[inline(always)]
-fn fill_v6<const SKIP: usize>(
+fn fill_v6<const SKIP: usize, const READS: bool>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
@@ -158,15 +177,28 @@ fn fill_v6<const SKIP: usize>(
 ) -> bool {
     let Some(([a, b, c, d], common)) = parse(packet.bytes()) else { return false };
     packet.narrow(SKIP, usize::from(common.facts.total_length()));
-    let [class, origin] = source.prefix.of_common(&common);
+    let [class, origin] = source.key::<READS>(&common, packet.bytes());
     *key = [a, b, c, d, class, origin];
     record.facts = source.facts(common.facts);
     true
 }
 
+/// As [`fill_v4`] or [`fill_v6`], of an IP packet in whose VRF optional fields are read. Apart, so
+/// that others do not pay for it.
+#[inline(never)]
+fn fill_and_read(
+    packet: &mut Packet,
+    record: &mut Record,
+    key: &mut [u64; key::V6],
+    source: &Source,
+) -> bool {
+    fill_v4::<0, true>(packet, record, source, common::v4)
+        || fill_v6::<0, true>(packet, record, key, source, common::v6)
+}
+
 /// Fills in common packets up to the first that is none, or not IPv4. Returns how many these are.
 #[inline(never)]
-fn run_v4<const SKIP: usize>(
+fn run_v4<const SKIP: usize, const READS: bool>(
     packets: &mut [Packet],
     records: &mut [Record],
     source: &Source,
@@ -174,7 +206,7 @@ fn run_v4<const SKIP: usize>(
 ) -> usize {
     let mut done = 0;
     for (packet, record) in packets.iter_mut().zip(records) {
-        if !fill_v4::<SKIP>(packet, record, source, &parse) {
+        if !fill_v4::<SKIP, READS>(packet, record, source, &parse) {
             break;
         }
         done += 1;
@@ -184,7 +216,7 @@ fn run_v4<const SKIP: usize>(
 
 /// As [`run_v4`], of IPv6.
 #[inline(never)]
-fn run_v6<const SKIP: usize>(
+fn run_v6<const SKIP: usize, const READS: bool>(
     packets: &mut [Packet],
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
@@ -193,7 +225,7 @@ fn run_v6<const SKIP: usize>(
 ) -> usize {
     let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-        if !fill_v6::<SKIP>(packet, record, key, source, &parse) {
+        if !fill_v6::<SKIP, READS>(packet, record, key, source, &parse) {
             break;
         }
         done += 1;
@@ -201,9 +233,24 @@ fn run_v6<const SKIP: usize>(
     done
 }
 
-/// Fills in what is known of common packets, and notes where the others are. Packets of one family
-/// one after the other take one loop, which is short.
+/// Fills in what is known of common packets, and notes where the others are.
 fn straight<const SKIP: usize>(
+    batch: &mut Packets,
+    source: &Source,
+    slow: &mut ArrayVec<u8, BATCH>,
+    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
+    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
+) {
+    // Loops of their own, so that where nothing is read no packet pays for it.
+    match source.reads.is_empty() {
+        true => runs::<SKIP, false>(batch, source, slow, v4, v6),
+        false => runs::<SKIP, true>(batch, source, slow, v4, v6),
+    }
+    find_table(batch);
+}
+
+/// Packets of one family one after the other take one loop, which is short.
+fn runs<const SKIP: usize, const READS: bool>(
     batch: &mut Packets,
     source: &Source,
     slow: &mut ArrayVec<u8, BATCH>,
@@ -214,11 +261,11 @@ fn straight<const SKIP: usize>(
     let (mut at, count) = (0, packets.len());
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..count]);
-        let mut done = run_v4::<SKIP>(left, rows, source, v4);
+        let mut done = run_v4::<SKIP, READS>(left, rows, source, v4);
         if at + done < count {
             let from = at + done;
             let (left, rows) = (&mut packets[from..], &mut records[from..count]);
-            done += run_v6::<SKIP>(left, rows, &mut keys[from..count], source, v6);
+            done += run_v6::<SKIP, READS>(left, rows, &mut keys[from..count], source, v6);
         }
         // Neither loop knows this one.
         if done == 0 {
@@ -227,7 +274,6 @@ fn straight<const SKIP: usize>(
         }
         at += done;
     }
-    find_table(batch);
 }
 
 /// Finds the table of the cache that knows all packets' flows, if it is one.
@@ -262,7 +308,7 @@ impl Parser<'_, '_> {
             let Some((packet, source)) = open(self, packet) else { continue };
             let Some((packet, headers)) = self.packet(packet, &source) else { continue };
             batch.records[to].facts = source.facts(Facts::of(&headers));
-            match key::words(&headers, source.arrival) {
+            match key::words(&headers, source.arrival, source.reads) {
                 Words::V4(key) => {
                     batch.records[to].key = key;
                 }
@@ -336,8 +382,8 @@ impl Parser<'_, '_> {
         Some((packet, headers))
     }
 
-    /// Gives later fragments the ports of their datagram's first, in VRFs whose policies may ask
-    /// for them.
+    /// Gives later fragments the ports and TCP flags of their datagram's first, in VRFs whose
+    /// policies may ask for them.
     fn virtual_reassembly(&mut self, headers: &mut Headers, arrival: Arrival) -> Result<(), ()> {
         let destination = headers.addresses.destination();
         if !self.locality.has_policies(arrival.vrf)
@@ -346,12 +392,13 @@ impl Parser<'_, '_> {
             return Ok(());
         }
         let now = self.neighbours.outputs.now;
-        let key = headers.key(arrival.vrf, arrival.origin);
+        let key = headers.key(arrival.vrf, arrival.origin, PacketFields::NONE);
         let identification = headers.fragment.identification;
         if key.fragment == FragmentClass::First {
-            self.fragments.learn(now, &key, identification, key.upper);
+            self.fragments.learn(now, &key, identification, (key.upper, headers.tcp_flags));
         } else {
-            headers.upper = self.fragments.recall(now, &key, identification).ok_or(())?;
+            (headers.upper, headers.tcp_flags) =
+                self.fragments.recall(now, &key, identification).ok_or(())?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ pub(crate) struct Sending {
     ends: (IpAddr, IpAddr),
     upper: Upper,
     hop_limit: u8,
+    traffic_class: u8,
     payload: usize,
     /// IPv4 options, or IPv6 destination options.
     has_options: bool,
@@ -32,7 +33,8 @@ pub(crate) struct Sending {
 #[derive(Clone, Copy, Debug)]
 enum Upper {
     Udp(u16, u16),
-    Tcp(u16, u16),
+    /// Ports and flags.
+    Tcp(u16, u16, u8),
     Sctp(u16, u16),
     Echo,
     /// ICMP other than echo.
@@ -75,6 +77,7 @@ impl Sending {
             ends: (source.parse().unwrap(), destination.parse().unwrap()),
             upper: Upper::Udp(1000, 53),
             hop_limit: 64,
+            traffic_class: 0,
             payload,
             has_options: false,
             dont_fragment: true,
@@ -119,8 +122,9 @@ impl Sending {
         let icmp = if is_v4 { Protocol::ICMP } else { Protocol::ICMPV6 };
         let (protocol, mut upper) = match self.upper {
             Upper::Udp(from, to) => ports(Protocol::UDP, from, to, &[length[0], length[1], 0, 0]),
-            Upper::Tcp(from, to) => {
-                ports(Protocol::TCP, from, to, &[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0])
+            Upper::Tcp(from, to, flags) => {
+                let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0];
+                ports(Protocol::TCP, from, to, &rest)
             }
             Upper::Sctp(from, to) => ports(Protocol::SCTP, from, to, &[0; 8]),
             Upper::Echo => (icmp, vec![if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]),
@@ -142,6 +146,7 @@ impl Sending {
         }
         let mut whole = packet(source, destination, protocol, self.hop_limit, &upper);
         if is_v4 {
+            whole[1] = self.traffic_class;
             if self.has_options {
                 // Four times no operation.
                 whole.splice(20..20, [1; 4]);
@@ -152,7 +157,11 @@ impl Sending {
             whole[4..6].copy_from_slice(&identification.to_be_bytes());
             whole[6] = if self.dont_fragment { 0x40 } else { 0 };
             ipv4::fill_checksum(&mut whole);
-        } else if self.has_options {
+        } else {
+            whole[0] = 0x60 | self.traffic_class >> 4;
+            whole[1] = self.traffic_class << 4;
+        }
+        if !is_v4 && self.has_options {
             whole.splice(40..40, [protocol.0, 0, 1, 4, 0, 0, 0, 0]);
             whole[6] = Protocol::DESTINATION_OPTIONS.0;
             let length = (whole.len() - ipv6::HEADER_LENGTH) as u16;
@@ -218,7 +227,8 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     let number = || select(vec![1000u16, 1000, 1001, 53]);
     let upper = prop_oneof![
         8 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
-        3 => (number(), number()).prop_map(|(from, to)| Upper::Tcp(from, to)),
+        3 => (number(), number(), select(vec![2, 2, 0x12, 0x10, 4]))
+            .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
         1 => (number(), number()).prop_map(|(from, to)| Upper::Sctp(from, to)),
         2 => Just(Upper::Echo),
         1 => Just(Upper::Complaint),
@@ -239,18 +249,23 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
         1 => Just(Pieces::Later),
     ];
     let port = prop_oneof![4 => 0..2u16, 1 => 0..PORTS].prop_map(PortId);
-    let hop_limit = prop_oneof![12 => Just(64u8), 1 => 0..3u8];
+    let hop_limit = prop_oneof![10 => Just(64u8), 2 => Just(63u8), 1 => 0..3u8];
+    // EF, AF11 with ECT(0), CS4, and not marked.
+    let traffic_class = prop_oneof![3 => Just(0u8), 2 => select(vec![0xb8, 0x2a, 0x80])];
+    let limits = (hop_limit, traffic_class);
     // Small, of any size, near what the tunnels carry, and full.
     let payload = prop_oneof![8 => Just(20usize), 2 => 0..600usize, 2 => 1370..1472usize, 1 => Just(1472usize)];
     let flags = (prop::bool::weighted(0.07), prop::bool::weighted(0.2));
     let sealed = prop::option::weighted(0.25, sealed);
-    (port, ends(), upper, hop_limit, payload, flags, sealed, pieces).prop_map(
-        |(port, ends, upper, hop_limit, payload, (has_options, dont_fragment), sealed, pieces)| {
+    (port, ends(), upper, limits, payload, flags, sealed, pieces).prop_map(
+        |(port, ends, upper, limits, payload, (has_options, dont_fragment), sealed, pieces)| {
+            let (hop_limit, traffic_class) = limits;
             Sending {
                 port,
                 ends,
                 upper,
                 hop_limit,
+                traffic_class,
                 payload,
                 has_options,
                 dont_fragment,

@@ -12,8 +12,8 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, LookupEngine, Policy, PolicySpec, PortSpec, RouteSpec, Sa,
-    SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, LookupEngine, Policy, PolicySpec, PortSpec,
+    RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -252,6 +252,7 @@ impl World {
                     destination: parsed(family[to]),
                     protocol: None,
                     upper: UpperSelector::Any,
+                    fields: FieldsSelector::ANY,
                 };
                 let action = Action::Protect(template);
                 let spec =
@@ -325,6 +326,7 @@ impl World {
                         destination: parsed(&format!("10.200.{number}.0/24")),
                         protocol: None,
                         upper: UpperSelector::Any,
+                        fields: FieldsSelector::ANY,
                     };
                     let action = Action::Bypass;
                     let _ = self.tables.add_policy(PolicySpec {
@@ -474,18 +476,36 @@ fn selector() -> impl Strategy<Value = Selector> {
         3 => (has_ports, ports),
         1 => (Just(Some(Protocol::ICMP)), icmp),
     ];
-    (family(), 0..9usize, 0..9usize, upper).prop_map(|(family, from, to, (protocol, upper))| {
+    let optional = prop_oneof![
+        3 => Just((None, None, None)),
+        2 => (optional(FLAGS), optional(DSCP), prop::option::weighted(0.2, 63u8..65)),
+    ];
+    let ranges = (family(), 0..9usize, 0..9usize);
+    (ranges, upper, optional).prop_map(|((family, from, to), (protocol, upper), optional)| {
         let protocol = match (family, protocol, upper) {
             (1, _, UpperSelector::Icmp { .. }) => Some(Protocol::ICMPV6),
             _ => protocol,
         };
+        let (flags, dscp, limit) = optional;
+        let flags = flags.filter(|_| protocol == Some(Protocol::TCP));
+        let fields = FieldsSelector::new(flags.map(parsed), dscp.map(parsed), limit);
         Selector {
             source: parsed(RANGES[family][from]),
             destination: parsed(RANGES[family][to]),
             protocol,
             upper,
+            fields,
         }
     })
+}
+
+/// What policies ask of packets' TCP flags.
+const FLAGS: &[&str] = &["syn/syn", "none/syn", "syn/syn,ack", "ack/syn,ack,rst", "none/all"];
+/// What they ask of the DSCP.
+const DSCP: &[&str] = &["ef", "cs0", "0x20/0x20", "0/0x20", "af11"];
+
+fn optional(texts: &'static [&'static str]) -> impl Strategy<Value = Option<&'static str>> {
+    prop::option::weighted(0.5, select(texts))
 }
 
 fn action() -> impl Strategy<Value = Action> {

@@ -28,9 +28,11 @@ impl Tables {
         // With the first policy, default actions begin to apply; with the first of `fwd`, those of
         // `in` cease to decide what is forwarded.
         let is_first = spd.is_empty() || spd.policies(spec.direction).len() == 0;
+        let read = spd.reads();
         spd.insert(Arc::clone(&policy));
+        let rules = is_first || spd.reads() != read;
         Arc::make_mut(&mut self.policies).add(policy);
-        self.policies_changed(concerned(&spec, is_first));
+        self.policies_changed(concerned(&spec, rules));
         Ok(handle.index)
     }
 
@@ -51,10 +53,12 @@ impl Tables {
         }
         let new = Arc::new(Policy { spec, ..Policy::clone(&old) });
         let spd = self.spd_mut(spec.vrf)?;
+        let read = spd.reads();
         spd.remove(spec.direction, Place::of(&old));
         spd.insert(Arc::clone(&new));
+        let rules = spd.reads() != read;
         Arc::make_mut(&mut self.policies).replace(&old, new);
-        self.policies_changed(concerned(&spec, false));
+        self.policies_changed(concerned(&spec, rules));
         if old.spec.selector != spec.selector {
             self.policies_changed(concerned(&old.spec, false));
         }
@@ -68,10 +72,12 @@ impl Tables {
     pub fn remove_policy(&mut self, index: u32) -> Result<Arc<Policy>, TableError> {
         let policy = Arc::clone(self.policies.of_index(index)?);
         let spd = self.spd_mut(policy.spec.vrf)?;
+        let read = spd.reads();
         spd.remove(policy.spec.direction, Place::of(&policy));
         let was_last = spd.is_empty() || spd.policies(policy.spec.direction).len() == 0;
+        let rules = was_last || spd.reads() != read;
         Arc::make_mut(&mut self.policies).remove(&policy);
-        self.policies_changed(concerned(&policy.spec, was_last));
+        self.policies_changed(concerned(&policy.spec, rules));
         Ok(policy)
     }
 
@@ -109,7 +115,8 @@ impl Tables {
 }
 
 /// What a policy that comes or goes concerns: the packets that it selects, or the whole VRF if its
-/// `rules` change with it.
+/// `rules` change with it. Which optional fields its policies read is such a rule: the keys of its
+/// packets mean something else then.
 fn concerned(spec: &PolicySpec, rules: bool) -> Change {
     match rules {
         true => Change::Vrf(spec.vrf),

@@ -3,6 +3,7 @@
 mod bound;
 mod fast;
 mod linear;
+mod reads;
 mod selector;
 
 use core::cmp::Ordering;
@@ -10,11 +11,12 @@ use core::fmt;
 use std::sync::Arc;
 
 pub use types::LookupEngine;
-use wire::FlowKey;
+use wire::{FlowKey, PacketFields};
 
 pub use self::bound::LookupBound;
 use self::fast::Index;
 use self::linear::List;
+use self::reads::Reads;
 use crate::policy::{DefaultAction, Direction, Policy};
 
 /// The policies of one VRF, ordered, by direction.
@@ -24,6 +26,7 @@ pub struct Spd {
     /// Policies of all directions.
     total: usize,
     defaults: [DefaultAction; 3],
+    reads: Reads,
     /// Of [`LookupEngine::Fast`].
     indexes: Option<[Index; 3]>,
     secret: u64,
@@ -39,6 +42,7 @@ impl Spd {
             lists: Default::default(),
             total: 0,
             defaults: Default::default(),
+            reads: Reads::NOTHING,
             indexes: None,
             secret,
         };
@@ -118,6 +122,13 @@ impl Spd {
         self.lists[direction as usize].len()
     }
 
+    /// The bits of packets' optional fields that some policy reads, of whatever direction. Other
+    /// bits make no difference to a lookup.
+    #[inline(always)]
+    pub fn reads(&self) -> PacketFields {
+        self.reads.bits()
+    }
+
     /// What happens to packets of `direction` that no policy matches.
     #[inline]
     pub fn default_action(&self, direction: Direction) -> DefaultAction {
@@ -153,6 +164,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction].insert(&policy);
         }
+        self.reads.add(policy.spec.selector.fields);
         self.lists[direction].insert(policy);
         self.total += 1;
     }
@@ -163,6 +175,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction as usize].remove(&policy);
         }
+        self.reads.remove(policy.spec.selector.fields);
         self.total -= 1;
         Some(self.lists[direction as usize].remove(place))
     }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use wire::{FlowKey, IpRange, Upper};
+use types::FieldsSelector;
+use wire::{FlowKey, IpRange, PacketFields, Upper};
 
 use crate::policy::{Selector, UpperSelector};
 
@@ -14,6 +15,7 @@ pub(super) struct Compact<A> {
     destination: Range<A>,
     /// Of the source port or ICMP type, and of the destination port or ICMP code.
     pub(super) upper: [Range<u16>; 2],
+    fields: FieldsSelector,
     /// [`PORTS`] or [`ICMP`] where the packet must show these fields, 0 where it need not.
     upper_mask: u8,
     upper_kind: u8,
@@ -40,6 +42,7 @@ pub(super) struct Probe<A> {
     pub(super) protocol: u8,
     /// [`PORTS`], [`ICMP`] or 0, and the two fields.
     pub(super) upper: (u8, u16, u16),
+    fields: PacketFields,
 }
 
 pub(in crate::spd) trait Address: Copy {
@@ -73,6 +76,8 @@ impl<A: Address> Compact<A> {
     ) -> Self {
         let all = (0, u16::MAX);
         let (upper_kind, a, b) = match selector.upper {
+            // Where a TCP packet's ports are known, its flags are.
+            UpperSelector::Any if selector.fields.asks_tcp_flags() => (PORTS, all, all),
             UpperSelector::Any => (0, all, all),
             UpperSelector::Ports { source, destination } => {
                 (PORTS, (source.first(), source.last()), (destination.first(), destination.last()))
@@ -85,6 +90,7 @@ impl<A: Address> Compact<A> {
             source: A::range(source.0, source.1),
             destination: A::range(destination.0, destination.1),
             upper: [u16::range(a.0, a.1), u16::range(b.0, b.1)],
+            fields: selector.fields,
             upper_mask: if upper_kind == 0 { 0 } else { 0xff },
             upper_kind,
             protocol: selector.protocol.unwrap_or_default().0,
@@ -99,6 +105,7 @@ impl<A: Address> Compact<A> {
             source: A::range(source.0, source.1),
             destination: A::range(destination.0, destination.1),
             upper: [u16::range(0, u16::MAX); 2],
+            fields: FieldsSelector::ANY,
             upper_mask: 0,
             upper_kind: 0,
             protocol: 0,
@@ -121,6 +128,7 @@ impl<A: Address> Compact<A> {
         probe.source.within(self.source)
             & probe.destination.within(self.destination)
             & ((protocol | upper) == 0)
+            & self.fields.matches(probe.fields)
             & a.within(self.upper[0])
             & b.within(self.upper[1])
     }
@@ -134,7 +142,11 @@ impl<A: Address> Compact<A> {
         let (kind, a, b) = probe.upper;
         let protocol = (self.protocol ^ probe.protocol) & self.protocol_mask;
         let upper = (self.upper_kind ^ kind) & self.upper_mask;
-        addresses && ((protocol | upper) == 0) & a.within(self.upper[0]) & b.within(self.upper[1])
+        addresses
+            && ((protocol | upper) == 0)
+                & self.fields.matches(probe.fields)
+                & a.within(self.upper[0])
+                & b.within(self.upper[1])
     }
 }
 
@@ -142,7 +154,8 @@ impl<A> Probe<A> {
     /// Of a packet with these addresses, which are the key's.
     #[inline(always)]
     pub(super) fn new(source: A, destination: A, key: &FlowKey) -> Self {
-        Self { source, destination, protocol: key.protocol.0, upper: key_fields(key.upper) }
+        let (protocol, upper) = (key.protocol.0, key_fields(key.upper));
+        Self { source, destination, protocol, upper, fields: key.fields }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use types::{FieldsSelector, TcpFlags, TcpFlagsSelector};
 use wire::{Addresses, FragmentClass, IpRange, Origin, PortRange, Protocol, Upper, VrfId};
 
 use super::*;
@@ -61,16 +62,42 @@ fn selector() -> impl Strategy<Value = Selector> {
         (bytes(), bytes()).prop_map(|(kind, code)| UpperSelector::Icmp { kind, code }),
     ];
     let protocol = proptest::option::of((0u8..3).prop_map(Protocol));
-    (small_range(), small_range(), protocol, upper)
-        .prop_map(|(source, destination, protocol, upper)| Selector {
+    (small_range(), small_range(), protocol, upper, optional())
+        .prop_map(|(source, destination, protocol, upper, fields)| Selector {
             source,
             destination,
             protocol,
             upper,
+            // TCP has no messages.
+            fields: match upper {
+                UpperSelector::Icmp { .. } => FieldsSelector::ANY,
+                _ => fields,
+            },
         })
         .prop_filter("one family", |selector| {
             selector.source.is_v6() == selector.destination.is_v6()
         })
+}
+
+/// Nothing most of the time, and few values otherwise.
+fn optional() -> impl Strategy<Value = FieldsSelector> {
+    let flags = (0u8..4, 1u8..4).prop_filter_map("within the mask", |(flags, mask)| {
+        TcpFlagsSelector::new(TcpFlags(flags), TcpFlags(mask)).ok()
+    });
+    let dscp = prop::sample::select(vec!["cs0", "le", "0x01/0x01", "0x00/0x01"]);
+    let dscp = dscp.prop_map(|text| text.parse().unwrap());
+    let some = |flags, dscp, limit| FieldsSelector::new(flags, dscp, limit);
+    prop_oneof![
+        3 => Just(FieldsSelector::ANY),
+        2 => (prop::option::of(flags), prop::option::of(dscp), prop::option::of(0u8..2))
+            .prop_map(move |(flags, dscp, limit)| some(flags, dscp, limit)),
+    ]
+}
+
+fn fields() -> impl Strategy<Value = PacketFields> {
+    (0u8..4, 0u8..2, 0u8..2).prop_map(|(flags, dscp, limit)| {
+        PacketFields::new(TcpFlags(flags), dscp.try_into().unwrap(), limit)
+    })
 }
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -87,8 +114,8 @@ fn key() -> impl Strategy<Value = FlowKey> {
             prop_oneof![3 => Just(false), 1 => Just(true)],
         )
     };
-    (any::<bool>(), address(), address(), 0u8..3, upper).prop_map(
-        |(is_v6, (a, b, c), (d, e, f), protocol, upper)| {
+    (any::<bool>(), address(), address(), 0u8..3, upper, fields()).prop_map(
+        |(is_v6, (a, b, c), (d, e, f), protocol, upper, fields)| {
             let addresses =
                 if is_v6 { [v6(a, b, c), v6(d, e, f)] } else { [v4(a, b, c), v4(d, e, f)] };
             FlowKey {
@@ -106,6 +133,7 @@ fn key() -> impl Strategy<Value = FlowKey> {
                 protocol: Protocol(protocol),
                 fragment: FragmentClass::Whole,
                 upper,
+                fields,
             }
         },
     )
@@ -149,6 +177,8 @@ proptest! {
             prop_assert_eq!(listed, naive.iter().map(|policy| policy.index).collect::<Vec<_>>());
             prop_assert!(spd.lists[DIRECTION as usize].chunk_lengths().all(|length| (1..=linear::CHUNK).contains(&length)));
             prop_assert_eq!(spd.is_empty(), naive.is_empty());
+            let masks = naive.iter().map(|policy| policy.spec.selector.fields.mask());
+            prop_assert_eq!(spd.reads(), masks.fold(PacketFields::NONE, |all, mask| all | mask));
             let mut together = vec![None; keys.len()];
             spd.lookup_batch(DIRECTION, &keys, &mut together);
             for (key, together) in keys.iter().zip(together) {
@@ -157,6 +187,9 @@ proptest! {
                 prop_assert_eq!(found, first.map(|at| (at + 1, naive[at].index)));
                 prop_assert_eq!(spd.lookup(DIRECTION, key).map(|policy| policy.index), found.map(|(_, index)| index));
                 prop_assert_eq!(together.map(|policy| policy.index), found.map(|(_, index)| index));
+                // What no policy reads makes no difference.
+                let read = FlowKey { fields: key.fields & spd.reads(), ..*key };
+                prop_assert_eq!(spd.lookup(DIRECTION, &read).map(|policy| policy.index), found.map(|(_, index)| index));
                 prop_assert!(spd.lookup(Direction::In, key).is_none());
             }
         }

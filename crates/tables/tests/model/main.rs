@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{Direction, RouteKind, SaSpec, TableError, Tables};
-use wire::{IpPrefix, Spi, VrfId};
+use wire::{IpPrefix, PacketFields, Spi, VrfId};
 
 use reference::{Change, Model, ModelRoute, broadcast, derived_link_local, longest, vrf_name};
 use world::{addresses, change, flow_keys, templates};
@@ -112,6 +112,9 @@ fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
             let found = vrf.route(address).map(|route| (route.prefix, does(route.kind)));
             prop_assert_eq!(found, longest(&routes, address));
         }
+        let read = model.policies.iter().filter(|(_, spec)| spec.vrf == *id);
+        let read = read.map(|(_, spec)| spec.selector.fields.mask());
+        prop_assert_eq!(vrf.spd.reads(), read.fold(PacketFields::NONE, |all, mask| all | mask));
         for direction in Direction::ALL {
             let seen: Vec<_> =
                 vrf.spd.policies(direction).map(|policy| (policy.index, policy.spec)).collect();

@@ -278,6 +278,7 @@ impl Model {
                 selector.protocol == Some(icmp) && kind.0 <= kind.1 && code.0 <= code.1
             }
         };
+        let fields = !selector.fields.asks_tcp_flags() || selector.protocol == Some(Protocol::TCP);
         let template = match spec.action {
             Action::Protect(template) => {
                 let source = template.source.unwrap_or(template.destination);
@@ -293,7 +294,7 @@ impl Model {
                 == (spec.vrf, spec.direction, spec.selector)
         };
         let taken = self.policies.iter().any(|(index, other)| Some(*index) != but && same(other));
-        self.vrfs.contains_key(&spec.vrf) && families && upper && template && !taken
+        self.vrfs.contains_key(&spec.vrf) && families && upper && fields && template && !taken
     }
 
     /// Policies in the order in which they are tried.

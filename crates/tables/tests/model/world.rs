@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
-    Selector, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, PolicySpec, PortSpec, RouteSpec, SaIdentity,
+    SaSpec, Selector, Template, UpperSelector,
 };
 use wire::{
-    Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PortId, PortRange, Protocol,
-    Spi, Upper, VrfId,
+    Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PacketFields, PortId,
+    PortRange, Protocol, Spi, TcpFlags, Upper, VrfId,
 };
 
 use crate::reference::{Change, Tweak};
@@ -154,9 +154,37 @@ fn selector() -> impl Strategy<Value = Selector> {
         Some(Protocol::ICMPV6),
         Some(Protocol(0)),
     ]);
-    (range(), range(), protocol, upper).prop_map(|(source, destination, protocol, upper)| {
-        Selector { source, destination, protocol, upper }
-    })
+    (range(), range(), protocol, upper, fields()).prop_map(
+        |(source, destination, protocol, upper, fields)| Selector {
+            source,
+            destination,
+            protocol,
+            upper,
+            fields,
+        },
+    )
+}
+
+/// Nothing most of the time.
+fn fields() -> impl Strategy<Value = FieldsSelector> {
+    let fields = |flags: Option<&str>, dscp: Option<&str>, limit| {
+        FieldsSelector::new(
+            flags.map(|text| text.parse().unwrap()),
+            dscp.map(|text| text.parse().unwrap()),
+            limit,
+        )
+    };
+    prop::sample::select(vec![
+        FieldsSelector::ANY,
+        FieldsSelector::ANY,
+        FieldsSelector::ANY,
+        fields(Some("syn/syn,ack"), None, None),
+        fields(Some("none/syn"), None, None),
+        fields(None, Some("ef"), None),
+        fields(None, Some("0/0x20"), None),
+        fields(None, None, Some(64)),
+        fields(Some("ack/syn,ack"), Some("ef"), Some(64)),
+    ])
 }
 
 fn policy() -> impl Strategy<Value = PolicySpec> {
@@ -224,7 +252,7 @@ pub(crate) fn flow_keys() -> Vec<FlowKey> {
     ];
     let mut keys = Vec::new();
     for (source, destination) in pairs {
-        for (protocol, upper) in uppers {
+        for (number, (protocol, upper)) in uppers.into_iter().enumerate() {
             let addresses = match (source.parse().unwrap(), destination.parse().unwrap()) {
                 (IpAddr::V4(source), IpAddr::V4(destination)) => {
                     Addresses::V4 { source, destination }
@@ -242,6 +270,11 @@ pub(crate) fn flow_keys() -> Vec<FlowKey> {
                 protocol,
                 fragment: FragmentClass::Whole,
                 upper,
+                fields: PacketFields::new(
+                    TcpFlags([2, 0x10, 0][number % 3]),
+                    [46, 0][number % 2].try_into().unwrap(),
+                    [64, 1][number % 2],
+                ),
             });
         }
     }

@@ -3,7 +3,10 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use wire::headers::{self, Fragment, Headers};
-use wire::{Addresses, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId, ipv4};
+use wire::{
+    Addresses, FragmentClass, Origin, PacketFields, PortId, Protocol, Spi, TcpFlags, Upper, VrfId,
+    ipv4,
+};
 
 const V4_DNS: [u8; 36] = [
     0x45, 0xb8, 0x00, 0x22, 0x9a, 0xbc, 0x40, 0x00, 0x3f, 0x11, 0x05, 0xfa, // to the checksum
@@ -22,6 +25,7 @@ fn an_ipv4_packet_with_padding_behind() {
         },
         protocol: Protocol::UDP,
         upper: Upper::Ports { source: 5000, destination: 53 },
+        tcp_flags: TcpFlags(0),
         fragment: Fragment { identification: 0x9abc, ..Fragment::default() },
         hop_limit: 63,
         traffic_class: 0xb8,
@@ -37,7 +41,8 @@ fn an_ipv4_packet_with_padding_behind() {
     assert_eq!(headers.upper_bytes_mut(&mut copy), &V4_DNS[20..34]);
     assert_eq!(headers.upper_bytes(&V4_DNS[..33]), [], "not a part of what is not all there");
 
-    let key = headers.key(VrfId(7), Origin::Port(PortId(3)));
+    let key = headers.key(VrfId(7), Origin::Port(PortId(3)), PacketFields::DSCP);
+    assert_eq!((key.fields.dscp().to_string(), key.fields.hop_limit()), ("ef".to_owned(), 0));
     assert_eq!((key.vrf, key.origin), (VrfId(7), Origin::Port(PortId(3))));
     assert_eq!(
         (key.addresses, key.protocol, key.upper),
@@ -72,6 +77,7 @@ fn an_ipv6_first_fragment_behind_hop_by_hop_options() {
         },
         protocol: Protocol::TCP,
         upper: Upper::Ports { source: 443, destination: 40_000 },
+        tcp_flags: TcpFlags::SYN,
         fragment: Fragment {
             class: FragmentClass::First,
             identification: 0xdead_beef,

@@ -59,6 +59,18 @@ fn compare(bytes: &[u8], ours: &Headers) -> Result<(), TestCaseError> {
             // Its header may be longer than what is there, which is the receiver's to judge.
             if let Ok(tcp) = etherparse::TcpHeaderSlice::from_slice(payload.payload) {
                 prop_assert_eq!((tcp.source_port(), tcp.destination_port()), (source, destination));
+                let flags = [
+                    tcp.fin(),
+                    tcp.syn(),
+                    tcp.rst(),
+                    tcp.psh(),
+                    tcp.ack(),
+                    tcp.urg(),
+                    tcp.ece(),
+                    tcp.cwr(),
+                ];
+                let flags = (0..8).fold(0, |all, bit| all | u8::from(flags[bit]) << bit);
+                prop_assert_eq!(flags, ours.tcp_flags.0);
             }
         }
         Upper::Icmp { kind, code, .. } if ours.protocol == Protocol::ICMPV6 => {

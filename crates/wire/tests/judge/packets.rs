@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use wire::headers::{Fragment, Headers};
-use wire::{Addresses, FragmentClass, Protocol, Spi, Upper, ipv4, ipv6};
+use wire::{Addresses, FragmentClass, Protocol, Spi, TcpFlags, Upper, ipv4, ipv6};
 
 /// A packet that [`wire::headers::parse`] accepts, and its answer.
 #[derive(Clone, Debug)]
@@ -68,6 +68,7 @@ fn any_v4() -> impl Strategy<Value = Built> {
                     addresses: Addresses::V4 { source, destination },
                     protocol: upper.protocol,
                     upper: upper.fields,
+                    tcp_flags: upper.tcp_flags(),
                     fragment: Fragment {
                         identification: fragment.identification & 0xffff,
                         ..fragment
@@ -171,6 +172,7 @@ fn any_v6() -> impl Strategy<Value = Built> {
                     addresses: Addresses::V6 { source, destination },
                     protocol: upper.protocol,
                     upper: upper.fields,
+                    tcp_flags: upper.tcp_flags(),
                     fragment: fragment.unwrap_or_default(),
                     hop_limit,
                     traffic_class,
@@ -207,6 +209,14 @@ struct UpperPart {
 }
 
 impl UpperPart {
+    /// Those of a header that is there.
+    fn tcp_flags(&self) -> TcpFlags {
+        match self.fields {
+            Upper::Ports { .. } if self.protocol == Protocol::TCP => TcpFlags(self.bytes[13]),
+            _ => TcpFlags::default(),
+        }
+    }
+
     fn of_fragment(mut self, fragment: &Fragment) -> Self {
         if fragment.class == FragmentClass::Later {
             self.fields = Upper::None;

@@ -110,21 +110,22 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The last column of a rule, or nothing.
-    pub(super) fn flags(&mut self) -> Result<(), ParseError> {
+    /// The last column of a rule: flags and their mask, zeros if it is missing.
+    pub(super) fn flags(&mut self) -> Result<(u16, u16), ParseError> {
+        let mut flags = (0, 0);
         if let Some(word) = self.next_word() {
-            let read = word
-                .split_once('/')
-                .and_then(|(flags, mask)| Some((number(flags)?, number(mask)?)));
-            if read.is_none() {
-                return Err(self.unexpected(
+            let half = |text| u16::try_from(number(text)?).ok();
+            let read =
+                word.split_once('/').and_then(|(flags, mask)| Some((half(flags)?, half(mask)?)));
+            flags = read.ok_or_else(|| {
+                self.unexpected(
                     word,
                     "TCP flags and their mask, as in 0x0000/0x0000, or the line's end",
-                ));
-            }
+                )
+            })?;
         }
         match self.next_word() {
-            None => Ok(()),
+            None => Ok(flags),
             Some(word) => Err(self.unexpected(word, "the line's end")),
         }
     }
@@ -135,14 +136,18 @@ impl<'t> Cursor<'t> {
         decimal(word).ok_or_else(|| self.unexpected(word, expected))
     }
 
-    /// The remaining columns.
-    pub(super) fn ignored_numbers(&mut self) -> Result<(), ParseError> {
+    /// The remaining columns of a header: flags, and the number of a rule. Returns the flags, or 0
+    /// if there are none; a number alone is that of a rule.
+    pub(super) fn flags_of_header(&mut self) -> Result<u32, ParseError> {
+        let (mut first, mut columns) = (0, 0);
         while let Some(word) = self.next_word() {
-            if number(word).is_none() {
+            let Some(number) = number(word) else {
                 return Err(self.unexpected(word, "a number, or the line's end"));
-            }
+            };
+            first = if columns == 0 { number } else { first };
+            columns += 1;
         }
-        Ok(())
+        Ok(if columns > 1 { first } else { 0 })
     }
 
     /// A port, which a colon may follow at once.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use tables::{Selector, UpperSelector};
+use tables::{FieldsSelector, Selector, UpperSelector};
 use types::IpRange;
 
 use super::lengths::{Pair, quotas, stretched};
@@ -164,6 +164,7 @@ impl Generator {
                     destination,
                     protocol: layer.0,
                     upper: layer.1,
+                    fields: FieldsSelector::ANY,
                 });
                 return true;
             }

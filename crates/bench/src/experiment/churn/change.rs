@@ -4,7 +4,10 @@
 use api::{NeighbourSpec, PolicyAction, PolicyId, Request};
 use control::{Control, OpenedPort};
 use packet::{LinkKind, Time};
-use tables::{Action, Direction, PolicySpec, Publisher, Selector, Shared, Tables, UpperSelector};
+use tables::{
+    Action, Direction, FieldsSelector, PolicySpec, Publisher, Selector, Shared, Tables,
+    UpperSelector,
+};
 use wire::{IpPrefix, PortRange, Protocol, Spi, VrfId};
 
 use crate::frame::{Family, Fields};
@@ -54,6 +57,7 @@ fn policy_of(flow: u32) -> anyhow::Result<PolicySpec> {
         destination: IpPrefix::host(fields.destination).range(),
         protocol: Some(Protocol::UDP),
         upper,
+        fields: FieldsSelector::ANY,
     };
     Ok(PolicySpec {
         vrf: VrfId::MAIN,

@@ -144,7 +144,10 @@ pub(crate) fn read(
     let headers = match trace_file {
         None => headers_for(&rules, headers),
         Some(file) => {
-            classbench::read_trace(&text_of(file)?).with_context(|| file.display().to_string())?
+            let mut headers = classbench::read_trace(&text_of(file)?)
+                .with_context(|| file.display().to_string())?;
+            trace::draw_fields(&rules, &mut headers, 3);
+            headers
         }
     };
     ensure!(!headers.is_empty(), "there are no headers to look up");

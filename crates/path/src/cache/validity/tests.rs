@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tables::{LookupEngine, Publisher, Tables};
-use wire::{Addresses, FragmentClass, Headers, Origin, PortId, Protocol, SaSlot, Upper, VrfId};
+use wire::{
+    Addresses, FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot, TcpFlags,
+    Upper, VrfId,
+};
 
 use super::*;
 use crate::batch::Arrival;
@@ -48,14 +51,27 @@ fn key() -> impl Strategy<Value = FlowKey> {
     let esp = (world::tunnel(), world::spi())
         .prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
     let what = prop_oneof![6 => clear, 1 => esp];
-    (vrf, origin, what, fragment).prop_map(|(vrf, origin, (ends, (protocol, upper)), fragment)| {
+    let fields = (select(vec![0u8, 2, 0x10, 0x12]), select(vec![0u8, 46, 10]), 63u8..65).prop_map(
+        |(flags, dscp, limit)| PacketFields::new(TcpFlags(flags), dscp.try_into().unwrap(), limit),
+    );
+    (vrf, origin, what, fragment, fields).prop_map(|(vrf, origin, what, fragment, fields)| {
+        let (ends, (protocol, upper)) = what;
         let addresses = match ends {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
             (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
             _ => unreachable!("of one family"),
         };
-        FlowKey { vrf, origin, addresses, protocol, fragment, upper }
+        let has_flags = protocol == Protocol::TCP && matches!(upper, Upper::Ports { .. });
+        let without = PacketFields::DSCP | PacketFields::HOP_LIMIT;
+        let fields = if has_flags { fields } else { fields & without };
+        FlowKey { vrf, origin, addresses, protocol, fragment, upper, fields }
     })
+}
+
+/// The key that a packet has in these tables: of its optional fields, what policies read.
+fn read(key: &FlowKey, tables: &Tables) -> FlowKey {
+    let reads = tables.vrf(key.vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads());
+    FlowKey { fields: key.fields & reads, ..*key }
 }
 
 fn decide(key: &FlowKey, tables: &Tables) -> Decision {
@@ -64,11 +80,14 @@ fn decide(key: &FlowKey, tables: &Tables) -> Decision {
 
 /// Whether the short ways say that nothing which changed since concerns the flow.
 fn is_spared(recent: &Recent, key: &FlowKey, generation: u64) -> bool {
-    let FlowKey { vrf, origin, addresses, protocol, fragment, upper } = *key;
-    let mut headers = Headers { addresses, protocol, upper, ..Headers::NONE };
+    let FlowKey { vrf, origin, addresses, protocol, fragment, upper, fields } = *key;
+    let (tcp_flags, traffic_class) = (fields.tcp_flags(), fields.dscp().bits() << 2);
+    let hop_limit = fields.hop_limit();
+    let headers = Headers { addresses, protocol, upper, tcp_flags, ..Headers::NONE };
+    let mut headers = Headers { traffic_class, hop_limit, ..headers };
     headers.fragment.class = fragment;
     let arrival = Arrival { vrf, origin };
-    match key::words(&headers, arrival) {
+    match key::words(&headers, arrival, fields) {
         Words::V6(key) => generation >= recent.last_change(&key) || recent.spares(&key, generation),
         Words::V4(key) => generation >= recent.last_change(&key) || recent.spares(&key, generation),
     }
@@ -111,7 +130,9 @@ proptest! {
                 _ => true,
             };
             for key in keys.iter().filter(|key| *looks && may_be(key)) {
+                // Of all that the packet has; what is remembered is found by what is read of it.
                 let wanted = decide(key, &tables);
+                let key = &read(key, &tables);
                 if let Some((decision, generation)) = known.get(key) {
                     let holds = holds(key, decision, *generation, Decider::new(&tables, 4));
                     if holds || is_spared(&recent, key, *generation) {
@@ -167,6 +188,7 @@ fn what_was_forgotten_holds_for_nobody() {
         protocol: Protocol::UDP,
         fragment: FragmentClass::Whole,
         upper: Upper::Ports { source: 1, destination: 2 },
+        fields: PacketFields::NONE,
     };
     publisher.publish(Tables::clone(&publisher.current()));
     let decision = decide(&key, &publisher.current());
