@@ -96,7 +96,6 @@ impl Dut {
             caches,
             ticks: runtime::clock::ticks,
             large_buffers: 0,
-            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(&settings, reader, events, probes)?;
         worker.attach(IN, Box::new(receiver));

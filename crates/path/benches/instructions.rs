@@ -111,7 +111,6 @@ impl Rig {
             caches: [cache; 4],
             ticks: steady_ticks,
             large_buffers: 64,
-            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(&settings, publisher.shared().reader(), events, probes)
             .expect("there is memory for it");
@@ -213,6 +212,7 @@ fn tables(way: &Way) -> Tables {
         (_, false) => add(prefix("10.128.0.0/9"), prefix("198.18.0.0/15"), 2),
         (_, true) => add(prefix("fd00:0:0:1::/64"), prefix("2001:db8::/32"), 2),
     }
+    tables.compile();
     tables
 }
 

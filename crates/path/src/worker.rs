@@ -45,14 +45,6 @@ pub struct WorkerSettings {
     /// Reads a clock that ticks fast and steadily, such as the time-stamp counter: by it the worker
     /// finds out whether the cache pays.
     pub ticks: fn() -> u64,
-    /// In a VRF with more policies than this in one direction, the packets of a batch are looked up
-    /// together, so that their waits for memory overlap.
-    pub together_above: usize,
-}
-
-impl WorkerSettings {
-    /// As many policies as a processor's own caches hold.
-    pub const TOGETHER_ABOVE: usize = 8192;
 }
 
 /// One worker. All of its memory is allocated when it is made.
@@ -62,7 +54,6 @@ pub struct Worker {
     ports: Ports,
     statistics: Arc<WorkerStatistics>,
     cache: Cache,
-    together_above: usize,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
     frames: Box<Batch>,
@@ -110,7 +101,6 @@ impl Worker {
             ports: Vec::new(),
             statistics,
             cache,
-            together_above: settings.together_above,
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
                 reassembly: Reassembly::new(secret),
@@ -218,7 +208,7 @@ impl Worker {
         let outputs = Outputs { ports, buffers, events: &mut self.events, objects, now };
         let mut stages = Stages {
             locality: Locality::new(tables),
-            decider: Decider::new(tables, self.together_above),
+            decider: Decider::new(tables),
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
             fragments: &mut traffic.fragments,
             cache,

@@ -58,7 +58,6 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
         seed: [number as u8; 32],
         caches: [CacheSettings { buckets: 64, ..CacheSettings::default() }; 4],
         ticks: || 0,
-        together_above: 4,
     };
     let reader = publisher.shared().reader();
     (Worker::new(&settings, reader, events_in, probes_out).unwrap(), publisher, probes)

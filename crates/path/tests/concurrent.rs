@@ -104,7 +104,6 @@ fn running(index: usize, shared: &Shared, caches: CacheSettings) -> Running {
         caches: [caches; 4],
         ticks: || 0,
         large_buffers: 64,
-        together_above: 4,
     };
     let mut worker = Worker::new(&settings, shared.reader(), events_in, probes_out).unwrap();
     let (lan_port, lan) = memory::port(MemoryOptions::ethernet("lan", LAN), 512);

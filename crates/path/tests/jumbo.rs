@@ -40,7 +40,6 @@ fn gateway(mut tables: Tables, mtus: [u16; 2]) -> Gateway {
         seed: [7; 32],
         caches: [CacheSettings::default(); 4],
         ticks: || 0,
-        together_above: 4,
     };
     let reader = publisher.shared().reader();
     let mut worker = Worker::new(&settings, reader, events_in, probes_out).unwrap();

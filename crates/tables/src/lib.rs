@@ -41,5 +41,7 @@ pub use publish::{Publisher, Reader, Shared};
 pub use route::{Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::Tables;
-pub use spd::{LookupBound, LookupEngine, Spd};
+pub use spd::{
+    Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, upper_words,
+};
 pub use vrf::Vrf;

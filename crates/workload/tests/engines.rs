@@ -43,7 +43,7 @@ fn agree(tables: &Tables, keys: &[FlowKey]) -> usize {
     let mut matched = 0;
     for keys in keys.chunks(97) {
         let mut together = vec![None; keys.len()];
-        spd.lookup_batch(DIRECTION, keys, &mut together);
+        spd.lookup_keys(DIRECTION, keys, &mut together);
         for (key, together) in keys.iter().zip(together) {
             let expected = spd.lookup_linear(DIRECTION, key).map(|(_, policy)| policy.index);
             assert_eq!(together.map(|policy| policy.index), expected, "together: {key:?}");

@@ -37,7 +37,7 @@ impl Twins {
     fn compare(&self, headers: &[FlowKey], what: &str) {
         let spd = &self.tables.vrf(VrfId::MAIN).unwrap().spd;
         let mut batch = vec![None; headers.len()];
-        spd.lookup_batch(Direction::Out, headers, &mut batch);
+        spd.lookup_keys(Direction::Out, headers, &mut batch);
         for (header, batched) in headers.iter().zip(batch) {
             let expected =
                 self.model.iter().enumerate().find(|(_, (_, selector))| selector.matches(header));

@@ -207,7 +207,7 @@ fn check(
     let (mut wrong, mut first) = (0_u64, None);
     for batch in headers.chunks(BATCH) {
         let mut found = [None; BATCH];
-        fast.lookup_batch(Direction::Out, batch, &mut found[..batch.len()]);
+        fast.lookup_keys(Direction::Out, batch, &mut found[..batch.len()]);
         for (key, batched) in batch.iter().zip(found) {
             let right =
                 position(linear.lookup_linear(Direction::Out, key).map(|(_, policy)| policy));
@@ -278,7 +278,7 @@ impl Batches for Lookups<'_> {
                     *found = spd.lookup(Direction::Out, key);
                 }
             }
-            How::Batch => spd.lookup_batch(Direction::Out, keys, &mut found[..keys.len()]),
+            How::Batch => spd.lookup_keys(Direction::Out, keys, &mut found[..keys.len()]),
         }
         black_box(&found);
         stopwatch.stop();

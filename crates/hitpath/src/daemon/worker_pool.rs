@@ -156,7 +156,6 @@ impl WorkerHandle {
             caches: cache_settings(&settings.ipsec),
             ticks: runtime::clock::ticks,
             large_buffers: handler.control.large_buffers(),
-            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let idle = settings.idle;
 

@@ -68,7 +68,6 @@ impl Gateway {
             caches,
             ticks: runtime::clock::ticks,
             large_buffers: handler.control.large_buffers(),
-            together_above: WorkerSettings::TOGETHER_ABOVE,
         };
         let mut worker = Worker::new(
             &settings,

@@ -18,6 +18,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use tables::{PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};
 use wire::common::Common;
 use wire::{
     Addresses, FlowKey, FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot,
@@ -140,6 +141,45 @@ fn flow(addresses: Addresses, class: u64, origin: u64) -> FlowKey {
         },
         fields: PacketFields::from_bits((origin >> 32) as u32),
     }
+}
+
+/// A key's packet, as IPv4 policies see it.
+#[inline(always)]
+pub(crate) fn header_v4(key: &[u64; V4]) -> PolicyHeader<V4_WORDS> {
+    let [addresses, class, origin] = *key;
+    let [pair, rest] = policy_words(class, origin);
+    PolicyHeader([(addresses >> 32) as u32, addresses as u32, pair, rest])
+}
+
+/// A key's packet, as IPv6 policies see it.
+#[inline(always)]
+pub(crate) fn header_v6(key: &[u64; V6]) -> PolicyHeader<V6_WORDS> {
+    let [a, b, c, d, class, origin] = *key;
+    let [pair, rest] = policy_words(class, origin);
+    let high = |word: u64| (word >> 32) as u32;
+    PolicyHeader([
+        high(a),
+        a as u32,
+        high(b),
+        b as u32,
+        high(c),
+        c as u32,
+        high(d),
+        d as u32,
+        pair,
+        rest,
+    ])
+}
+
+#[inline(always)]
+fn policy_words(class: u64, origin: u64) -> [u32; 2] {
+    let upper = (class >> 32) as u32;
+    let (shown, pair) = match class & 3 {
+        1 => (Shown::Ports, ((upper >> 16) as u16, upper as u16)),
+        2 => (Shown::Icmp, ((upper >> 24) as u16, (upper >> 16 & 0xff) as u16)),
+        _ => (Shown::Nothing, (0, 0)),
+    };
+    upper_words(shown, pair, (class >> 8) as u8, (origin >> 32) as u32)
 }
 
 /// An IPv4 key, to be read in parts.

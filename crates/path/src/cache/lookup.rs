@@ -13,7 +13,7 @@ use wire::FlowKey;
 use super::recent::Recent;
 use super::{Cache, Half, PLACE_V4, PLACE_V6, key, validity};
 use crate::batch::{Packets, table_of};
-use crate::decide::{Decider, KeyView};
+use crate::decide::{Decider, KeyView, LookUp};
 use crate::decision::Decision;
 use crate::statistics::WorkerStatistics;
 
@@ -32,7 +32,7 @@ const ALL: [u8; BATCH] = {
 type Positions = ArrayVec<u8, BATCH>;
 
 /// An address family's keys.
-pub(crate) trait Family<const KEY: usize> {
+pub(crate) trait Family<const KEY: usize>: LookUp<KEY> {
     /// A key as decide reads it.
     type View: KeyView;
 

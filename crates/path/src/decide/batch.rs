@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use packet::BATCH;
-use tables::{Direction, LookupEngine, Policy, Tables, Vrf};
-use wire::{FlowKey, Origin, Protocol, Upper, VrfId};
+use tables::{Direction, Policy, Spd, Vrf};
+use wire::Origin;
 
-use super::{Decider, LookedUp, admission_of_forwarded, decide_by};
+use super::{Decider, KeyView, LookedUp, admission_of_forwarded, decide_by};
 use crate::batch::Packets;
-use crate::cache::lookup::Family;
+use crate::cache::key;
+use crate::cache::lookup::{Family, V4, V6};
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
@@ -21,22 +22,20 @@ impl Decider<'_> {
         list: &[u8],
         batch: &mut Packets,
     ) {
-        let none_has_many = self.tables.policy_count() <= self.together_above;
-        let is_linear = self.tables.lookup_engine() == LookupEngine::Linear;
-        if none_has_many || is_linear || list.len() < TOGETHER {
+        if self.tables.policy_count() == 0 || list.len() < TOGETHER {
             return self.decide_alone::<KEY, F>(list, batch);
         }
         // Most often all are of one VRF.
-        let vrf_of = |at: u8, batch: &Packets| F::flow(F::key(batch, at)).vrf;
+        let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
         let mut left = list;
         while let Some(&first) = left.first() {
             let vrf = vrf_of(first, batch);
             let others = left.iter().position(|&at| vrf_of(at, batch) != vrf);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
-            match self.tables.vrf(vrf).is_some_and(|vrf| self.has_many(vrf)) {
-                true => self.decide_together::<KEY, F>(vrf, run, batch),
-                false => self.decide_alone::<KEY, F>(run, batch),
+            match self.tables.vrf(vrf).filter(|vrf| !vrf.spd.is_empty()) {
+                Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch),
+                None => self.decide_alone::<KEY, F>(run, batch),
             }
         }
     }
@@ -55,24 +54,53 @@ impl Decider<'_> {
     #[inline(never)]
     fn decide_together<const KEY: usize, F: Family<KEY>>(
         &self,
-        vrf: VrfId,
+        vrf: &Vrf,
         list: &[u8],
         batch: &mut Packets,
     ) {
-        let keys: ArrayVec<FlowKey, BATCH> =
-            list.iter().map(|&at| F::flow(F::key(batch, at))).collect();
-        let found = Policies::look_up(self.tables, vrf, &keys);
-        for (number, (&at, key)) in list.iter().zip(&keys).enumerate() {
+        let found = Policies::look_up::<KEY, F>(vrf, list, batch);
+        for (number, &at) in list.iter().enumerate() {
+            let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
-            decide_by(*key, self.tables, &found.of(number), &mut (), decision);
+            decide_by(key, self.tables, &found.of(number), &mut (), decision);
         }
     }
-
-    /// Whether there are so many policies that looking them up waits for memory.
-    fn has_many(&self, vrf: &Vrf) -> bool {
-        Direction::ALL.iter().any(|direction| vrf.spd.count(*direction) > self.together_above)
-    }
 }
+
+/// How a family's packets of a batch are looked up.
+pub(crate) trait LookUp<const KEY: usize> {
+    /// Looks up the packets in these positions, in their order.
+    fn look_up<'t>(
+        spd: &'t Spd,
+        direction: Direction,
+        list: &[u8],
+        batch: &Packets,
+        found: &mut [Option<&'t Arc<Policy>>],
+    );
+}
+
+macro_rules! look_up {
+    ($family:ident, $words:expr, $header:path, $lookup:ident) => {
+        impl LookUp<{ $words }> for $family {
+            #[inline(always)]
+            fn look_up<'t>(
+                spd: &'t Spd,
+                direction: Direction,
+                list: &[u8],
+                batch: &Packets,
+                found: &mut [Option<&'t Arc<Policy>>],
+            ) {
+                let headers: ArrayVec<_, BATCH> =
+                    list.iter().map(|&at| $header(Self::key(batch, at))).collect();
+                let flow = |number: usize| Self::flow(Self::key(batch, list[number]));
+                spd.$lookup(direction, &headers, flow, found);
+            }
+        }
+    };
+}
+
+look_up!(V4, key::V4, key::header_v4, lookup_batch_v4);
+look_up!(V6, key::V6, key::header_v6, lookup_batch_v6);
 
 /// The policies of several packets of one VRF.
 struct Policies<'t> {
@@ -83,22 +111,26 @@ struct Policies<'t> {
 
 impl<'t> Policies<'t> {
     /// Looks up what most packets will be asked for; what else is wanted is looked up when it is.
-    fn look_up(tables: &'t Tables, vrf: VrfId, keys: &[FlowKey]) -> Self {
+    #[inline(always)]
+    fn look_up<const KEY: usize, F: Family<KEY>>(
+        vrf: &'t Vrf,
+        list: &[u8],
+        batch: &Packets,
+    ) -> Self {
         let mut policies = Self {
-            admission: Direction::In,
+            admission: admission_of_forwarded(vrf),
             admitting: ArrayVec::new(),
             outbound: ArrayVec::new(),
         };
-        let Some(vrf) = tables.vrf(vrf).filter(|vrf| !vrf.spd.is_empty()) else { return policies };
-        policies.admission = admission_of_forwarded(vrf);
         for (direction, found) in [
             (policies.admission, &mut policies.admitting),
             (Direction::Out, &mut policies.outbound),
         ] {
+            let asks = |at: &u8| may_ask(F::view(F::key(batch, *at)), direction);
             // No policy is quickly not found, and one packet's turn is not worth everybody's.
-            if vrf.spd.count(direction) > 0 && keys.iter().any(|key| may_ask(key, direction)) {
-                found.extend(keys.iter().map(|_| None));
-                vrf.spd.lookup_batch(direction, keys, found);
+            if vrf.spd.count(direction) > 0 && list.iter().any(asks) {
+                found.extend(list.iter().map(|_| None));
+                F::look_up(&vrf.spd, direction, list, batch, found);
             }
         }
         policies
@@ -113,8 +145,7 @@ impl<'t> Policies<'t> {
 }
 
 /// Whether deciding a packet may take a lookup in this direction's policies.
-fn may_ask(key: &FlowKey, direction: Direction) -> bool {
-    let is_ours = matches!(key.origin, Origin::Host | Origin::HostProtected);
-    let is_esp = key.protocol == Protocol::ESP && matches!(key.upper, Upper::Spi(_));
-    !is_esp && (direction == Direction::Out || !is_ours)
+fn may_ask(key: impl KeyView, direction: Direction) -> bool {
+    let is_ours = matches!(key.origin(), Origin::Host | Origin::HostProtected);
+    key.esp().is_none() && (direction == Direction::Out || !is_ours)
 }

@@ -20,6 +20,7 @@ use tables::{
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
+pub(crate) use self::batch::LookUp;
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::source_of_error;
 use crate::decision::{Decision, Refusal, Verdict};
@@ -95,13 +96,11 @@ impl KeyView for FlowKey {
 #[derive(Clone, Copy)]
 pub(crate) struct Decider<'t> {
     tables: &'t Tables,
-    /// With more policies than this in a direction, packets of a batch are looked up together.
-    together_above: usize,
 }
 
 impl<'t> Decider<'t> {
-    pub(crate) fn new(tables: &'t Tables, together_above: usize) -> Self {
-        Self { tables, together_above }
+    pub(crate) fn new(tables: &'t Tables) -> Self {
+        Self { tables }
     }
 
     /// See [`Tables::generation`].

@@ -54,7 +54,6 @@ impl Twin {
             ticks: clock::ticks,
             large_buffers: 64,
             // Few, so that packets are looked up alone and together.
-            together_above: 4,
         };
         let mut worker =
             Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();

@@ -9,7 +9,7 @@ use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::log::Change;
 use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, SelectorKey};
-use crate::spd::{Place, Spd};
+use crate::spd::{Compiled, Place, Spd};
 
 impl Tables {
     /// Adds a policy. Returns its index. As in Linux, `index & 7` is the direction: 0 in, 1 out,
@@ -34,6 +34,30 @@ impl Tables {
         Arc::make_mut(&mut self.policies).add(policy);
         self.policies_changed(concerned(&spec, rules));
         Ok(handle.index)
+    }
+
+    /// Uses what was compiled of a VRF's policies of a direction, in this or an earlier snapshot.
+    /// Returns false if too much has changed since, or the VRF is gone. No decision changes.
+    pub fn install_compiled(
+        &mut self,
+        vrf: VrfId,
+        direction: Direction,
+        compiled: Arc<Compiled>,
+    ) -> bool {
+        self.spd_mut(vrf).is_ok_and(|spd| spd.install(direction, compiled))
+    }
+
+    /// Compiles all policies for which that is worth its time. Takes up to seconds.
+    pub fn compile(&mut self) {
+        let wanted: Vec<_> = self
+            .vrfs()
+            .flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction)))
+            .filter(|(vrf, direction)| vrf.spd.wants_compiling(*direction))
+            .map(|(vrf, direction)| (vrf.id, direction, Compiled::new(&vrf.spd, direction)))
+            .collect();
+        for (vrf, direction, compiled) in wanted {
+            self.install_compiled(vrf, direction, Arc::new(compiled));
+        }
     }
 
     /// Replaces a policy's contents, keeping its index, its counters and, at equal priority, its

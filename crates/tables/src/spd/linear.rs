@@ -6,10 +6,12 @@
 use core::slice;
 use std::sync::Arc;
 
+use classifier::{Chain, Header, first};
 use wire::{Addresses, FlowKey};
 
 use super::Place;
 use super::selector::{Compact, Probe, first_match, v4_bounds, v6_bounds};
+use super::words::{self, Family, Four, SelectorRule, Six};
 use crate::policy::Policy;
 
 /// Policies in a chunk at most.
@@ -40,9 +42,31 @@ impl List {
         self.chunks.get(chunk)?.policies.get(at).filter(|policy| Place::of(policy) == place)
     }
 
-    /// The first that matches, with its position, from 1.
+    /// The first that matches, eight tried at once. `flow` is asked for if words do not tell all.
     #[inline]
-    pub(super) fn lookup(&self, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
+    pub(super) fn lookup_header<const WORDS: usize, F: Family<WORDS>>(
+        &self,
+        header: &Header<WORDS>,
+        flow: impl Fn() -> FlowKey,
+    ) -> Option<&Arc<Policy>> {
+        let chains = self.chunks.iter().map(|chunk| (F::chain(chunk), &**chunk));
+        let policy = |chunk: &'_ Chunk, rule: u32| chunk.policies[rule as usize].spec.selector;
+        let found = first(chains, header, |chunk, rule| policy(chunk, rule).matches(&flow()));
+        found.map(|(chunk, rule)| &chunk.policies[rule as usize])
+    }
+
+    /// As [`List::lookup_header`], of a key.
+    #[inline]
+    pub(super) fn lookup(&self, key: &FlowKey) -> Option<&Arc<Policy>> {
+        if let Some(header) = Four::header(key) {
+            return self.lookup_header::<{ words::V4_WORDS }, Four>(&header, || *key);
+        }
+        self.lookup_header::<{ words::V6_WORDS }, Six>(&Six::header(key)?, || *key)
+    }
+
+    /// The first that matches, one tried after the other, with its position, from 1.
+    #[inline]
+    pub(super) fn lookup_one_by_one(&self, key: &FlowKey) -> Option<(usize, &Arc<Policy>)> {
         match key.addresses {
             Addresses::V4 { source, destination } => {
                 let probe = Probe::new(source.to_bits(), destination.to_bits(), key);
@@ -126,21 +150,33 @@ impl List {
 
 /// Up to 256 policies, in order.
 #[derive(Clone, Debug)]
-struct Chunk {
+pub(super) struct Chunk {
     policies: Vec<Arc<Policy>>,
+    pub(super) chain_v4: Chain<{ words::V4_WORDS }>,
+    pub(super) chain_v6: Chain<{ words::V6_WORDS }>,
     v4: Vec<Compact<u32>>,
     v6: Vec<Compact<u128>>,
 }
 
 impl Chunk {
     fn new(policies: Vec<Arc<Policy>>) -> Self {
-        let mut chunk = Self { policies, v4: Vec::new(), v6: Vec::new() };
+        let (v4, v6) = (Vec::new(), Vec::new());
+        let (chain_v4, chain_v6) = (Chain::default(), Chain::default());
+        let mut chunk = Self { policies, chain_v4, chain_v6, v4, v6 };
         chunk.index();
         chunk
     }
 
-    /// Makes the compact selectors follow the policies.
+    /// Makes the selectors follow the policies.
     fn index(&mut self) {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (position, policy) in (0..).zip(&self.policies) {
+            match SelectorRule::of(&policy.spec.selector) {
+                SelectorRule::V4(rule) => v4.push((position, rule)),
+                SelectorRule::V6(rule) => v6.push((position, rule)),
+            }
+        }
+        (self.chain_v4, self.chain_v6) = (Chain::new(v4), Chain::new(v6));
         self.v4.clear();
         self.v6.clear();
         for (position, policy) in self.policies.iter().enumerate() {

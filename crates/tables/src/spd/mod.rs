@@ -1,22 +1,29 @@
 //! The security policy database of one VRF, and how the policy of a packet is found in it.
 
 mod bound;
+mod compiled;
 mod fast;
 mod linear;
 mod reads;
 mod selector;
+mod words;
 
 use core::cmp::Ordering;
 use core::fmt;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 pub use types::LookupEngine;
 use wire::{FlowKey, PacketFields};
 
 pub use self::bound::LookupBound;
+pub use self::compiled::Compiled;
+use self::compiled::Current;
 use self::fast::Index;
 use self::linear::List;
 use self::reads::Reads;
+use self::words::{Family, Four, Six};
+pub use self::words::{Header as PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};
 use crate::policy::{DefaultAction, Direction, Policy};
 
 /// The policies of one VRF, ordered, by direction.
@@ -29,8 +36,13 @@ pub struct Spd {
     reads: Reads,
     /// Of [`LookupEngine::Fast`].
     indexes: Option<[Index; 3]>,
+    /// Trees of [`LookupEngine::Fast`], where there are some.
+    compiled: [Option<Current>; 3],
     secret: u64,
 }
+
+/// Packets whose keys are made for the index together.
+const TOGETHER: usize = 64;
 
 /// Up to so many policies are tried one after the other: that is faster than asking the index.
 const FEW: usize = 32;
@@ -44,6 +56,7 @@ impl Spd {
             defaults: Default::default(),
             reads: Reads::NOTHING,
             indexes: None,
+            compiled: Default::default(),
             secret,
         };
         spd.set_engine(engine);
@@ -60,28 +73,91 @@ impl Spd {
     /// insertion, that matches.
     #[inline]
     pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
+        if let Some(current) = self.current(direction)
+            && let Ok(found) = current.lookup(key)
+        {
+            return found;
+        }
+        self.lookup_without_trees(direction, key)
+    }
+
+    fn lookup_without_trees(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
         match self.index(direction) {
             Some(index) => index.lookup(key),
-            None => self.lists[direction as usize].lookup(key).map(|(_, policy)| policy),
+            None => self.lists[direction as usize].lookup(key),
         }
     }
 
-    /// Looks up a packet for each of `keys`, and writes its policy to the same position of `found`,
-    /// which has the same length.
+    /// Looks up each of these IPv4 packets, and writes its policy to the same position of `found`,
+    /// which has the same length and nothing in it. `flow` returns the key of the packet in a
+    /// position, which is rarely asked for.
     #[inline]
-    pub fn lookup_batch<'a>(
+    pub fn lookup_batch_v4<'a>(
+        &'a self,
+        direction: Direction,
+        headers: &[PolicyHeader<V4_WORDS>],
+        flow: impl Fn(usize) -> FlowKey,
+        found: &mut [Option<&'a Arc<Policy>>],
+    ) {
+        self.lookup_batch::<V4_WORDS, Four>(direction, headers, flow, found);
+    }
+
+    /// As [`Spd::lookup_batch_v4`], for IPv6 packets.
+    #[inline]
+    pub fn lookup_batch_v6<'a>(
+        &'a self,
+        direction: Direction,
+        headers: &[PolicyHeader<V6_WORDS>],
+        flow: impl Fn(usize) -> FlowKey,
+        found: &mut [Option<&'a Arc<Policy>>],
+    ) {
+        self.lookup_batch::<V6_WORDS, Six>(direction, headers, flow, found);
+    }
+
+    #[inline]
+    fn lookup_batch<'a, const WORDS: usize, F: Family<WORDS>>(
+        &'a self,
+        direction: Direction,
+        headers: &[PolicyHeader<WORDS>],
+        flow: impl Fn(usize) -> FlowKey,
+        found: &mut [Option<&'a Arc<Policy>>],
+    ) {
+        let list = &self.lists[direction as usize];
+        if let Some(current) = self.current(direction) {
+            return current.lookup_batch::<WORDS, F>(headers, &flow, found, |at, found| {
+                *found = self.lookup_without_trees(direction, &flow(at));
+            });
+        }
+        if let Some(index) = self.index(direction) {
+            for (part, found) in found.chunks_mut(TOGETHER).enumerate() {
+                let keys = (0..found.len()).map(|at| flow(part * TOGETHER + at));
+                let keys: ArrayVec<FlowKey, TOGETHER> = keys.collect();
+                index.lookup_batch(list.len(), &keys, found);
+            }
+            return;
+        }
+        for (at, (header, found)) in headers.iter().zip(found).enumerate() {
+            *found = list.lookup_header::<WORDS, F>(header, || flow(at));
+        }
+    }
+
+    /// Looks up each of these packets, as [`Spd::lookup_batch_v4`] does.
+    pub fn lookup_keys<'a>(
         &'a self,
         direction: Direction,
         keys: &[FlowKey],
         found: &mut [Option<&'a Arc<Policy>>],
     ) {
-        if let Some(index) = self.index(direction) {
-            index.lookup_batch(self.lists[direction as usize].len(), keys, found);
-            return;
-        }
-        let list = &self.lists[direction as usize];
-        for (key, found) in keys.iter().zip(found) {
-            *found = list.lookup(key).map(|(_, policy)| policy);
+        let v4: Option<Vec<_>> = keys.iter().map(Four::header).collect();
+        let v6: Option<Vec<_>> = keys.iter().map(Six::header).collect();
+        match (v4, v6) {
+            (Some(v4), _) => self.lookup_batch_v4(direction, &v4, |at| keys[at], found),
+            (_, Some(v6)) => self.lookup_batch_v6(direction, &v6, |at| keys[at], found),
+            _ => {
+                for (key, found) in keys.iter().zip(found) {
+                    *found = self.lookup(direction, key);
+                }
+            }
         }
     }
 
@@ -93,7 +169,7 @@ impl Spd {
         direction: Direction,
         key: &FlowKey,
     ) -> Option<(usize, &Arc<Policy>)> {
-        self.lists[direction as usize].lookup(key)
+        self.lists[direction as usize].lookup_one_by_one(key)
     }
 
     /// How packets' policies are found.
@@ -144,6 +220,7 @@ impl Spd {
         if self.engine() == engine {
             return;
         }
+        self.compiled = Default::default();
         self.indexes = (engine == LookupEngine::Fast).then(|| {
             Direction::ALL.map(|direction| {
                 let mut index = Index::new(self.secret);
@@ -161,6 +238,11 @@ impl Spd {
     /// Puts a policy in its place.
     pub(crate) fn insert(&mut self, policy: Arc<Policy>) {
         let direction = policy.spec.direction as usize;
+        if let Some(current) = &mut self.compiled[direction]
+            && !current.add(&policy)
+        {
+            self.compiled[direction] = None;
+        }
         if let Some(indexes) = &mut self.indexes {
             indexes[direction].insert(&policy);
         }
@@ -172,12 +254,51 @@ impl Spd {
     /// Takes a policy out.
     pub(crate) fn remove(&mut self, direction: Direction, place: Place) -> Option<Arc<Policy>> {
         let policy = Arc::clone(self.policy(direction, place)?);
+        if let Some(current) = &mut self.compiled[direction as usize] {
+            current.remove(&policy);
+        }
         if let Some(indexes) = &mut self.indexes {
             indexes[direction as usize].remove(&policy);
         }
         self.reads.remove(policy.spec.selector.fields);
         self.total -= 1;
         Some(self.lists[direction as usize].remove(place))
+    }
+
+    /// Whether compiling a direction's policies would make lookups faster: there are many, and none
+    /// are compiled or some have changed since.
+    pub fn wants_compiling(&self, direction: Direction) -> bool {
+        let is_many = self.lists[direction as usize].len() > FEW;
+        let is_current =
+            self.compiled[direction as usize].as_ref().is_some_and(|now| now.changes() == (0, 0));
+        self.engine() == LookupEngine::Fast && is_many && !is_current
+    }
+
+    /// What is compiled of a direction's policies, and how many were added and removed since.
+    pub fn compiled(&self, direction: Direction) -> Option<(&Compiled, (usize, usize))> {
+        let current = self.compiled[direction as usize].as_ref()?;
+        Some((current.compiled(), current.changes()))
+    }
+
+    /// Uses what was compiled of this or an earlier state of the policies. Returns false if too much
+    /// has changed since.
+    pub(crate) fn install(&mut self, direction: Direction, compiled: Arc<Compiled>) -> bool {
+        if self.engine() != LookupEngine::Fast {
+            return false;
+        }
+        let current = Current::new(compiled, &self.lists[direction as usize]);
+        let is_used = current.is_some();
+        if is_used {
+            self.compiled[direction as usize] = current;
+        }
+        is_used
+    }
+
+    /// The trees, if there are enough policies for them.
+    #[inline]
+    fn current(&self, direction: Direction) -> Option<&Current> {
+        let many = self.lists[direction as usize].len() > FEW;
+        self.compiled[direction as usize].as_ref().filter(|_| many)
     }
 
     /// The index, if there are enough policies for one.

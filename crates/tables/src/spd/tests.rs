@@ -180,7 +180,7 @@ proptest! {
             let masks = naive.iter().map(|policy| policy.spec.selector.fields.mask());
             prop_assert_eq!(spd.reads(), masks.fold(PacketFields::NONE, |all, mask| all | mask));
             let mut together = vec![None; keys.len()];
-            spd.lookup_batch(DIRECTION, &keys, &mut together);
+            spd.lookup_keys(DIRECTION, &keys, &mut together);
             for (key, together) in keys.iter().zip(together) {
                 let found = spd.lookup_linear(DIRECTION, key).map(|(position, policy)| (position, policy.index));
                 let first = naive.iter().position(|policy| policy.spec.selector.matches(key));
@@ -194,4 +194,108 @@ proptest! {
             }
         }
     }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Selector, u32),
+    Remove(prop::sample::Index),
+    /// In place: the same priority and index.
+    Replace(prop::sample::Index, Selector),
+    /// Begins to compile what is there now.
+    Compile,
+    /// One that was begun is done.
+    Install(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use prop::sample::Index;
+    prop_oneof![
+        8 => (selector(), 0u32..4).prop_map(|(selector, priority)| Step::Add(selector, priority)),
+        6 => any::<Index>().prop_map(Step::Remove),
+        3 => (any::<Index>(), selector()).prop_map(|(index, selector)| Step::Replace(index, selector)),
+        2 => Just(Step::Compile),
+        2 => any::<Index>().prop_map(Step::Install),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever is compiled when, and however late it is used.
+    #[test]
+    fn trees_find_what_is_there_now(
+        first in proptest::collection::vec((selector(), 0u32..4), 20..80),
+        steps in proptest::collection::vec(step(), 0..150),
+        keys in proptest::collection::vec(key(), 30),
+    ) {
+        let mut spd = Spd::new(LookupEngine::Fast, 1);
+        let mut policies: Vec<Arc<Policy>> = Vec::new();
+        let mut begun: Vec<Arc<Compiled>> = Vec::new();
+        let mut index = 0;
+        let first = first.into_iter().map(|(selector, priority)| Step::Add(selector, priority));
+        for step in first.chain(steps) {
+            match step {
+                Step::Add(selector, priority) => {
+                    let policy = policy(index, priority, selector);
+                    index += 1;
+                    spd.insert(Arc::clone(&policy));
+                    policies.push(policy);
+                    continue;
+                }
+                Step::Remove(which) if !policies.is_empty() => {
+                    let policy = policies.swap_remove(which.index(policies.len()));
+                    spd.remove(DIRECTION, Place::of(&policy)).unwrap();
+                }
+                Step::Replace(which, selector) if !policies.is_empty() => {
+                    let which = which.index(policies.len());
+                    let place = Place::of(&policies[which]);
+                    spd.remove(DIRECTION, place).unwrap();
+                    policies[which] = policy(place.index, place.priority, selector);
+                    spd.insert(Arc::clone(&policies[which]));
+                }
+                Step::Compile => begun.push(Arc::new(Compiled::new(&spd, DIRECTION))),
+                Step::Install(which) if !begun.is_empty() => {
+                    let compiled = begun.swap_remove(which.index(begun.len()));
+                    spd.install(DIRECTION, compiled);
+                }
+                _ => continue,
+            }
+            for family in [false, true] {
+                let is_of = |key: &&FlowKey| key.addresses.is_v6() == family;
+                let keys: Vec<FlowKey> = keys.iter().filter(is_of).copied().collect();
+                let mut together = vec![None; keys.len()];
+                spd.lookup_keys(DIRECTION, &keys, &mut together);
+                for (key, together) in keys.iter().zip(together) {
+                    let wanted = spd.lookup_linear(DIRECTION, key).map(|(_, policy)| policy);
+                    let same = |found: Option<&Arc<Policy>>| match (found, wanted) {
+                        (Some(found), Some(wanted)) => Arc::ptr_eq(found, wanted),
+                        (found, wanted) => found.is_none() && wanted.is_none(),
+                    };
+                    prop_assert!(same(together), "{:?}", key);
+                    prop_assert!(same(spd.lookup(DIRECTION, key)), "{:?}", key);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn too_many_added_policies_end_the_trees() {
+    let mut spd = Spd::new(LookupEngine::Fast, 1);
+    let all =
+        Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
+    for index in 0..100 {
+        spd.insert(policy(index, 1, all));
+    }
+    assert!(spd.wants_compiling(DIRECTION) && !spd.wants_compiling(Direction::In));
+    let compiled = Arc::new(Compiled::new(&spd, DIRECTION));
+    assert!(spd.install(DIRECTION, Arc::clone(&compiled)));
+    assert!(!spd.wants_compiling(DIRECTION));
+    let most = compiled::MOST_ADDED as u32;
+    (100..100 + most).for_each(|index| spd.insert(policy(index, 1, all)));
+    assert_eq!(spd.compiled(DIRECTION).map(|(_, changes)| changes), Some((most as usize, 0)));
+    spd.insert(policy(100 + most, 1, all));
+    assert!(spd.compiled(DIRECTION).is_none() && spd.wants_compiling(DIRECTION));
+    assert!(!spd.install(DIRECTION, compiled), "it is too old");
 }

@@ -134,7 +134,7 @@ proptest! {
                 let wanted = decide(key, &tables);
                 let key = &read(key, &tables);
                 if let Some((decision, generation)) = known.get(key) {
-                    let holds = holds(key, decision, *generation, Decider::new(&tables, 4));
+                    let holds = holds(key, decision, *generation, Decider::new(&tables));
                     if holds || is_spared(&recent, key, *generation) {
                         prop_assert_eq!(decision, &wanted, "{:?}, decided from generation {}", key, generation);
                     }
@@ -201,7 +201,7 @@ fn what_was_forgotten_holds_for_nobody() {
         world.apply(&world::Act::Noise(noise));
         publisher.publish(world.tables.clone());
         assert_eq!(
-            holds(&key, &decision, generation, Decider::new(&publisher.current(), 4)),
+            holds(&key, &decision, generation, Decider::new(&publisher.current())),
             holding,
             "{noise} changes"
         );
