@@ -141,10 +141,44 @@ pub struct SpdView {
     /// What a lookup costs.
     #[serde(flatten)]
     pub bound: SpdBound,
+    /// What the policies were compiled to, where they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiled: Option<CompiledView>,
     /// What happens to packets that no policy matches, where the VRF has policies.
     pub default: DefaultAction,
     /// The policies in the order in which they are tried.
     pub list: Vec<PolicyView>,
+}
+
+/// The policies of one VRF and direction, compiled to decision trees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompiledView {
+    /// Of the IPv4 policies.
+    pub ipv4: FamilyTrees,
+    /// Of the IPv6 policies.
+    pub ipv6: FamilyTrees,
+    /// Policies that were added since; a lookup tries them, too.
+    pub added: u64,
+    /// Policies that were removed since. A packet whose first policy in the trees is one of them is
+    /// looked up in the index.
+    pub removed: u64,
+}
+
+/// The decision trees of one family's policies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyTrees {
+    /// Why there are none, where the index is asked instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Of each tree, its policies. Those that would stand in too many leaves of one stand in the
+    /// next.
+    pub trees: Vec<u64>,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// The most nodes that a lookup reads, whatever the packet.
+    pub worst_case_nodes: u64,
+    /// The most policies that a lookup compares with the packet, whatever the packet.
+    pub worst_case_policies: u64,
 }
 
 /// How much work a lookup in the policies of one VRF and direction can be.

@@ -31,8 +31,8 @@ mod tests;
 
 pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRefusal};
 pub use cache::{
-    CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, FlowCacheEntries, PolicyAdded,
-    SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
+    CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, CompiledView, FamilyTrees,
+    FlowCacheEntries, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
 };
 pub use key::{Key, KeyTextError};
 pub use object::{

@@ -138,6 +138,15 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
             Reply::Spd(SpdReport {
                 spds: vec![SpdView {
                     bound: bound.clone(),
+                    compiled: Some(CompiledView {
+                        ipv4: FamilyTrees { trees: vec![7, 2], ..FamilyTrees::default() },
+                        ipv6: FamilyTrees {
+                            refused: Some("too many".into()),
+                            ..FamilyTrees::default()
+                        },
+                        added: 1,
+                        removed: 0,
+                    }),
                     default: DefaultAction::Block,
                     list: Vec::new(),
                 }],

@@ -34,6 +34,8 @@ impl Variant {
     pub(crate) fn tables(&self, tables: &Tables) -> Tables {
         let mut tables = tables.clone();
         tables.set_lookup_engine(self.engine);
+        // As the daemon does soon after policies have come.
+        tables.compile();
         tables
     }
 

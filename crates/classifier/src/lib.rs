@@ -17,4 +17,4 @@ mod tree;
 
 pub use chain::{Chain, first};
 pub use rule::{Header, Rule, linear};
-pub use tree::{Limits, Refused, Statistics, Tree};
+pub use tree::{Effort, Limits, Refused, Statistics, Tree};

@@ -26,6 +26,7 @@ mod snapshot;
 mod spd;
 mod vrf;
 
+pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
 pub use event::{Event, Probe};

@@ -84,8 +84,11 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
     let bar = context.bar(3, &format!("{NAME}: building {}", set.name));
     let linear = Built::new(set, LookupEngine::Linear)?;
     bar.inc(1);
-    let fast = Built::new(set, LookupEngine::Fast)?;
+    let mut fast = Built::new(set, LookupEngine::Fast)?;
+    let index = fast.tables.clone();
     bar.inc(1);
+    check(context, set, &linear.tables, &index, checks.min(1000))?;
+    fast.compile();
     check(context, set, &linear.tables, &fast.tables, checks)?;
     let updates = if context.quick { 300 } else { 2000 };
     let changes = [&linear.tables, &fast.tables].map(|tables| {
@@ -103,6 +106,20 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
             name: "linear",
             how: How::Linear(few),
             tables: &linear.tables,
+            headers: &set.headers,
+            next: 0,
+        }),
+        Box::new(Lookups {
+            name: "index, one by one",
+            how: How::Single,
+            tables: &index,
+            headers: &set.headers,
+            next: 0,
+        }),
+        Box::new(Lookups {
+            name: "index",
+            how: How::Batch,
+            tables: &index,
             headers: &set.headers,
             next: 0,
         }),
@@ -130,7 +147,7 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
         let row = Row::new(NAME, series.name(), parameters, None, cost);
         match at {
             0 => row.with(linear.found(context, &changes[0])),
-            2 => row.with(fast.found(context, &changes[1])),
+            4 => row.with(fast.found(context, &changes[1])),
             _ => row,
         }
     });
@@ -142,6 +159,8 @@ struct Built {
     tables: Tables,
     seconds: f64,
     bytes: usize,
+    /// What compiling took, if that was done.
+    compiled_seconds: f64,
 }
 
 impl Built {
@@ -154,7 +173,15 @@ impl Built {
             tables.add_policy(policy(priority, *selector))?;
         }
         let seconds = begin.elapsed().as_secs_f64();
-        Ok(Self { tables, seconds, bytes: crate::HEAP.current_usage().saturating_sub(before) })
+        let bytes = crate::HEAP.current_usage().saturating_sub(before);
+        Ok(Self { tables, seconds, bytes, compiled_seconds: 0.0 })
+    }
+
+    fn compile(&mut self) {
+        let (before, begin) = (crate::HEAP.current_usage(), Instant::now());
+        self.tables.compile();
+        self.compiled_seconds = begin.elapsed().as_secs_f64();
+        self.bytes += crate::HEAP.current_usage().saturating_sub(before);
     }
 
     fn found(&self, context: &Context, changes: &Steadily<update::Changes>) -> serde_json::Value {
@@ -164,6 +191,8 @@ impl Built {
             "memory_bytes": self.bytes,
             "most_probes": bound.probes,
             "most_policies_compared": bound.policies,
+            "compile_ms": 1000.0 * self.compiled_seconds,
+            "trees": self.trees(),
             "changes_core": changes.looks.state(context.monitor.best()),
         });
         if let (Some(found), serde_json::Value::Object(changes)) =
@@ -172,6 +201,30 @@ impl Built {
             found.extend(changes);
         }
         found
+    }
+}
+
+impl Built {
+    /// What the policies were compiled to, by family.
+    fn trees(&self) -> serde_json::Value {
+        let compiled = spd(&self.tables).and_then(|spd| spd.compiled(Direction::Out));
+        let Some((compiled, _)) = compiled else { return json!(null) };
+        let families = ["ipv4", "ipv6"].into_iter().zip(compiled.statistics());
+        families
+            .map(|(family, trees)| {
+                let trees = match trees {
+                    Ok(built) => json!({
+                        "policies": built.trees,
+                        "bytes": built.bytes,
+                        "most_nodes": built.steps,
+                        "most_policies_compared": built.compared * built.lanes,
+                    }),
+                    Err(refused) => json!({ "refused": refused.to_string() }),
+                };
+                (family.to_owned(), trees)
+            })
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     }
 }
 
@@ -270,7 +323,7 @@ impl Batches for Lookups<'_> {
         match self.how {
             How::Linear(_) => {
                 for (key, found) in keys.iter().zip(&mut found) {
-                    *found = spd.lookup_linear(Direction::Out, key).map(|(_, policy)| policy);
+                    *found = spd.lookup(Direction::Out, key);
                 }
             }
             How::Single => {
@@ -300,7 +353,7 @@ mod tests {
     fn there_is_a_row_for_each_engine_set_and_size() {
         let options = options("--sets acl,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 2 * 2 * 2 * 3);
+        assert_eq!(rows.len(), 2 * 2 * 2 * 5);
         for row in rows.iter().filter(|row| row.series != "fast, one by one") {
             for what in
                 ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"]
@@ -332,7 +385,7 @@ mod tests {
         let rows = run(&Context::tiny(), &options(&line)).unwrap();
         assert_eq!(
             (rows.len(), rows[0].number("policies"), rows[0].number("headers")),
-            (3, Some(2.0), Some(2.0))
+            (5, Some(2.0), Some(2.0))
         );
         std::fs::write(&rules, "not a rule\n").unwrap();
         let error = run(&Context::tiny(), &options(&line)).unwrap_err();

@@ -25,6 +25,15 @@ impl Limits {
     }
 }
 
+/// How long building may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Trees that are built quickly, in about three microseconds a rule.
+    Quick,
+    /// The best of several, in up to a hundred times as long.
+    Best,
+}
+
 /// How rules are divided among trees. What is best depends on the rules: of a rule that says little
 /// about the bits by which a tree chooses there are many copies in one tree, or one in the next.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +103,8 @@ pub struct Statistics {
     /// The most groups of one leaf, in all trees together: with `steps`, the most that a lookup can
     /// be.
     pub compared: usize,
+    /// Rules in a group.
+    pub lanes: usize,
     /// What headers that match rules chosen at random take, about: nodes and groups that are read.
     pub cost: u32,
 }
@@ -110,13 +121,17 @@ const MOST_BITS: u32 = 8;
 pub(super) fn build<const WORDS: usize>(
     rules: &[Rule<WORDS>],
     limits: Limits,
+    effort: Effort,
 ) -> Result<Tree<WORDS>, Refused> {
     let mut best: Result<Tree<WORDS>, Refused> = Err(Refused::Rules);
     if rules.len() > Node::MOST_RULES {
         return best;
     }
     let patterns: Vec<_> = rules.iter().map(Pattern::of).collect();
-    for style in STYLES {
+    for (number, style) in STYLES.into_iter().enumerate() {
+        if number > 0 && effort == Effort::Quick && best.is_ok() {
+            break;
+        }
         let tree = Builder::new(rules, &patterns, limits, style).build();
         best = match (best, tree) {
             (Ok(best), Ok(tree)) if best.statistics.cost <= tree.statistics.cost => Ok(best),
@@ -212,7 +227,8 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
     }
 
     fn build(mut self) -> Result<Tree<WORDS>, Refused> {
-        let mut statistics = Statistics { rules: self.rules.len(), ..Statistics::default() };
+        let mut statistics =
+            Statistics { rules: self.rules.len(), lanes: LANES, ..Statistics::default() };
         let mut parts = Vec::new();
         let mut left: Vec<u32> = (0..self.rules.len() as u32).collect();
         while let Some(&first_rule) = left.first() {

@@ -7,7 +7,7 @@ use self::node::Node;
 use crate::group::{Compare, Group, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
-pub use self::build::{Limits, Refused, Statistics};
+pub use self::build::{Effort, Limits, Refused, Statistics};
 
 /// Headers whose walks overlap.
 const TOGETHER: usize = 32;
@@ -38,8 +38,8 @@ impl<const WORDS: usize> Tree<WORDS> {
     ///
     /// # Errors
     /// If they would take more than `limits` allow.
-    pub fn new(rules: &[Rule<WORDS>], limits: Limits) -> Result<Self, Refused> {
-        build::build(rules, limits)
+    pub fn new(rules: &[Rule<WORDS>], limits: Limits, effort: Effort) -> Result<Self, Refused> {
+        build::build(rules, limits, effort)
     }
 
     /// What was built.

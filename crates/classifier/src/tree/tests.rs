@@ -71,7 +71,20 @@ fn check<const WORDS: usize>(
     probes: &[(usize, [u32; 4])],
     limits: Limits,
 ) -> Result<(), TestCaseError> {
-    let Ok(tree) = Tree::new(rules, limits) else { return Ok(()) };
+    for effort in [Effort::Quick, Effort::Best] {
+        if let Ok(tree) = Tree::new(rules, limits, effort) {
+            check_tree(&tree, rules, probes, limits)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_tree<const WORDS: usize>(
+    tree: &Tree<WORDS>,
+    rules: &[Rule<WORDS>],
+    probes: &[(usize, [u32; 4])],
+    limits: Limits,
+) -> Result<(), TestCaseError> {
     let headers: Vec<_> = probes.iter().map(|probe| header(rules, *probe)).collect();
     let mut found = vec![7; headers.len()];
     tree.lookup_batch(&headers, &mut found, |at, rule| confirms(rule as usize, &headers[at]));
@@ -120,7 +133,7 @@ proptest! {
 
 #[test]
 fn no_rules_find_nothing() {
-    let tree = Tree::<4>::new(&[], Limits::of(0, 4)).unwrap();
+    let tree = Tree::<4>::new(&[], Limits::of(0, 4), Effort::Best).unwrap();
     assert_eq!(tree.lookup(&Header([1, 2, 3, 4]), |_| true), None);
 }
 
@@ -135,9 +148,12 @@ fn more_rules_alike_than_a_leaf_can_have_are_refused() {
         rule
     };
     let rules: Vec<_> = (1..3000).map(alike).collect();
-    assert_eq!(Tree::new(&rules, Limits::of(rules.len(), 4)).unwrap_err(), Refused::Leaf);
+    assert_eq!(
+        Tree::new(&rules, Limits::of(rules.len(), 4), Effort::Best).unwrap_err(),
+        Refused::Leaf
+    );
     let few = &rules[..500];
-    let tree = Tree::new(few, Limits::of(few.len(), 4)).unwrap();
+    let tree = Tree::new(few, Limits::of(few.len(), 4), Effort::Best).unwrap();
     let header = Header([0, 0, Header::<4>::pair(400, 7), 0]);
     assert_eq!(tree.lookup(&header, |_| true), Some(0));
     assert_eq!(tree.lookup(&header, |rule| rule == 399), Some(399));
@@ -154,7 +170,7 @@ fn what_is_never_found_takes_no_place() {
     };
     let mut rules: Vec<_> = (0..1000).map(host).collect();
     rules.insert(0, Rule::ANY);
-    let tree = Tree::new(&rules, Limits::of(rules.len(), 4)).unwrap();
+    let tree = Tree::new(&rules, Limits::of(rules.len(), 4), Effort::Best).unwrap();
     assert_eq!(tree.statistics().groups, 1);
     assert_eq!(tree.lookup(&Header([500, 0, 0, 0]), |_| true), Some(0));
 }

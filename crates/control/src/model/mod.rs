@@ -18,13 +18,14 @@ mod spd;
 mod tests;
 
 use core::fmt;
+use std::sync::Arc;
 
 use api::{Difference, LinkFilter, Refusal, RefusalCode, Reply, Request};
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use tables::{Event, Probe, Publisher, Shared, Tables};
-use types::{LinkKind, Mac, PortId};
+use tables::{Compiled, Event, Probe, Publisher, Shared, Tables};
+use types::{LinkKind, Mac, PortId, VrfId};
 
 pub use reload::Plan;
 
@@ -191,6 +192,22 @@ impl Control {
             self.publisher.publish(tables);
         }
         probes
+    }
+
+    /// Uses what was compiled of a VRF's policies of a direction. Returns false if too much has
+    /// changed since.
+    pub fn install_compiled(
+        &mut self,
+        vrf: VrfId,
+        direction: tables::Direction,
+        compiled: &Arc<Compiled>,
+    ) -> bool {
+        let mut tables = self.tables();
+        let is_used = tables.install_compiled(vrf, direction, compiled);
+        if is_used {
+            self.publisher.publish(tables);
+        }
+        is_used
     }
 
     fn tables(&self) -> Tables {

@@ -1,6 +1,9 @@
 //! Security policy databases as a whole: their policies in order, and what a lookup in them costs.
 
-use api::{Direction, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport, SpdView};
+use api::{
+    CompiledView, Direction, FamilyTrees, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport,
+    SpdView,
+};
 use tables::{LookupBound, Tables};
 use types::VrfId;
 
@@ -53,6 +56,24 @@ pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> S
     }
 }
 
+/// What the policies of a VRF and direction were compiled to.
+fn compiled(tables: &Tables, vrf: VrfId, at: Direction) -> Option<CompiledView> {
+    let (compiled, (added, removed)) = tables.vrf(vrf)?.spd.compiled(at)?;
+    let [ipv4, ipv6] = compiled.statistics().map(|trees| match trees {
+        Ok(built) => FamilyTrees {
+            refused: None,
+            trees: built.trees.iter().map(|policies| *policies as u64).collect(),
+            bytes: built.bytes as u64,
+            worst_case_nodes: built.steps as u64,
+            worst_case_policies: (built.compared * built.lanes) as u64,
+        },
+        Err(refused) => {
+            FamilyTrees { refused: Some(refused.to_string()), ..FamilyTrees::default() }
+        }
+    });
+    Some(CompiledView { ipv4, ipv6, added: added as u64, removed: removed as u64 })
+}
+
 /// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or
 /// the VRF has policies.
 pub(super) fn report(
@@ -77,6 +98,7 @@ pub(super) fn report(
         {
             spds.push(SpdView {
                 bound: bound(tables, name, id, at),
+                compiled: compiled(tables, id, at),
                 default: match at {
                     Direction::In => defaults.inbound,
                     Direction::Out => defaults.outbound,

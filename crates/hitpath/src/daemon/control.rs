@@ -90,6 +90,11 @@ impl ControlThread {
             match messages.recv_timeout(due.since(self.clock.now())) {
                 Ok(Message::Request(pending)) => self.reply(*pending),
                 Ok(Message::Events) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Compiled { vrf, direction, compiled }) => {
+                    if !self.handler.control.install_compiled(vrf, direction, &compiled) {
+                        tracing::debug!(vrf = vrf.0, ?direction, "compiled too late");
+                    }
+                }
                 Ok(Message::Lost { port, error }) => self.lose(port, &error),
                 Ok(Message::Reload) => self.reload_by_signal(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {

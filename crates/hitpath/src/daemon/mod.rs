@@ -1,11 +1,12 @@
-//! The daemon: worker threads that move packets, the control thread that owns the tables, the
-//! server on the control socket.
+//! The daemon: worker threads that move packets, the control thread that owns the tables, a thread
+//! that compiles policies, the server on the control socket.
 //!
 //! ```text
 //! clients --HTTP--> server --PendingRequest--> control (main thread) --snapshot, commands, probes--> workers
 //!                   signals --Message-->                     <--events, Lost, Events-------
 //! ```
 
+mod compiler;
 mod control;
 mod ports;
 mod server;
@@ -15,10 +16,11 @@ mod worker;
 mod worker_pool;
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, bail};
-use wire::PortId;
+use tables::{Compiled, Direction};
+use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
 use control::ControlThread;
@@ -44,6 +46,15 @@ pub(crate) enum Message {
         port: PortId,
         /// What happened to it.
         error: String,
+    },
+    /// Policies were compiled.
+    Compiled {
+        /// Their VRF.
+        vrf: VrfId,
+        /// Their direction.
+        direction: Direction,
+        /// What they became.
+        compiled: Arc<Compiled>,
     },
     /// SIGHUP: read the configuration again.
     Reload,
@@ -79,6 +90,7 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
+    compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let mut control = ControlThread::new(file, handler, pool, clock);
     for (id, queues) in ports {
         control.attach(id, queues);

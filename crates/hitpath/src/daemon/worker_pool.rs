@@ -28,7 +28,11 @@ const COMMANDS: usize = 1024;
 const EVENTS_AT_ONCE: usize = 1024;
 
 /// All workers.
-pub(crate) struct WorkerPool(Vec<WorkerHandle>);
+pub(crate) struct WorkerPool {
+    workers: Vec<WorkerHandle>,
+    /// What each is pinned to.
+    processors: Vec<Option<usize>>,
+}
 
 struct WorkerHandle {
     thread: Option<JoinHandle<()>>,
@@ -51,12 +55,13 @@ impl WorkerPool {
         control: &SyncSender<Message>,
     ) -> anyhow::Result<Self> {
         let processors = affinity::processors(settings.workers, &settings.processors)?;
-        let mut pool = Self(Vec::with_capacity(processors.len()));
+        let workers = Vec::with_capacity(processors.len());
+        let mut pool = Self { workers, processors: processors.clone() };
         for (index, processor) in processors.into_iter().enumerate() {
             match WorkerHandle::start(index, processor, settings, handler, clock, control) {
                 Ok((worker, statistics)) => {
                     handler.add_worker(processor, statistics);
-                    pool.0.push(worker);
+                    pool.workers.push(worker);
                 }
                 Err(error) => {
                     pool.stop();
@@ -67,29 +72,34 @@ impl WorkerPool {
         Ok(pool)
     }
 
+    /// The processors that the workers are pinned to.
+    pub(crate) fn processors(&self) -> &[Option<usize>] {
+        &self.processors
+    }
+
     /// How many there are.
     pub(crate) fn size(&self) -> usize {
-        self.0.len()
+        self.workers.len()
     }
 
     /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first
     /// workers.
     pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
-        for (worker, queue) in self.0.iter_mut().zip(queues) {
+        for (worker, queue) in self.workers.iter_mut().zip(queues) {
             worker.command(Command::Attach(id, queue));
         }
     }
 
     /// Has every worker close its queue of port `id`.
     pub(crate) fn detach(&mut self, id: PortId) {
-        for worker in &mut self.0 {
+        for worker in &mut self.workers {
             worker.command(Command::Detach(id));
         }
     }
 
     /// Takes what the workers have reported.
     pub(crate) fn events(&mut self, mut take: impl FnMut(Event)) {
-        for worker in &mut self.0 {
+        for worker in &mut self.workers {
             worker.notified.store(false, Ordering::Release);
             for _ in 0..EVENTS_AT_ONCE {
                 let Ok(event) = worker.events.pop() else { break };
@@ -100,7 +110,7 @@ impl WorkerPool {
 
     /// Has the first worker ask after a neighbour.
     pub(crate) fn probe(&mut self, probe: Probe) {
-        if let Some(worker) = self.0.first_mut() {
+        if let Some(worker) = self.workers.first_mut() {
             // A full ring loses a question that the next tick asks again.
             let _ = worker.probes.push(probe);
         }
@@ -108,22 +118,22 @@ impl WorkerPool {
 
     /// Wakes those who sleep: the tables have changed.
     pub(crate) fn wake(&self) {
-        self.0.iter().for_each(|worker| worker.waker.wake());
+        self.workers.iter().for_each(|worker| worker.waker.wake());
     }
 
     /// Whether all are alive.
     pub(crate) fn is_alive(&self) -> bool {
-        self.0
+        self.workers
             .iter()
             .all(|worker| worker.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
     /// Ends all of them.
     pub(crate) fn stop(&mut self) {
-        for worker in &mut self.0 {
+        for worker in &mut self.workers {
             worker.command(Command::Stop);
         }
-        for worker in &mut self.0 {
+        for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take()
                 && thread.join().is_err()
             {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use api::{LookupEngine, SpdBound, SpdReport};
+use api::{CompiledView, FamilyTrees, LookupEngine, SpdBound, SpdReport};
 
 /// For each VRF and direction a line about the whole, and the policies in the order in which they
 /// are tried; then how many flows the decision cache knows.
@@ -17,6 +17,9 @@ pub(super) fn spd(report: &SpdReport) -> String {
             bound(&spd.bound),
             spd.default
         );
+        if let Some(trees) = &spd.compiled {
+            text.push_str(&compiled(trees));
+        }
         if let Some(warning) = spd.bound.warning() {
             let _ = writeln!(text, "warning: {warning}");
         }
@@ -30,6 +33,31 @@ pub(super) fn spd(report: &SpdReport) -> String {
     }
     for cache in &report.flow_cache {
         let _ = writeln!(text, "{}-spd-flow-cache-entries: {}", cache.table, cache.entries);
+    }
+    text
+}
+
+/// What policies were compiled to: a line for each family that has some.
+fn compiled(compiled: &CompiledView) -> String {
+    let mut text = String::new();
+    for (name, trees) in [("ipv4", &compiled.ipv4), ("ipv6", &compiled.ipv6)] {
+        let FamilyTrees { refused, trees, bytes, worst_case_nodes, worst_case_policies } = trees;
+        if let Some(refused) = refused {
+            let _ = writeln!(text, "  {name}: no trees, because {refused}: looked up in the index");
+        } else if let [first, others @ ..] = &trees[..] {
+            let _ = write!(text, "  {name}: trees of {first}");
+            others.iter().for_each(|policies| _ = write!(text, " + {policies}"));
+            let _ = writeln!(
+                text,
+                " policies, {} KiB, worst case {worst_case_nodes} nodes and {worst_case_policies} \
+                 compared",
+                bytes.div_ceil(1024)
+            );
+        }
+    }
+    let CompiledView { added, removed, .. } = compiled;
+    if (*added, *removed) != (0, 0) {
+        let _ = writeln!(text, "  since then {added} added and {removed} removed");
     }
     text
 }

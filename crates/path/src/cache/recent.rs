@@ -29,9 +29,11 @@ const REGIONS: usize = 1024;
 /// A policy with more regions than this is held to concern all addresses.
 const MOST_REGIONS: u64 = 64;
 
-/// After so many batches without a change it is better to have all entries stamped with the
-/// snapshot's generation, which takes one comparison then.
-const BUSY_BATCHES: u32 = 4096;
+/// Changes come so fast that entries had better not be stamped for each: each change adds
+/// [`CHANGE`], each batch takes one, and more than this is fast. That is one change in fewer than
+/// [`CHANGE`] batches, for a while.
+const FAST: u32 = 8 * CHANGE;
+const CHANGE: u32 = 256;
 
 /// The latest changes of one snapshot.
 pub(crate) struct Recent {
@@ -45,8 +47,8 @@ pub(crate) struct Recent {
     anywhere: u64,
     by_source: Box<[u64; REGIONS]>,
     by_destination: Box<[u64; REGIONS]>,
-    /// Until changes count as rare again, in batches.
-    busy: u32,
+    /// How fast changes come; see [`FAST`].
+    pressure: u32,
 }
 
 /// An entry that was confirmed longer ago than so many changes is confirmed anew, so that it can be
@@ -88,7 +90,7 @@ impl Recent {
             anywhere: 0,
             by_source: Box::new([0; REGIONS]),
             by_destination: Box::new([0; REGIONS]),
-            busy: 0,
+            pressure: 0,
         }
     }
 
@@ -116,17 +118,17 @@ impl Recent {
         }
         // Before the first snapshot there were no entries.
         if self.generation > 0 && self.generation < tables.generation() {
-            self.busy = BUSY_BATCHES;
+            self.pressure = (self.pressure + CHANGE).min(2 * FAST);
         }
         self.generation = tables.generation();
     }
 
-    /// Whether there are so many changes that [`Recent::last_change`] is better than asking for
-    /// entries of this very generation. To be called once a batch.
+    /// Whether changes come so fast that [`Recent::last_change`] is better than asking for entries
+    /// of this very generation. To be called once a batch.
     #[inline]
     pub(crate) fn is_busy(&mut self) -> bool {
-        self.busy = self.busy.saturating_sub(1);
-        self.busy > 0
+        self.pressure = self.pressure.saturating_sub(1);
+        self.pressure > FAST
     }
 
     /// Entries of this generation and later need not be confirmed anew for a while.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use classifier::Effort;
 use wire::VrfId;
 
 use super::Tables;
@@ -42,7 +43,7 @@ impl Tables {
         &mut self,
         vrf: VrfId,
         direction: Direction,
-        compiled: Arc<Compiled>,
+        compiled: &Arc<Compiled>,
     ) -> bool {
         self.spd_mut(vrf).is_ok_and(|spd| spd.install(direction, compiled))
     }
@@ -53,10 +54,12 @@ impl Tables {
             .vrfs()
             .flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction)))
             .filter(|(vrf, direction)| vrf.spd.wants_compiling(*direction))
-            .map(|(vrf, direction)| (vrf.id, direction, Compiled::new(&vrf.spd, direction)))
+            .map(|(vrf, direction)| {
+                (vrf.id, direction, Compiled::new(&vrf.spd, direction, Effort::Best))
+            })
             .collect();
         for (vrf, direction, compiled) in wanted {
-            self.install_compiled(vrf, direction, Arc::new(compiled));
+            self.install_compiled(vrf, direction, &Arc::new(compiled));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use classifier::{Header, Limits, Refused, Rule, Statistics, Tree};
+use classifier::{Effort, Header, Limits, Refused, Rule, Statistics, Tree};
 use wire::FlowKey;
 
 use super::linear::List;
@@ -34,7 +34,7 @@ pub(super) struct Half<const WORDS: usize> {
 
 impl Compiled {
     /// Compiles the policies of a direction. Takes up to seconds.
-    pub fn new(spd: &Spd, direction: Direction) -> Self {
+    pub fn new(spd: &Spd, direction: Direction, effort: Effort) -> Self {
         let (mut v4, mut v6) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         for policy in spd.policies(direction) {
             match SelectorRule::of(&policy.spec.selector) {
@@ -48,7 +48,7 @@ impl Compiled {
                 }
             }
         }
-        Self { v4: Half::new(&v4.0, v4.1), v6: Half::new(&v6.0, v6.1) }
+        Self { v4: Half::new(&v4.0, v4.1, effort), v6: Half::new(&v6.0, v6.1, effort) }
     }
 
     /// What was built for IPv4 and IPv6, or why nothing was.
@@ -58,8 +58,8 @@ impl Compiled {
 }
 
 impl<const WORDS: usize> Half<WORDS> {
-    fn new(rules: &[Rule<WORDS>], policies: Vec<Arc<Policy>>) -> Self {
-        Self { tree: Tree::new(rules, Limits::of(rules.len(), WORDS)), policies }
+    fn new(rules: &[Rule<WORDS>], policies: Vec<Arc<Policy>>, effort: Effort) -> Self {
+        Self { tree: Tree::new(rules, Limits::of(rules.len(), WORDS), effort), policies }
     }
 
     fn statistics(&self) -> Result<&Statistics, Refused> {
@@ -108,9 +108,9 @@ impl Removed {
 impl Current {
     /// What has changed since `spd` was compiled is found by comparing both. `None` if it is too
     /// much.
-    pub(super) fn new(compiled: Arc<Compiled>, now: &List) -> Option<Self> {
+    pub(super) fn new(compiled: &Arc<Compiled>, now: &List) -> Option<Self> {
         let mut current = Self {
-            compiled: Arc::clone(&compiled),
+            compiled: Arc::clone(compiled),
             added: List::default(),
             removed_v4: Removed::default(),
             removed_v6: Removed::default(),

@@ -282,7 +282,7 @@ impl Spd {
 
     /// Uses what was compiled of this or an earlier state of the policies. Returns false if too much
     /// has changed since.
-    pub(crate) fn install(&mut self, direction: Direction, compiled: Arc<Compiled>) -> bool {
+    pub(crate) fn install(&mut self, direction: Direction, compiled: &Arc<Compiled>) -> bool {
         if self.engine() != LookupEngine::Fast {
             return false;
         }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use classifier::Effort;
 use proptest::prelude::*;
 use types::{FieldsSelector, TcpFlags, TcpFlagsSelector};
 use wire::{Addresses, FragmentClass, IpRange, Origin, PortRange, Protocol, Upper, VrfId};
@@ -254,10 +255,10 @@ proptest! {
                     policies[which] = policy(place.index, place.priority, selector);
                     spd.insert(Arc::clone(&policies[which]));
                 }
-                Step::Compile => begun.push(Arc::new(Compiled::new(&spd, DIRECTION))),
+                Step::Compile => begun.push(Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick))),
                 Step::Install(which) if !begun.is_empty() => {
                     let compiled = begun.swap_remove(which.index(begun.len()));
-                    spd.install(DIRECTION, compiled);
+                    spd.install(DIRECTION, &compiled);
                 }
                 _ => continue,
             }
@@ -289,13 +290,13 @@ fn too_many_added_policies_end_the_trees() {
         spd.insert(policy(index, 1, all));
     }
     assert!(spd.wants_compiling(DIRECTION) && !spd.wants_compiling(Direction::In));
-    let compiled = Arc::new(Compiled::new(&spd, DIRECTION));
-    assert!(spd.install(DIRECTION, Arc::clone(&compiled)));
+    let compiled = Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick));
+    assert!(spd.install(DIRECTION, &compiled));
     assert!(!spd.wants_compiling(DIRECTION));
     let most = compiled::MOST_ADDED as u32;
     (100..100 + most).for_each(|index| spd.insert(policy(index, 1, all)));
     assert_eq!(spd.compiled(DIRECTION).map(|(_, changes)| changes), Some((most as usize, 0)));
     spd.insert(policy(100 + most, 1, all));
     assert!(spd.compiled(DIRECTION).is_none() && spd.wants_compiling(DIRECTION));
-    assert!(!spd.install(DIRECTION, compiled), "it is too old");
+    assert!(!spd.install(DIRECTION, &compiled), "it is too old");
 }

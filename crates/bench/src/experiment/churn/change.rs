@@ -33,6 +33,7 @@ pub(crate) fn policies(count: u32) -> anyhow::Result<Tables> {
         tables.add_policy(policy_of(flow)?)?;
     }
     tables.add_policy(topology::policy_for_all(Direction::Out, false, 2, Action::Bypass)?)?;
+    tables.compile();
     Ok(tables)
 }
 
