@@ -12,6 +12,17 @@ pub use self::build::{Effort, Limits, Refused, Statistics};
 /// Headers whose walks overlap.
 const TOGETHER: usize = 32;
 
+/// All positions of those.
+const ALL: [u8; TOGETHER] = {
+    let mut all = [0; TOGETHER];
+    let mut at = 0;
+    while at < TOGETHER {
+        all[at] = at as u8;
+        at += 1;
+    }
+    all
+};
+
 /// Rules in a form that finds the first which a header matches.
 ///
 /// The rules are divided among a few decision trees: those that would stand in too many leaves of
@@ -141,22 +152,32 @@ impl<const WORDS: usize> Tree<WORDS> {
         confirms: &mut impl FnMut(usize, u32) -> bool,
         with: impl Compare,
     ) {
-        let mut marks = [NONE; TOGETHER];
-        let mut nodes = [Node::EMPTY; TOGETHER];
-        let mut list = [0_u8; TOGETHER];
         let all = headers.len().min(TOGETHER);
         // A whole array, so that positions need not be checked.
-        let mut near = [Header([0; WORDS]); TOGETHER];
-        near[..all].copy_from_slice(&headers[..all]);
-        let headers = near;
-        for part in &self.parts {
+        let mut copy = [Header([0; WORDS]); TOGETHER];
+        let headers = match headers.first_chunk() {
+            Some(headers) => headers,
+            None => {
+                copy[..all].copy_from_slice(&headers[..all]);
+                &copy
+            }
+        };
+        let mut marks = [NONE; TOGETHER];
+        for (number, part) in self.parts.iter().enumerate() {
             let first = part.first_rule << 1;
-            let mut count = 0;
-            for at in 0..all {
+            let mut nodes = [part.root; TOGETHER];
+            let (mut list, mut count) = (ALL, all);
+            if number > 0 {
                 // Those whose rule is before all of this tree are done.
-                nodes[at] = if marks[at] > first { part.root } else { Node::EMPTY };
-                list[count] = at as u8;
-                count += usize::from(!nodes[at].is_leaf());
+                count = 0;
+                for at in 0..all {
+                    list[count] = at as u8;
+                    count += usize::from(marks[at] > first);
+                    nodes[at] = if marks[at] > first { part.root } else { Node::EMPTY };
+                }
+            }
+            if part.root.is_leaf() {
+                count = 0;
             }
             while count > 0 {
                 let mut still = 0;
@@ -178,9 +199,9 @@ impl<const WORDS: usize> Tree<WORDS> {
                 for number in 0..count {
                     let at = usize::from(list[number]) % TOGETHER;
                     let node = nodes[at];
-                    let group = &self.groups[node.group()];
-                    let mut mark = group.first(&headers[at], with);
+                    let mut mark = self.groups[node.group()].first(&headers[at], with);
                     if mark & 1 != 0 && mark != NONE {
+                        let group = &self.groups[node.group()];
                         mark = group.confirmed(&headers[at], mark, &mut |rule| confirms(at, rule));
                     }
                     marks[at] = marks[at].min(mark);
