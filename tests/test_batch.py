@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -41,6 +42,34 @@ def written(tmp_path, lines):
 def count(gateway):
     """How many policies there are."""
     return int(gateway.run("xfrm", "policy", "count").stdout.split()[-1])
+
+
+def compiled(gateway, policies):
+    """What `show spd` says of the outbound policies, as soon as so many of them are in trees and nothing has changed since."""
+    for _ in range(300):
+        (spd,) = json.loads(gateway.run("-j", "show", "spd", "dir", "out").stdout)["spds"]
+        trees = spd.get("compiled")
+        if trees and sum(trees["ipv4"]["trees"]) == policies and (trees["added"], trees["removed"]) == (0, 0):
+            return trees
+        time.sleep(0.1)
+    pytest.fail(f"{policies} policies were not compiled within half a minute: {trees}")
+
+
+def test_policies_are_compiled_soon_after_they_have_changed(gateway, tmp_path):
+    route = "route add 172.16.0.0/12 via 192.168.11.1"
+    gateway.run("batch", written(tmp_path, [route, *policies(5000)]), timeout=60)
+    trees = compiled(gateway, 5000)
+    assert trees["ipv4"]["bytes"] > 5000 * 36 and trees["ipv6"]["trees"] == []
+    assert "trees of" in gateway.run("show", "spd", "dir", "out").stdout.splitlines()[1]
+    packet = "udp 10.0.0.7:9 > 172.16.0.9:8 in host"
+    assert "dropped" in gateway.run("explain", packet, check=False).stdout.splitlines()[-1]
+    # One that comes first, and one that is gone.
+    gateway.run("xfrm", "policy", "add", "src", "10.0.0.7/32", "dir", "out", "priority", "0", "action", "allow")
+    assert "sent" in gateway.run("explain", packet).stdout.splitlines()[-1]
+    compiled(gateway, 5001)
+    gateway.run("xfrm", "policy", "flush")
+    gateway.run("batch", written(tmp_path, policies(33)))
+    compiled(gateway, 33)
 
 
 @pytest.mark.parametrize("options", [(), ("--atomic",)], ids=["in-turn", "atomic"])
