@@ -1,5 +1,8 @@
 //! The committed corpus of the fuzz target `captures`, through the target's own body.
 
+#[path = "../../../fuzz/src/corpus.rs"]
+#[macro_use]
+mod corpus;
 #[path = "../../../fuzz/src/captures.rs"]
 #[expect(unreachable_pub, reason = "public in the fuzz crate, where the module lives")]
 mod examination;
@@ -7,34 +10,4 @@ mod examination;
 #[expect(unreachable_pub, reason = "public in the fuzz crate, where the module lives")]
 mod seeds;
 
-use std::fs;
-use std::path::PathBuf;
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/captures")
-}
-
-#[test]
-fn every_file_keeps_the_promises() {
-    let mut examined = 0;
-    for entry in fs::read_dir(folder()).unwrap() {
-        examination::examine(&fs::read(entry.unwrap().path()).unwrap());
-        examined += 1;
-    }
-    assert!(examined >= seeds::all().len(), "{examined} files");
-}
-
-#[test]
-fn every_seed_is_judged_as_it_deserves() {
-    for seed in seeds::all() {
-        assert_eq!(examination::examine(&seed.bytes), seed.verdict, "{}", seed.name);
-    }
-}
-
-#[test]
-fn every_seed_is_a_file() {
-    for seed in seeds::all() {
-        let stored = fs::read(folder().join(seed.name)).unwrap_or_default();
-        assert_eq!(stored, seed.bytes, "{}: run `cargo run --example seeds` in fuzz/", seed.name);
-    }
-}
+corpus_tests!("captures", examination, seeds);
