@@ -113,6 +113,8 @@ pub struct Statistics {
 const DEEPEST: usize = 24;
 /// Rules of a node that are looked at to choose by which bits it chooses.
 const SAMPLE: usize = 192;
+/// Rules from which on a leaf is too long if anything can be done about it.
+const LONG: usize = 400;
 /// Copies of each rule, on average, that a node's children may have.
 const MOST_COPIES: u32 = 16;
 /// The most bits that a node chooses by.
@@ -279,7 +281,9 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         if list.len() <= LANES || depth == DEEPEST {
             return self.leaf(list);
         }
-        let Some(window) = self.choose(&list, region) else { return self.leaf(list) };
+        let Some((window, most_stars)) = self.choose(&list, region) else {
+            return self.leaf(list);
+        };
         self.inner += 1;
         if self.inner > self.limits.inner {
             return Err(Refused::Time);
@@ -290,7 +294,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             let (value, stars) = self.in_window(rule, window);
             let copies = 1_u32 << stars.count_ones();
             let all = &mut self.copies[rule as usize];
-            let is_wide = stars.count_ones() > self.style.stars;
+            let is_wide = stars.count_ones() > most_stars;
             if is_wide || copies > 1 && *all + copies - 1 > self.style.copies {
                 *all = PUSHED;
                 self.pushed.push(rule);
@@ -356,8 +360,18 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         (value, stars)
     }
 
-    /// The bits by which a node with these rules had best choose, if any help.
-    fn choose(&self, list: &[u32], region: &Region<WORDS>) -> Option<Window> {
+    /// The bits by which a node with these rules had best choose, if any help, and how many of them
+    /// may be open in a rule.
+    fn choose(&self, list: &[u32], region: &Region<WORDS>) -> Option<(Window, u32)> {
+        let stars = self.style.stars;
+        // If all bits are open in many rules, those are better left to the next tree.
+        let strict = || self.choose_by(list, region, 1).filter(|_| list.len() > LONG);
+        let window = self.choose_by(list, region, stars).map(|window| (window, stars));
+        window.or_else(|| strict().map(|window| (window, 1)))
+    }
+
+    /// With rules in which more than so many of the bits are open left to the next tree.
+    fn choose_by(&self, list: &[u32], region: &Region<WORDS>, stars: u32) -> Option<Window> {
         let step = list.len().div_ceil(SAMPLE);
         let sample: Vec<u32> = list.iter().copied().step_by(step).collect();
         let most = (list.len().ilog2()).clamp(1, MOST_BITS);
@@ -380,7 +394,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
                     if telling & ends != ends {
                         continue;
                     }
-                    let score = self.score(&sample, window, &mut sizes);
+                    let score = self.score(&sample, window, stars, &mut sizes);
                     if score > best_score {
                         (best, best_score) = (Some(window), score);
                     }
@@ -392,10 +406,9 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
 
     /// How well a window divides rules: the logarithm of by how much fewer a header meets behind
     /// it, less what it costs in copies and in rules that are left to the next tree.
-    fn score(&self, sample: &[u32], window: Window, sizes: &mut Vec<u32>) -> f64 {
+    fn score(&self, sample: &[u32], window: Window, most: u32, sizes: &mut Vec<u32>) -> f64 {
         sizes.clear();
         sizes.resize(1 << window.bits, 0);
-        let most = self.style.stars;
         let (mut kept, mut copies) = (0_u32, 0_u32);
         for &rule in sample {
             let (value, stars) = self.in_window(rule, window);
