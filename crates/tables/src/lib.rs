@@ -43,6 +43,7 @@ pub use route::{Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::Tables;
 pub use spd::{
-    Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, upper_words,
+    Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, Wanted,
+    upper_words,
 };
 pub use vrf::Vrf;

@@ -208,7 +208,9 @@ impl Built {
     /// What the policies were compiled to, by family.
     fn trees(&self) -> serde_json::Value {
         let compiled = spd(&self.tables).and_then(|spd| spd.compiled(Direction::Out));
-        let Some((compiled, _)) = compiled else { return json!(null) };
+        let Some(compiled) = compiled.and_then(|(mut layers, _)| layers.next()) else {
+            return json!(null);
+        };
         let families = ["ipv4", "ipv6"].into_iter().zip(compiled.statistics());
         families
             .map(|(family, trees)| {

@@ -58,19 +58,21 @@ pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> S
 
 /// What the policies of a VRF and direction were compiled to.
 fn compiled(tables: &Tables, vrf: VrfId, at: Direction) -> Option<CompiledView> {
-    let (compiled, (added, removed)) = tables.vrf(vrf)?.spd.compiled(at)?;
-    let [ipv4, ipv6] = compiled.statistics().map(|trees| match trees {
-        Ok(built) => FamilyTrees {
-            refused: None,
-            trees: built.trees.iter().map(|policies| *policies as u64).collect(),
-            bytes: built.bytes as u64,
-            worst_case_nodes: built.steps as u64,
-            worst_case_policies: (built.compared * built.lanes) as u64,
-        },
-        Err(refused) => {
-            FamilyTrees { refused: Some(refused.to_string()), ..FamilyTrees::default() }
+    let (layers, (added, removed)) = tables.vrf(vrf)?.spd.compiled(at)?;
+    let (mut ipv4, mut ipv6) = (FamilyTrees::default(), FamilyTrees::default());
+    for layer in layers {
+        for (all, trees) in [&mut ipv4, &mut ipv6].into_iter().zip(layer.statistics()) {
+            match trees {
+                Ok(built) => {
+                    all.trees.extend(built.trees.iter().map(|policies| *policies as u64));
+                    all.bytes += built.bytes as u64;
+                    all.worst_case_nodes += built.steps as u64;
+                    all.worst_case_policies += (built.compared * built.lanes) as u64;
+                }
+                Err(refused) => all.refused = Some(refused.to_string()),
+            }
         }
-    });
+    }
     Some(CompiledView { ipv4, ipv6, added: added as u64, removed: removed as u64 })
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use runtime::affinity;
 use rustix::process::setpriority_process;
-use tables::{Compiled, Direction, Effort, Reader, Tables};
+use tables::{Compiled, Direction, Effort, Reader, Tables, Wanted};
 use wire::VrfId;
 
 use crate::daemon::Message;
@@ -42,7 +42,14 @@ pub(super) fn start(
     let workers: Vec<usize> = workers.iter().copied().flatten().collect();
     let run = move || {
         lower(&workers);
-        Compiler { reader, control, states: BTreeMap::new(), generation: None }.run();
+        Compiler {
+            reader,
+            control,
+            states: BTreeMap::new(),
+            generation: None,
+            rested: Instant::now(),
+        }
+        .run();
     };
     thread::Builder::new().name("compile".into()).spawn(run).context("starting a thread")?;
     Ok(())
@@ -81,6 +88,8 @@ struct Compiler {
     states: BTreeMap<(VrfId, u8), State>,
     /// Of the tables that were looked at last.
     generation: Option<u64>,
+    /// When all policies of a direction may be compiled again.
+    rested: Instant,
 }
 
 impl Compiler {
@@ -89,49 +98,73 @@ impl Compiler {
         loop {
             let begin = Instant::now();
             let tables = Arc::clone(self.reader.load());
-            let Some((vrf, direction, effort)) = self.next(&tables, begin) else {
+            let Some(job) = self.next(&tables, begin) else {
                 drop(tables);
                 thread::sleep(PERIOD);
                 continue;
             };
-            let Some(spd) = tables.vrf(vrf).map(|vrf| &vrf.spd) else { continue };
-            let compiled = Arc::new(Compiled::new(spd, direction, effort));
-            let took = begin.elapsed();
-            tracing::debug!(vrf = vrf.0, ?direction, ?effort, ?took, "policies compiled");
-            // So that the control thread frees the snapshot, and what is compiled.
+            let Job { vrf, direction, effort } = job;
+            let compiled = tables.vrf(vrf).and_then(|vrf| match effort {
+                Some(effort) => Some(Compiled::new(&vrf.spd, direction, effort)),
+                None => Compiled::of_added(&vrf.spd, direction),
+            });
+            // So that the control thread frees the snapshot.
             drop(tables);
+            let took = begin.elapsed();
+            let Some(compiled) = compiled.map(Arc::new) else { continue };
+            tracing::debug!(vrf = vrf.0, ?direction, ?effort, ?took, "policies compiled");
             if self.control.send(Message::Compiled { vrf, direction, compiled }).is_err() {
                 return;
             }
-            thread::sleep((took * REST).max(PERIOD));
+            let rest = (took * REST).max(PERIOD);
+            if effort.is_some() {
+                self.rested = Instant::now() + rest;
+            }
+            // What comes meanwhile is compiled by itself, which takes little.
+            thread::sleep(if effort.is_some() { PERIOD } else { rest });
         }
     }
 
     /// What had best be compiled now.
-    fn next(&mut self, tables: &Tables, now: Instant) -> Option<(VrfId, Direction, Effort)> {
+    fn next(&mut self, tables: &Tables, now: Instant) -> Option<Job> {
         let is_same = self.generation.replace(tables.generation()) == Some(tables.generation());
         if is_same && !self.states.values().any(|state| state.is_quick) {
             return None;
         }
         self.states.retain(|(vrf, _), _| tables.vrf(*vrf).is_some());
+        let is_rested = now >= self.rested;
         for vrf in tables.vrfs().filter(|vrf| !vrf.spd.is_empty()) {
             for direction in Direction::ALL {
                 let key = (vrf.id, direction as u8);
-                let state = self.states.get(&key).copied();
-                if vrf.spd.wants_compiling(direction) {
-                    // Once again if more has changed by then.
+                let job = |effort| Some(Job { vrf: vrf.id, direction, effort });
+                let wanted = vrf.spd.wants_compiling(direction);
+                if wanted.is_some() {
+                    // Looked at again, whether or not there is a new snapshot by then.
                     self.generation = None;
                     self.states.insert(key, State { changed: now, is_quick: true });
-                    return Some((vrf.id, direction, Effort::Quick));
+                }
+                match wanted {
+                    Some(Wanted::Added) => return job(None),
+                    Some(Wanted::All) if is_rested => return job(Some(Effort::Quick)),
+                    Some(Wanted::All) => continue,
+                    None => {}
                 }
                 let is_due =
-                    |state: State| state.is_quick && now.duration_since(state.changed) >= QUIET;
-                if state.is_some_and(is_due) {
+                    |state: &State| state.is_quick && now.duration_since(state.changed) >= QUIET;
+                if is_rested && self.states.get(&key).is_some_and(is_due) {
                     self.states.insert(key, State { changed: now, is_quick: false });
-                    return Some((vrf.id, direction, Effort::Best));
+                    return job(Some(Effort::Best));
                 }
             }
         }
         None
     }
+}
+
+/// Something to compile.
+struct Job {
+    vrf: VrfId,
+    direction: Direction,
+    /// None if only what was added since is to be compiled.
+    effort: Option<Effort>,
 }

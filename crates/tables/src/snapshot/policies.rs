@@ -53,7 +53,7 @@ impl Tables {
         let wanted: Vec<_> = self
             .vrfs()
             .flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction)))
-            .filter(|(vrf, direction)| vrf.spd.wants_compiling(*direction))
+            .filter(|(vrf, direction)| vrf.spd.wants_compiling(*direction).is_some())
             .map(|(vrf, direction)| {
                 (vrf.id, direction, Compiled::new(&vrf.spd, direction, Effort::Best))
             })

@@ -1,11 +1,13 @@
 //! Policies compiled into decision trees, and what has changed since.
 //!
 //! Compiling takes from milliseconds to seconds, so it is done beside everything else, from a
-//! snapshot. What is added meanwhile and later is tried from a list; what is removed is marked. A
-//! packet whose first policy in the trees is a removed one is looked up without them.
+//! snapshot. What is added meanwhile and later is tried from a list; when that grows, it is compiled
+//! by itself, to a second layer. What is removed is marked, and a packet whose first policy in the
+//! trees is a removed one is looked up without them.
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use classifier::{Effort, Header, Limits, Refused, Rule, Statistics, Tree};
 use wire::FlowKey;
 
@@ -14,14 +16,33 @@ use super::words::{self, Family, Four, SelectorRule, Six};
 use super::{Place, Spd};
 use crate::policy::{Direction, Policy};
 
-/// With more policies added than this, trees are no longer used: trying those takes too long.
-pub(super) const MOST_ADDED: usize = 128;
+/// With more policies in the list than this, trees are no longer used: trying those takes too long.
+pub(super) const MOST_ADDED: usize = 512;
+
+/// With more policies in the list than this, it is worth compiling them.
+const MANY_ADDED: usize = 32;
+
+/// Everything is compiled anew when so many policies have been added, or one for this many of those
+/// that were compiled first.
+const FEW_ADDED: usize = 1024;
+const SHARE_ADDED: usize = 8;
+
+/// What had best be compiled of a direction's policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// All of them.
+    All,
+    /// Those that were added since all were compiled: takes a few milliseconds.
+    Added,
+}
 
 /// The policies of one direction, compiled.
 #[derive(Debug)]
 pub struct Compiled {
     pub(super) v4: Half<{ words::V4_WORDS }>,
     pub(super) v6: Half<{ words::V6_WORDS }>,
+    /// What is compiled otherwise, if this is of [`Wanted::Added`].
+    base: Option<Arc<Self>>,
 }
 
 /// Those of one family.
@@ -35,8 +56,24 @@ pub(super) struct Half<const WORDS: usize> {
 impl Compiled {
     /// Compiles the policies of a direction. Takes up to seconds.
     pub fn new(spd: &Spd, direction: Direction, effort: Effort) -> Self {
+        Self::of(spd.policies(direction), effort, None)
+    }
+
+    /// Compiles what was added to a direction since all was compiled. `None` if nothing is compiled.
+    pub fn of_added(spd: &Spd, direction: Direction) -> Option<Self> {
+        let current = spd.compiled[direction as usize].as_ref()?;
+        let base = current.layers.first()?;
+        let added = spd.policies(direction).filter(|policy| !base.has(policy));
+        Some(Self::of(added, Effort::Quick, Some(Arc::clone(&base.compiled))))
+    }
+
+    fn of<'a>(
+        policies: impl Iterator<Item = &'a Arc<Policy>>,
+        effort: Effort,
+        base: Option<Arc<Self>>,
+    ) -> Self {
         let (mut v4, mut v6) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
-        for policy in spd.policies(direction) {
+        for policy in policies {
             match SelectorRule::of(&policy.spec.selector) {
                 SelectorRule::V4(rule) => {
                     v4.0.push(rule);
@@ -48,7 +85,12 @@ impl Compiled {
                 }
             }
         }
-        Self { v4: Half::new(&v4.0, v4.1, effort), v6: Half::new(&v6.0, v6.1, effort) }
+        let (v4, v6) = (Half::new(&v4.0, v4.1, effort), Half::new(&v6.0, v6.1, effort));
+        Self { v4, v6, base }
+    }
+
+    fn len(&self) -> usize {
+        self.v4.policies.len() + self.v6.policies.len()
     }
 
     /// What was built for IPv4 and IPv6, or why nothing was.
@@ -76,10 +118,47 @@ impl<const WORDS: usize> Half<WORDS> {
 /// Compiled policies, and what has changed since.
 #[derive(Clone, Debug)]
 pub(super) struct Current {
-    compiled: Arc<Compiled>,
+    /// All that were there at some time; and those that came later, up to some time.
+    layers: ArrayVec<Layer, 2>,
+    /// What is in no layer.
     added: List,
+}
+
+/// What was compiled at one time, and what of it is no longer there.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) compiled: Arc<Compiled>,
     pub(super) removed_v4: Removed,
     pub(super) removed_v6: Removed,
+}
+
+impl Layer {
+    fn new(compiled: &Arc<Compiled>) -> Self {
+        let (removed_v4, removed_v6) = (Removed::default(), Removed::default());
+        Self { compiled: Arc::clone(compiled), removed_v4, removed_v6 }
+    }
+
+    /// Whether a policy is compiled here and still there.
+    fn has(&self, policy: &Arc<Policy>) -> bool {
+        let is = |other: &Arc<Policy>| Arc::ptr_eq(other, policy);
+        let (v4, v6) = (&self.compiled.v4, &self.compiled.v6);
+        v4.position(policy).is_some_and(|position| is(&v4.policies[position]))
+            || v6.position(policy).is_some_and(|position| is(&v6.policies[position]))
+    }
+
+    /// Notes that a policy is no longer there. Returns false if it never was.
+    fn remove(&mut self, policy: &Arc<Policy>) -> bool {
+        let Self { compiled, removed_v4, removed_v6 } = self;
+        removed_v4.note(&compiled.v4.policies, compiled.v4.position(policy), policy)
+            || removed_v6.note(&compiled.v6.policies, compiled.v6.position(policy), policy)
+    }
+
+    /// Notes all that are not among these, which are in order.
+    fn keep_only(&mut self, now: &List) {
+        let Self { compiled, removed_v4, removed_v6 } = self;
+        removed_v4.note_missing(&compiled.v4.policies, now);
+        removed_v6.note_missing(&compiled.v6.policies, now);
+    }
 }
 
 /// Which of a half's policies are no longer there.
@@ -103,55 +182,79 @@ impl Removed {
         Arc::make_mut(&mut self.bits)[position / 64] |= 1 << (position % 64);
         self.count += 1;
     }
+
+    /// Notes a policy by its position among all, if it is the one that stands there.
+    fn note(&mut self, all: &[Arc<Policy>], position: Option<usize>, policy: &Arc<Policy>) -> bool {
+        let is_here =
+            |position: &usize| Arc::ptr_eq(&all[*position], policy) && !self.has(*position as u32);
+        match position.filter(is_here) {
+            Some(position) => {
+                self.add(position, all.len());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Notes those of all that are not among these. Both are in order.
+    fn note_missing(&mut self, all: &[Arc<Policy>], now: &List) {
+        let mut now = now.iter().peekable();
+        for (position, policy) in all.iter().enumerate() {
+            let place = Place::of(policy);
+            while now.next_if(|other| Place::of(other) < place).is_some() {}
+            if !now.peek().is_some_and(|other| Arc::ptr_eq(other, policy)) {
+                self.add(position, all.len());
+            }
+        }
+    }
 }
 
 impl Current {
-    /// What has changed since `spd` was compiled is found by comparing both. `None` if it is too
-    /// much.
-    pub(super) fn new(compiled: &Arc<Compiled>, now: &List) -> Option<Self> {
-        let mut current = Self {
-            compiled: Arc::clone(compiled),
-            added: List::default(),
-            removed_v4: Removed::default(),
-            removed_v6: Removed::default(),
-        };
-        let (mut v4, mut v6) = (compiled.v4.policies.iter(), compiled.v6.policies.iter());
-        let (mut next_v4, mut next_v6) = (v4.next(), v6.next());
-        for policy in now.iter() {
-            let place = Place::of(policy);
-            // Those before this one are no longer there.
-            while let Some(gone) = next_v4.filter(|other| Place::of(other) < place) {
-                current.remove(gone);
-                next_v4 = v4.next();
-            }
-            while let Some(gone) = next_v6.filter(|other| Place::of(other) < place) {
-                current.remove(gone);
-                next_v6 = v6.next();
-            }
-            if next_v4.is_some_and(|other| Arc::ptr_eq(other, policy)) {
-                next_v4 = v4.next();
-            } else if next_v6.is_some_and(|other| Arc::ptr_eq(other, policy)) {
-                next_v6 = v6.next();
-            } else if !current.add(policy) {
+    /// What has changed since `compiled` was compiled is found by comparing. `None` if it is too
+    /// much, or what it was compiled on top of is no longer used.
+    pub(super) fn new(compiled: &Arc<Compiled>, now: &List, before: Option<&Self>) -> Option<Self> {
+        let mut layers = ArrayVec::new();
+        if let Some(base) = &compiled.base {
+            let used = before?.layers.first()?;
+            if !Arc::ptr_eq(base, &used.compiled) {
                 return None;
             }
+            layers.push(used.clone());
         }
-        next_v4
-            .into_iter()
-            .chain(v4)
-            .chain(next_v6)
-            .chain(v6)
-            .for_each(|gone| current.remove(gone));
+        let mut layer = Layer::new(compiled);
+        layer.keep_only(now);
+        layers.push(layer);
+        let mut current = Self { layers, added: List::default() };
+        for policy in now.iter().filter(|policy| !current.layers.iter().any(|l| l.has(policy))) {
+            if current.added.len() == MOST_ADDED {
+                return None;
+            }
+            current.added.insert(Arc::clone(policy));
+        }
         Some(current)
     }
 
-    pub(super) fn compiled(&self) -> &Compiled {
-        &self.compiled
+    /// What is compiled, all and what came later.
+    pub(super) fn compiled(&self) -> impl Iterator<Item = &Compiled> {
+        self.layers.iter().map(|layer| &*layer.compiled)
     }
 
     /// Policies that were added and removed since.
     pub(super) fn changes(&self) -> (usize, usize) {
-        (self.added.len(), self.removed_v4.count + self.removed_v6.count)
+        let removed = |layer: &Layer| layer.removed_v4.count + layer.removed_v6.count;
+        (self.added.len(), self.layers.iter().map(removed).sum())
+    }
+
+    /// What had best be compiled, if anything.
+    pub(super) fn wanted(&self) -> Option<Wanted> {
+        let base = self.layers.first().map_or(0, |layer| layer.compiled.len());
+        let young = self.layers.get(1).map_or(0, |layer| layer.compiled.len());
+        let is_little = young + self.added.len() <= FEW_ADDED.max(base / SHARE_ADDED);
+        match self.changes() {
+            (0, 0) if young == 0 => None,
+            (added, _) if added > MANY_ADDED && is_little => Some(Wanted::Added),
+            _ => Some(Wanted::All),
+        }
     }
 
     /// Notes a policy that was not there. Returns whether these are still few enough.
@@ -163,18 +266,12 @@ impl Current {
 
     /// Notes that a policy is no longer there.
     pub(super) fn remove(&mut self, policy: &Arc<Policy>) {
-        let place = Place::of(policy);
-        // One that was replaced has the place of the one that replaced it.
-        if self.added.policy(place).is_some_and(|added| Arc::ptr_eq(added, policy)) {
-            self.added.remove(place);
+        if self.layers.iter_mut().any(|layer| layer.remove(policy)) {
             return;
         }
-        let Self { compiled, removed_v4, removed_v6, .. } = self;
-        let (v4, v6) = (&compiled.v4, &compiled.v6);
-        if let Some(position) = v4.position(policy) {
-            removed_v4.add(position, v4.policies.len());
-        } else if let Some(position) = v6.position(policy) {
-            removed_v6.add(position, v6.policies.len());
+        let place = Place::of(policy);
+        if self.added.policy(place).is_some_and(|added| Arc::ptr_eq(added, policy)) {
+            self.added.remove(place);
         }
     }
 
@@ -196,18 +293,22 @@ impl Current {
         header: &Header<WORDS>,
         key: &FlowKey,
     ) -> Result<Option<&Arc<Policy>>, Unknown> {
-        let half = F::half(&self.compiled);
-        let tree = half.tree.as_ref().map_err(|_| Unknown)?;
-        let confirms = |rule: u32| half.policies[rule as usize].spec.selector.matches(key);
-        let found = tree.lookup(header, confirms);
-        if found.is_some_and(|rule| F::removed(self).has(rule)) {
-            return Err(Unknown);
+        let mut found = self.added.lookup_header::<WORDS, F>(header, || *key);
+        for layer in &self.layers {
+            let half = F::half(&layer.compiled);
+            let tree = half.tree.as_ref().map_err(|_| Unknown)?;
+            let confirms = |rule: u32| half.policies[rule as usize].spec.selector.matches(key);
+            let Some(rule) = tree.lookup(header, confirms) else { continue };
+            if F::removed(layer).has(rule) {
+                return Err(Unknown);
+            }
+            found = first(found, Some(&half.policies[rule as usize]));
         }
-        let found = found.map(|rule| &half.policies[rule as usize]);
-        Ok(first(found, self.added.lookup_header::<WORDS, F>(header, || *key)))
+        Ok(found)
     }
 
-    /// As [`Spd::lookup_batch`]. Calls `unknown` with the positions for which the trees do not know.
+    /// As [`Spd::lookup_batch_v4`], of either family. Calls `unknown` with the positions for which
+    /// the trees do not know.
     #[inline]
     pub(super) fn lookup_batch<'a, const WORDS: usize, F: Family<WORDS>>(
         &'a self,
@@ -216,26 +317,36 @@ impl Current {
         found: &mut [Option<&'a Arc<Policy>>],
         mut unknown: impl FnMut(usize, &mut Option<&'a Arc<Policy>>),
     ) {
-        let half = F::half(&self.compiled);
-        let Ok(tree) = &half.tree else {
+        if self.layers.iter().any(|layer| F::half(&layer.compiled).tree.is_err()) {
             found.iter_mut().enumerate().for_each(|(at, found)| unknown(at, found));
             return;
-        };
-        let removed = F::removed(self);
+        }
         let mut rules = [u32::MAX; GROUP];
         let groups = headers.chunks(GROUP).zip(found.chunks_mut(GROUP)).enumerate();
         for (group, (headers, found)) in groups {
             let begin = group * GROUP;
             let rules = &mut rules[..headers.len()];
-            tree.lookup_batch(headers, rules, |at, rule| {
-                half.policies[rule as usize].spec.selector.matches(&flow(begin + at))
-            });
-            for (at, (rule, found)) in rules.iter().zip(found).enumerate() {
-                *found = half.policies.get(*rule as usize);
+            // Those whose first policy of some layer is no longer there.
+            let mut in_vain = 0_u64;
+            for (number, layer) in self.layers.iter().enumerate() {
+                let (half, removed) = (F::half(&layer.compiled), F::removed(layer));
+                let Ok(tree) = &half.tree else { return };
+                tree.lookup_batch(headers, rules, |at, rule| {
+                    half.policies[rule as usize].spec.selector.matches(&flow(begin + at))
+                });
+                for (at, (rule, found)) in rules.iter().zip(&mut *found).enumerate() {
+                    let policy = half.policies.get(*rule as usize);
+                    *found = if number == 0 { policy } else { first(*found, policy) };
+                    if removed.count > 0 {
+                        in_vain |= u64::from(removed.has(*rule)) << at;
+                    }
+                }
+            }
+            for (at, found) in found.iter_mut().enumerate() {
                 if let Some(policy) = *found {
                     packet::prefetch(&policy.spec.action);
                 }
-                if removed.count > 0 && removed.has(*rule) {
+                if in_vain >> at & 1 != 0 {
                     unknown(begin + at, found);
                 } else if self.added.len() > 0 {
                     let key = || flow(begin + at);

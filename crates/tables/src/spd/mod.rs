@@ -17,8 +17,8 @@ pub use types::LookupEngine;
 use wire::{FlowKey, PacketFields};
 
 pub use self::bound::LookupBound;
-pub use self::compiled::Compiled;
 use self::compiled::Current;
+pub use self::compiled::{Compiled, Wanted};
 use self::fast::Index;
 use self::linear::List;
 use self::reads::Reads;
@@ -265,17 +265,22 @@ impl Spd {
         Some(self.lists[direction as usize].remove(place))
     }
 
-    /// Whether compiling a direction's policies would make lookups faster: there are many, and none
-    /// are compiled or some have changed since.
-    pub fn wants_compiling(&self, direction: Direction) -> bool {
+    /// What of a direction's policies had best be compiled, if there are many and they have changed
+    /// since.
+    pub fn wants_compiling(&self, direction: Direction) -> Option<Wanted> {
         let is_many = self.lists[direction as usize].len() > FEW;
-        let is_current =
-            self.compiled[direction as usize].as_ref().is_some_and(|now| now.changes() == (0, 0));
-        self.engine() == LookupEngine::Fast && is_many && !is_current
+        if self.engine() != LookupEngine::Fast || !is_many {
+            return None;
+        }
+        self.compiled[direction as usize].as_ref().map_or(Some(Wanted::All), Current::wanted)
     }
 
-    /// What is compiled of a direction's policies, and how many were added and removed since.
-    pub fn compiled(&self, direction: Direction) -> Option<(&Compiled, (usize, usize))> {
+    /// What is compiled of a direction's policies: all that were there at some time, then those that
+    /// came later. And how many were added and removed since.
+    pub fn compiled(
+        &self,
+        direction: Direction,
+    ) -> Option<(impl Iterator<Item = &Compiled>, (usize, usize))> {
         let current = self.compiled[direction as usize].as_ref()?;
         Some((current.compiled(), current.changes()))
     }
@@ -286,7 +291,8 @@ impl Spd {
         if self.engine() != LookupEngine::Fast {
             return false;
         }
-        let current = Current::new(compiled, &self.lists[direction as usize]);
+        let before = self.compiled[direction as usize].as_ref();
+        let current = Current::new(compiled, &self.lists[direction as usize], before);
         let is_used = current.is_some();
         if is_used {
             self.compiled[direction as usize] = current;

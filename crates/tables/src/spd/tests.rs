@@ -205,6 +205,8 @@ enum Step {
     Replace(prop::sample::Index, Selector),
     /// Begins to compile what is there now.
     Compile,
+    /// Begins to compile what came since.
+    CompileAdded,
     /// One that was begun is done.
     Install(prop::sample::Index),
 }
@@ -216,6 +218,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => any::<Index>().prop_map(Step::Remove),
         3 => (any::<Index>(), selector()).prop_map(|(index, selector)| Step::Replace(index, selector)),
         2 => Just(Step::Compile),
+        2 => Just(Step::CompileAdded),
         2 => any::<Index>().prop_map(Step::Install),
     ]
 }
@@ -256,6 +259,9 @@ proptest! {
                     spd.insert(Arc::clone(&policies[which]));
                 }
                 Step::Compile => begun.push(Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick))),
+                Step::CompileAdded => {
+                    begun.extend(Compiled::of_added(&spd, DIRECTION).map(Arc::new));
+                }
                 Step::Install(which) if !begun.is_empty() => {
                     let compiled = begun.swap_remove(which.index(begun.len()));
                     spd.install(DIRECTION, &compiled);
@@ -281,6 +287,49 @@ proptest! {
     }
 }
 
+/// What is worth compiling, as policies come.
+#[test]
+fn what_came_later_is_compiled_by_itself() {
+    let mut spd = Spd::new(LookupEngine::Fast, 1);
+    let host = |index: u32| {
+        let address = IpAddr::V4(index.into());
+        let range = IpRange::new(address, address).unwrap();
+        let all =
+            Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
+        policy(index, 1, Selector { source: range, ..all })
+    };
+    (0..10_000).for_each(|index| spd.insert(host(index)));
+    let all = Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick));
+    assert!(spd.install(DIRECTION, &all));
+    let mut last = 10_000;
+    let mut add = |spd: &mut Spd, count: u32| {
+        (last..last + count).for_each(|index| spd.insert(host(index)));
+        last += count;
+    };
+    let changes =
+        |spd: &Spd| spd.compiled(DIRECTION).map(|(layers, changes)| (layers.count(), changes));
+    add(&mut spd, 32);
+    assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::All));
+    add(&mut spd, 1);
+    // Until one in eight is of these.
+    for round in 1..=37 {
+        assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::Added), "round {round}");
+        let added = Arc::new(Compiled::of_added(&spd, DIRECTION).unwrap());
+        // One comes and one goes meanwhile.
+        add(&mut spd, 1);
+        spd.remove(DIRECTION, Place { priority: 1, index: 10_000 + round }).unwrap();
+        assert!(spd.install(DIRECTION, &added));
+        assert_eq!(changes(&spd), Some((2, (1, 1))), "round {round}");
+        add(&mut spd, 33);
+    }
+    assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::All));
+    let added = Arc::new(Compiled::of_added(&spd, DIRECTION).unwrap());
+    let all = Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick));
+    assert!(spd.install(DIRECTION, &all));
+    assert_eq!((changes(&spd), spd.wants_compiling(DIRECTION)), (Some((1, (0, 0))), None));
+    assert!(!spd.install(DIRECTION, &added), "what it was compiled on top of is used no more");
+}
+
 #[test]
 fn too_many_added_policies_end_the_trees() {
     let mut spd = Spd::new(LookupEngine::Fast, 1);
@@ -289,14 +338,16 @@ fn too_many_added_policies_end_the_trees() {
     for index in 0..100 {
         spd.insert(policy(index, 1, all));
     }
-    assert!(spd.wants_compiling(DIRECTION) && !spd.wants_compiling(Direction::In));
+    assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::All));
+    assert_eq!(spd.wants_compiling(Direction::In), None);
     let compiled = Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick));
     assert!(spd.install(DIRECTION, &compiled));
-    assert!(!spd.wants_compiling(DIRECTION));
+    assert_eq!(spd.wants_compiling(DIRECTION), None);
     let most = compiled::MOST_ADDED as u32;
     (100..100 + most).for_each(|index| spd.insert(policy(index, 1, all)));
     assert_eq!(spd.compiled(DIRECTION).map(|(_, changes)| changes), Some((most as usize, 0)));
     spd.insert(policy(100 + most, 1, all));
-    assert!(spd.compiled(DIRECTION).is_none() && spd.wants_compiling(DIRECTION));
+    assert!(spd.compiled(DIRECTION).is_none());
+    assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::All));
     assert!(!spd.install(DIRECTION, &compiled), "it is too old");
 }

@@ -13,7 +13,7 @@ pub use classifier::Header;
 use classifier::{Chain, Rule};
 use wire::{Addresses, FlowKey, Upper};
 
-use super::compiled::{Compiled, Current, Half, Removed};
+use super::compiled::{Compiled, Half, Layer, Removed};
 use super::linear::Chunk;
 use super::selector::{v4_bounds, v6_bounds};
 use crate::policy::{Selector, UpperSelector};
@@ -55,7 +55,7 @@ pub(super) trait Family<const WORDS: usize> {
     /// This family's compiled policies.
     fn half(compiled: &Compiled) -> &Half<WORDS>;
     /// This family's policies that are no longer there.
-    fn removed(current: &Current) -> &Removed;
+    fn removed(layer: &Layer) -> &Removed;
     /// This family's policies of a chunk.
     fn chain(chunk: &Chunk) -> &Chain<WORDS>;
 }
@@ -77,8 +77,8 @@ impl Family<V4> for Four {
     }
 
     #[inline(always)]
-    fn removed(current: &Current) -> &Removed {
-        &current.removed_v4
+    fn removed(layer: &Layer) -> &Removed {
+        &layer.removed_v4
     }
 
     #[inline(always)]
@@ -102,8 +102,8 @@ impl Family<V6> for Six {
     }
 
     #[inline(always)]
-    fn removed(current: &Current) -> &Removed {
-        &current.removed_v6
+    fn removed(layer: &Layer) -> &Removed {
+        &layer.removed_v6
     }
 
     #[inline(always)]
