@@ -7,9 +7,9 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, NextHop, NextHopId, NextHopState,
-    PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec, Selector,
-    TableError, Tables, Template, UpperSelector, limit,
+    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
+    NextHopState, PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec,
+    Selector, TableError, Tables, Template, UpperSelector, limit,
 };
 use wire::{Addresses, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -297,6 +297,32 @@ fn routes_share_a_next_hop_and_the_last_takes_it_along() {
     assert_eq!(tables.next_hop(id), None);
     assert_eq!(tables.next_hop_count(), 2, "the other one, and the port's own");
     assert_eq!(kept.next_hop(id).unwrap().address, Some(ip("192.0.2.9")));
+}
+
+/// Nobody is held against so many changes.
+#[test]
+fn many_next_hops_that_go_down_at_once_are_one_change() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    tables.add_port(P1, spec("lan", &["198.51.100.1/24"])).unwrap();
+    let member = |(port, address)| MemberSpec { port, address: ip(address), weight: 1 };
+    let both = [(P0, "192.0.2.9"), (P1, "198.51.100.9")].map(member);
+    let down = |tables: &mut Tables, count: u8| {
+        for number in 0..count {
+            let prefix = format!("10.{number}.0.0/16").parse().unwrap();
+            tables.set_route(MAIN, prefix, RouteSpec::Multipath(both.into())).unwrap();
+        }
+        let before = tables.latest_changes().count();
+        for up in [false, true] {
+            let port = PortSpec { up, ..tables.port(P0).unwrap().spec.clone() };
+            tables.update_port(P0, port).unwrap();
+        }
+        let count = tables.latest_changes().count() - before;
+        tables.latest_changes().take(count).map(|(_, change)| *change).collect::<Vec<_>>()
+    };
+    let few = down(&mut tables, 32);
+    assert_eq!(few.len(), 64);
+    assert!(few.iter().all(|change| matches!(change, Change::Member { .. })));
+    assert_eq!(down(&mut tables, 33), [Change::Vrf(MAIN); 2]);
 }
 
 /// There is nobody to ask for an Ethernet address: everything can be sent at once.

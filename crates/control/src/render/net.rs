@@ -3,7 +3,7 @@
 use core::fmt::Write;
 use std::net::IpAddr;
 
-use api::{AddressView, NeighbourView, Origin, PortView, Request, RouteView, VrfView};
+use api::{AddressView, MemberView, NeighbourView, Origin, PortView, Request, RouteView, VrfView};
 use types::{IpPrefix, LinkKind, RouteKind};
 
 use super::vrf;
@@ -75,6 +75,7 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         }
         match (view.kind, view.via) {
             (RouteKind::Local, _) => text.push_str(" scope host"),
+            _ if !view.nexthops.is_empty() => {}
             (RouteKind::Broadcast, _) | (RouteKind::Unicast, None) => text.push_str(" scope link"),
             _ => {}
         }
@@ -93,6 +94,15 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         text.push_str(" dead");
     }
     text.push('\n');
+    for MemberView { gateway, dev, weight, flags } in &view.nexthops {
+        let _ = write!(text, "\tnexthop via {gateway}");
+        if let Some(port) = dev {
+            let _ = write!(text, " dev {port}");
+        }
+        let _ = write!(text, " weight {weight}");
+        flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
+        text.push('\n');
+    }
 }
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {

@@ -175,6 +175,9 @@ impl Tables {
             let next_hop = NextHop::new(port.id, &port.spec, Some(*address), neighbour.mac);
             self.next_hops.set(neighbour.next_hop, next_hop);
         }
+        if port.spec.up != old.spec.up {
+            self.refresh_groups(port.id);
+        }
         Ok(())
     }
 
