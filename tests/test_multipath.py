@@ -89,6 +89,12 @@ class Flows:
             time.sleep(0.005)
 
 
+def sent(gateway, family):
+    """What the gateway says that it sent to each host."""
+    by = {row["address"]: row["packets"] for row in gateway.json("show", "next-hops")}
+    return {label: by[SIDES[label][family][1]] for label in WEIGHTS}
+
+
 @pytest.mark.parametrize("family", [4, 6], ids=["v4", "v6"])
 def test_flows_are_shared_out_by_weight_and_move_only_with_their_next_hop(world, family):
     hosts, gateway = world
@@ -101,11 +107,14 @@ def test_flows_are_shared_out_by_weight_and_move_only_with_their_next_hop(world,
     gateway.run("route", "add", route, *members)
     with contextlib.ExitStack() as stack:
         flows = Flows(stack, hosts, family)
+        before = sent(gateway, family)
         first = flows.spread()
+        after = sent(gateway, family)
         for label, weight in WEIGHTS.items():
             count = list(first.values()).count(label)
             # Five standard deviations, which are ten flows at most.
             assert abs(count - len(FLOWS) * weight / 8) < 50, (label, count)
+            assert after[label] - before[label] == count
         assert flows.spread() == first
 
         gateway.run("link", "set", "two", "down")

@@ -170,3 +170,26 @@ pub struct MemberView {
     /// it.
     pub flags: Vec<String>,
 }
+
+/// A next hop, and what was sent by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextHopView {
+    /// Names it as long as it exists; later, another one may get the number.
+    pub id: u32,
+    /// The VRF of its port.
+    pub vrf: String,
+    /// The port.
+    pub port: String,
+    /// Its address. `null` if it stands for all destinations on the link that have none of their
+    /// own.
+    pub address: Option<IpAddr>,
+    /// `resolved`, `pending` (its Ethernet address is not known), `on-link` (every destination is
+    /// asked for its own), `down`.
+    pub state: String,
+    /// The largest IP packet in bytes.
+    pub mtu: u16,
+    /// IP packets sent to it since it came.
+    pub packets: u64,
+    /// Their bytes, without link headers.
+    pub bytes: u64,
+}

@@ -1,5 +1,5 @@
 //! Routes with several next hops: how flows are shared out, which of them move, what a change
-//! costs.
+//! costs, and what is counted for each next hop.
 
 mod fixture;
 
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::MemoryOptions;
-use tables::{MemberSpec, RouteSpec, Tables};
+use packet::DropReason;
+use tables::{MemberSpec, NextHopId, RouteKind, RouteSpec, Tables};
 use wire::{Mac, PortId, Upper, VrfId, headers};
 
 const FLOWS: u16 = 400;
@@ -41,6 +42,12 @@ fn multipath(mut tables: Tables, to: &str, next_hops: &[&str; 3]) -> Tables {
     }
     tables.set_route(VrfId::MAIN, prefix(to), spec(next_hops)).unwrap();
     tables
+}
+
+fn ids(tables: &Tables, to: &str) -> Vec<NextHopId> {
+    let route = tables.vrf(VrfId::MAIN).unwrap().route_of(prefix(to)).unwrap();
+    let RouteKind::Multipath { group } = route.kind else { panic!("{route:?}") };
+    tables.group(group).unwrap().members().iter().map(|member| member.next_hop).collect()
 }
 
 struct Loaded {
@@ -168,4 +175,62 @@ fn a_tunnel_takes_one_path() {
     assert_eq!(macs.len(), 64);
     macs.dedup();
     assert_eq!(macs.len(), 1, "{macs:?}");
+    let counted: Vec<_> = {
+        let tables = gateway.publisher.current();
+        let ids = ids(&tables, "192.168.11.1/32");
+        ids.iter().map(|id| tables.next_hop_counters(*id).unwrap().read().0).collect()
+    };
+    assert!(counted == [64, 0] || counted == [0, 64], "{counted:?}");
+}
+
+#[test]
+fn what_was_sent_is_counted_for_its_next_hop_alone() {
+    let (from, to, route, next_hops) = FAMILIES[0];
+    let mut loaded = Loaded::new(multipath(plain_tables(), route, &next_hops), from, to);
+    let read = |loaded: &Loaded| -> Vec<(u64, u64)> {
+        let tables = loaded.gateway.publisher.current();
+        let ids = ids(&tables, route);
+        ids.iter().map(|id| tables.next_hop_counters(*id).unwrap().read()).collect()
+    };
+    let bytes = (loaded.frames[0].len() - 14) as u64;
+    let sent = loaded.send();
+    loaded.send();
+    let expected: Vec<_> =
+        MACS.iter().map(|mac| 2 * of(&sent, *mac)).map(|n| (n, n * bytes)).collect();
+    assert_eq!(read(&loaded), expected);
+
+    // What waits is counted when it leaves.
+    let waiting = ip(next_hops[2]);
+    loaded.gateway.change(|t| _ = t.remove_neighbour(LAN, waiting).unwrap());
+    let own = loaded.frames.iter().zip(0u16..).find(|(_, flow)| sent[flow] == BACK_MAC);
+    assert!(loaded.gateway.lan.push(own.unwrap().0));
+    loaded.gateway.poll();
+    assert_eq!(read(&loaded), expected);
+    loaded.gateway.change(|t| t.set_neighbour(LAN, waiting, BACK_MAC).unwrap());
+    loaded.gateway.poll();
+    let (packets, all) = expected[2];
+    assert_eq!(read(&loaded)[2], (packets + 1, all + bytes));
+
+    // What is dropped is not.
+    loaded.set_up(WAN, false);
+    let before = read(&loaded);
+    let lan = MemoryOptions::ethernet("", LAN).mac;
+    let default = frame(lan, HOST_MAC, &udp(from, "9.9.9.9", (1, 53), 100));
+    assert!(loaded.gateway.lan.push(&default));
+    loaded.gateway.poll();
+    assert_eq!(loaded.gateway.dropped(DropReason::PortDown), 1);
+    assert_eq!(read(&loaded), before);
+
+    // One that comes in the place of another begins at zero.
+    let old = ids(&loaded.gateway.publisher.current(), route);
+    loaded.gateway.change(|t| {
+        t.remove_route(VrfId::MAIN, prefix(route)).unwrap();
+        t.remove_neighbour(LAN, waiting).unwrap();
+        let address = ip("192.168.13.77");
+        let next_hop = RouteSpec::Via { port: LAN, address };
+        t.set_route(VrfId::MAIN, prefix("9.0.0.0/8"), next_hop).unwrap();
+        let id = t.on_link_next_hop(LAN, address).unwrap();
+        assert_eq!(id, old[2], "the id is used again");
+        assert_eq!(t.next_hop_counters(id).unwrap().read(), (0, 0));
+    });
 }

@@ -73,7 +73,7 @@ impl Tables {
                 secret,
             )))],
             ports: Vec::new(),
-            next_hops: NextHops::new(),
+            next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),

@@ -299,6 +299,28 @@ fn routes_share_a_next_hop_and_the_last_takes_it_along() {
     assert_eq!(kept.next_hop(id).unwrap().address, Some(ip("192.0.2.9")));
 }
 
+#[test]
+fn a_next_hop_that_gets_a_used_id_begins_to_count_at_zero() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let learn = |tables: &mut Tables, address| {
+        tables.set_neighbour(P0, ip(address), Mac([2; 6])).unwrap();
+        tables.on_link_next_hop(P0, ip(address)).unwrap()
+    };
+    let first = learn(&mut tables, "192.0.2.9");
+    tables.next_hop_counters(first).unwrap().add(1, 3, 300);
+    // Another Ethernet address is no other next hop.
+    tables.set_neighbour(P0, ip("192.0.2.9"), Mac([4; 6])).unwrap();
+    assert_eq!(tables.next_hop_counters(first).unwrap().read(), (3, 300));
+    let before = tables.clone();
+    tables.remove_neighbour(P0, ip("192.0.2.9")).unwrap();
+    assert!(tables.next_hop_counters(first).is_none());
+    assert_eq!(learn(&mut tables, "192.0.2.10"), first);
+    // Whoever has not seen the change yet counts for the former one.
+    before.next_hop_counters(first).unwrap().add(1, 1, 100);
+    assert_eq!(before.next_hop_counters(first).unwrap().read(), (4, 400));
+    assert_eq!(tables.next_hop_counters(first).unwrap().read(), (0, 0));
+}
+
 /// Nobody is held against so many changes.
 #[test]
 fn many_next_hops_that_go_down_at_once_are_one_change() {

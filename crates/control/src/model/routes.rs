@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{
-    Family, MemberSpec, MemberView, Origin, Refusal, RefusalCode, RouteFilter, RouteId,
-    RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
+    Family, MemberSpec, MemberView, NextHopView, Origin, Refusal, RefusalCode, RouteFilter,
+    RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
 };
 use tables::{
-    MemberSpec as TableMember, Port, RouteKind, RouteSpec as TableRoute, TableError, Tables,
+    MemberSpec as TableMember, NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableError,
+    Tables,
 };
 use types::{IpPrefix, PortId, VrfId};
 
@@ -466,6 +467,36 @@ fn are_same(wanted: &[MemberSpec], members: &[MemberSpec]) -> bool {
     };
     wanted.len() == members.len()
         && members.iter().all(|member| wanted.iter().any(|wanted| is_wanted(wanted, member)))
+}
+
+/// Every next hop, by VRF, port and address, and what was sent by it.
+pub(super) fn next_hops(tables: &Tables) -> Vec<NextHopView> {
+    let view = |(id, next_hop): (tables::NextHopId, &tables::NextHop)| {
+        let port = tables.port(next_hop.port)?;
+        let (packets, bytes) = tables.next_hop_counters(id)?.read();
+        let state = match next_hop.state {
+            NextHopState::Resolved => "resolved",
+            NextHopState::Pending => "pending",
+            NextHopState::OnLink => "on-link",
+            NextHopState::Down => "down",
+        };
+        Some(NextHopView {
+            id: id.0,
+            vrf: tables.vrf(port.spec.vrf)?.name.to_string(),
+            port: port.spec.name.to_string(),
+            address: next_hop.address,
+            state: state.to_owned(),
+            mtu: next_hop.mtu,
+            packets,
+            bytes,
+        })
+    };
+    let mut views: Vec<_> = tables.next_hops().filter_map(view).collect();
+    views.sort_by(|a, b| {
+        let is_other = |view: &NextHopView| view.vrf != api::MAIN_VRF;
+        (is_other(a), &a.vrf, &a.port, a.address).cmp(&(is_other(b), &b.vrf, &b.port, b.address))
+    });
+    views
 }
 
 /// A route that comes with an address of a port.

@@ -3,7 +3,10 @@
 use core::fmt::Write;
 use std::net::IpAddr;
 
-use api::{AddressView, MemberView, NeighbourView, Origin, PortView, Request, RouteView, VrfView};
+use api::{
+    AddressView, MemberView, NeighbourView, NextHopView, Origin, PortView, Request, RouteView,
+    VrfView,
+};
 use types::{IpPrefix, LinkKind, RouteKind};
 
 use super::vrf;
@@ -103,6 +106,21 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
         text.push('\n');
     }
+}
+
+pub(super) fn next_hop(text: &mut String, view: &NextHopView) {
+    let address = view.address.map_or_else(|| "on-link".to_owned(), |to| to.to_string());
+    let _ = writeln!(
+        text,
+        "id {} {address} dev {}{} {} mtu {} packets {} bytes {}",
+        view.id,
+        view.port,
+        vrf(&view.vrf),
+        view.state,
+        view.mtu,
+        view.packets,
+        view.bytes
+    );
 }
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
