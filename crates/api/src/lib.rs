@@ -45,7 +45,9 @@ pub use policy::{
 };
 pub use reply::{Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, Step};
 pub use request::Request;
-pub use route::{RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView};
+pub use route::{
+    MemberSpec, MemberView, NextHopView, RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView,
+};
 pub use state::{
     Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
     StateList, StateSpec, StateView,

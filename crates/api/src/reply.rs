@@ -9,7 +9,7 @@ use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
-use crate::route::RouteView;
+use crate::route::{NextHopView, RouteView};
 use crate::state::StateView;
 
 /// The answer to a request that was carried out: `{"is": NAME, "of": ...}`.
@@ -55,6 +55,8 @@ pub enum Reply {
     Defaults(DefaultActionView),
     /// Routes.
     Routes(Vec<RouteView>),
+    /// Next hops.
+    NextHops(Vec<NextHopView>),
     /// Neighbours.
     Neighbours(Vec<NeighbourView>),
     /// Addresses.

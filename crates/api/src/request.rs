@@ -95,6 +95,9 @@ pub enum Request {
     /// Remove the routes that configuration or commands made.
     RouteFlush(RouteFilter),
 
+    /// Show next hops, and what was sent by each.
+    NextHopList,
+
     /// Add a permanent neighbour. Refused where it is known already.
     NeighbourAdd(NeighbourSpec),
     /// Add a permanent neighbour, in place of what was known.
@@ -154,6 +157,7 @@ impl Request {
                 | Self::PolicyGetDefault(_)
                 | Self::RouteGet(_)
                 | Self::RouteList(_)
+                | Self::NextHopList
                 | Self::NeighbourGet(_)
                 | Self::NeighbourList(_)
                 | Self::AddressList(_)

@@ -26,9 +26,31 @@ pub struct RouteSpec {
     /// The port. Where absent, the one on whose link the next hop is. Of kind `unicast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// Several next hops in place of one, as of a multipath route with Linux: each flow goes by one
+    /// of them. Of kind `unicast`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nexthops: Vec<MemberSpec>,
     /// Of several routes of one prefix, the one with the lowest is used.
     #[serde(default)]
     pub metric: u32,
+}
+
+/// One of several next hops of a route, with the names that iproute2 has for its parts in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberSpec {
+    /// Its address, of the destination's family.
+    pub gateway: IpAddr,
+    /// The port. Where absent, the one on whose link the next hop is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev: Option<String>,
+    /// Its share of the flows is this much of the sum of all weights; 1 to 256.
+    #[serde(default = "one")]
+    pub weight: u16,
+}
+
+fn one() -> u16 {
+    1
 }
 
 /// Names the route to remove: of those that have every part given, the one with the lowest metric.
@@ -49,6 +71,10 @@ pub struct RouteId {
     /// Its port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// Its next hops, if it has several: all of them, in any order. A weight of 1 is any, as with
+    /// Linux.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nexthops: Vec<MemberSpec>,
     /// Its metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
@@ -87,10 +113,10 @@ pub struct RouteFilter {
     /// Those of one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<RouteKind>,
-    /// Those of one port.
+    /// Those of one port, by which at least one of their next hops is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Those by one next hop.
+    /// Those by one next hop, alone or among others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// Also those of kind local and broadcast, which are left out otherwise.
@@ -116,12 +142,54 @@ pub struct RouteView {
     /// The gateway's own address on that port from which it sends to destinations of this route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
+    /// The next hops, if it has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nexthops: Vec<MemberView>,
     /// Of several routes of one prefix, the one with the lowest is used.
     pub metric: u32,
     /// Whether packets take it: of the usable ones of its prefix, it has the lowest metric.
     pub active: bool,
     /// Whether packets could take it: it sends nowhere, or its port is up and reaches the next hop.
+    /// Of several next hops, one is enough.
     pub usable: bool,
     /// Who asked for it.
     pub origin: Origin,
+}
+
+/// One of several next hops of a route, as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its address.
+    pub gateway: IpAddr,
+    /// The port, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev: Option<String>,
+    /// Its share of the flows is this much of the sum of all weights.
+    pub weight: u16,
+    /// `dead` if no flow takes it while another one is there: its port is down, or does not reach
+    /// it.
+    pub flags: Vec<String>,
+}
+
+/// A next hop, and what was sent by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextHopView {
+    /// Names it as long as it exists; later, another one may get the number.
+    pub id: u32,
+    /// The VRF of its port.
+    pub vrf: String,
+    /// The port.
+    pub port: String,
+    /// Its address. `null` if it stands for all destinations on the link that have none of their
+    /// own.
+    pub address: Option<IpAddr>,
+    /// `resolved`, `pending` (its Ethernet address is not known), `on-link` (every destination is
+    /// asked for its own), `down`.
+    pub state: String,
+    /// The largest IP packet in bytes.
+    pub mtu: u16,
+    /// IP packets sent to it since it came.
+    pub packets: u64,
+    /// Their bytes, without link headers.
+    pub bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 
-use api::{MAIN_VRF, PolicySpec, RouteSpec, Selector, StateSpec};
+use api::{MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector, StateSpec};
 use types::{PolicyAction, RouteKind};
 
 use crate::settings::PortSettings;
@@ -70,7 +70,7 @@ pub(crate) fn state(spec: &StateSpec) -> String {
     )
 }
 
-/// `10.0.0.0/8 via 192.0.2.1 dev lan metric 5`
+/// `10.0.0.0/8 via 192.0.2.1 dev lan metric 5`, and several next hops behind all else
 pub(crate) fn route(spec: &RouteSpec) -> String {
     let mut text = String::new();
     if spec.kind != RouteKind::Unicast {
@@ -86,7 +86,15 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
     if spec.metric != 0 {
         let _ = write!(text, " metric {}", spec.metric);
     }
-    in_vrf(text, &spec.vrf)
+    text = in_vrf(text, &spec.vrf);
+    for MemberSpec { gateway, dev, weight } in &spec.nexthops {
+        let _ = write!(text, " nexthop via {gateway}");
+        if let Some(port) = dev {
+            let _ = write!(text, " dev {port}");
+        }
+        let _ = write!(text, " weight {weight}");
+    }
+    text
 }
 
 /// `lan memory 192.0.2.1/24`

@@ -14,8 +14,8 @@ use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
-    Action, Direction, FieldsSelector, PolicySpec, PortSpec, Publisher, RouteSpec, Selector,
-    Tables, UpperSelector,
+    Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, RouteSpec,
+    Selector, Tables, UpperSelector,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -36,10 +36,13 @@ struct Way {
     cache: CacheMode,
     /// Whether every packet begins a flow; otherwise there are 256.
     flood: bool,
+    /// Next hops of the IPv4 route.
+    next_hops: u8,
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 8] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
+    Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
     way("hit-ipv4", false, 1000, CacheMode::On, false),
     way("hit-ipv6", true, 1000, CacheMode::On, false),
@@ -49,7 +52,7 @@ const WAYS: [Way; 7] = [
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    Way { name, v6, policies, cache, flood }
+    Way { name, v6, policies, cache, flood, next_hops: 1 }
 }
 
 fn main() {
@@ -181,6 +184,15 @@ fn tables(way: &Way) -> Tables {
         tables
             .set_route(VrfId::MAIN, prefix(to), RouteSpec::Via { port: OUT, address: next_hop })
             .expect("a route");
+    }
+    if way.next_hops > 1 {
+        let members = (0..way.next_hops).map(|number| {
+            let address = Ipv4Addr::new(10, 0, 1, 2 + number).into();
+            tables.set_neighbour(OUT, address, STATION).expect("a neighbour");
+            MemberSpec { port: OUT, address, weight: 1 + u16::from(number) }
+        });
+        let members = RouteSpec::Multipath(members.collect());
+        tables.set_route(VrfId::MAIN, prefix("198.18.0.0/15"), members).expect("a route");
     }
     let mut add = |source: IpPrefix, destination: IpPrefix, priority| {
         let selector = Selector {

@@ -38,8 +38,13 @@ impl<'t> Objects<'t> {
     }
 
     /// The next hop of a station on a port's link.
-    pub(crate) fn neighbour(&self, port: PortId, address: IpAddr) -> Option<&'t NextHop> {
-        self.tables.next_hop(self.tables.on_link_next_hop(port, address)?)
+    pub(crate) fn neighbour(
+        &self,
+        port: PortId,
+        address: IpAddr,
+    ) -> Option<(NextHopId, &'t NextHop)> {
+        let id = self.tables.on_link_next_hop(port, address)?;
+        Some((id, self.tables.next_hop(id)?))
     }
 
     /// The slot's SAs.
@@ -140,9 +145,40 @@ pub(crate) struct Outputs<'a> {
     pub events: &'a mut rtrb::Producer<Event>,
     pub objects: Objects<'a>,
     pub now: Time,
+    pub sent: Sent,
+}
+
+/// Packets one after the other that were sent by one next hop, whatever else is different about
+/// them. Written once for all, as the next addition would wait for the last.
+#[derive(Default)]
+pub(crate) struct Sent {
+    by: Option<NextHopId>,
+    packets: u64,
+    bytes: u64,
 }
 
 impl Outputs<'_> {
+    /// Counts IP packets that are sent by a next hop.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, by: NextHopId, packets: u64, bytes: u64) {
+        if self.sent.by != Some(by) {
+            self.write_counts();
+            self.sent.by = Some(by);
+        }
+        self.sent.packets += packets;
+        self.sent.bytes += bytes;
+    }
+
+    /// Writes what was counted for next hops and is not written yet. Has to be called before the
+    /// round ends.
+    pub(crate) fn write_counts(&mut self) {
+        let Sent { by, packets, bytes } = core::mem::take(&mut self.sent);
+        let counters = by.and_then(|by| self.objects.tables.next_hop_counters(by));
+        if let Some(counters) = counters {
+            counters.add(self.objects.worker, packets, bytes);
+        }
+    }
+
     /// Counts a packet as dropped and takes its buffer back.
     #[inline]
     pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
@@ -178,7 +214,11 @@ impl Outputs<'_> {
     /// Puts the next hop's link header in front of an IP packet and sends it. A packet whose next
     /// hop is not resolved is handed back.
     #[inline]
-    pub(crate) fn send_to(&mut self, mut packet: Packet, next_hop: &NextHop) -> Result<(), Packet> {
+    pub(crate) fn send_to(
+        &mut self,
+        mut packet: Packet,
+        (id, next_hop): (NextHopId, &NextHop),
+    ) -> Result<(), Packet> {
         match next_hop.state {
             NextHopState::Resolved => {}
             NextHopState::Pending | NextHopState::OnLink => return Err(packet),
@@ -188,6 +228,7 @@ impl Outputs<'_> {
             }
         }
         let length = usize::from(next_hop.header_length).min(MAX_LINK_HEADER);
+        let bytes = packet.len() as u64;
         match packet.prepend(length) {
             Some(room) => room.copy_from_slice(&next_hop.header[..length]),
             None => {
@@ -195,6 +236,7 @@ impl Outputs<'_> {
                 return Ok(());
             }
         }
+        self.count(id, 1, bytes);
         self.send(packet, next_hop.port);
         Ok(())
     }
@@ -254,7 +296,7 @@ impl Neighbours<'_> {
         let Some(next_hop) = self.outputs.objects.next_hop(id) else {
             return self.outputs.drop(packet, DropReason::PortDown);
         };
-        if let Err(packet) = self.outputs.send_to(packet, next_hop) {
+        if let Err(packet) = self.outputs.send_to(packet, (id, next_hop)) {
             self.emit_later(packet, next_hop);
         }
     }

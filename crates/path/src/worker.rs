@@ -14,7 +14,7 @@ use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
 use crate::decide::{Decider, Locality};
 use crate::host::resolve;
-use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports};
+use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::stage::apply::{Applier, State, apply};
 use crate::stage::open::open;
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
@@ -205,7 +205,8 @@ impl Worker {
             self;
         let objects = Objects::new(tables, *index);
         let buffers = Buffers { pool, statistics };
-        let outputs = Outputs { ports, buffers, events: &mut self.events, objects, now };
+        let events = &mut self.events;
+        let outputs = Outputs { ports, buffers, events, objects, now, sent: Sent::default() };
         let mut stages = Stages {
             locality: Locality::new(tables),
             decider: Decider::new(tables),
@@ -228,7 +229,9 @@ impl Worker {
         if is_new {
             waiting::resume(&mut stages.neighbours);
         }
-        stages.round(frames)
+        let received = stages.round(frames);
+        stages.neighbours.outputs.write_counts();
+        received
     }
 }
 

@@ -368,7 +368,7 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
     // To one of the two nets beside the tunnel.
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("10.0.1.0/24"), via).unwrap();
+        tables.set_route(main, prefix("10.0.1.0/24"), via.clone()).unwrap();
     });
     assert_missing(&mut gateway, &flows, 10, |tables| {
         tables.set_route(main, prefix("10.0.1.0/24"), RouteSpec::Blackhole).unwrap();
@@ -378,23 +378,23 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
     });
     // To nobody, of either family.
     assert_missing(&mut gateway, &flows, 0, |tables| {
-        tables.set_route(main, prefix("10.0.3.0/24"), via).unwrap();
+        tables.set_route(main, prefix("10.0.3.0/24"), via.clone()).unwrap();
         tables.set_route(main, prefix("fd99::/64"), RouteSpec::Blackhole).unwrap();
         tables.set_route(main, prefix("172.16.8.0/24"), RouteSpec::Blackhole).unwrap();
     });
     // To the tunnel's far end: all that it protects.
     assert_missing(&mut gateway, &flows, 20, |tables| {
-        tables.set_route(main, prefix("172.16.9.0/24"), via).unwrap();
+        tables.set_route(main, prefix("172.16.9.0/24"), via.clone()).unwrap();
     });
     assert_missing(&mut gateway, &flows, 20, |tables| {
         tables.set_route(main, prefix("172.16.9.9/32"), RouteSpec::Blackhole).unwrap();
     });
     // To what is behind it: whoever sends there, protected or not.
     assert_missing(&mut gateway, &flows, 10, |tables| {
-        tables.set_route(main, prefix("192.168.12.0/24"), via).unwrap();
+        tables.set_route(main, prefix("192.168.12.0/24"), via.clone()).unwrap();
     });
     assert_missing(&mut gateway, &flows, 40, |tables| {
-        tables.set_route(main, prefix("0.0.0.0/0"), via).unwrap();
+        tables.set_route(main, prefix("0.0.0.0/0"), via.clone()).unwrap();
         tables
             .set_route(main, prefix("::/0"), RouteSpec::Via { port: WAN, address: ip("fd11::1") })
             .unwrap();

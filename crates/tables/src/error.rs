@@ -8,6 +8,7 @@ use types::IpRange;
 use types::station::{NotAPortAddress, NotAStation, NotAStationMac, NotRoutable};
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
+use crate::group::{MAX_MEMBERS, MAX_WEIGHT};
 use crate::limit::MtuError;
 use crate::neighbour::MAX_NEIGHBOURS;
 use crate::policy::Direction;
@@ -210,6 +211,21 @@ pub enum TableError {
         /// What it is instead.
         why: NotAPeer,
     },
+
+    /// So many next hops cannot be one route's.
+    #[error("a multipath route has 1 to {MAX_MEMBERS} next hops, not {0}")]
+    Members(usize),
+    /// No next hop can have this weight.
+    #[error("next hop {next_hop} has a weight of {weight}: 1 to {MAX_WEIGHT} can be")]
+    MemberWeight {
+        /// The next hop.
+        next_hop: IpAddr,
+        /// Its weight.
+        weight: u16,
+    },
+    /// A route has a next hop twice.
+    #[error("next hop {0} is given twice on the same port")]
+    MemberTwice(IpAddr),
 
     // Neighbours
     /// The port's frames begin with the IP header.

@@ -10,6 +10,7 @@ mod counters;
 mod error;
 mod event;
 pub mod fib;
+mod group;
 pub mod limit;
 mod log;
 mod map;
@@ -30,6 +31,7 @@ pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
 pub use event::{Event, Probe};
+pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
@@ -39,7 +41,7 @@ pub use policy::{
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
-pub use route::{Route, RouteKind, RouteSpec};
+pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::Tables;
 pub use spd::{

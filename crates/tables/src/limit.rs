@@ -13,6 +13,8 @@ pub const MAX_ADDRESSES: usize = 256;
 pub const MAX_ROUTES: usize = 2_097_152;
 /// The most next hops: those of routes, of known neighbours, and one of each port.
 pub const MAX_NEXT_HOPS: usize = 4_194_304;
+/// The most multipath routes of all VRFs.
+pub const MAX_GROUPS: usize = 262_144;
 /// The most policies of all VRFs.
 pub const MAX_POLICIES: usize = 1_048_576;
 /// The most SAs.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 
+use crate::next_hop::NextHopId;
 use crate::policy::Selector;
 use crate::sad::SaIdentity;
 
@@ -43,6 +44,21 @@ pub enum Change {
         port: PortId,
         /// Its address.
         address: IpAddr,
+    },
+    /// A next hop of a multipath route went down or came up, with its port: of packets and tunnels
+    /// to these destinations, if it went down, those that leave by it, since no other's member
+    /// changes; if it came up, all that leave by a next hop.
+    Member {
+        /// Whose route.
+        vrf: VrfId,
+        /// Its destinations.
+        prefix: IpPrefix,
+        /// The next hop. As this says something of a route that is there, whoever has left by it
+        /// by this route names the same; whoever names what had the id before is concerned by the
+        /// change that took that away.
+        next_hop: NextHopId,
+        /// Whether it came up.
+        up: bool,
     },
     /// An SA came or went.
     Sa {

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use packet::LinkKind;
 use wire::{Mac, PortId};
 
+use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::limit::MAX_NEXT_HOPS;
 use crate::port::PortSpec;
+use crate::slots::Slots;
 
 /// Names a next hop. It names the same one for as long as that exists; later, another one may get
 /// it.
@@ -143,6 +145,10 @@ type Node = [Arc<Page>; NODE];
 #[derive(Clone)]
 pub(crate) struct NextHops {
     nodes: Vec<Arc<Node>>,
+    /// Of each that is there. Beside them, so that a next hop stays one line of plain data, and a
+    /// change of one copies none of these.
+    counters: Slots<FlowCounters>,
+    workers: usize,
     /// The first free line below `made`, or [`END`].
     free: u32,
     /// Lines that were ever used. All behind them are free.
@@ -152,12 +158,13 @@ pub(crate) struct NextHops {
 }
 
 impl NextHops {
-    pub(crate) fn new() -> Self {
-        Self::with_limit(MAX_NEXT_HOPS)
+    pub(crate) fn new(workers: usize) -> Self {
+        Self::with_limit(workers, MAX_NEXT_HOPS)
     }
 
-    fn with_limit(limit: usize) -> Self {
-        Self { nodes: Vec::new(), free: END, made: 0, length: 0, limit }
+    fn with_limit(workers: usize, limit: usize) -> Self {
+        let (nodes, counters) = (Vec::new(), Slots::new());
+        Self { nodes, counters, workers, free: END, made: 0, length: 0, limit }
     }
 
     #[inline(always)]
@@ -183,6 +190,12 @@ impl NextHops {
         }
     }
 
+    /// What was sent to it since it came.
+    #[inline(always)]
+    pub(crate) fn counters(&self, id: NextHopId) -> Option<&FlowCounters> {
+        self.counters.get(id.0)
+    }
+
     pub(crate) fn add(&mut self, next_hop: NextHop) -> Result<NextHopId, TableError> {
         if self.length >= self.limit {
             return Err(TableError::Limit { what: "next hops", limit: self.limit });
@@ -199,6 +212,8 @@ impl NextHops {
             }
         };
         self.length += 1;
+        // New ones: whoever still uses an older snapshot counts for what had the id there.
+        self.counters.set(id.0, FlowCounters::new(self.workers));
         *self.line_mut(id) = Line::Used(next_hop);
         Ok(id)
     }
@@ -215,6 +230,7 @@ impl NextHops {
             *self.line_mut(id) = Line::Free(self.free);
             self.free = id.0;
             self.length -= 1;
+            self.counters.remove(id.0);
         }
     }
 
@@ -293,7 +309,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn is_a_map_that_chooses_its_keys(steps in proptest::collection::vec(step(), 1..60)) {
-            let mut store = NextHops::new();
+            let mut store = NextHops::new(1);
             let mut naive = BTreeMap::new();
             let mut snapshots = Vec::new();
             let mut most = 0;
@@ -355,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_change_copies_one_page() {
-        let mut store = NextHops::new();
+        let mut store = NextHops::new(1);
         for number in 0..5000 {
             store.add(next_hop(number)).unwrap();
         }
@@ -375,7 +391,7 @@ mod tests {
 
     #[test]
     fn there_is_a_limit() {
-        let mut store = NextHops::with_limit(2);
+        let mut store = NextHops::with_limit(1, 2);
         let ids = [1, 2].map(|number| store.add(next_hop(number)).unwrap());
         let more = store.add(next_hop(3)).unwrap_err().to_string();
         assert_eq!(more, "there are 2 next hops already, and there may not be more");

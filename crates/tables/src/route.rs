@@ -1,13 +1,15 @@
 //! Routes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use wire::{IpPrefix, PortId};
 
+use crate::group::GroupId;
 use crate::next_hop::NextHopId;
 
 /// What a static route is asked to do with a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RouteSpec {
     /// The destination is on the port's link.
     Connected {
@@ -21,12 +23,25 @@ pub enum RouteSpec {
         /// The next hop's address, of the packet's family.
         address: IpAddr,
     },
+    /// By one of several next hops: each flow by one, as [`crate::Group`] says.
+    Multipath(Arc<[MemberSpec]>),
     /// Drop silently.
     Blackhole,
     /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
     Unreachable,
     /// Drop and tell the sender: administratively prohibited.
     Prohibit,
+}
+
+/// One of the next hops that a static route is asked to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberSpec {
+    /// The port the next hop is on.
+    pub port: PortId,
+    /// The next hop's address, of the packet's family.
+    pub address: IpAddr,
+    /// From 1 to [`crate::MAX_WEIGHT`].
+    pub weight: u16,
 }
 
 /// What a route in a FIB does with a packet: users' [`types::RouteKind`], with the next hop that is
@@ -46,6 +61,11 @@ pub enum RouteKind {
     Via {
         /// Its port and address are in [`crate::NextHop`].
         next_hop: NextHopId,
+    },
+    /// By one of several next hops.
+    Multipath {
+        /// Which ones: they exist as long as the route does.
+        group: GroupId,
     },
     /// Drop silently.
     Blackhole,

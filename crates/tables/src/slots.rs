@@ -49,6 +49,12 @@ impl<T: Clone> Slots<T> {
         Arc::make_mut(&mut self.0[number / CHUNK])[number % CHUNK].take()
     }
 
+    /// What is there, with its number.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
+        let all = self.0.iter().flat_map(|chunk| chunk.iter());
+        (0..).zip(all).filter_map(|(number, place)| Some((number, place.as_ref()?)))
+    }
+
     /// What is there, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|chunk| chunk.iter()).flatten()

@@ -15,6 +15,7 @@ use wire::{PortId, SaSlot, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHops;
@@ -48,6 +49,7 @@ pub struct Tables {
     /// By number, which the caller of `add_port` chooses.
     ports: Vec<Option<Arc<Port>>>,
     next_hops: NextHops,
+    groups: Groups,
     policies: Arc<Registry>,
     sad: Arc<Sad>,
 }
@@ -71,7 +73,8 @@ impl Tables {
                 secret,
             )))],
             ports: Vec::new(),
-            next_hops: NextHops::new(),
+            next_hops: NextHops::new(workers),
+            groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
         }

@@ -7,9 +7,9 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, NextHop, NextHopId, NextHopState,
-    PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec, Selector,
-    TableError, Tables, Template, UpperSelector, limit,
+    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
+    NextHopState, PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec,
+    Selector, TableError, Tables, Template, UpperSelector, limit,
 };
 use wire::{Addresses, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -297,6 +297,54 @@ fn routes_share_a_next_hop_and_the_last_takes_it_along() {
     assert_eq!(tables.next_hop(id), None);
     assert_eq!(tables.next_hop_count(), 2, "the other one, and the port's own");
     assert_eq!(kept.next_hop(id).unwrap().address, Some(ip("192.0.2.9")));
+}
+
+#[test]
+fn a_next_hop_that_gets_a_used_id_begins_to_count_at_zero() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let learn = |tables: &mut Tables, address| {
+        tables.set_neighbour(P0, ip(address), Mac([2; 6])).unwrap();
+        tables.on_link_next_hop(P0, ip(address)).unwrap()
+    };
+    let first = learn(&mut tables, "192.0.2.9");
+    tables.next_hop_counters(first).unwrap().add(1, 3, 300);
+    // Another Ethernet address is no other next hop.
+    tables.set_neighbour(P0, ip("192.0.2.9"), Mac([4; 6])).unwrap();
+    assert_eq!(tables.next_hop_counters(first).unwrap().read(), (3, 300));
+    let before = tables.clone();
+    tables.remove_neighbour(P0, ip("192.0.2.9")).unwrap();
+    assert!(tables.next_hop_counters(first).is_none());
+    assert_eq!(learn(&mut tables, "192.0.2.10"), first);
+    // Whoever has not seen the change yet counts for the former one.
+    before.next_hop_counters(first).unwrap().add(1, 1, 100);
+    assert_eq!(before.next_hop_counters(first).unwrap().read(), (4, 400));
+    assert_eq!(tables.next_hop_counters(first).unwrap().read(), (0, 0));
+}
+
+/// Nobody is held against so many changes.
+#[test]
+fn many_next_hops_that_go_down_at_once_are_one_change() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    tables.add_port(P1, spec("lan", &["198.51.100.1/24"])).unwrap();
+    let member = |(port, address)| MemberSpec { port, address: ip(address), weight: 1 };
+    let both = [(P0, "192.0.2.9"), (P1, "198.51.100.9")].map(member);
+    let down = |tables: &mut Tables, count: u8| {
+        for number in 0..count {
+            let prefix = format!("10.{number}.0.0/16").parse().unwrap();
+            tables.set_route(MAIN, prefix, RouteSpec::Multipath(both.into())).unwrap();
+        }
+        let before = tables.latest_changes().count();
+        for up in [false, true] {
+            let port = PortSpec { up, ..tables.port(P0).unwrap().spec.clone() };
+            tables.update_port(P0, port).unwrap();
+        }
+        let count = tables.latest_changes().count() - before;
+        tables.latest_changes().take(count).map(|(_, change)| *change).collect::<Vec<_>>()
+    };
+    let few = down(&mut tables, 32);
+    assert_eq!(few.len(), 64);
+    assert!(few.iter().all(|change| matches!(change, Change::Member { .. })));
+    assert_eq!(down(&mut tables, 33), [Change::Vrf(MAIN); 2]);
 }
 
 /// There is nobody to ask for an Ethernet address: everything can be sent at once.

@@ -14,8 +14,9 @@ pub(crate) use state::state;
 
 use std::net::IpAddr;
 
-use api::{NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
+use api::{MemberSpec, NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
 use tables::limit::check_mtu;
+use tables::{MAX_MEMBERS, MAX_WEIGHT};
 use types::station::{
     NotAPortAddress, NotRoutable, check_port_address, check_routable, check_station,
     check_station_mac, is_v6_link_local,
@@ -161,7 +162,8 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
             .hint("add an address to a port"));
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {
-            let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
+            let several = (!spec.nexthops.is_empty()).then_some("next-hops");
+            let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port")).or(several);
             return match part {
                 Some(part) => Err(Fault::invalid(
                     part,
@@ -171,6 +173,14 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
                 None => Ok(()),
             };
         }
+    }
+    if !spec.nexthops.is_empty() {
+        if let Some(part) = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port")) {
+            return Err(Fault::invalid(part, "a route has one next hop or several, and not both")
+                .hint("what is said of each next hop stands with it"));
+        }
+        members(&spec.nexthops)?;
+        return spec.nexthops.iter().try_for_each(|one| member(spec.destination, one));
     }
     let Some(via) = spec.via else {
         if spec.port.is_none() {
@@ -182,20 +192,49 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         }
         return Ok(());
     };
-    if via.is_ipv4() != spec.destination.address().is_ipv4() {
+    next_hop(spec.destination, via, spec.port.as_deref())
+}
+
+/// The next hop of a route, and the port if that is said.
+fn next_hop(destination: IpPrefix, via: IpAddr, port: Option<&str>) -> Result<(), Fault> {
+    if via.is_ipv4() != destination.address().is_ipv4() {
         return Err(Fault::unsupported(
             "via",
-            format!(
-                "next hop {via} and destination {} are of two address families",
-                spec.destination
-            ),
+            format!("next hop {via} and destination {destination} are of two address families"),
         )
         .hint("a next hop of the destination's family"));
     }
     station("via", via)?;
-    if spec.port.is_none() && is_v6_link_local(via) {
+    if port.is_none() && is_v6_link_local(via) {
         return Err(Fault::invalid("via", "a link-local next hop does not say on which link")
             .hint("name the port too"));
+    }
+    Ok(())
+}
+
+/// One of several next hops of a route.
+pub(crate) fn member(destination: IpPrefix, spec: &MemberSpec) -> Result<(), Fault> {
+    next_hop(destination, spec.gateway, spec.dev.as_deref())?;
+    if spec.weight == 0 || spec.weight > MAX_WEIGHT {
+        let message = format!("next hop {} has a weight of {}", spec.gateway, spec.weight);
+        return Err(Fault::invalid("weight", message).hint(format!("1 to {MAX_WEIGHT}")));
+    }
+    Ok(())
+}
+
+/// Several next hops of a route, beside what each of them has to be.
+fn members(all: &[MemberSpec]) -> Result<(), Fault> {
+    if all.len() > MAX_MEMBERS {
+        let message = format!("{} next hops of one route", all.len());
+        return Err(Fault::invalid("next-hops", message).hint(format!("1 to {MAX_MEMBERS}")));
+    }
+    for (at, one) in all.iter().enumerate() {
+        let is_same = |other: &MemberSpec| (other.gateway, &other.dev) == (one.gateway, &one.dev);
+        if all[..at].iter().any(is_same) {
+            let message = format!("next hop {} is given twice", one.gateway);
+            return Err(Fault::invalid("next-hops", message)
+                .hint("once, with the weights of both together"));
+        }
     }
     Ok(())
 }

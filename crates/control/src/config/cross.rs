@@ -166,22 +166,30 @@ fn check_routes(
                 format!("the route to {} comes with an address of port {port}", spec.destination);
             errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
         }
-        let port = match &spec.port {
-            None => None,
-            Some(name) => match names.check_port(route, name, errors) {
-                None => continue,
-                Some(port) if port.vrf != spec.vrf => {
-                    let hint = "a port of the route's VRF".to_owned();
-                    let message =
-                        format!("port {name} is in VRF {}, the route in {}", port.vrf, spec.vrf);
-                    errors.add(route.table.place("port"), message, Some(hint));
-                    continue;
-                }
-                Some(port) => Some(port),
-            },
-        };
-        if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, spec.via) {
-            check_next_hop(route, via, port, links, names.whole, errors);
+        let is_one = spec.nexthops.is_empty();
+        let one = is_one.then_some((spec.port.as_deref(), "port", spec.via));
+        let several = spec.nexthops.iter();
+        let several = several.map(|one| (one.dev.as_deref(), "next-hops", Some(one.gateway)));
+        for (port, part, via) in one.into_iter().chain(several) {
+            let port = match port {
+                None => None,
+                Some(name) => match names.check_port(route, name, errors) {
+                    None => continue,
+                    Some(port) if port.vrf != spec.vrf => {
+                        let hint = "a port of the route's VRF".to_owned();
+                        let message = format!(
+                            "port {name} is in VRF {}, the route in {}",
+                            port.vrf, spec.vrf
+                        );
+                        errors.add(route.table.place(part), message, Some(hint));
+                        continue;
+                    }
+                    Some(port) => Some(port),
+                },
+            };
+            if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, via) {
+                check_next_hop(route, via, port, links, names.whole, errors);
+            }
         }
     }
 }
@@ -207,7 +215,8 @@ fn check_next_hop(
     whole: bool,
     errors: &mut Errors<'_>,
 ) {
-    let at = route.table.place("via");
+    let is_one = route.value.nexthops.is_empty();
+    let at = route.table.place(if is_one { "via" } else { "next-hops" });
     let on_link = |(prefix, name): &&(IpPrefix, &str)| {
         prefix.contains(via) && port.is_none_or(|port| port.name == *name)
     };
@@ -330,8 +339,10 @@ impl<'t> Names<'t> {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("[[port]] with name = {}", quoted(name)),
             };
+            // Of several next hops, it is a part of one of them.
+            let part = if said.table.has("next-hops") { "next-hops" } else { "port" };
             errors.add(
-                said.table.place("port"),
+                said.table.place(part),
                 format!("there is no port {}", quoted(name)),
                 Some(hint),
             );

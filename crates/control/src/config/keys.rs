@@ -341,6 +341,29 @@ pub const SECTIONS: &[Section] = &[
                 "The port to send by. Needed where there is no next hop, or a link-local one.",
             ),
             key(
+                "next-hops",
+                "list of tables",
+                "",
+                "none",
+                "Several next hops in place of `via` and `port`, up to 64: each flow goes by one \
+                of them.",
+            ),
+            key("next-hops.via", "address", "", "required", "Its address."),
+            key(
+                "next-hops.port",
+                "port name",
+                "",
+                "the one whose link it is on",
+                "The port to send by. Needed where the next hop is link-local.",
+            ),
+            key(
+                "next-hops.weight",
+                "1 to 256",
+                "",
+                "1",
+                "Its share of the flows is this much of the sum of all weights.",
+            ),
+            key(
                 "metric",
                 "0 to 4294967295",
                 "",

@@ -64,6 +64,27 @@ impl<'t> Table<'t> {
         Some(table)
     }
 
+    /// The inline tables in the list `key`, whose keys have `prefix` before their names.
+    pub(super) fn tables(
+        &self,
+        key: &'static str,
+        prefix: &'static str,
+        errors: &mut Errors<'_>,
+    ) -> Vec<Table<'t>> {
+        let read = |element: &'t Spanned<DeValue<'t>>, errors: &mut Errors<'_>| {
+            let at = element.span().start;
+            let DeValue::Table(entries) = element.get_ref() else {
+                let message = format!("the list holds {}", kind(element.get_ref()));
+                errors.add(at, message, Some("inline tables, as in [{ name = \"...\" }]".into()));
+                return None;
+            };
+            let table = Self { entries, at, name: key, section: self.section, prefix };
+            table.refuse_unknown(errors);
+            Some(table)
+        };
+        self.list(key, errors, read).into_iter().map(|found| found.value).collect()
+    }
+
     /// Whether it has `key`.
     pub(super) fn has(&self, key: &str) -> bool {
         self.value(key).is_some()

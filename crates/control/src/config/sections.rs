@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use api::{MAIN_VRF, NeighbourSpec, RouteSpec};
+use api::{MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
 use packet::MAX_MTU;
+use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, Word};
 
@@ -118,9 +119,12 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let kinds = RouteKind::STATIC.map(|kind| (kind.name(), kind));
     let kind = table.word("kind", &kinds, errors).map_or(RouteKind::Unicast, |found| found.value);
     let via: Option<Found<IpAddr>> = table.parsed("via", "\"192.0.2.1\"", errors);
+    let tables = table.tables("next-hops", "next-hops.", errors);
+    let members: Vec<_> = tables.iter().map(|one| member(one, errors)).collect();
     let destination = match table.text("to", errors) {
         Some(text) if text.value == "default" => {
-            let v6 = via.is_some_and(|via| via.value.is_ipv6());
+            let first = members.iter().flatten().map(|member| member.gateway).next();
+            let v6 = via.map(|via| via.value).or(first).is_some_and(|via| via.is_ipv6());
             IpPrefix::new(if v6 { IpAddr::V6(0.into()) } else { IpAddr::V4(0.into()) }, 0).ok()
         }
         _ => table.required("to", EXAMPLE, errors).map(|found| found.value),
@@ -133,8 +137,21 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         kind,
         via: via.map(|found| found.value),
         port: port.map(|found| found.value.to_owned()),
+        nexthops: members.into_iter().collect::<Option<_>>()?,
         metric,
     };
+    if table.has("next-hops") && spec.nexthops.is_empty() {
+        let fault = Fault::invalid("next-hops", "a list of no next hops");
+        table.fault(fault.hint("one at least, as in [{ via = \"192.0.2.1\" }]"), errors);
+        return None;
+    }
+    // Where it stands, if one of several next hops is wrong by itself.
+    for (table, member) in tables.iter().zip(&spec.nexthops) {
+        if let Err(fault) = check::member(spec.destination, member) {
+            table.fault(fault, errors);
+            return None;
+        }
+    }
     match check::route(&spec) {
         Ok(()) => Some(spec),
         Err(fault) => {
@@ -142,6 +159,17 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
             None
         }
     }
+}
+
+/// One of several next hops of a route.
+fn member(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<MemberSpec> {
+    let via = table.required("via", "\"192.0.2.1\"", errors);
+    let dev = table.text("port", errors).map(|found| found.value.to_owned());
+    let weight = match table.has("weight") {
+        true => table.number("weight", 1..=MAX_WEIGHT.into(), errors)?.value,
+        false => 1,
+    };
+    Some(MemberSpec { gateway: via?.value, dev, weight })
 }
 
 pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<NeighbourSpec> {

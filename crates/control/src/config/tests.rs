@@ -255,9 +255,37 @@ fn links_and_next_hops_must_fit_together() {
     let told = with("to = \"2001:db8:1::/48\"\nvia = \"fe80::1\"");
     assert!(told.contains("name the port too"), "{told}");
 
+    for (members, wrong) in [
+        ("{ via = \"172.16.0.1\" }", "next hop 172.16.0.1 is not on the link of any port"),
+        ("{ via = \"192.168.11.1\", weight = 0 }", "weight = 0 (1 to 256)"),
+        ("{ via = \"192.168.11.1\", weight = 257 }", "weight = 257 (1 to 256)"),
+        ("{ via = \"192.168.11.1\", port = \"wna\" }", "no port \"wna\" (did you mean wan?)"),
+        ("{ via = \"192.168.11.1\", port = \"red0\" }", "port red0 is in VRF red"),
+        ("{ via = \"192.168.11.1\" }, { via = \"192.168.11.1\" }", "192.168.11.1 is given twice"),
+        ("{ via = \"2001:db8:13::2\" }", "two address families"),
+        ("{ vai = \"192.168.11.1\" }", "did you mean via?"),
+        ("{ weight = 1 }", "next-hops without via"),
+        ("\"192.168.11.1\"", "the list holds a text"),
+        ("", "a list of no next hops"),
+    ] {
+        let told = with(&format!("to = \"10.0.0.0/8\"\nnext-hops = [{members}]"));
+        assert!(told.contains(wrong), "{members}: {told}");
+    }
+    let told = with(
+        "to = \"10.0.0.0/8\"\nvia = \"192.168.11.1\"\nnext-hops = [{ via = \"192.168.11.9\" }]",
+    );
+    assert!(told.contains("one next hop or several"), "{told}");
+
     let good = |route: &str| load("gw.toml", &format!("{GOOD}\n[[route]]\n{route}")).unwrap();
     good("to = \"2001:db8:1::/48\"\nvia = \"fe80::1\"\nport = \"lan\"");
     good("to = \"10.0.0.0/8\"\nkind = \"blackhole\"");
+    let config = good(
+        "to = \"default\"\nnext-hops = [\n{ via = \"192.168.11.1\", weight = 256 },\n{ via = \
+        \"192.168.13.7\", port = \"lan\" },\n]",
+    );
+    let members = &config.routes.last().unwrap().nexthops;
+    let parts: Vec<_> = members.iter().map(|one| (one.dev.as_deref(), one.weight)).collect();
+    assert_eq!(parts, [(None, 256), (Some("lan"), 1)]);
 
     let port = "\n[[port]]\nname = \"b\"\nkind = \"memory\"\naddresses = [\"192.168.13.77/24\"]";
     let told = errors(&format!("{GOOD}{port}"));

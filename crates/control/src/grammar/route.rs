@@ -2,10 +2,13 @@
 
 use std::net::IpAddr;
 
-use api::{MAIN_VRF, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec};
+use api::{
+    MAIN_VRF, MemberSpec, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec,
+};
+use tables::MAX_WEIGHT;
 use types::IpPrefix;
 
-use super::words::{Words, prefix, shown};
+use super::words::{Words, number, prefix, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -81,10 +84,8 @@ const LATER: &[&str] = &[
     "pref",
     "expires",
     "fastopen_no_cookie",
-    "nexthop",
     "nhid",
     "encap",
-    "weight",
     "from",
     "iif",
     "oif",
@@ -138,6 +139,7 @@ struct Parts {
     kind: Option<RouteKind>,
     via: Option<IpAddr>,
     port: Option<String>,
+    nexthops: Vec<MemberSpec>,
     metric: Option<u32>,
     scope: Option<Scope>,
 }
@@ -168,6 +170,7 @@ impl Parts {
                     words.once(key, &parts.port)?;
                     parts.port = Some(words.port()?);
                 }
+                "nexthop" => parts.nexthops.push(member(words)?),
                 "vrf" | "table" => {
                     words.once(key, &parts.vrf)?;
                     parts.vrf = Some(words.vrf(key)?);
@@ -196,7 +199,8 @@ impl Parts {
                         words.next();
                     }
                     if parts.destination.is_some() || LATER.contains(&word) {
-                        return Err(words.refuse(&["via", "dev", "vrf", "metric", "scope"], LATER));
+                        let known = ["via", "dev", "nexthop", "vrf", "metric", "scope"];
+                        return Err(words.refuse(&known, LATER));
                     }
                     parts.destination = Some(destination(words)?);
                 }
@@ -206,7 +210,8 @@ impl Parts {
     }
 
     fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
-        let v6 = self.via.is_some_and(|via| via.is_ipv6());
+        let first = self.nexthops.first().map(|one| one.gateway);
+        let v6 = self.via.or(first).is_some_and(|via| via.is_ipv6());
         Ok(
             match words.given(
                 "PREFIX",
@@ -232,10 +237,15 @@ fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
         kind: parts.kind.unwrap_or_default(),
         via: parts.via,
         port: parts.port,
+        nexthops: parts.nexthops,
         metric: parts.metric.unwrap_or(0),
     };
     if let Some(scope) = parts.scope {
-        let right = if spec.via.is_some() { Scope::Global } else { Scope::Link };
+        let right = if spec.via.is_some() || !spec.nexthops.is_empty() {
+            Scope::Global
+        } else {
+            Scope::Link
+        };
         if scope != right || spec.kind != RouteKind::Unicast {
             return Err(words
                 .invalid("the scope is not that of the route")
@@ -254,6 +264,7 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
         kind: parts.kind,
         via: parts.via,
         port: parts.port,
+        nexthops: parts.nexthops,
         metric: parts.metric,
     })
 }
@@ -337,6 +348,41 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
         }
     }
     Ok(filter)
+}
+
+/// One of several next hops, after `nexthop`: `via ADDRESS [ dev PORT ] [ weight N ]` in any order.
+fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
+    let (mut address, mut port, mut weight) = (None, None, None);
+    while let Some(key) = words.next() {
+        match key {
+            "via" => {
+                words.once(key, &address)?;
+                address = Some(via(words)?);
+            }
+            "dev" => {
+                words.once(key, &port)?;
+                port = Some(words.port()?);
+            }
+            "weight" => {
+                words.once(key, &weight)?;
+                let word = words.need("a number")?;
+                let range = 1..=MAX_WEIGHT;
+                let value = number(word).and_then(|weight| weight.try_into().ok());
+                let value = value.filter(|weight| range.contains(weight));
+                weight = Some(value.ok_or_else(|| {
+                    words
+                        .invalid(format!("weight '{}'", shown(word)))
+                        .with_hint(format!("1 to {MAX_WEIGHT}"))
+                })?);
+            }
+            _ => {
+                words.back();
+                break;
+            }
+        }
+    }
+    let gateway = words.given("via", address, "the address of this next hop, as in 192.0.2.1")?;
+    Ok(MemberSpec { gateway, dev: port, weight: weight.unwrap_or(1) })
 }
 
 /// The next hop, after `via`.

@@ -87,6 +87,9 @@ fn what_is_accepted() {
         "route add 10.2.0.0/16 via 192.0.2.2",
         "route add default via 192.0.2.254 dev wan vrf blue metric 5",
         "route add 10.2/16 dev wan scope link",
+        "route add default metric 5 vrf blue nexthop via 192.0.2.1 dev wan weight 256 nexthop via \
+        192.0.2.2",
+        "route del default nexthop via 192.0.2.1 nexthop via 192.0.2.2 dev wan",
         "route add blackhole 10.9.0.0/16",
         "route replace unreachable 2001:db8:1::/48 vrf red",
         "route change to 10.2.0.0/16 via inet 192.0.2.3",
@@ -231,7 +234,15 @@ fn what_is_refused_and_why() {
         ("route add 10.0.0.0/8 via 192.0.2.1 flavour sweet", "'flavour' is not expected"),
         ("route add 10.0.0.0/8 via 192.0.2.1 onlink", "'onlink' is not supported yet"),
         ("route add 10.0.0.0/8 via 192.0.2.1 src 192.0.2.2", "'src' is not supported yet"),
-        ("route add 10.0.0.0/8 nexthop via 192.0.2.1", "'nexthop' is not supported yet"),
+        ("route add 10.0.0.0/8 nexthop dev lan", "'via' is missing"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 weight 0", "weight '0' (1 to 256)"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 weight 257", "weight '257' (1 to 256)"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 via 192.0.2.2", "'via' is given twice"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 encap", "'encap' is not supported yet"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 nexthop via 192.0.2.1", "is given twice"),
+        ("route add 10.0.0.0/8 via 192.0.2.9 nexthop via 192.0.2.1", "one next hop or several"),
+        ("route add 10.0.0.0/8 nexthop via 2001:db8::1", "two address families"),
+        ("route add blackhole 10.0.0.0/8 nexthop via 192.0.2.1", "sends nowhere"),
         ("route add 10.0.0.0/8 via 2001:db8::1", "two address families"),
         ("route add 10.0.0.0/8 via inet6 192.0.2.1", "is not an IPv6 address"),
         ("route add blackhole 10.0.0.0/8 dev lan", "sends nowhere"),
@@ -312,6 +323,18 @@ fn meanings() {
     assert_eq!(state.flags, [SaFlag::NoEcn, SaFlag::NoPmtuDisc]);
     let Request::RouteAdd(route) = accepted("route add default via 2001:db8::1") else { panic!() };
     assert_eq!(route.destination.to_string(), "::/0");
+    let line = "route add default nexthop via 2001:db8::1 nexthop via 2001:db8::2 weight 7";
+    let Request::RouteAdd(route) = accepted(line) else { panic!() };
+    assert_eq!(route.destination.to_string(), "::/0");
+    let weights: Vec<_> = route.nexthops.iter().map(|one| one.weight).collect();
+    assert_eq!(weights, [1, 7]);
+    let many = |count| {
+        let one = |number| format!(" nexthop via 10.0.{number}.1");
+        format!("route add default{}", (0..count).map(one).collect::<String>())
+    };
+    accepted(&many(64));
+    let refusal = parse(&split(&many(65))).unwrap_err().to_string();
+    assert!(refusal.contains("65 next hops of one route (1 to 64)"), "{refusal}");
     let Request::RouteAdd(route) = accepted("route add prohibit 10.0.0.0/8 metric 9 table blue")
     else {
         panic!()
@@ -342,15 +365,20 @@ fn what_is_described_can_be_typed() {
         let Request::PolicyAdd(policy) = accepted(line) else { panic!() };
         assert_eq!(format!("xfrm policy add {}", describe::policy(&policy)), line);
     }
-    for line in
-        ["route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red", "route add blackhole ::/0"]
-    {
+    for line in [
+        "route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red",
+        "route add blackhole ::/0",
+        "route add ::/0 metric 5 vrf red nexthop via fe80::1 dev wan weight 2 nexthop via fd00::1 \
+        weight 1",
+    ] {
         let Request::RouteAdd(route) = accepted(line) else { panic!() };
         assert_eq!(format!("route add {}", describe::route(&route)), line);
     }
 }
 
 const VOCABULARY: &[&str] = &[
+    "nexthop",
+    "weight",
     "xfrm",
     "state",
     "policy",

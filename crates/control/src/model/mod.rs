@@ -240,6 +240,7 @@ impl Control {
             }
             Request::VrfList => Reply::Vrfs(ports::vrfs(tables, desired)),
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
+            Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
             Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
             Request::StateGet(id) => Reply::States(vec![security::state(tables, desired, id)?]),
             Request::StateList(list) => {

@@ -4,11 +4,14 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{
-    Family, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind, RouteQuery,
-    RouteSpec, RouteView,
+    Family, MemberSpec, MemberView, NextHopView, Origin, Refusal, RefusalCode, RouteFilter,
+    RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
 };
-use tables::{Port, RouteKind, RouteSpec as TableRoute, TableError, Tables};
-use types::{IpPrefix, VrfId};
+use tables::{
+    MemberSpec as TableMember, NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableError,
+    Tables,
+};
+use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredRoute};
@@ -59,6 +62,7 @@ impl Draft<'_> {
             id.kind.is_none_or(|kind| kind == spec.kind)
                 && id.via.is_none_or(|via| Some(via) == spec.via)
                 && id.port.as_ref().is_none_or(|port| Some(port) == spec.port.as_ref())
+                && (id.nexthops.is_empty() || are_same(&id.nexthops, &spec.nexthops))
                 && id.metric.is_none_or(|metric| metric == spec.metric)
         };
         let Some(metric) =
@@ -90,14 +94,10 @@ impl Draft<'_> {
             .flatten()
             .filter(|entry| {
                 let spec = &entry.spec;
-                matches(
-                    filter,
-                    &spec.vrf,
-                    spec.destination,
-                    spec.kind,
-                    spec.port.as_deref(),
-                    spec.via,
-                )
+                let several = spec.nexthops.iter();
+                let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
+                let ways: Vec<_> = several.chain([(spec.port.as_deref(), spec.via)]).collect();
+                matches(filter, &spec.vrf, spec.destination, spec.kind, &ways)
             })
             .map(|entry| (entry.spec.vrf.clone(), entry.spec.destination, entry.spec.metric))
             .collect();
@@ -166,7 +166,7 @@ impl Draft<'_> {
     pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
         crate::check::route(spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
-        if let Some(port) = &spec.port {
+        for port in spec.nexthops.iter().filter_map(|one| one.dev.as_ref()).chain(&spec.port) {
             self.desired.port(port)?;
         }
         let wanted = resolve(&self.tables, vrf, spec)?;
@@ -202,7 +202,7 @@ fn settle(
     }
     for entry in alternatives {
         let Some(wanted) = usable(tables, vrf, &entry.spec) else { continue };
-        if current.and_then(|route| tables.route_spec(route.kind)) == Some(wanted) {
+        if current.and_then(|route| tables.route_spec(route.kind)).as_ref() == Some(&wanted) {
             return Ok(());
         }
         match tables.set_route(vrf, prefix, wanted) {
@@ -218,7 +218,23 @@ fn settle(
 }
 
 /// What a route does in the tables' terms, if its port is up and its next hop is on the link.
+///
+/// Of several next hops, those that are on the link of their port; whether that is up, the tables
+/// look after, since it moves the flows of these alone.
 fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
+    if !spec.nexthops.is_empty() {
+        let is_up = |member: &TableMember| tables.port(member.port).is_some_and(|is| is.spec.up);
+        let there = spec.nexthops.iter().filter_map(|one| on_link(tables, vrf, spec, one));
+        let mut members: Vec<TableMember> = Vec::with_capacity(spec.nexthops.len());
+        for member in there {
+            // Without its port, a next hop may have come to be another's.
+            let same = |other: &TableMember| (other.port, other.address);
+            if !members.iter().any(|other| same(other) == same(&member)) {
+                members.push(member);
+            }
+        }
+        return members.iter().any(is_up).then(|| TableRoute::Multipath(members.into()));
+    }
     let wanted = resolve(tables, vrf, spec).ok()?;
     let reaches = match wanted {
         TableRoute::Via { port, address } => {
@@ -228,6 +244,14 @@ fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
         _ => true,
     };
     reaches.then_some(wanted)
+}
+
+/// One of several next hops of a route in the tables' terms, if it is on the link of its port.
+fn on_link(tables: &Tables, vrf: VrfId, spec: &RouteSpec, one: &MemberSpec) -> Option<TableMember> {
+    let MemberSpec { gateway: address, dev, weight } = one;
+    let port = port_to(tables, vrf, &spec.vrf, *address, dev.as_deref()).ok()?;
+    tables.check_next_hop(vrf, spec.destination, port, *address).ok()?;
+    Some(TableMember { port, address: *address, weight: *weight })
 }
 
 /// What a route does in the tables' terms.
@@ -241,44 +265,66 @@ fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<TableRoute, 
         }
         Kind::Unicast => {}
     }
-    let invalid = |message: String| Refusal::new(RefusalCode::Invalid, message);
-    let port = match &spec.port {
-        None => None,
-        Some(name) => {
-            let port = tables.port_named(name).ok_or_else(|| {
-                Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'"))
-            })?;
-            if port.spec.vrf != vrf {
-                return Err(invalid(format!("port '{name}' is not in VRF '{}'", spec.vrf))
-                    .with_hint("a port of the route's VRF"));
-            }
-            Some(port.id)
-        }
-    };
+    let port = spec.port.as_deref();
+    if !spec.nexthops.is_empty() {
+        let member = |one: &MemberSpec| {
+            let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref())?;
+            Ok(TableMember { port, address: one.gateway, weight: one.weight })
+        };
+        let members = spec.nexthops.iter().map(member).collect::<Result<_, Refusal>>()?;
+        return Ok(TableRoute::Multipath(members));
+    }
     match (spec.via, port) {
-        (None, Some(port)) => Ok(TableRoute::Connected { port }),
-        (Some(address), Some(port)) => Ok(TableRoute::Via { port, address }),
-        (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
-        (Some(next_hop), None) => {
-            let best = |port: &&Port| {
-                let lengths = port
-                    .spec
-                    .addresses
-                    .iter()
-                    .filter(|own| !own.is_host() && own.contains(next_hop));
-                lengths.map(|own| own.length()).max()
-            };
-            let on_link =
-                tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
-            match on_link.min_by_key(|port| Reverse(best(port))) {
-                Some(port) => Ok(TableRoute::Via { port: port.id, address: next_hop }),
-                None => Err(invalid(format!(
-                    "next hop {next_hop} is not on the link of any port of VRF '{}'",
-                    spec.vrf
-                ))
-                .with_hint("an address inside a prefix of a port of the VRF")),
-            }
+        (Some(address), port) => {
+            let port = port_to(tables, vrf, &spec.vrf, address, port)?;
+            Ok(TableRoute::Via { port, address })
         }
+        (None, Some(port)) => {
+            Ok(TableRoute::Connected { port: port_of(tables, vrf, &spec.vrf, port)? })
+        }
+        (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
+    }
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, message)
+}
+
+/// The port called `name`, which has to be in the route's VRF.
+fn port_of(tables: &Tables, vrf: VrfId, vrf_name: &str, name: &str) -> Result<PortId, Refusal> {
+    let port = tables
+        .port_named(name)
+        .ok_or_else(|| Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'")))?;
+    if port.spec.vrf != vrf {
+        return Err(invalid(format!("port '{name}' is not in VRF '{vrf_name}'"))
+            .with_hint("a port of the route's VRF"));
+    }
+    Ok(port.id)
+}
+
+/// The port to a next hop: the one that is named, or the one on whose link it is.
+fn port_to(
+    tables: &Tables,
+    vrf: VrfId,
+    vrf_name: &str,
+    next_hop: IpAddr,
+    name: Option<&str>,
+) -> Result<PortId, Refusal> {
+    if let Some(name) = name {
+        return port_of(tables, vrf, vrf_name, name);
+    }
+    let best = |port: &&Port| {
+        let own = port.spec.addresses.iter();
+        let lengths = own.filter(|own| !own.is_host() && own.contains(next_hop));
+        lengths.map(|own| own.length()).max()
+    };
+    let on_link = tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
+    match on_link.min_by_key(|port| Reverse(best(port))) {
+        Some(port) => Ok(port.id),
+        None => Err(invalid(format!(
+            "next hop {next_hop} is not on the link of any port of VRF '{vrf_name}'"
+        ))
+        .with_hint("an address inside a prefix of a port of the VRF")),
     }
 }
 
@@ -317,15 +363,12 @@ pub(super) fn list(
         desired.vrf(vrf)?;
     }
     views.retain(|view| {
-        (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast))
-            && matches(
-                filter,
-                &view.vrf,
-                view.destination,
-                view.kind,
-                view.port.as_deref(),
-                view.via,
-            )
+        (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
+            let several = view.nexthops.iter();
+            let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
+            let ways: Vec<_> = several.chain([(view.port.as_deref(), view.via)]).collect();
+            matches(filter, &view.vrf, view.destination, view.kind, &ways)
+        }
     });
     views.sort_by(|a, b| {
         let key = |view: &RouteView| {
@@ -375,7 +418,7 @@ fn active(
     let current =
         tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
     let current = tables.route_spec(current.kind)?;
-    let used = |entry: &&DesiredRoute| usable(tables, vrf, &entry.spec) == Some(current);
+    let used = |entry: &&DesiredRoute| usable(tables, vrf, &entry.spec).as_ref() == Some(&current);
     alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
@@ -393,11 +436,67 @@ fn view(tables: &Tables, vrf: VrfId, entry: &DesiredRoute, active: bool) -> Rout
         via: spec.via,
         port: port.map(|port| port.spec.name.to_string()).or_else(|| spec.port.clone()),
         source: port.and_then(|port| port.source_for(peer)),
+        nexthops: spec.nexthops.iter().map(|one| member_view(tables, vrf, spec, one)).collect(),
         metric: spec.metric,
         active,
         usable: usable(tables, vrf, spec).is_some(),
         origin: entry.origin,
     }
+}
+
+fn member_view(tables: &Tables, vrf: VrfId, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
+    let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref());
+    let port = port.ok().and_then(|port| tables.port(port));
+    let is_up = port.is_some_and(|port| port.spec.up);
+    let is_alive = is_up && on_link(tables, vrf, spec, one).is_some();
+    MemberView {
+        gateway: one.gateway,
+        dev: port.map(|port| port.spec.name.to_string()).or_else(|| one.dev.clone()),
+        weight: one.weight,
+        flags: if is_alive { Vec::new() } else { vec!["dead".to_owned()] },
+    }
+}
+
+/// Whether these are the same next hops, in any order. As with Linux, a weight of 1 in `wanted` is
+/// any.
+fn are_same(wanted: &[MemberSpec], members: &[MemberSpec]) -> bool {
+    let is_wanted = |wanted: &MemberSpec, member: &MemberSpec| {
+        wanted.gateway == member.gateway
+            && (wanted.dev.is_none() || wanted.dev == member.dev)
+            && [1, member.weight].contains(&wanted.weight)
+    };
+    wanted.len() == members.len()
+        && members.iter().all(|member| wanted.iter().any(|wanted| is_wanted(wanted, member)))
+}
+
+/// Every next hop, by VRF, port and address, and what was sent by it.
+pub(super) fn next_hops(tables: &Tables) -> Vec<NextHopView> {
+    let view = |(id, next_hop): (tables::NextHopId, &tables::NextHop)| {
+        let port = tables.port(next_hop.port)?;
+        let (packets, bytes) = tables.next_hop_counters(id)?.read();
+        let state = match next_hop.state {
+            NextHopState::Resolved => "resolved",
+            NextHopState::Pending => "pending",
+            NextHopState::OnLink => "on-link",
+            NextHopState::Down => "down",
+        };
+        Some(NextHopView {
+            id: id.0,
+            vrf: tables.vrf(port.spec.vrf)?.name.to_string(),
+            port: port.spec.name.to_string(),
+            address: next_hop.address,
+            state: state.to_owned(),
+            mtu: next_hop.mtu,
+            packets,
+            bytes,
+        })
+    };
+    let mut views: Vec<_> = tables.next_hops().filter_map(view).collect();
+    views.sort_by(|a, b| {
+        let is_other = |view: &NextHopView| view.vrf != api::MAIN_VRF;
+        (is_other(a), &a.vrf, &a.port, a.address).cmp(&(is_other(b), &b.vrf, &b.port, b.address))
+    });
+    views
 }
 
 /// A route that comes with an address of a port.
@@ -431,6 +530,7 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
         } else {
             port.and_then(|port| port.source_for(address))
         },
+        nexthops: Vec::new(),
         metric: 0,
         active: up,
         usable: up,
@@ -443,8 +543,7 @@ fn matches(
     vrf: &str,
     destination: IpPrefix,
     kind: Kind,
-    port: Option<&str>,
-    via: Option<IpAddr>,
+    ways: &[(Option<&str>, Option<IpAddr>)],
 ) -> bool {
     let inside = |outer: IpPrefix, inner: IpPrefix| {
         outer.length() <= inner.length() && outer.contains(inner.address())
@@ -455,6 +554,8 @@ fn matches(
         && filter.within.is_none_or(|outer| inside(outer, destination))
         && filter.holding.is_none_or(|inner| inside(destination, inner))
         && filter.kind.is_none_or(|wanted| wanted == kind)
-        && filter.port.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == port)
-        && filter.via.is_none_or(|wanted| Some(wanted) == via)
+        && ways.iter().any(|(port, via)| {
+            filter.port.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == *port)
+                && filter.via.is_none_or(|wanted| Some(wanted) == *via)
+        })
 }

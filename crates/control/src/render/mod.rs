@@ -34,6 +34,7 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
         Reply::Addresses(views) => net::addresses(&mut text, views),
         Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),
         Reply::Routes(views) => views.iter().for_each(|view| net::route(&mut text, request, view)),
+        Reply::NextHops(views) => views.iter().for_each(|view| net::next_hop(&mut text, view)),
         Reply::Vrfs(views) => net::vrfs(&mut text, views),
         Reply::States(views) => views.iter().for_each(|view| xfrm::state(&mut text, view)),
         Reply::Policies(views) => views.iter().for_each(|view| xfrm::policy(&mut text, view)),

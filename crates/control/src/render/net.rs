@@ -3,7 +3,10 @@
 use core::fmt::Write;
 use std::net::IpAddr;
 
-use api::{AddressView, NeighbourView, Origin, PortView, Request, RouteView, VrfView};
+use api::{
+    AddressView, MemberView, NeighbourView, NextHopView, Origin, PortView, Request, RouteView,
+    VrfView,
+};
 use types::{IpPrefix, LinkKind, RouteKind};
 
 use super::vrf;
@@ -75,6 +78,7 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         }
         match (view.kind, view.via) {
             (RouteKind::Local, _) => text.push_str(" scope host"),
+            _ if !view.nexthops.is_empty() => {}
             (RouteKind::Broadcast, _) | (RouteKind::Unicast, None) => text.push_str(" scope link"),
             _ => {}
         }
@@ -93,6 +97,30 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         text.push_str(" dead");
     }
     text.push('\n');
+    for MemberView { gateway, dev, weight, flags } in &view.nexthops {
+        let _ = write!(text, "\tnexthop via {gateway}");
+        if let Some(port) = dev {
+            let _ = write!(text, " dev {port}");
+        }
+        let _ = write!(text, " weight {weight}");
+        flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
+        text.push('\n');
+    }
+}
+
+pub(super) fn next_hop(text: &mut String, view: &NextHopView) {
+    let address = view.address.map_or_else(|| "on-link".to_owned(), |to| to.to_string());
+    let _ = writeln!(
+        text,
+        "id {} {address} dev {}{} {} mtu {} packets {} bytes {}",
+        view.id,
+        view.port,
+        vrf(&view.vrf),
+        view.state,
+        view.mtu,
+        view.packets,
+        view.bytes
+    );
 }
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {

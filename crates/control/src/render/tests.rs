@@ -98,6 +98,7 @@ fn policies_look_as_in_iproute2() {
 
 fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) -> RouteView {
     RouteView {
+        nexthops: Vec::new(),
         vrf: "main".into(),
         destination: destination.parse().unwrap(),
         kind,
@@ -135,6 +136,23 @@ fn routes_look_as_in_iproute2() {
         ..route("0.0.0.0/0", RouteKind::Unicast, Some("10.9.0.2"), Origin::Runtime)
     };
     assert_eq!(line(dead), "default via 10.9.0.2 dev v0 vrf red dead\n");
+    let member = |gateway: &str, flags: &[&str]| MemberView {
+        gateway: gateway.parse().unwrap(),
+        dev: Some("v0".into()),
+        weight: 2,
+        flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+    };
+    let several = RouteView {
+        port: None,
+        metric: 5,
+        nexthops: vec![member("10.9.0.2", &[]), member("10.9.0.3", &["dead"])],
+        ..route("10.10.0.0/16", RouteKind::Unicast, None, Origin::Configuration)
+    };
+    assert_eq!(
+        line(several),
+        "10.10.0.0/16 proto static metric 5\n\tnexthop via 10.9.0.2 dev v0 weight 2\n\tnexthop via \
+        10.9.0.3 dev v0 weight 2 dead\n"
+    );
     let query = Request::RouteGet(RouteQuery {
         vrf: "main".into(),
         destination: "10.10.1.1".parse().unwrap(),

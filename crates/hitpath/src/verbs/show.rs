@@ -62,6 +62,8 @@ enum What {
     Sas,
     /// Routes of all VRFs
     Routes,
+    /// Next hops of routes, neighbours and ports, and what was sent by each
+    NextHops,
     /// Neighbours of all ports
     #[value(alias = "neighbors")]
     Neighbours,
@@ -83,6 +85,7 @@ impl Show {
             What::Policies => Request::PolicyList(PolicyFilter::default()),
             What::Sas => Request::StateList(StateList::default()),
             What::Routes => Request::RouteList(RouteFilter::default()),
+            What::NextHops => Request::NextHopList,
             What::Neighbours => Request::NeighbourList(NeighbourFilter::default()),
             What::Vrfs => Request::VrfList,
         };

@@ -7,8 +7,8 @@ mod table;
 use std::fmt::Write;
 
 use api::{
-    CounterView, DropView, PolicyView, PortView, Reply, Request, Selector, StateView, Step,
-    WorkerView,
+    CounterView, DropView, NextHopView, PolicyView, PortView, Reply, Request, Selector, StateView,
+    Step, WorkerView,
 };
 
 use runtime::output;
@@ -37,6 +37,7 @@ pub(crate) fn show(
         Reply::Drops(views) => output::text(&drops(views, all)),
         Reply::Policies(views) => output::text(&policies(views)),
         Reply::States(views) => output::text(&states(views)),
+        Reply::NextHops(views) => output::text(&next_hops(views)),
         _ => print(request, reply, false),
     }
 }
@@ -95,6 +96,24 @@ pub(crate) fn ports(views: &[PortView]) -> String {
         "TX LOST",
         "ADDRESSES",
     ];
+    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Next hops and what was sent by them.
+fn next_hops(views: &[NextHopView]) -> String {
+    let row = |view: &NextHopView| {
+        vec![
+            view.id.to_string(),
+            view.vrf.clone(),
+            view.port.clone(),
+            view.address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
+            view.state.clone(),
+            view.mtu.to_string(),
+            view.packets.to_string(),
+            view.bytes.to_string(),
+        ]
+    };
+    let heading = ["ID", "VRF", "PORT", "ADDRESS", "STATE", "MTU", "PACKETS", "BYTES"];
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 

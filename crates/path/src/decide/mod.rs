@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use packet::DropReason;
 use tables::{
-    Action, Change, DefaultAction, Direction, NextHopId, Policy, PolicySlot, Route, RouteKind,
-    Slot, Spd, Tables, Template, Vrf,
+    Action, Change, DefaultAction, Direction, GroupId, NextHopId, PathKey, Policy, PolicySlot,
+    Route, RouteKind, SaIdentity, Slot, Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
@@ -215,6 +215,9 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         let way = match self.route(self.vrf, destination).map(|route| route.kind) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
+            Some(RouteKind::Multipath { group }) => {
+                one_of(group, self.key, None, self.tables, self.trace)
+            }
             None => Way::None,
             Some(other) => {
                 *decision = self.not_forwarded(other);
@@ -241,7 +244,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
             // These lead elsewhere.
-            RouteKind::Connected { .. } | RouteKind::Via { .. } => {
+            RouteKind::Connected { .. } | RouteKind::Via { .. } | RouteKind::Multipath { .. } => {
                 Decision::drop(DropReason::NoRoute)
             }
         }
@@ -479,6 +482,10 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         let way = match self.route(vrf, end).map(|route| route.kind) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
+            Some(RouteKind::Multipath { group }) => {
+                let tunnel = Some(&sa.spec.identity);
+                one_of(group, self.key, tunnel, self.tables, self.trace)
+            }
             Some(RouteKind::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
             Some(RouteKind::Prohibit) => {
                 return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited);
@@ -492,6 +499,32 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             Ok(next_hop) => Verdict::Protect(slot, next_hop),
             Err(verdict) => verdict,
         }
+    }
+}
+
+/// The next hop of a multipath route that packets of a flow take, or those of a tunnel. That it may
+/// be another one after a change belongs to [`Question::Route`].
+///
+/// Apart, so that routes with one next hop have nothing of it.
+#[cold]
+#[inline(never)]
+fn one_of(
+    group: GroupId,
+    key: impl KeyView,
+    tunnel: Option<&SaIdentity>,
+    tables: &Tables,
+    trace: &mut impl Trace,
+) -> Way {
+    let Some(group) = tables.group(group) else { return Way::None };
+    let hash = tables.path_hash(&match tunnel {
+        Some(tunnel) => PathKey::of_tunnel(tunnel.source, tunnel.destination),
+        None => PathKey::of(&key.flow()),
+    });
+    let chosen = group.choose(hash);
+    trace.step(|| Step::Member { group, hash, chosen, tables });
+    match group.members().get(chosen) {
+        Some(member) => Way::NextHop(member.next_hop),
+        None => Way::None,
     }
 }
 

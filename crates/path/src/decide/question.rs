@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::DropReason;
-use tables::{Action, Change, Tables, Template};
+use tables::{Action, Change, NextHopId, Tables, Template};
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, Verdict};
@@ -19,7 +19,7 @@ use crate::decision::{Decision, Verdict};
 pub enum Question {
     /// Is there such a VRF?
     Vrf(VrfId),
-    /// What is the route to an address?
+    /// What is the route to an address, and which of its next hops do the flow's packets take?
     Route {
         /// In which VRF.
         vrf: VrfId,
@@ -62,6 +62,8 @@ pub(crate) struct Asked<'t> {
     questions: Option<ArrayVec<Question, MOST>>,
     /// What [`Question::Tunnel`] was answered; the outer `None` if the decision does not tell.
     tunnel: Option<Option<SaSlot>>,
+    /// Where the flow's packets leave.
+    next_hop: Option<NextHopId>,
     tables: &'t Tables,
 }
 
@@ -73,7 +75,8 @@ impl<'t> Asked<'t> {
             Verdict::Drop(DropReason::EspNoOutboundSa) => Some(None),
             _ => None,
         };
-        Self { key: *key, questions: questions(key, decision, tables), tunnel, tables }
+        let questions = questions(key, decision, tables);
+        Self { key: *key, questions, tunnel, next_hop: decision.next_hop(), tables }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -99,6 +102,18 @@ impl<'t> Asked<'t> {
             (Change::Route { vrf: changed, prefix }, Question::Route { vrf, address }) => {
                 *changed == vrf && prefix.contains(address)
             }
+            // No other member's flows move if one goes down. Who does not leave by a next hop took
+            // none of them.
+            (
+                Change::Member { vrf: changed, prefix, next_hop, up },
+                Question::Route { vrf, address },
+            ) => {
+                let is_concerned = match up {
+                    true => self.next_hop.is_some(),
+                    false => self.next_hop == Some(*next_hop),
+                };
+                is_concerned && *changed == vrf && prefix.contains(address)
+            }
             (Change::NextHop { address: changed, .. }, Question::OnLink(address)) => {
                 *changed == address
             }
@@ -122,6 +137,7 @@ impl<'t> Asked<'t> {
                 | Change::Policy { .. }
                 | Change::Route { .. }
                 | Change::NextHop { .. }
+                | Change::Member { .. }
                 | Change::Port(_)
                 | Change::Sa { .. },
                 _,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use packet::DropReason;
 use tables::{
-    Action, DefaultAction, Direction, NextHopId, NextHopState, Policy, Route, RouteKind, Sa,
-    Tables, Template, Vrf,
+    Action, DefaultAction, Direction, FlowHash, Group, NextHopId, NextHopState, Policy, Route,
+    RouteKind, Sa, Tables, Template, Vrf,
 };
 use wire::{FlowKey, Mac};
 
@@ -57,6 +57,17 @@ pub enum Step<'a> {
         port: Option<&'a str>,
         /// The route's next hop.
         via: Option<IpAddr>,
+    },
+    /// Which next hop of a multipath route the flow takes.
+    Member {
+        /// All of them.
+        group: &'a Group,
+        /// The flow's hash.
+        hash: FlowHash,
+        /// The position of the one it takes, from 0.
+        chosen: usize,
+        /// Where the next hops are.
+        tables: &'a Tables,
     },
     /// The VRF has no policies.
     NoPolicies,
@@ -152,6 +163,7 @@ impl Step<'_> {
             Self::Key(_) => "key",
             Self::Vrf(_) => "vrf",
             Self::Route { .. } => "route",
+            Self::Member { .. } => "next-hop",
             Self::NoPolicies | Self::Policy { .. } => "policy",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
@@ -196,11 +208,13 @@ impl fmt::Display for Step<'_> {
                         Some(via) => write!(f, " via {via} on {}", port.unwrap_or("?")),
                         None => write!(f, " via {}", port.unwrap_or("?")),
                     },
+                    RouteKind::Multipath { .. } => f.write_str(", by one of several next hops"),
                     RouteKind::Blackhole => f.write_str(", blackhole"),
                     RouteKind::Unreachable => f.write_str(", unreachable"),
                     RouteKind::Prohibit => f.write_str(", prohibit"),
                 }
             }
+            Self::Member { group, hash, chosen, tables } => member(f, group, hash, chosen, tables),
             Self::NoPolicies => f.write_str("the VRF has no policies; IPsec does not touch it"),
             Self::Policy { direction, found: None, default } => {
                 let default = match default {
@@ -270,6 +284,37 @@ fn verdict(
         (NextHopState::OnLink, _) => f.write_str(", once the destination has answered"),
         _ => Ok(()),
     }
+}
+
+/// The chosen one first, and from what it was chosen.
+fn member(
+    f: &mut fmt::Formatter<'_>,
+    group: &Group,
+    FlowHash(hash): FlowHash,
+    chosen: usize,
+    tables: &Tables,
+) -> fmt::Result {
+    let name = |f: &mut fmt::Formatter<'_>, position: usize| {
+        let Some(member) = group.members().get(position) else { return f.write_str("none") };
+        if let Some(next_hop) = tables.next_hop(member.next_hop) {
+            if let Some(address) = next_hop.address {
+                write!(f, "{address}")?;
+            }
+            if let Some(port) = tables.port(next_hop.port) {
+                write!(f, " on {}", port.spec.name)?;
+            }
+        }
+        write!(f, " weight {}", member.weight)?;
+        if group.is_up(position) { Ok(()) } else { f.write_str(" (down)") }
+    };
+    name(f, chosen)?;
+    let count = group.members().len();
+    write!(f, ", by hash {hash:016x} out of {count}:")?;
+    for position in 0..group.members().len() {
+        f.write_str(if position == 0 { " " } else { ", " })?;
+        name(f, position)?;
+    }
+    Ok(())
 }
 
 fn dropped(f: &mut fmt::Formatter<'_>, reason: DropReason) -> fmt::Result {

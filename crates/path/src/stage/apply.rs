@@ -120,6 +120,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
             if done > 0 {
+                applier.neighbours.outputs.count(decision.next_hop_id(), done as u64, bytes);
                 continue;
             }
         }

@@ -22,9 +22,9 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
     let Neighbours { outputs, waiting } = neighbours;
     let objects = outputs.objects;
     let lookup = |port: PortId, address: IpAddr| {
-        let next_hop = objects.neighbour(port, address)?;
+        let (id, next_hop) = objects.neighbour(port, address)?;
         match next_hop.state {
-            NextHopState::Resolved | NextHopState::Down => Some(next_hop),
+            NextHopState::Resolved | NextHopState::Down => Some((id, next_hop)),
             NextHopState::Pending | NextHopState::OnLink => None,
         }
     };

@@ -6,7 +6,7 @@ use flow::CacheSettings;
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{DropReason, Time};
 use path::{Worker, WorkerSettings};
-use tables::{Event, LookupEngine, Publisher, Tables};
+use tables::{Event, LookupEngine, NextHopId, Publisher, Tables};
 use wire::{Mac, PortId};
 
 use crate::clock;
@@ -36,6 +36,8 @@ pub(crate) struct Seen {
     policies: Vec<(u64, u64)>,
     /// And of every SA, and its errors.
     sas: Vec<[(u64, u64); 2]>,
+    /// And of every next hop that is there.
+    next_hops: Vec<(NextHopId, (u64, u64))>,
     events: Vec<Event>,
     held: usize,
 }
@@ -128,6 +130,9 @@ impl Twin {
         .map(packet::Counter::read);
         seen.policies = self.world.policies.iter().map(|policy| policy.counters.read()).collect();
         seen.sas = self.world.sas.iter().map(|sa| [sa.counters.read(), sa.errors.read()]).collect();
+        let tables = self.publisher.current();
+        let counters = |id| tables.next_hop_counters(id).unwrap().read();
+        seen.next_hops = tables.next_hops().map(|(id, _)| (id, counters(id))).collect();
         seen.events = std::iter::from_fn(|| self.events.pop().ok()).collect();
         seen.held = self.worker.held();
     }
@@ -192,6 +197,9 @@ impl Seen {
                 .enumerate()
                 .filter(|(_, (one, two))| one != two);
             text += &format!("policies: {:?}\n", differ.collect::<Vec<_>>());
+        }
+        if self.next_hops != other.next_hops {
+            text += &format!("next hops: {:?} and {:?}\n", self.next_hops, other.next_hops);
         }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
     }

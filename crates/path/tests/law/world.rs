@@ -12,8 +12,8 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, LookupEngine, Policy, PolicySpec, PortSpec,
-    RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, LookupEngine, MemberSpec, Policy, PolicySpec,
+    PortSpec, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -225,6 +225,12 @@ impl World {
                 ));
             }
         }
+        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3))] {
+            for (family, prefixes) in PREFIXES.iter().enumerate() {
+                let spec = multipath(family, port, [1, 2, 3, 1]);
+                world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
+            }
+        }
         for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5])] {
             for host in hosts {
                 HOSTS.iter().for_each(|family| {
@@ -286,7 +292,7 @@ impl World {
             Act::Default(vrf, direction, action) => {
                 _ = tables.set_default_action(*vrf, *direction, *action);
             }
-            Act::SetRoute(vrf, prefix, kind) => _ = tables.set_route(*vrf, *prefix, *kind),
+            Act::SetRoute(vrf, prefix, kind) => _ = tables.set_route(*vrf, *prefix, kind.clone()),
             Act::RemoveRoute(vrf, prefix) => _ = tables.remove_route(*vrf, *prefix),
             Act::SetNeighbour(port, address, mac) => {
                 _ = tables.set_neighbour(*port, *address, Mac([2, 0xaa, 0, 0, 0, *mac]));
@@ -547,7 +553,9 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     let next_hop = prop_oneof![Just(3usize), Just(8), Just(5), Just(0), Just(1)];
-    let kind = |what: usize, port, next_hop| match what {
+    let weights = select(vec![[1, 1, 1, 0], [1, 2, 0, 256], [0, 3, 1, 1], [7, 1, 1, 1]]);
+    let kind = |what: usize, port, next_hop, members| match what {
+        9..12 => members,
         0..5 => RouteSpec::Via { port, address: next_hop },
         5 => RouteSpec::Connected { port },
         6 => RouteSpec::Blackhole,
@@ -556,11 +564,25 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];
-    (family(), to, 0..9usize, port(), next_hop).prop_map(
-        move |(family, to, what, port, next_hop)| {
-            (parsed(PREFIXES[family][to]), kind(what, port, parsed(HOSTS[family][next_hop])))
+    (family(), to, 0..12usize, port(), next_hop, weights).prop_map(
+        move |(family, to, what, port, next_hop, weights)| {
+            let members = multipath(family, port, weights);
+            let next_hop = parsed(HOSTS[family][next_hop]);
+            (parsed(PREFIXES[family][to]), kind(what, port, next_hop, members))
         },
     )
+}
+
+/// By two stations on each of two ports of one VRF. Those without a weight are left out.
+fn multipath(family: usize, port: PortId, weights: [u16; 4]) -> RouteSpec {
+    let first = port.0 / 2 * 2;
+    let members = [(first, 0), (first, 5), (first + 1, 3), (first + 1, 8)].into_iter().zip(weights);
+    let member = |((port, host), weight): ((u16, usize), u16)| MemberSpec {
+        port: PortId(port),
+        address: parsed(HOSTS[family][host]),
+        weight,
+    };
+    RouteSpec::Multipath(members.map(member).filter(|member| member.weight > 0).collect())
 }
 
 fn neighbour() -> impl Strategy<Value = IpAddr> {
@@ -579,11 +601,11 @@ fn sa() -> impl Strategy<Value = SaSpec> {
 
 fn port_edit() -> impl Strategy<Value = PortEdit> {
     prop_oneof![
-        any::<bool>().prop_map(PortEdit::Up),
-        of(&[1280u16, 1400, 1500]).prop_map(PortEdit::Mtu),
-        vrf().prop_map(PortEdit::Vrf),
-        (0..2u8).prop_map(PortEdit::Mac),
-        (0..4usize).prop_map(PortEdit::Addresses),
+        3 => any::<bool>().prop_map(PortEdit::Up),
+        1 => of(&[1280u16, 1400, 1500]).prop_map(PortEdit::Mtu),
+        1 => vrf().prop_map(PortEdit::Vrf),
+        1 => (0..2u8).prop_map(PortEdit::Mac),
+        1 => (0..4usize).prop_map(PortEdit::Addresses),
     ]
 }
 
@@ -604,7 +626,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         4 => any::<Index>().prop_map(Act::RemoveSa),
         4 => (any::<Index>(), spi(), algorithm()).prop_map(|(which, spi, algorithm)| Act::AddSaLike(which, spi, algorithm)),
         4 => (any::<Index>(), spi(), algorithm()).prop_map(|(which, spi, algorithm)| Act::Rekey(which, spi, algorithm)),
-        3 => (port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
+        5 => (port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
         1 => port().prop_map(Act::RemovePort),
         3 => port().prop_map(Act::AddPort),
         1 => Just(Act::AddVrf),

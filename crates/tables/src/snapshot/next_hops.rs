@@ -8,6 +8,7 @@ use types::station::{check_station, check_station_mac};
 use wire::{Mac, PortId};
 
 use super::Tables;
+use crate::counters::FlowCounters;
 use crate::error::{NotAPeer, TableError};
 use crate::log::Change;
 use crate::neighbour::{MAX_NEIGHBOURS, Neighbour};
@@ -25,6 +26,13 @@ impl Tables {
     #[inline(always)]
     pub fn prefetch_next_hop(&self, id: NextHopId) {
         self.next_hops.prefetch(id);
+    }
+
+    /// Packets and bytes that were sent to a next hop since it came: IP packets, those of tunnels
+    /// with their outer header.
+    #[inline(always)]
+    pub fn next_hop_counters(&self, id: NextHopId) -> Option<&FlowCounters> {
+        self.next_hops.counters(id)
     }
 
     /// The next hop of packets to `address` on the link of `port`: that of the neighbour, if it is
@@ -174,6 +182,9 @@ impl Tables {
         for (address, neighbour) in port.neighbours.all() {
             let next_hop = NextHop::new(port.id, &port.spec, Some(*address), neighbour.mac);
             self.next_hops.set(neighbour.next_hop, next_hop);
+        }
+        if port.spec.up != old.spec.up {
+            self.refresh_groups(port.id);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::TableError;
+use crate::group::Member;
 use crate::limit::MAX_PORTS;
 use crate::log::Change;
 use crate::next_hop::NextHop;
@@ -261,9 +262,14 @@ impl Tables {
         if !is_gone && next_hops.is_empty() {
             return Ok(());
         }
+        // That next hops go is not noted: the VRF has changed, which says it all.
+        // A route with a next hop less would be another one than was asked for.
+        let stranded: BTreeSet<_> =
+            self.groups.with(|id| next_hops.contains_key(&id)).into_iter().collect();
         let is_stranded = |route: &&Route| match route.kind {
             RouteKind::Connected { port: by } => by == old.id && is_gone,
             RouteKind::Via { next_hop } => next_hops.contains_key(&next_hop),
+            RouteKind::Multipath { group } => stranded.contains(&group),
             _ => false,
         };
         let prefixes: Vec<_> = self
@@ -275,10 +281,21 @@ impl Tables {
         for prefix in prefixes {
             self.vrf_mut(vrf)?.remove(prefix);
         }
+        for group in stranded {
+            let Some(group) = self.groups.remove(group) else { continue };
+            for Member { next_hop, .. } in group.members() {
+                if let Some(&NextHop { port, address: Some(address), .. }) =
+                    self.next_hop(*next_hop)
+                    && !next_hops.contains_key(next_hop)
+                {
+                    self.change_neighbour(port, address, |wanted| wanted.routes -= 1)?;
+                }
+            }
+        }
         if is_gone {
             return Ok(());
         }
-        // Each of them has lost all its routes. That is a change of the VRF, which says it all.
+        // Each of them has lost all its routes.
         for address in next_hops.into_values() {
             self.change_neighbour(old.id, address, |wanted| wanted.routes = 0)?;
         }

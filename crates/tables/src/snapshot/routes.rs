@@ -1,5 +1,6 @@
 //! Static routes.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,11 +9,16 @@ use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::{NotAPeer, TableError};
+use crate::group::{FlowHash, Group, GroupId, Member, PathKey, check_members};
 use crate::log::Change;
-use crate::next_hop::NextHop;
+use crate::next_hop::{NextHop, NextHopId, NextHopState};
 use crate::port::Port;
-use crate::route::{Route, RouteKind, RouteSpec};
+use crate::route::{MemberSpec, Route, RouteKind, RouteSpec};
 use crate::vrf::Vrf;
+
+/// If more next hops of multipath routes than this go up or down with a port, the whole VRF is said
+/// to have changed: decisions are held against no more single changes than a few dozen.
+const MANY_MEMBERS: usize = 32;
 
 impl Tables {
     /// Adds or replaces the static route of a prefix. A route that comes with a port's address
@@ -32,13 +38,21 @@ impl Tables {
         if prefix.network() != prefix {
             return Err(TableError::HostBits { given: prefix, network: prefix.network() });
         }
-        match spec {
-            RouteSpec::Connected { port } => {
+        match &spec {
+            &RouteSpec::Connected { port } => {
                 self.route_port(found, prefix, port)?;
             }
-            RouteSpec::Via { port, address } => {
+            &RouteSpec::Via { port, address } => {
                 let port = self.route_port(found, prefix, port)?;
                 check_next_hop(found, port, prefix, address)?;
+            }
+            RouteSpec::Multipath(members) => {
+                check_members(members)?;
+                for &MemberSpec { port, address, .. } in &**members {
+                    let port = self.route_port(found, prefix, port)?;
+                    check_next_hop(found, port, prefix, address)?;
+                }
+                self.groups.check_room()?;
             }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => {}
         }
@@ -50,6 +64,9 @@ impl Tables {
             RouteSpec::Connected { port } => RouteKind::Connected { port },
             RouteSpec::Via { port, address } => {
                 RouteKind::Via { next_hop: self.hold_next_hop(port, address)? }
+            }
+            RouteSpec::Multipath(members) => {
+                RouteKind::Multipath { group: self.hold_group((vrf, prefix), &members)? }
             }
             RouteSpec::Blackhole => RouteKind::Blackhole,
             RouteSpec::Unreachable => RouteKind::Unreachable,
@@ -87,6 +104,14 @@ impl Tables {
                 let &NextHop { port, address, .. } = self.next_hop(next_hop)?;
                 RouteSpec::Via { port, address: address? }
             }
+            RouteKind::Multipath { group } => {
+                let member = |member: &Member| {
+                    let &NextHop { port, address, .. } = self.next_hop(member.next_hop)?;
+                    Some(MemberSpec { port, address: address?, weight: member.weight })
+                };
+                let members = self.group(group)?.members().iter().map(member);
+                RouteSpec::Multipath(members.collect::<Option<_>>()?)
+            }
             RouteKind::Blackhole => RouteSpec::Blackhole,
             RouteKind::Unreachable => RouteSpec::Unreachable,
             RouteKind::Prohibit => RouteSpec::Prohibit,
@@ -97,7 +122,85 @@ impl Tables {
     fn release_route(&mut self, route: Option<Route>) -> Result<(), TableError> {
         match route.map(|route| route.kind) {
             Some(RouteKind::Via { next_hop }) => self.release_next_hop(next_hop),
+            Some(RouteKind::Multipath { group }) => self.release_group(group),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether a route may be by a next hop.
+    ///
+    /// # Errors
+    /// What is wrong with the VRF, the port or the next hop, as of [`Tables::set_route`].
+    pub fn check_next_hop(
+        &self,
+        vrf: VrfId,
+        prefix: IpPrefix,
+        port: PortId,
+        next_hop: IpAddr,
+    ) -> Result<(), TableError> {
+        let vrf = self.existing_vrf(vrf)?;
+        check_next_hop(vrf, self.route_port(vrf, prefix, port)?, prefix, next_hop)
+    }
+
+    /// The next hops of a multipath route.
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
+        self.groups.get(id)
+    }
+
+    /// What the member of a multipath route is chosen by, for [`Group::choose`].
+    pub fn path_hash(&self, key: &PathKey) -> FlowHash {
+        self.groups.hasher().flow(key)
+    }
+
+    /// The group of a new route. On refusal nothing is changed.
+    fn hold_group(
+        &mut self,
+        place: (VrfId, IpPrefix),
+        members: &[MemberSpec],
+    ) -> Result<GroupId, TableError> {
+        let mut held: Vec<NextHopId> = Vec::with_capacity(members.len());
+        for member in members {
+            match self.hold_next_hop(member.port, member.address) {
+                Ok(next_hop) => held.push(next_hop),
+                Err(error) => {
+                    held.into_iter().try_for_each(|held| self.release_next_hop(held))?;
+                    return Err(error);
+                }
+            }
+        }
+        let group = self.groups.add(place, members, &held);
+        self.refresh_group(group);
+        Ok(group)
+    }
+
+    /// Lets go of the next hops of a route that went.
+    fn release_group(&mut self, group: GroupId) -> Result<(), TableError> {
+        let Some(group) = self.groups.remove(group) else { return Ok(()) };
+        group.members().iter().try_for_each(|member| self.release_next_hop(member.next_hop))
+    }
+
+    /// Makes a group what its next hops are now. Returns those that went down or came up.
+    fn refresh_group(&mut self, id: GroupId) -> Vec<(NextHopId, bool)> {
+        let next_hops = &self.next_hops;
+        let is_up = |id| next_hops.get(id).is_some_and(|is| is.state != NextHopState::Down);
+        self.groups.get_mut(id).map(|group| group.set_up(is_up)).unwrap_or_default()
+    }
+
+    /// Makes the groups with next hops by this port what the port is now, up or down.
+    pub(super) fn refresh_groups(&mut self, port: PortId) {
+        let is_by = |id| self.next_hop(id).is_some_and(|is| is.port == port);
+        let mut changes = Vec::new();
+        let mut vrfs = BTreeSet::new();
+        for id in self.groups.with(is_by) {
+            let changed = self.refresh_group(id);
+            let Some(&Group { vrf, prefix, .. }) = self.group(id) else { continue };
+            let change = |(next_hop, up)| Change::Member { vrf, prefix, next_hop, up };
+            changes.extend(changed.into_iter().map(change));
+            vrfs.insert(vrf);
+        }
+        match changes.len() > MANY_MEMBERS {
+            true => vrfs.into_iter().for_each(|vrf| self.changed(Change::Vrf(vrf))),
+            false => changes.into_iter().for_each(|change| self.changed(change)),
         }
     }
 

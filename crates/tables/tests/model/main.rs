@@ -62,7 +62,7 @@ fn apply(tables: &mut Tables, model: &Model, change: &Change) -> Result<(), Tabl
             None => Err(TableError::NoPort(*id)),
         },
         Change::RemovePort(id) => tables.remove_port(*id),
-        Change::SetRoute(vrf, prefix, spec) => tables.set_route(*vrf, *prefix, *spec),
+        Change::SetRoute(vrf, prefix, spec) => tables.set_route(*vrf, *prefix, spec.clone()),
         Change::RemoveRoute(vrf, prefix) => tables.remove_route(*vrf, *prefix).map(drop),
         Change::SetNeighbour(port, address, mac) => tables.set_neighbour(*port, *address, *mac),
         Change::RemoveNeighbour(port, address) => {

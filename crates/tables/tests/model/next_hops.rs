@@ -6,7 +6,9 @@ use std::net::IpAddr;
 
 use packet::LinkKind;
 use proptest::prelude::*;
-use tables::{NextHopId, NextHopState, PortSpec, RouteKind, RouteSpec, Tables};
+use tables::{
+    FlowHash, MemberSpec, NextHopId, NextHopState, PortSpec, RouteKind, RouteSpec, Tables,
+};
 use wire::{IpPrefix, PortId};
 
 use crate::reference::{Change, Model, ModelPort, derived_link_local};
@@ -24,9 +26,7 @@ impl Model {
             all.extend(port.neighbours.keys().map(|address| (id, Some(*address))));
         }
         for route in self.vrfs.values().flat_map(|vrf| vrf.routes.values()) {
-            if let RouteSpec::Via { port, address } = *route {
-                all.insert((port, Some(address)));
-            }
+            all.extend(members(route).map(|member| (member.port, Some(member.address))));
         }
         all
     }
@@ -46,6 +46,18 @@ impl Model {
             }
         }
     }
+}
+
+/// The next hops that a route is by.
+fn members(spec: &RouteSpec) -> impl Iterator<Item = MemberSpec> {
+    let (one, many) = match spec {
+        &RouteSpec::Via { port, address } => {
+            (Some(MemberSpec { port, address, weight: 1 }), &[][..])
+        }
+        RouteSpec::Multipath(members) => (None, &**members),
+        _ => (None, &[][..]),
+    };
+    one.into_iter().chain(many.iter().copied())
 }
 
 /// What is there is what the model says, and each name leads to it.
@@ -73,10 +85,31 @@ pub(crate) fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseErro
     }
     for (vrf, in_model) in &model.vrfs {
         for (prefix, spec) in &in_model.routes {
-            if let RouteSpec::Via { port, address } = *spec {
-                let route = tables.vrf(*vrf).unwrap().route_of(*prefix).unwrap();
-                let next_hop = tables.on_link_next_hop(port, address).unwrap();
-                prop_assert_eq!(route.kind, RouteKind::Via { next_hop });
+            let route = tables.vrf(*vrf).unwrap().route_of(*prefix).unwrap();
+            let next_hop = |port, address| tables.on_link_next_hop(port, address).unwrap();
+            match (spec, route.kind) {
+                (&RouteSpec::Via { port, address }, kind) => {
+                    prop_assert_eq!(kind, RouteKind::Via { next_hop: next_hop(port, address) });
+                }
+                (RouteSpec::Multipath(members), RouteKind::Multipath { group }) => {
+                    let group = tables.group(group).unwrap();
+                    prop_assert_eq!(group.members().len(), members.len());
+                    for (position, (seen, spec)) in
+                        group.members().iter().zip(&**members).enumerate()
+                    {
+                        prop_assert_eq!(seen.next_hop, next_hop(spec.port, spec.address));
+                        prop_assert_eq!(seen.weight, spec.weight);
+                        prop_assert_eq!(group.is_up(position), model.ports[&spec.port].spec.up);
+                    }
+                    for flow in 0..32 {
+                        let chosen =
+                            group.choose(FlowHash(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(flow)));
+                        let is_up = |position| group.is_up(position);
+                        prop_assert!(is_up(chosen) || !(0..members.len()).any(is_up));
+                    }
+                }
+                (RouteSpec::Multipath(_), kind) => prop_assert!(false, "{:?}", kind),
+                _ => {}
             }
         }
     }
@@ -120,7 +153,11 @@ impl Before {
             Change::AddPort(id, _)
             | Change::UpdatePort(id, _)
             | Change::TweakPort(id, _)
-            | Change::RemovePort(id) => port_changes(*id, &self.model, model),
+            | Change::RemovePort(id) => {
+                let mut expected = port_changes(*id, &self.model, model);
+                expected.extend(self.member_changes(*id, model, tables));
+                expected
+            }
             Change::SetRoute(vrf, prefix, _) | Change::RemoveRoute(vrf, prefix) => {
                 let mut expected = self.next_hop_changes(model);
                 expected.push(tables::Change::Route { vrf: *vrf, prefix: *prefix });
@@ -136,6 +173,24 @@ impl Before {
         };
         prop_assert_eq!(sorted(told), sorted(expected), "{:?}", change);
         Ok(())
+    }
+
+    /// One for each next hop of a multipath route that went down or came up with its port.
+    fn member_changes(&self, id: PortId, model: &Model, tables: &Tables) -> Vec<tables::Change> {
+        let is_up = |model: &Model| model.ports.get(&id).map(|port| port.spec.up);
+        let (Some(was), Some(up)) = (is_up(&self.model), is_up(model)) else { return Vec::new() };
+        let mut changes = Vec::new();
+        for (vrf, in_model) in &model.vrfs {
+            for (prefix, spec) in &in_model.routes {
+                let RouteSpec::Multipath(members) = spec else { continue };
+                for member in members.iter().filter(|member| member.port == id && was != up) {
+                    let next_hop = tables.on_link_next_hop(id, member.address).unwrap();
+                    let (vrf, prefix) = (*vrf, *prefix);
+                    changes.push(tables::Change::Member { vrf, prefix, next_hop, up });
+                }
+            }
+        }
+        changes
     }
 
     /// One for each next hop that came or went.

@@ -42,7 +42,7 @@ pub(crate) enum Tweak {
 }
 
 /// What a route does: one that was asked for, or one that comes with an address of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelRoute {
     Local,
     Broadcast,
@@ -141,7 +141,7 @@ impl Model {
         {
             let kind = ModelRoute::To(RouteSpec::Connected { port });
             if !own.is_host()
-                && routes.insert(own.network(), kind).is_some_and(|before| before != kind)
+                && routes.insert(own.network(), kind.clone()).is_some_and(|before| before != kind)
             {
                 return None;
             }
@@ -152,7 +152,7 @@ impl Model {
     pub(crate) fn routes(&self, vrf: VrfId) -> BTreeMap<IpPrefix, ModelRoute> {
         let mut routes = self.port_routes(vrf).expect("the model is consistent");
         let of_others = self.vrfs[&vrf].routes.iter();
-        routes.extend(of_others.map(|(prefix, spec)| (*prefix, ModelRoute::To(*spec))));
+        routes.extend(of_others.map(|(prefix, spec)| (*prefix, ModelRoute::To(spec.clone()))));
         routes
     }
 
@@ -212,10 +212,13 @@ impl Model {
         let port = self.ports.get(&id);
         for (vrf_id, vrf) in &mut self.vrfs {
             let port = port.filter(|port| port.spec.vrf == *vrf_id);
-            vrf.routes.retain(|_, kind| match *kind {
-                RouteSpec::Connected { port: by } => by != id || port.is_some(),
-                RouteSpec::Via { port: by, address } => {
-                    by != id || port.is_some_and(|port| port.reaches(address))
+            let reaches =
+                |by: PortId, address| by != id || port.is_some_and(|port| port.reaches(address));
+            vrf.routes.retain(|_, kind| match kind {
+                RouteSpec::Connected { port: by } => *by != id || port.is_some(),
+                RouteSpec::Via { port: by, address } => reaches(*by, *address),
+                RouteSpec::Multipath(members) => {
+                    members.iter().all(|member| reaches(member.port, member.address))
                 }
                 _ => true,
             });
@@ -234,7 +237,7 @@ impl Model {
         Some(spec)
     }
 
-    fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, spec: RouteSpec) -> bool {
+    fn route_is_possible(&self, vrf: VrfId, prefix: IpPrefix, spec: &RouteSpec) -> bool {
         let Some(made) = self.vrfs.contains_key(&vrf).then(|| self.port_routes(vrf)).flatten()
         else {
             return false;
@@ -251,9 +254,8 @@ impl Model {
         };
         let port =
             |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
-        let by = match spec {
-            RouteSpec::Connected { port: by } => port(by).is_some(),
-            RouteSpec::Via { port: by, address } => port(by).is_some_and(|port| {
+        let via = |by: PortId, address: IpAddr| {
+            port(by).is_some_and(|port| {
                 let host = longest(&made, address).map(|(_, kind)| kind);
                 let ours = matches!(host, Some(ModelRoute::Local | ModelRoute::Broadcast))
                     || port.owns(address);
@@ -261,7 +263,20 @@ impl Model {
                     && !ours
                     && address.is_ipv4() == first.is_ipv4()
                     && port.reaches(address)
-            }),
+            })
+        };
+        let by = match spec {
+            RouteSpec::Connected { port: by } => port(*by).is_some(),
+            RouteSpec::Via { port: by, address } => via(*by, *address),
+            RouteSpec::Multipath(members) => {
+                let names: BTreeSet<_> =
+                    members.iter().map(|member| (member.port, member.address)).collect();
+                (1..=64).contains(&members.len())
+                    && names.len() == members.len()
+                    && members.iter().all(|member| {
+                        (1..=256).contains(&member.weight) && via(member.port, member.address)
+                    })
+            }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => true,
         };
         by && prefix == prefix.network() && !made.contains_key(&prefix)
@@ -352,9 +367,9 @@ impl Model {
                 there
             }
             Change::SetRoute(vrf, prefix, spec) => {
-                let possible = self.route_is_possible(*vrf, *prefix, *spec);
+                let possible = self.route_is_possible(*vrf, *prefix, spec);
                 if possible {
-                    self.vrfs.get_mut(vrf).unwrap().routes.insert(*prefix, *spec);
+                    self.vrfs.get_mut(vrf).unwrap().routes.insert(*prefix, spec.clone());
                 }
                 possible
             }
@@ -444,7 +459,7 @@ pub(crate) fn longest(
     address: IpAddr,
 ) -> Option<(IpPrefix, ModelRoute)> {
     let holding = routes.iter().filter(|(prefix, _)| prefix.contains(address));
-    holding.max_by_key(|(prefix, _)| prefix.length()).map(|(&prefix, &kind)| (prefix, kind))
+    holding.max_by_key(|(prefix, _)| prefix.length()).map(|(&prefix, kind)| (prefix, kind.clone()))
 }
 
 pub(crate) fn vrf_name(number: u8) -> String {

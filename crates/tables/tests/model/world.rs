@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, PolicySpec, PortSpec, RouteSpec, SaIdentity,
-    SaSpec, Selector, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, RouteSpec,
+    SaIdentity, SaSpec, Selector, Template, UpperSelector,
 };
 use wire::{
     Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PacketFields, PortId,
@@ -108,10 +108,18 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
 fn route_spec() -> impl Strategy<Value = RouteSpec> {
     prop_oneof![
         8 => (port(), station()).prop_map(|(port, address)| RouteSpec::Via { port, address }),
+        8 => proptest::collection::vec(member(), 1..5)
+            .prop_map(|all| RouteSpec::Multipath(all.into())),
         2 => port().prop_map(|port| RouteSpec::Connected { port }),
         1 => Just(RouteSpec::Blackhole),
         1 => Just(RouteSpec::Prohibit),
     ]
+}
+
+fn member() -> impl Strategy<Value = MemberSpec> {
+    let weight = prop_oneof![20 => Just(1), 10 => 1..=256u16, 1 => Just(0), 1 => Just(257)];
+    let member = |(port, address, weight)| MemberSpec { port, address, weight };
+    (port(), station(), weight).prop_map(member)
 }
 
 /// Neighbours that meet the next hops of routes, and things that can be neither.

@@ -208,6 +208,15 @@ pub(super) fn consistent(control: &Control) {
             );
             next_hops.insert((next_hop.port, next_hop.address));
         }
+        if let tables::RouteKind::Multipath { group } = route.kind {
+            let group = tables.group(group).unwrap();
+            assert!((0..group.members().len()).any(|at| group.is_up(at)), "it would not be used");
+            for (at, member) in group.members().iter().enumerate() {
+                let next_hop = tables.next_hop(member.next_hop).unwrap();
+                assert_eq!(group.is_up(at), tables.port(next_hop.port).unwrap().spec.up);
+                next_hops.insert((next_hop.port, next_hop.address));
+            }
+        }
     }
     let found: Vec<_> = tables.next_hops().map(|(_, is)| (is.port, is.address)).collect();
     assert_eq!(found.len(), next_hops.len());

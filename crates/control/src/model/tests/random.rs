@@ -57,6 +57,19 @@ pub(super) fn command() -> impl Strategy<Value = String> {
                 "route {verb} {prefix} dev {port} metric {metric}{vrf}"
             )
         ),
+        (
+            pick(&["add", "replace", "change", "del"]),
+            prefix(),
+            hop(),
+            hop(),
+            port(),
+            0..3_u8,
+            vrf()
+        )
+            .prop_map(|(verb, prefix, hop, other, port, metric, vrf)| format!(
+                "route {verb} {prefix} metric {metric}{vrf} nexthop via {hop} weight 3 \
+                nexthop via {other} dev {port} nexthop via 192.168.11.1"
+            )),
         (pick(&["add blackhole", "del"]), prefix(), vrf())
             .prop_map(|(verb, prefix, vrf)| format!("route {verb} {prefix}{vrf}")),
         (pick(&["add", "replace"]), hop(), port()).prop_map(|(verb, hop, port)| format!(

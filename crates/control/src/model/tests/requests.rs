@@ -162,6 +162,63 @@ fn the_newest_sa_of_a_tunnel_is_told() {
 }
 
 #[test]
+fn routes_have_several_next_hops() {
+    let mut control = running(BASE);
+    let two = "nexthop via 192.168.11.1 dev wan weight 3 nexthop via 192.168.13.9";
+    let add = format!("route add 10.0.0.0/8 {two}");
+    run(&mut control, &add).unwrap();
+    refused(&mut control, &add, RefusalCode::Exists);
+    let shown = "10.0.0.0/8\n\tnexthop via 192.168.11.1 dev wan weight 3\n\tnexthop via \
+        192.168.13.9 dev lan weight 1\n";
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), shown);
+    assert_eq!(show(&mut control, "route show dev lan via 192.168.13.9"), shown);
+    assert_eq!(show(&mut control, "route show dev wan via 192.168.13.9"), "");
+
+    // With one port down, the route stays; with both, the next best is taken.
+    run(&mut control, "route add blackhole 10.0.0.0/8 metric 7").unwrap();
+    run(&mut control, "link set lan down").unwrap();
+    let told = show(&mut control, "route show 10.0.0.0/8");
+    assert!(told.contains("192.168.13.9 dev lan weight 1 dead\n"), "{told}");
+    let Ok(Reply::Routes(routes)) = run(&mut control, "route show 10.0.0.0/8") else { panic!() };
+    let active = |routes: &[api::RouteView]| -> Vec<_> {
+        routes.iter().map(|route| (route.usable, route.active)).collect()
+    };
+    assert_eq!(active(&routes), [(true, true), (true, false)]);
+    run(&mut control, "link set wan down").unwrap();
+    let Ok(Reply::Routes(routes)) = run(&mut control, "route show 10.0.0.0/8") else { panic!() };
+    assert_eq!(active(&routes), [(false, false), (true, true)]);
+    run(&mut control, "link set wan up").unwrap();
+    run(&mut control, "link set lan up").unwrap();
+
+    // What is no longer on a link is left out until it is again.
+    run(&mut control, "addr del 192.168.13.1/24 dev lan").unwrap();
+    let told = show(&mut control, "route show 10.0.0.0/8");
+    assert!(told.contains("via 192.168.13.9 weight 1 dead\n"), "{told}");
+    run(&mut control, "addr add 192.168.13.1/24 dev lan").unwrap();
+    assert!(show(&mut control, "route show 10.0.0.0/8").starts_with(shown));
+
+    refused(&mut control, "route del 10.0.0.0/8 nexthop via 192.168.11.1", RefusalCode::NotFound);
+    refused(&mut control, "route del 10.0.0.0/8 via 192.168.11.1", RefusalCode::NotFound);
+    let del = "route del 10.0.0.0/8 nexthop via 192.168.13.9 nexthop via 192.168.11.1";
+    run(&mut control, del).unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), "blackhole 10.0.0.0/8 metric 7\n");
+    refused(
+        &mut control,
+        "route add 10.2.0.0/16 nexthop via 192.168.11.1 nexthop via 192.168.11.1 dev wan",
+        RefusalCode::Invalid,
+    );
+    for (wrong, code) in [
+        ("via 192.168.11.1 dev wna", RefusalCode::NotFound),
+        ("via 172.16.0.1", RefusalCode::Invalid),
+        ("via 192.168.11.1 dev lan", RefusalCode::Invalid),
+        ("via 192.168.11.2", RefusalCode::Invalid),
+    ] {
+        let line = format!("route add 10.2.0.0/16 nexthop via 192.168.13.9 nexthop {wrong}");
+        refused(&mut control, &line, code);
+    }
+}
+
+#[test]
 fn flushes_take_what_they_name() {
     let mut control = running(BASE);
     run(&mut control, "route add blackhole 10.0.0.0/8").unwrap();
