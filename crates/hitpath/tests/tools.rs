@@ -192,6 +192,28 @@ fn explain_follows_a_packet_into_the_tunnel() {
     assert!(explain("udp 10.1.0.5").with(2).err.contains("PROTO SRC[:PORT]"));
 }
 
+/// The example of the documentation: each class of traffic by an SA of its own.
+#[test]
+fn explain_knows_classes_of_traffic() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/classes.toml");
+    line(&format!("check {file}")).with(0);
+    let explain = |packet: &str, code| {
+        let run = hitpath(&["explain", "--config", file, packet]);
+        run.with(code).out
+    };
+    let voice = explain("udp 192.168.13.5:5000 > 192.168.12.7:5000 dscp ef in lan", 0);
+    assert!(voice.contains("spi 0x00002001") && voice.contains("dscp ef"), "{voice}");
+    assert!(voice.contains("its policies read DSCP"), "{voice}");
+    let other = explain("tcp 192.168.13.5:5000 > 192.168.12.7:22 dscp af11 ttl 9 in lan", 0);
+    assert!(other.contains("spi 0x00001001") && !other.contains("ttl 9"), "{other}");
+    let back = "udp 192.168.12.7:5000 > 192.168.13.5:5000";
+    assert!(explain(&format!("{back} dscp ef in sa 2"), 0).contains("sent-"));
+    let wrong = explain(&format!("{back} in sa 2"), 1);
+    assert!(wrong.contains("policy_wrong_selector"), "{wrong}");
+    let word = hitpath(&["explain", "--config", file, &format!("{back} dscp gold in sa 2")]);
+    assert!(word.with(2).err.contains("af11 to af43"));
+}
+
 #[test]
 fn explain_knows_addresses_that_never_pass() {
     let folder = Folder::new();

@@ -79,7 +79,8 @@ pub enum Change {
     /// decision. (Where the IPv6 link-local address follows from the Ethernet address, the port
     /// listens to other addresses with it.)
     Port(PortId),
-    /// Everything about a VRF, its routes and what is on the links of its ports included. Comes
+    /// Everything about a VRF, its routes and what is on the links of its ports included; also that
+    /// its policies read other optional fields than before, so that keys mean something else. Comes
     /// with [`Change::Port`], once for each VRF that the port is or was in, unless only IPv6
     /// link-local addresses have changed.
     Vrf(VrfId),

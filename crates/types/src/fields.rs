@@ -31,6 +31,8 @@ impl PacketFields {
     pub const DSCP: Self = Self(0x3f << DSCP_SHIFT);
     /// The bits of the TTL or hop limit.
     pub const HOP_LIMIT: Self = Self(0xff << HOP_LIMIT_SHIFT);
+    /// The bits of all fields.
+    pub const ALL: Self = Self(Self::TCP_FLAGS.0 | Self::DSCP.0 | Self::HOP_LIMIT.0);
     /// How many bits there are, free ones included.
     pub const BITS: usize = u32::BITS as usize;
 
@@ -182,8 +184,7 @@ mod tests {
             prop_assert_eq!(fields.tcp_flags(), TcpFlags(flags));
             prop_assert_eq!(fields.dscp().bits(), traffic_class >> 2);
             prop_assert_eq!(fields.hop_limit(), hop_limit);
-            let all = PacketFields::TCP_FLAGS | PacketFields::DSCP | PacketFields::HOP_LIMIT;
-            prop_assert_eq!(fields & all, fields);
+            prop_assert_eq!(fields & PacketFields::ALL, fields);
             prop_assert_eq!(PacketFields::from_bits(fields.bits()), fields);
         }
 

@@ -439,6 +439,58 @@ fn the_example_in_the_documentation_is_right() {
     }
 }
 
+/// Two SAs between the same networks, by DSCP.
+#[test]
+fn the_example_with_classes_of_traffic_is_right() {
+    let text = include_str!("../../../../docs/examples/classes.toml");
+    let config = load("classes.toml", text).unwrap();
+    let classes = |config: &Config| {
+        let of = |policy: &PolicySpec| {
+            let dscp = policy.selector.dscp.map(|dscp| dscp.to_string());
+            (dscp, policy.template.map(|template| template.reqid))
+        };
+        config.policies.iter().map(of).collect::<Vec<_>>()
+    };
+    let wanted = [(Some("ef".to_owned()), Some(2)), (None, Some(1))];
+    assert_eq!(classes(&config), [wanted.clone(), wanted].concat());
+    // By number and by range of classes too.
+    let config = load("x", &text.replace("\"ef\"", "46")).unwrap();
+    assert_eq!(classes(&config)[0].0.as_deref(), Some("ef"));
+    let masked = text.replace("dscp = \"ef\"", "dscp = \"0x28/0x38\"");
+    let config = load("x", &masked).unwrap();
+    assert_eq!(classes(&config)[0].0.as_deref(), Some("0x28/0x38"));
+}
+
+#[test]
+fn wrong_fields_of_packets_are_told_what_is_right() {
+    let policy = |keys: &str| {
+        let text = format!("[[policy]]\ndirection = \"out\"\naction = \"discard\"\n{keys}\n");
+        load("x", &text).map(drop).unwrap_err().to_string()
+    };
+    for (keys, wrong, right) in [
+        (
+            "dscp = \"gold\"",
+            "x:4:8: dscp = \"gold\": expected a number from 0 to 63",
+            "as in \"ef\"",
+        ),
+        ("dscp = 64", "x:4:8: dscp = 64: expected a number", "as in \"ef\""),
+        (
+            "protocol = 6\ntcp-flags = \"syn\"",
+            "x:5:13: tcp-flags = \"syn\": expected FLAGS/MASK",
+            "as in",
+        ),
+        (
+            "tcp-flags = \"syn/syn\"",
+            "only TCP has flags to select by, not any protocol",
+            "protocol tcp",
+        ),
+        ("ttl = 256", "x:4:7: ttl = 256", "0 to 255"),
+    ] {
+        let error = policy(keys);
+        assert!(error.contains(wrong) && error.contains(right), "{keys}: {error}");
+    }
+}
+
 #[test]
 fn the_examples_in_the_text_of_the_documentation_are_right() {
     let page = include_str!("../../../../docs/configuration.md");

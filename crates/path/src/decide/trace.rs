@@ -8,7 +8,7 @@ use tables::{
     Action, DefaultAction, Direction, FlowHash, Group, NextHopId, NextHopState, Policy, Route,
     RouteKind, Sa, Tables, Template, Vrf,
 };
-use wire::{FlowKey, Mac};
+use wire::{FlowKey, Mac, PacketFields};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
@@ -184,17 +184,32 @@ impl fmt::Display for Step<'_> {
                     key.addresses.destination()
                 )?;
                 match key.upper {
-                    wire::Upper::None => write!(f, ", upper-layer fields not visible"),
+                    wire::Upper::None => write!(f, ", upper-layer fields not visible")?,
                     wire::Upper::Ports { source, destination } => {
-                        write!(f, ", ports {source} > {destination}")
+                        write!(f, ", ports {source} > {destination}")?;
                     }
                     wire::Upper::Icmp { kind, code, identifier } => {
-                        write!(f, ", type {kind} code {code} id {identifier}")
+                        write!(f, ", type {kind} code {code} id {identifier}")?;
                     }
-                    wire::Upper::Spi(spi) => write!(f, ", spi {spi}"),
+                    wire::Upper::Spi(spi) => write!(f, ", spi {spi}")?,
                 }
+                optional_fields(f, key.fields)
             }
-            Self::Vrf(vrf) => write!(f, "{}", vrf.name),
+            Self::Vrf(vrf) => {
+                let reads = vrf.spd.reads();
+                let named = [
+                    (PacketFields::TCP_FLAGS, "TCP flags"),
+                    (PacketFields::DSCP, "DSCP"),
+                    (PacketFields::HOP_LIMIT, "TTL or hop limit"),
+                ];
+                let read = named.iter().filter(|(field, _)| !(*field & reads).is_empty());
+                write!(f, "{}", vrf.name)?;
+                for (number, (_, name)) in read.enumerate() {
+                    let before = if number == 0 { "; its policies read" } else { "," };
+                    write!(f, "{before} {name}")?;
+                }
+                Ok(())
+            }
             Self::Route { destination, route: None, .. } => write!(f, "no route to {destination}"),
             Self::Route { destination, route: Some(route), port, via } => {
                 write!(f, "{destination} by {}", route.prefix)?;
@@ -256,6 +271,20 @@ impl fmt::Display for Step<'_> {
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
         }
     }
+}
+
+/// Those that are not zero: one that no policy reads is.
+fn optional_fields(f: &mut fmt::Formatter<'_>, fields: PacketFields) -> fmt::Result {
+    if !(fields & PacketFields::TCP_FLAGS).is_empty() {
+        write!(f, ", tcp-flags {}", fields.tcp_flags())?;
+    }
+    if !(fields & PacketFields::DSCP).is_empty() {
+        write!(f, ", dscp {}", fields.dscp())?;
+    }
+    if !(fields & PacketFields::HOP_LIMIT).is_empty() {
+        write!(f, ", ttl {}", fields.hop_limit())?;
+    }
+    Ok(())
 }
 
 fn verdict(

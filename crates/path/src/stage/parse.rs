@@ -202,11 +202,11 @@ fn run_v4<const SKIP: usize, const READS: bool>(
     packets: &mut [Packet],
     records: &mut [Record],
     source: &Source,
-    parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
+    parse: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
 ) -> usize {
     let mut done = 0;
     for (packet, record) in packets.iter_mut().zip(records) {
-        if !fill_v4::<SKIP, READS>(packet, record, source, &parse) {
+        if !fill_v4::<SKIP, READS>(packet, record, source, parse) {
             break;
         }
         done += 1;
@@ -221,11 +221,11 @@ fn run_v6<const SKIP: usize, const READS: bool>(
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
     source: &Source,
-    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
+    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
 ) -> usize {
     let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-        if !fill_v6::<SKIP, READS>(packet, record, key, source, &parse) {
+        if !fill_v6::<SKIP, READS>(packet, record, key, source, parse) {
             break;
         }
         done += 1;

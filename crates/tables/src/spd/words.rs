@@ -11,7 +11,7 @@
 /// A packet as the policies of its family see it: words of addresses, then [`upper_words`].
 pub use classifier::Header;
 use classifier::{Chain, Rule};
-use wire::{Addresses, FlowKey, Upper};
+use wire::{Addresses, FlowKey, PacketFields, Upper};
 
 use super::compiled::{Compiled, Half, Layer, Removed};
 use super::linear::Chunk;
@@ -27,6 +27,9 @@ use {V4_WORDS as V4, V6_WORDS as V6};
 
 const KIND: u32 = 22;
 const PROTOCOL: u32 = 24;
+
+// A field of more bits needs another word.
+const _: () = assert!(PacketFields::ALL.bits() >> KIND == 0);
 
 /// Which fields a packet shows of what follows its IP header, for [`upper_words`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
