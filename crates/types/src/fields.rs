@@ -190,7 +190,8 @@ mod tests {
 
         #[test]
         fn a_selector_compares_each_field_by_itself(
-            asked in (any::<u8>(), 0u8..64, any::<u8>()), given in (any::<u8>(), 0u8..64, any::<u8>()),
+            asked in (any::<u8>(), 0u8..64, any::<u8>()),
+            given in (any::<u8>(), 0u8..64, any::<u8>()),
             masks in (1u8.., 1u8..64), which in 0u8..8,
         ) {
             let flags = TcpFlagsSelector::new(TcpFlags(asked.0 & masks.0), TcpFlags(masks.0));
