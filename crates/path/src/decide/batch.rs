@@ -105,9 +105,14 @@ look_up!(V6, key::V6, key::header_v6, lookup_batch_v6);
 /// The policies of several packets of one VRF.
 struct Policies<'t> {
     admission: Direction,
-    admitting: ArrayVec<Option<&'t Arc<Policy>>, BATCH>,
-    outbound: ArrayVec<Option<&'t Arc<Policy>>, BATCH>,
+    /// Of the way in, if that was looked up.
+    admitting: Option<Found<'t>>,
+    /// Of the way out.
+    outbound: Option<Found<'t>>,
 }
+
+/// By the packets' order.
+type Found<'t> = [Option<&'t Arc<Policy>>; BATCH];
 
 impl<'t> Policies<'t> {
     /// Looks up what most packets will be asked for; what else is wanted is looked up when it is.
@@ -117,11 +122,8 @@ impl<'t> Policies<'t> {
         list: &[u8],
         batch: &Packets,
     ) -> Self {
-        let mut policies = Self {
-            admission: admission_of_forwarded(vrf),
-            admitting: ArrayVec::new(),
-            outbound: ArrayVec::new(),
-        };
+        let admission = admission_of_forwarded(vrf);
+        let mut policies = Self { admission, admitting: None, outbound: None };
         for (direction, found) in [
             (policies.admission, &mut policies.admitting),
             (Direction::Out, &mut policies.outbound),
@@ -129,17 +131,20 @@ impl<'t> Policies<'t> {
             let asks = |at: &u8| may_ask(F::view(F::key(batch, *at)), direction);
             // No policy is quickly not found, and one packet's turn is not worth everybody's.
             if vrf.spd.count(direction) > 0 && list.iter().any(asks) {
-                found.extend(list.iter().map(|_| None));
-                F::look_up(&vrf.spd, direction, list, batch, found);
+                let found = found.insert([None; BATCH]);
+                F::look_up(&vrf.spd, direction, list, batch, &mut found[..list.len()]);
             }
         }
         policies
     }
 
+    /// Those of the packet in this place.
+    #[inline(always)]
     fn of(&self, number: usize) -> LookedUp<'t> {
+        let found = |found: &Option<Found<'t>>| found.as_ref().map(|found| found[number % BATCH]);
         LookedUp {
-            admission: self.admitting.get(number).map(|found| (self.admission, *found)),
-            outbound: self.outbound.get(number).copied(),
+            admission: found(&self.admitting).map(|found| (self.admission, found)),
+            outbound: found(&self.outbound),
         }
     }
 }

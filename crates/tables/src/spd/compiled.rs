@@ -334,21 +334,26 @@ impl Current {
                 tree.lookup_batch(headers, rules, |at, rule| {
                     half.policies[rule as usize].spec.selector.matches(&flow(begin + at))
                 });
-                for (at, (rule, found)) in rules.iter().zip(&mut *found).enumerate() {
+                for (rule, found) in rules.iter().zip(&mut *found) {
                     let policy = half.policies.get(*rule as usize);
+                    if let Some(policy) = policy {
+                        packet::prefetch(&policy.spec.action);
+                    }
                     *found = if number == 0 { policy } else { first(*found, policy) };
-                    if removed.count > 0 {
+                }
+                if removed.count > 0 {
+                    for (at, rule) in rules.iter().enumerate() {
                         in_vain |= u64::from(removed.has(*rule)) << at;
                     }
                 }
             }
+            if in_vain == 0 && self.added.len() == 0 {
+                continue;
+            }
             for (at, found) in found.iter_mut().enumerate() {
-                if let Some(policy) = *found {
-                    packet::prefetch(&policy.spec.action);
-                }
                 if in_vain >> at & 1 != 0 {
                     unknown(begin + at, found);
-                } else if self.added.len() > 0 {
+                } else {
                     let key = || flow(begin + at);
                     *found = first(*found, self.added.lookup_header::<WORDS, F>(&headers[at], key));
                 }
