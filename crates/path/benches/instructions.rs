@@ -172,6 +172,7 @@ fn tables(way: &Way) -> Tables {
             mtu: 1500,
             addresses: vec![prefix(v4), prefix(v6)],
             up: true,
+            vlan: None,
         };
         tables.add_port(id, spec).expect("a port");
     }

@@ -24,6 +24,7 @@ mod sad;
 mod slots;
 mod snapshot;
 mod spd;
+mod vlan;
 mod vrf;
 
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
@@ -32,7 +33,7 @@ pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
 pub use event::{Event, Probe};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
-pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
+pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
     Selector, Template, UpperSelector, check_tunnel,
@@ -45,4 +46,6 @@ pub use snapshot::Tables;
 pub use spd::{
     Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, upper_words,
 };
+pub use types::VlanId;
+pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

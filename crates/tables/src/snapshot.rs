@@ -46,7 +46,7 @@ pub struct Tables {
     /// By number; the numbers of removed ones are used again.
     vrfs: Vec<Option<Arc<Vrf>>>,
     /// By number, which the caller of `add_port` chooses.
-    ports: Vec<Option<Arc<Port>>>,
+    ports: Arc<[Option<Arc<Port>>]>,
     next_hops: NextHops,
     policies: Arc<Registry>,
     sad: Arc<Sad>,
@@ -70,7 +70,7 @@ impl Tables {
                 LookupEngine::default(),
                 secret,
             )))],
-            ports: Vec::new(),
+            ports: Arc::default(),
             next_hops: NextHops::new(),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
@@ -258,7 +258,8 @@ impl Tables {
     }
 
     fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {
-        let port = self.ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        let ports = Arc::make_mut(&mut self.ports);
+        let port = ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
         port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
     }
 

@@ -123,6 +123,7 @@ impl Desired {
             mtu: port.mtu,
             addresses: port.addresses.iter().map(|(address, _)| *address).collect(),
             up: port.up,
+            vlan: None,
         })
     }
 }

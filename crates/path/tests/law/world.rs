@@ -185,6 +185,7 @@ fn port_spec(id: PortId) -> PortSpec {
         mtu: 1500,
         addresses: addresses(id, 0),
         up: true,
+        vlan: None,
     }
 }
 
