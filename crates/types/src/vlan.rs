@@ -17,6 +17,8 @@ impl VlanId {
     pub const MIN: u16 = 1;
     /// The largest.
     pub const MAX: u16 = 4094;
+    /// Bytes that a tag adds to a frame.
+    pub const TAG_LENGTH: usize = 4;
 
     /// The VLAN of this number.
     ///
