@@ -25,6 +25,10 @@ use crate::outputs::Neighbours;
 /// takes two.
 const MAX_DEPTH: usize = 4;
 
+/// Length of an Ethernet header, and of one with a VLAN tag.
+const ETHERNET: usize = ethernet::HEADER_LENGTH;
+const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
+
 /// What the slow way needs besides the packets.
 pub(crate) struct Parser<'a, 'n> {
     pub locality: Locality<'a>,
@@ -88,16 +92,14 @@ pub(crate) fn parse_frames<'n>(
     match port.spec.link {
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
-            let v4 = |frame: &[u8]| common::v4_frame(frame, station);
-            let v6 = |frame: &[u8]| common::v6_frame(frame, station);
             let tagged = Tagged { port, source, station, parser: &*parser };
             let others = |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| {
                 tagged.run(packets, records, keys)
             };
-            straight::<{ ethernet::HEADER_LENGTH }>(batch, &source, &mut slow, v4, v6, others);
+            straight::<ETHERNET>(batch, &source, station, &mut slow, others);
         }
         LinkKind::Ip => {
-            straight::<0>(batch, &source, &mut slow, common::v4, common::v6, |_, _, _| 0);
+            straight::<0>(batch, &source, 0, &mut slow, |_, _, _| 0);
         }
     }
     if !slow.is_empty() {
@@ -134,9 +136,6 @@ impl Tagged<'_, '_> {
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
-        const TAGGED: usize = ethernet::HEADER_LENGTH + ethernet::VLAN_TAG_LENGTH;
-        let v4 = |frame: &[u8]| common::v4_tagged_frame(frame, self.station);
-        let v6 = |frame: &[u8]| common::v6_tagged_frame(frame, self.station);
         let (mut done, mut run) = (0, None::<VlanRun>);
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let Some(number) = common::vlan(packet.bytes()) else { break };
@@ -147,8 +146,8 @@ impl Tagged<'_, '_> {
             let Some(run) = &mut run else { break };
             let length = packet.len();
             let is_common = match run.source.reads.is_empty() {
-                true => fill_any::<TAGGED, false>(packet, record, key, &run.source, v4, v6),
-                false => fill_and_read::<TAGGED>(packet, record, key, &run.source, v4, v6),
+                true => fill_any::<TAGGED, false>(packet, record, key, &run.source, self.station),
+                false => fill_and_read::<TAGGED>(packet, record, key, &run.source, self.station),
             };
             if !is_common {
                 break;
@@ -215,8 +214,8 @@ pub(crate) fn parse_packets(
         let (packet, record, key) =
             (&mut batch.packets[at], &mut batch.records[at], &mut batch.v6[at]);
         let is_common = match source.reads.is_empty() {
-            true => fill_any::<0, false>(packet, record, key, &source, common::v4, common::v6),
-            false => fill_and_read::<0>(packet, record, key, &source, common::v4, common::v6),
+            true => fill_any::<0, false>(packet, record, key, &source, 0),
+            false => fill_and_read::<0>(packet, record, key, &source, 0),
         };
         if !is_common {
             slow.push(at as u8);
@@ -232,12 +231,25 @@ pub(crate) fn parse_packets(
 }
 
 /// The addresses of a common packet, as its family's key has them.
-trait CommonAddresses {
+trait CommonAddresses: Sized {
+    /// The addresses and the rest of the header of a packet behind a link header of `LINK` bytes to
+    /// `station`, if it is common and of this family. A tag was looked at before.
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)>;
+
     /// Writes the key. That of IPv4 is in the record.
     fn write(self, upper: [u64; 2], record: &mut Record, key: &mut [u64; key::V6]);
 }
 
 impl CommonAddresses for u64 {
+    #[inline(always)]
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)> {
+        match LINK {
+            0 => common::v4(frame),
+            ETHERNET => common::v4_frame(frame, station),
+            _ => common::v4_tagged_frame(frame, station),
+        }
+    }
+
     #[inline(always)]
     fn write(self, [class, origin]: [u64; 2], record: &mut Record, _: &mut [u64; key::V6]) {
         record.key = [self, class, origin];
@@ -246,24 +258,35 @@ impl CommonAddresses for u64 {
 
 impl CommonAddresses for [u64; 4] {
     #[inline(always)]
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)> {
+        match LINK {
+            0 => common::v6(frame),
+            ETHERNET => common::v6_frame(frame, station),
+            _ => common::v6_tagged_frame(frame, station),
+        }
+    }
+
+    #[inline(always)]
     fn write(self, [class, origin]: [u64; 2], _: &mut Record, key: &mut [u64; key::V6]) {
         let [a, b, c, d] = self;
         *key = [a, b, c, d, class, origin];
     }
 }
 
-/// Fills in what is known of a packet behind `SKIP` bytes that `parse` knows. Returns false for any
-/// other.
+/// Fills in what is known of a common packet of one family behind a link header of `LINK` bytes.
+/// Returns false for any other.
 #[inline(always)]
-fn fill<const SKIP: usize, const READS: bool, A: CommonAddresses>(
+fn fill<const LINK: usize, const READS: bool, A: CommonAddresses>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
     source: &Source,
-    parse: impl Fn(&[u8]) -> Option<(A, Common)>,
+    station: u64,
 ) -> bool {
-    let Some((addresses, common)) = parse(packet.bytes()) else { return false };
-    packet.narrow(SKIP, usize::from(common.facts.total_length()));
+    let Some((addresses, common)) = A::parse::<LINK>(packet.bytes(), station) else {
+        return false;
+    };
+    packet.narrow(LINK, usize::from(common.facts.total_length()));
     addresses.write(source.key::<READS>(&common, packet.bytes()), record, key);
     record.facts = source.facts(common.facts);
     true
@@ -271,44 +294,43 @@ fn fill<const SKIP: usize, const READS: bool, A: CommonAddresses>(
 
 /// As [`fill`], of a packet of any family.
 #[inline(always)]
-fn fill_any<const SKIP: usize, const READS: bool>(
+fn fill_any<const LINK: usize, const READS: bool>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
     source: &Source,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)>,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
+    station: u64,
 ) -> bool {
-    fill::<SKIP, READS, _>(packet, record, key, source, v4)
-        || fill::<SKIP, READS, _>(packet, record, key, source, v6)
+    fill::<LINK, READS, u64>(packet, record, key, source, station)
+        || fill::<LINK, READS, [u64; 4]>(packet, record, key, source, station)
 }
 
 /// As [`fill_any`], in a VRF where optional fields are read. Apart, so that others do not pay for
 /// it.
 #[inline(never)]
-fn fill_and_read<const SKIP: usize>(
+fn fill_and_read<const LINK: usize>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
     source: &Source,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)>,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
+    station: u64,
 ) -> bool {
-    fill_any::<SKIP, true>(packet, record, key, source, v4, v6)
+    fill_any::<LINK, true>(packet, record, key, source, station)
 }
 
-/// Fills in packets up to the first that `parse` does not know. Returns how many these are.
+/// Fills in common packets up to the first that is none, or of another family. Returns how many
+/// these are.
 #[inline(never)]
-fn run<const SKIP: usize, const READS: bool, A: CommonAddresses>(
+fn run<const LINK: usize, const READS: bool, A: CommonAddresses>(
     packets: &mut [Packet],
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
     source: &Source,
-    parse: impl Fn(&[u8]) -> Option<(A, Common)>,
+    station: u64,
 ) -> usize {
     let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-        if !fill::<SKIP, READS, A>(packet, record, key, source, &parse) {
+        if !fill::<LINK, READS, A>(packet, record, key, source, station) {
             break;
         }
         done += 1;
@@ -318,29 +340,27 @@ fn run<const SKIP: usize, const READS: bool, A: CommonAddresses>(
 
 /// Fills in what is known of common packets, and notes where the others are. `others` is asked
 /// where a packet is neither family's.
-fn straight<const SKIP: usize>(
+fn straight<const LINK: usize>(
     batch: &mut Packets,
     source: &Source,
+    station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
     others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     // Loops of their own, so that where nothing is read no packet pays for it.
     match source.reads.is_empty() {
-        true => runs::<SKIP, false>(batch, source, slow, v4, v6, others),
-        false => runs::<SKIP, true>(batch, source, slow, v4, v6, others),
+        true => runs::<LINK, false>(batch, source, station, slow, others),
+        false => runs::<LINK, true>(batch, source, station, slow, others),
     }
     find_table(batch);
 }
 
 /// Packets of one family one after the other take one loop, which is short.
-fn runs<const SKIP: usize, const READS: bool>(
+fn runs<const LINK: usize, const READS: bool>(
     batch: &mut Packets,
     source: &Source,
+    station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
     others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     let Packets { packets, records, v6: keys, .. } = batch;
@@ -349,11 +369,11 @@ fn runs<const SKIP: usize, const READS: bool>(
     let mut at = 0;
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..]);
-        let mut done = run::<SKIP, READS, _>(left, rows, &mut keys[at..], source, v4);
+        let mut done = run::<LINK, READS, u64>(left, rows, &mut keys[at..], source, station);
         if at + done < count {
             let from = at + done;
             let (left, rows) = (&mut packets[from..], &mut records[from..]);
-            done += run::<SKIP, READS, _>(left, rows, &mut keys[from..], source, v6);
+            done += run::<LINK, READS, [u64; 4]>(left, rows, &mut keys[from..], source, station);
         }
         if done == 0 {
             done = others(&mut packets[at..], &mut records[at..], &mut keys[at..]);
