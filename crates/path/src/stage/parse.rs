@@ -116,16 +116,6 @@ struct Tagged<'a, 'n> {
     parser: &'a Parser<'a, 'n>,
 }
 
-/// Frames of one VLAN, one after the other.
-struct VlanRun {
-    /// The number in their tags.
-    number: u16,
-    port: PortId,
-    source: Source,
-    frames: u64,
-    bytes: u64,
-}
-
 impl Tagged<'_, '_> {
     /// Fills in common packets with a tag, up to the first that is none, or whose VLAN has no port
     /// that is up. Returns how many these are. IPv4 and IPv6 take one loop.
@@ -136,50 +126,57 @@ impl Tagged<'_, '_> {
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
-        let (mut done, mut run) = (0, None::<VlanRun>);
-        for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-            let Some(number) = common::vlan(packet.bytes()) else { break };
-            if run.as_ref().is_none_or(|run| run.number != number) {
-                self.count(run.take());
-                run = self.begin(number);
+        let (mut done, mut source) = (0, self.source);
+        // One VLAN after the other.
+        while let Some(number) = packets.get(done).and_then(|next| common::vlan(next.bytes())) {
+            let Some(port) = self.enter(number, &mut source) else { break };
+            let (from, mut bytes) = (done, 0);
+            let rows = records[from..].iter_mut().zip(&mut keys[from..]);
+            for (packet, (record, key)) in packets[from..].iter_mut().zip(rows) {
+                let length = packet.len();
+                if common::vlan(packet.bytes()) != Some(number) {
+                    break;
+                }
+                let is_common = match source.reads.is_empty() {
+                    true => fill_any::<TAGGED, false>(packet, record, key, &source, self.station),
+                    false => fill_and_read::<TAGGED>(packet, record, key, &source, self.station),
+                };
+                if !is_common {
+                    break;
+                }
+                packet.set_port(port);
+                bytes += length as u64;
+                done += 1;
             }
-            let Some(run) = &mut run else { break };
-            let length = packet.len();
-            let is_common = match run.source.reads.is_empty() {
-                true => fill_any::<TAGGED, false>(packet, record, key, &run.source, self.station),
-                false => fill_and_read::<TAGGED>(packet, record, key, &run.source, self.station),
-            };
-            if !is_common {
+            if done == from {
                 break;
             }
-            packet.set_port(run.port);
-            run.frames += 1;
-            run.bytes += length as u64;
-            done += 1;
+            if number != 0 {
+                let objects = self.parser.neighbours.outputs.objects;
+                objects.count_received(port, (done - from) as u64, bytes);
+            }
         }
-        self.count(run);
         done
     }
 
-    /// The first of frames with this number. A tag without a VLAN is the port's own.
+    /// The port of frames with this number, if it is up; `source` becomes where they are from. A
+    /// tag without a VLAN is the parent's own.
     #[inline(always)]
-    fn begin(&self, number: u16) -> Option<VlanRun> {
-        let (port, source) = match number {
-            0 => (self.port.id, self.source),
+    fn enter(&self, number: u16, source: &mut Source) -> Option<PortId> {
+        let (port, vrf) = match number {
+            0 => (self.port.id, self.port.spec.vrf),
             _ => {
                 let vlan = self.port.vlans.get(number).filter(|vlan| vlan.up)?;
-                let arrival = Arrival { vrf: vlan.vrf, origin: Origin::Port(vlan.port) };
-                (vlan.port, Source::new(arrival, self.parser.locality))
+                (vlan.port, vlan.vrf)
             }
         };
-        Some(VlanRun { number, port, source, frames: 0, bytes: 0 })
-    }
-
-    #[inline(always)]
-    fn count(&self, run: Option<VlanRun>) {
-        if let Some(VlanRun { number: 1.., port, frames: frames @ 1.., bytes, .. }) = run {
-            self.parser.neighbours.outputs.objects.count_received(port, frames, bytes);
-        }
+        let arrival = Arrival { vrf, origin: Origin::Port(port) };
+        // Often many VLANs are in one VRF.
+        *source = match vrf == source.arrival.vrf {
+            true => Source { arrival, prefix: Prefix::new(arrival), ..*source },
+            false => Source::new(arrival, self.parser.locality),
+        };
+        Some(port)
     }
 }
 
