@@ -20,6 +20,8 @@ class Port:
     vrf: str = ""
     mac: str = ""
     mtu: int = 0
+    parent: str = ""
+    id: int = 0
 
 
 @dataclasses.dataclass
@@ -82,6 +84,8 @@ class Config:
                 name=p.name,
                 kind=p.kind,
                 interface=p.interface,
+                parent=p.parent,
+                id=p.id,
                 vrf=p.vrf,
                 mac=p.mac,
                 mtu=p.mtu,

@@ -37,8 +37,8 @@ pub use cache::{
 pub use key::{Key, KeyTextError};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, CounterView, DropView, LinkChange, LinkFilter,
-    NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin,
-    PortStatistics, PortView, VrfName, VrfView, WorkerView,
+    LinkName, LinkSpec, NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView,
+    Origin, PortStatistics, PortView, VrfName, VrfView, WorkerView,
 };
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,

@@ -61,6 +61,35 @@ pub struct AddressView {
     pub origin: Origin,
 }
 
+/// A VLAN of a port, to be a port itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// Its name.
+    pub name: String,
+    /// The port whose VLAN it is.
+    pub parent: String,
+    /// The number in its frames' tags: 1 to 4094.
+    pub vlan: u16,
+    /// The largest IP packet in bytes; its parent's if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Its VRF; `main` if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// Whether it may send and receive from the beginning.
+    #[serde(default)]
+    pub up: bool,
+}
+
+/// Names a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkName {
+    /// Its name.
+    pub port: String,
+}
+
 /// A change of a port. What is absent stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,6 +134,12 @@ pub struct PortView {
     /// The system's interface that it is on, where it is on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// The port whose VLAN it is, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The number in its frames' tags, if it is a VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
     /// Its VRF.
     pub vrf: String,
     /// What its frames begin with.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Batch;
 use crate::cache::SpdFilter;
 use crate::object::{
-    AddressFilter, AddressSpec, LinkChange, LinkFilter, NeighbourFilter, NeighbourId,
-    NeighbourSpec, VrfName,
+    AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
+    NeighbourId, NeighbourSpec, VrfName,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
@@ -122,6 +122,10 @@ pub enum Request {
     /// Remove addresses.
     AddressFlush(AddressFilter),
 
+    /// Add a VLAN of a port.
+    LinkAdd(LinkSpec),
+    /// Remove a VLAN.
+    LinkDelete(LinkName),
     /// Change a port.
     LinkSet(LinkChange),
     /// Show ports.

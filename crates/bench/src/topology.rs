@@ -50,6 +50,7 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
             mtu: 1500,
             addresses: vec![address.parse()?, v6_address.parse()?],
             up: true,
+            vlan: None,
         };
         tables.add_port(id, spec)?;
     }

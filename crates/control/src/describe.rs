@@ -100,6 +100,9 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
 /// `lan memory 192.0.2.1/24`
 pub(crate) fn port(settings: &PortSettings) -> String {
     let mut text = format!("{} {}", settings.name, settings.kind.name());
+    if let Some((parent, id)) = settings.kind.vlan() {
+        let _ = write!(text, " {id} of {parent}");
+    }
     for address in &settings.addresses {
         let _ = write!(text, " {address}");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub use types::Idle;
-use types::{CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac};
+use types::{CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, VlanId};
 
 /// What concerns the gateway as a whole. A change takes effect when the gateway is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,13 @@ pub enum PortKind {
         /// The interface's name.
         interface: String,
     },
+    /// A VLAN of another port. It is not opened: its frames go by that port, with a tag.
+    Vlan {
+        /// The other port's name.
+        parent: String,
+        /// The number in the tag.
+        id: VlanId,
+    },
 }
 
 impl GatewaySettings {
@@ -100,9 +107,11 @@ impl GatewaySettings {
     pub const DEFAULT_LARGE_BUFFERS: usize = 1024;
 }
 
-/// Whether frames of a port with this MTU may be too long for a small buffer.
-pub(crate) fn needs_large_buffers(link: LinkKind, mtu: u16) -> bool {
-    usize::from(mtu) + link.header_length() > packet::MAX_FRAME
+/// Whether frames of a port with this MTU may be too long for a small buffer. Those of a VLAN have
+/// a tag besides.
+pub(crate) fn needs_large_buffers(link: LinkKind, is_vlan: bool, mtu: u16) -> bool {
+    let tag = if is_vlan { VlanId::TAG_LENGTH } else { 0 };
+    usize::from(mtu) + link.header_length() + tag > packet::MAX_FRAME
 }
 
 impl Default for GatewaySettings {
@@ -177,10 +186,12 @@ pub(crate) struct PortKindRow {
     pub(crate) keys: &'static [&'static str],
     /// Keys of which it needs one at least.
     pub(crate) needs: &'static [&'static str],
+    /// Keys that it needs all of.
+    pub(crate) required: &'static [&'static str],
     /// Whether its packets have times of their own, so that a live gateway cannot wait for them.
     has_own_time: bool,
-    /// The kind with what its keys say.
-    pub(crate) with: fn(PortKindValues) -> PortKind,
+    /// The kind with what its keys say. `None` if one of those that it needs is not there.
+    pub(crate) with: fn(PortKindValues) -> Option<PortKind>,
 }
 
 /// The values of the keys that not every kind of port has, or what holds without them.
@@ -190,6 +201,8 @@ pub(crate) struct PortKindValues {
     pub(crate) input: Option<PathBuf>,
     pub(crate) output: Option<PathBuf>,
     pub(crate) link: LinkKind,
+    pub(crate) parent: Option<String>,
+    pub(crate) id: Option<VlanId>,
 }
 
 /// Every kind of port.
@@ -198,38 +211,53 @@ pub(crate) const PORT_KINDS: &[PortKindRow] = &[
         name: "memory",
         keys: &["link"],
         needs: &[],
+        required: &[],
         has_own_time: false,
-        with: |said| PortKind::Memory { link: said.link },
+        with: |said| Some(PortKind::Memory { link: said.link }),
     },
     PortKindRow {
         name: "pcap",
         keys: &["input", "output", "link"],
         needs: &["input", "output"],
+        required: &[],
         has_own_time: true,
-        with: |PortKindValues { input, output, link, .. }| PortKind::Pcap { input, output, link },
+        with: |PortKindValues { input, output, link, .. }| {
+            Some(PortKind::Pcap { input, output, link })
+        },
     },
     PortKindRow {
         name: "tap",
         keys: &["interface"],
         needs: &[],
+        required: &[],
         has_own_time: false,
-        with: |said| PortKind::Tap { interface: said.interface },
+        with: |said| Some(PortKind::Tap { interface: said.interface }),
     },
     PortKindRow {
         name: "af-packet",
         keys: &["interface"],
         needs: &[],
+        required: &[],
         has_own_time: false,
-        with: |said| PortKind::AfPacket { interface: said.interface },
+        with: |said| Some(PortKind::AfPacket { interface: said.interface }),
+    },
+    PortKindRow {
+        name: "vlan",
+        keys: &["parent", "id", "protocol"],
+        needs: &[],
+        required: &["parent", "id"],
+        has_own_time: false,
+        with: |said| Some(PortKind::Vlan { parent: said.parent?, id: said.id? }),
     },
 ];
 
 /// The names of [`PORT_KINDS`], as the documentation of the key `kind` has them.
-pub(crate) const PORT_KIND_NAMES: &str = "\"memory\", \"pcap\", \"tap\" or \"af-packet\"";
+pub(crate) const PORT_KIND_NAMES: &str = "\"memory\", \"pcap\", \"tap\", \"af-packet\" or \"vlan\"";
 
 /// What the kinds are, as the documentation of the key `kind` has it.
 pub(crate) const PORT_KIND_MEANING: &str = "What it is: memory (for tests and replay), capture \
-    files (for replay alone), a TAP device that the gateway makes, or an interface of the system.";
+    files (for replay alone), a TAP device that the gateway makes, an interface of the system, or a \
+    VLAN of another port.";
 
 impl PortKind {
     /// The kind's row.
@@ -239,10 +267,11 @@ impl PortKind {
             Self::Pcap { .. } => 1,
             Self::Tap { .. } => 2,
             Self::AfPacket { .. } => 3,
+            Self::Vlan { .. } => 4,
         }]
     }
 
-    /// The kind's name in configuration: `memory`, `pcap`, `tap` or `af-packet`.
+    /// The kind's name in configuration: `memory`, `pcap`, `tap`, `af-packet` or `vlan`.
     pub const fn name(&self) -> &'static str {
         self.row().name
     }
@@ -261,7 +290,7 @@ impl PortKind {
     pub const fn link(&self) -> LinkKind {
         match self {
             Self::Memory { link } | Self::Pcap { link, .. } => *link,
-            Self::Tap { .. } | Self::AfPacket { .. } => LinkKind::Ethernet,
+            Self::Tap { .. } | Self::AfPacket { .. } | Self::Vlan { .. } => LinkKind::Ethernet,
         }
     }
 
@@ -269,7 +298,7 @@ impl PortKind {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Tap { interface } | Self::AfPacket { interface } => Some(interface),
-            Self::Memory { .. } | Self::Pcap { .. } => None,
+            Self::Memory { .. } | Self::Pcap { .. } | Self::Vlan { .. } => None,
         }
     }
 
@@ -277,7 +306,17 @@ impl PortKind {
     pub fn captures(&self) -> (Option<&Path>, Option<&Path>) {
         match self {
             Self::Pcap { input, output, .. } => (input.as_deref(), output.as_deref()),
-            Self::Memory { .. } | Self::Tap { .. } | Self::AfPacket { .. } => (None, None),
+            Self::Memory { .. } | Self::Tap { .. } | Self::AfPacket { .. } | Self::Vlan { .. } => {
+                (None, None)
+            }
+        }
+    }
+
+    /// Of which port it is a VLAN, and which, if it is one.
+    pub fn vlan(&self) -> Option<(&str, VlanId)> {
+        match self {
+            Self::Vlan { parent, id } => Some((parent, *id)),
+            _ => None,
         }
     }
 }
@@ -293,12 +332,15 @@ mod tests {
             input: None,
             output: Some(PathBuf::from("x.pcap")),
             link: LinkKind::Ethernet,
+            parent: Some("wan".to_owned()),
+            id: VlanId::new(100).ok(),
         };
         for row in PORT_KINDS {
-            let kind = (row.with)(values.clone());
+            let kind = (row.with)(values.clone()).unwrap();
             assert_eq!(kind.name(), row.name);
             assert_eq!(kind.interface().is_some(), row.keys.contains(&"interface"), "{kind:?}");
             assert_eq!(kind.captures().1.is_some(), row.keys.contains(&"output"), "{kind:?}");
+            assert_eq!(kind.vlan().is_some(), row.keys.contains(&"id"), "{kind:?}");
         }
         let names: Vec<_> = PORT_KINDS.iter().map(|row| format!("\"{}\"", row.name)).collect();
         let (last, others) = names.split_last().unwrap();

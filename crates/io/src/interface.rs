@@ -7,6 +7,7 @@ use packet::{LinkKind, MAX_MTU};
 use wire::Mac;
 
 use crate::error::OpenError;
+use crate::offload::VLAN_TAG;
 use crate::sys::interface::Query;
 
 /// Length of an Ethernet header in bytes.
@@ -87,7 +88,14 @@ pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     Query::new()?.set_mtu(name, mtu)
 }
 
-/// The longest frame in bytes that a port of this kind and MTU sends.
+/// Whether a frame is too long for a port of this kind and MTU. A VLAN tag is not counted.
+pub(crate) fn is_too_long(link: LinkKind, mtu: u16, frame: &[u8]) -> bool {
+    let limit = frame_limit(link, mtu);
+    let is_tagged = || link == LinkKind::Ethernet && frame.get(12..14) == Some(&[0x81, 0x00]);
+    frame.len() > limit && !(frame.len() <= limit + VLAN_TAG && is_tagged())
+}
+
+/// The longest frame in bytes that a port of this kind and MTU sends, if it has no VLAN tag.
 pub(crate) fn frame_limit(link: LinkKind, mtu: u16) -> usize {
     match link {
         LinkKind::Ethernet => usize::from(mtu) + ETHERNET_HEADER,

@@ -33,7 +33,8 @@ use packet::{
 use rtrb::{Consumer, Producer, RingBuffer};
 use wire::{Mac, PortId};
 
-use crate::interface::frame_limit;
+use crate::interface::{frame_limit, is_too_long};
+use crate::offload::VLAN_TAG;
 
 /// A depth of a link that holds some full batches. One less deep than a batch would drop from every
 /// full one.
@@ -110,13 +111,14 @@ impl MemoryPort {
         Self { options, sender, receiver, statistics: Arc::default() }
     }
 
-    /// Sends a batch in which there are large buffers or frames longer than the MTU.
+    /// Sends a batch in which there are large buffers or frames longer than the MTU, perhaps by
+    /// their tag.
     #[cold]
-    fn transmit_mixed(&mut self, limit: usize, pool: &mut Pool, batch: &mut Batch) {
+    fn transmit_mixed(&mut self, pool: &mut Pool, batch: &mut Batch) {
         let statistics = &self.statistics;
         for packet in batch.drain(..) {
             let length = packet.len();
-            if length > limit {
+            if is_too_long(self.options.link, self.options.mtu, packet.bytes()) {
                 statistics.tx_errors.add(1);
                 pool.give(packet);
                 continue;
@@ -235,7 +237,7 @@ impl Port for MemoryPort {
             bytes += length as u64;
         }
         if is_mixed {
-            self.transmit_mixed(limit, pool, batch);
+            self.transmit_mixed(pool, batch);
             return Ok(());
         }
         let sent = self.sender.exchange_small(pool, batch);
@@ -417,9 +419,9 @@ impl Receiver {
     }
 }
 
-/// One direction, whose sender sends frames of up to `limit` bytes.
+/// One direction, whose sender sends frames of up to `limit` bytes and perhaps a tag.
 fn direction(depth: usize, limit: usize) -> (Sender, Receiver) {
-    let large_depth = if limit > MAX_FRAME { depth } else { 0 };
+    let large_depth = if limit + VLAN_TAG > MAX_FRAME { depth } else { 0 };
     let (filled_in, filled_out) = RingBuffer::new(depth + large_depth);
     let (small_in, small_out) = RingBuffer::new(depth);
     let (large_in, large_out) = RingBuffer::new(large_depth);

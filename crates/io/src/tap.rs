@@ -264,11 +264,10 @@ impl Port for TapPort {
     ) -> Result<(), PortError> {
         let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
         let mut result = Ok(());
-        let limit = interface::frame_limit(LinkKind::Ethernet, self.mtu);
         for packet in batch.iter() {
             // The device takes any length, and would give the kernel what no wire of this MTU could
             // carry.
-            if packet.len() > limit {
+            if interface::is_too_long(LinkKind::Ethernet, self.mtu, packet.bytes()) {
                 errors += 1;
                 continue;
             }

@@ -43,8 +43,11 @@ reasons! {
     LinkSource = "link_source",
     /// The EtherType is not one the gateway handles (IPv4, IPv6, ARP).
     LinkProtocol = "link_protocol",
-    /// The frame has a VLAN tag, and no port is configured for it.
+    /// The frame has two VLAN tags, or a service tag (IEEE 802.1ad): the gateway takes one customer
+    /// tag.
     LinkVlan = "link_vlan",
+    /// The frame is of a VLAN that the port has no sub-port for.
+    VlanUnknown = "vlan_unknown",
     // ARP and ND
     /// The ARP packet is malformed, or claims addresses its sender cannot have (RFC 826, RFC 5227).
     ArpMalformed = "arp_malformed",

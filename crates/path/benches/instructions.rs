@@ -15,7 +15,7 @@ use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
     Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, RouteSpec,
-    Selector, Tables, UpperSelector,
+    Selector, Tables, UpperSelector, Vlan, VlanId,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -38,9 +38,11 @@ struct Way {
     flood: bool,
     /// Next hops of the IPv4 route.
     next_hops: u8,
+    /// VLANs that packets come by, one after the other; none if 0.
+    vlans: u16,
 }
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 10] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
@@ -49,10 +51,12 @@ const WAYS: [Way; 8] = [
     way("miss-ipv4", false, 1000, CacheMode::On, true),
     way("decide-ipv4", false, 1000, CacheMode::Off, false),
     way("decide-ipv6", true, 1000, CacheMode::Off, false),
+    Way { vlans: 1, ..way("hit-1-vlan", false, 1000, CacheMode::On, false) },
+    Way { vlans: 256, ..way("hit-256-vlans", false, 1000, CacheMode::On, false) },
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    Way { name, v6, policies, cache, flood, next_hops: 1 }
+    Way { name, v6, policies, cache, flood, next_hops: 1, vlans: 0 }
 }
 
 fn main() {
@@ -94,6 +98,7 @@ struct Rig {
     out: MemoryHandle,
     v6: bool,
     flood: bool,
+    vlans: u16,
     next: u32,
     sent: u64,
 }
@@ -119,14 +124,28 @@ impl Rig {
             .expect("there is memory for it");
         worker.attach(IN, Box::new(receiver));
         worker.attach(OUT, Box::new(sender));
-        Self { worker, input, out, v6: way.v6, flood: way.flood, next: 0, sent: 0 }
+        Self {
+            worker,
+            input,
+            out,
+            v6: way.v6,
+            flood: way.flood,
+            vlans: way.vlans,
+            next: 0,
+            sent: 0,
+        }
     }
 
     fn fill(&mut self) {
         for _ in 0..BATCH {
             let flow = if self.flood { self.next } else { self.next % 256 };
             self.next += 1;
-            assert!(self.input.push(&frame(self.v6, flow)));
+            let mut bytes = frame(self.v6, flow);
+            if self.vlans > 0 {
+                let [high, low] = (1 + flow as u16 % self.vlans).to_be_bytes();
+                bytes.splice(12..12, [0x81, 0x00, high, low]);
+            }
+            assert!(self.input.push(&bytes));
         }
     }
 
@@ -175,8 +194,15 @@ fn tables(way: &Way) -> Tables {
             mtu: 1500,
             addresses: vec![prefix(v4), prefix(v6)],
             up: true,
+            vlan: None,
         };
-        tables.add_port(id, spec).expect("a port");
+        tables.add_port(id, spec.clone()).expect("a port");
+        for number in (1..=way.vlans).filter(|_| id == IN) {
+            let vlan = Vlan { parent: IN, id: VlanId::new(number).expect("a VLAN") };
+            let name = format!("in.{number}").into();
+            let spec = PortSpec { name, vlan: Some(vlan), addresses: Vec::new(), ..spec.clone() };
+            tables.add_port(PortId(1024 + number), spec).expect("a VLAN");
+        }
     }
     for (next_hop, to) in [("10.0.1.2", "198.18.0.0/15"), ("fd01::2", "2001:db8::/32")] {
         let next_hop = next_hop.parse().expect("an address");

@@ -5,9 +5,9 @@
 use std::net::IpAddr;
 
 use flow::{Held, NeighbourQueue};
-use packet::{Batch, DropReason, LinkKind, Packet, Pool, Port, PortError, Time};
-use tables::{Event, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState, Tables};
-use wire::ethernet::{self, EtherType};
+use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
+use tables::{Event, NextHop, NextHopId, NextHopState, Tables};
+use wire::ethernet::EtherType;
 use wire::{Mac, PortId, SaSlot};
 
 use crate::host::resolve;
@@ -63,6 +63,20 @@ impl<'t> Objects<'t> {
     pub(crate) fn count(&self, policy: tables::PolicySlot, packets: u64, bytes: u64) {
         if let Some(counters) = self.tables.counters_in(policy) {
             counters.add(self.worker, packets, bytes);
+        }
+    }
+
+    /// Counts frames that came by a sub-port.
+    pub(crate) fn count_received(&self, port: PortId, frames: u64, bytes: u64) {
+        if let Some(counters) = self.tables.port(port).and_then(|port| port.counters.as_ref()) {
+            counters.received.add(self.worker, frames, bytes);
+        }
+    }
+
+    /// Counts frames that are to leave by a sub-port.
+    pub(crate) fn count_sent(&self, port: PortId, frames: u64, bytes: u64) {
+        if let Some(counters) = self.tables.port(port).and_then(|port| port.counters.as_ref()) {
+            counters.sent.add(self.worker, frames, bytes);
         }
     }
 
@@ -185,16 +199,25 @@ impl Outputs<'_> {
         self.buffers.drop(packet, reason);
     }
 
-    /// Puts a finished frame into the port's outgoing batch.
+    /// Puts a finished frame into the outgoing batch of a port with a queue.
     #[inline]
-    pub(crate) fn send(&mut self, packet: Packet, port: PortId) {
-        let Some(Some(attached)) = self.ports.get_mut(usize::from(port.0)) else {
+    pub(crate) fn send(&mut self, packet: Packet, queue: PortId) {
+        let Some(Some(attached)) = self.ports.get_mut(usize::from(queue.0)) else {
             return self.drop(packet, DropReason::PortDown);
         };
         attached.outgoing.push(packet);
         if attached.outgoing.is_full() {
-            self.transmit(port);
+            self.transmit(queue);
         }
+    }
+
+    /// Puts a finished frame of any port into the outgoing batch where it belongs.
+    #[inline]
+    fn send_by(&mut self, packet: Packet, port: PortId, queue: PortId) {
+        if port != queue {
+            self.objects.count_sent(port, 1, packet.len() as u64);
+        }
+        self.send(packet, queue);
     }
 
     /// Hands a port its outgoing batch.
@@ -227,32 +250,30 @@ impl Outputs<'_> {
                 return Ok(());
             }
         }
-        let length = usize::from(next_hop.header_length).min(MAX_LINK_HEADER);
+        let header = next_hop.link_header();
         let bytes = packet.len() as u64;
-        match packet.prepend(length) {
-            Some(room) => room.copy_from_slice(&next_hop.header[..length]),
+        match packet.prepend(header.len()) {
+            Some(room) => room.copy_from_slice(header),
             None => {
                 self.drop(packet, DropReason::EspNoRoom);
                 return Ok(());
             }
         }
         self.count(id, 1, bytes);
-        self.send(packet, next_hop.port);
+        self.send_by(packet, next_hop.port, next_hop.queue);
         Ok(())
     }
 
     /// Sends an IPv4 or IPv6 packet of our own to a station whose Ethernet address is known.
     pub(crate) fn send_packet(&mut self, port: &tables::Port, mac: Mac, mut packet: Packet) {
         let is_v6 = packet.bytes().first().is_some_and(|octet| octet >> 4 == 6);
-        if port.spec.link == LinkKind::Ethernet {
-            let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-            let header = ethernet::Header { destination: mac, source: port.spec.mac, ether_type };
-            match packet.prepend(ethernet::HEADER_LENGTH) {
-                Some(room) => room.copy_from_slice(&header.to_bytes()),
-                None => return self.drop(packet, DropReason::EspNoRoom),
-            }
+        let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let header = port.spec.link_header(mac, ether_type);
+        match packet.prepend(header.length()) {
+            Some(room) => room.copy_from_slice(header.bytes()),
+            None => return self.drop(packet, DropReason::EspNoRoom),
         }
-        self.send(packet, port.id);
+        self.send_by(packet, port.id, port.queue());
     }
 
     /// Sends a frame of our own.
@@ -263,15 +284,15 @@ impl Outputs<'_> {
         ether_type: EtherType,
         payload: &[u8],
     ) {
-        let length = ethernet::HEADER_LENGTH + payload.len();
+        let header = port.spec.link_header(mac, ether_type);
+        let length = header.length() + payload.len();
         let Some(mut packet) = self.buffers.new_packet(port.id, length) else { return };
-        let header = ethernet::Header { destination: mac, source: port.spec.mac, ether_type };
         if let Some(room) = packet.append(length) {
-            let (front, rest) = room.split_at_mut(ethernet::HEADER_LENGTH);
-            front.copy_from_slice(&header.to_bytes());
+            let (front, rest) = room.split_at_mut(header.length());
+            front.copy_from_slice(header.bytes());
             rest.copy_from_slice(payload);
         }
-        self.send(packet, port.id);
+        self.send_by(packet, port.id, port.queue());
     }
 
     /// Tells the control thread.

@@ -41,6 +41,7 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
             mtu: MTU,
             addresses: vec![prefix(&address)],
             up: true,
+            vlan: None,
         };
         tables.add_port(id, spec).unwrap();
     }

@@ -373,8 +373,11 @@ fn frames_for_others_and_of_other_protocols_are_dropped_by_name() {
     let mut gateway = Gateway::new(plain_tables());
     let own = gateway.publisher.current().port(LAN).unwrap().spec.mac;
     let whole = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
-    let mut vlan = frame(own, HOST_MAC, &whole);
-    vlan[12..14].copy_from_slice(&[0x81, 0x00]);
+    let tagged = |tags: &[u8]| {
+        let mut bytes = frame(own, HOST_MAC, &whole);
+        bytes.splice(12..12, tags.iter().copied());
+        bytes
+    };
     let mut other = frame(own, HOST_MAC, &whole);
     other[12..14].copy_from_slice(&[0x88, 0xcc]);
     let mut wrong_version = frame(own, HOST_MAC, &whole);
@@ -384,7 +387,8 @@ fn frames_for_others_and_of_other_protocols_are_dropped_by_name() {
         (frame(own, Mac::BROADCAST, &whole), DropReason::LinkSource),
         (frame(Mac::BROADCAST, HOST_MAC, &whole), DropReason::NotUnicast),
         (vec![1, 2, 3], DropReason::LinkTruncated),
-        (vlan, DropReason::LinkVlan),
+        (tagged(&[0x81, 0x00, 0, 100]), DropReason::VlanUnknown),
+        (tagged(&[0x81, 0x00, 0, 100, 0x81, 0x00, 0, 100]), DropReason::LinkVlan),
         (other, DropReason::LinkProtocol),
         (wrong_version, DropReason::IpVersion),
         (frame(own, HOST_MAC, &whole[..15]), DropReason::IpTruncated),

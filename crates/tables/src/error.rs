@@ -4,14 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use thiserror::Error;
-use types::IpRange;
 use types::station::{NotAPortAddress, NotAStation, NotAStationMac, NotRoutable};
+use types::{IpRange, VlanId};
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
 use crate::group::{MAX_MEMBERS, MAX_WEIGHT};
 use crate::limit::MtuError;
 use crate::neighbour::MAX_NEIGHBOURS;
 use crate::policy::Direction;
+use crate::vlan::NotAVlanParent;
 
 /// Why a change was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -138,6 +139,30 @@ pub enum TableError {
         address: IpPrefix,
         /// The route's prefix.
         route: IpPrefix,
+    },
+
+    /// A port cannot have this VLAN as a sub-port.
+    #[error("port '{port}' cannot be VLAN {id} of port '{parent}': {why}")]
+    VlanParent {
+        /// The sub-port that was to be.
+        port: Arc<str>,
+        /// Its VLAN.
+        id: VlanId,
+        /// The port that was to be its parent.
+        parent: Arc<str>,
+        /// Why it cannot be that.
+        why: NotAVlanParent,
+    },
+    /// A sub-port stays what it is, and another port becomes none.
+    #[error("port '{0}' cannot change its VLAN or its parent: remove it and add it anew")]
+    VlanStays(Arc<str>),
+    /// A port goes after its sub-ports.
+    #[error("port '{port}' cannot be removed: it has the sub-port '{sub_port}'")]
+    PortHasVlans {
+        /// Its name.
+        port: Arc<str>,
+        /// One of its sub-ports.
+        sub_port: Arc<str>,
     },
 
     // Routes

@@ -25,6 +25,7 @@ mod sad;
 mod slots;
 mod snapshot;
 mod spd;
+mod vlan;
 mod vrf;
 
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
@@ -34,7 +35,7 @@ pub use event::{Event, Probe};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
-pub use next_hop::{MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
+pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
     Selector, Template, UpperSelector, check_tunnel,
@@ -48,4 +49,6 @@ pub use spd::{
     Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, Wanted,
     upper_words,
 };
+pub use types::VlanId;
+pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

@@ -5,8 +5,10 @@ use thiserror::Error;
 
 /// The most VRFs.
 pub const MAX_VRFS: usize = 4096;
-/// The most ports.
+/// The most ports that are no sub-ports of others.
 pub const MAX_PORTS: usize = 1024;
+/// The most VLAN sub-ports.
+pub const MAX_SUB_PORTS: usize = 16_384;
 /// The most addresses of one port.
 pub const MAX_ADDRESSES: usize = 256;
 /// The most routes of one VRF, local and connected ones included.

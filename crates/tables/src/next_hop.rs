@@ -10,6 +10,8 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use packet::LinkKind;
+use types::VlanId;
+use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId};
 
 use crate::counters::FlowCounters;
@@ -47,15 +49,15 @@ pub const MAX_LINK_HEADER: usize = 22;
 pub struct NextHop {
     /// By which port.
     pub port: PortId,
+    /// By whose queue: the port's, or its parent's if it is a VLAN sub-port.
+    pub queue: PortId,
     /// The largest IP packet in bytes that the port takes.
     pub mtu: u16,
     /// What can be done now.
     pub state: NextHopState,
-    /// How many bytes of `header` are the link header: 14 on Ethernet, 0 on links without one, and
-    /// 0 unless the state is [`NextHopState::Resolved`].
-    pub header_length: u8,
-    /// The link header and zeros behind it.
-    pub header: [u8; MAX_LINK_HEADER],
+    /// What is put in front of the IP packet. Nothing unless the state is
+    /// [`NextHopState::Resolved`].
+    pub link: LinkHeader,
     /// The neighbour. `None` if it is the port's own next hop, which serves every destination on
     /// the link that has none of its own.
     pub address: Option<IpAddr>,
@@ -63,8 +65,63 @@ pub struct NextHop {
 
 const _: () = assert!(size_of::<NextHop>() == 64 && size_of::<Line>() == 64);
 
-/// Length of an Ethernet header without tags.
-const ETHERNET_HEADER: u8 = 14;
+/// The bytes in front of an IP packet on a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LinkHeader {
+    /// 14 on Ethernet, 18 on a VLAN of it, 0 on links without a header.
+    length: u8,
+    /// The header, and zeros behind it.
+    bytes: [u8; MAX_LINK_HEADER],
+}
+
+impl LinkHeader {
+    /// That of a link without one.
+    pub const NONE: Self = Self { length: 0, bytes: [0; MAX_LINK_HEADER] };
+
+    /// An Ethernet header, with the tag of a VLAN if there is one. The tag has priority 0.
+    pub(crate) fn ethernet(
+        destination: Mac,
+        source: Mac,
+        vlan: Option<VlanId>,
+        ether_type: EtherType,
+    ) -> Self {
+        let mut header = Self::NONE;
+        header.append(&destination.0);
+        header.append(&source.0);
+        if let Some(id) = vlan {
+            header.append(&EtherType::VLAN.0.to_be_bytes());
+            header.append(&id.number().to_be_bytes());
+        }
+        header.append(&ether_type.0.to_be_bytes());
+        header
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let at = usize::from(self.length);
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len() as u8;
+    }
+
+    /// How many bytes it is.
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        usize::from(self.length)
+    }
+
+    /// Its bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length().min(MAX_LINK_HEADER)]
+    }
+
+    /// Its bytes, and zeros behind them.
+    #[inline(always)]
+    pub fn padded(&self) -> &[u8; MAX_LINK_HEADER] {
+        &self.bytes
+    }
+}
+
+const _: () = assert!(ethernet::HEADER_LENGTH + 2 * ethernet::VLAN_TAG_LENGTH == MAX_LINK_HEADER);
 
 impl NextHop {
     /// The next hop at `address` by the port `id`, or the port's own. `mac` is the neighbour's
@@ -77,10 +134,10 @@ impl NextHop {
     ) -> Self {
         let mut next_hop = Self {
             port: id,
+            queue: spec.vlan.map_or(id, |vlan| vlan.parent),
             mtu: spec.mtu,
             state: NextHopState::Resolved,
-            header_length: 0,
-            header: [0; MAX_LINK_HEADER],
+            link: LinkHeader::NONE,
             address,
         };
         match (spec.link, address, mac) {
@@ -89,11 +146,8 @@ impl NextHop {
             (LinkKind::Ethernet, None, _) => next_hop.state = NextHopState::OnLink,
             (LinkKind::Ethernet, Some(_), None) => next_hop.state = NextHopState::Pending,
             (LinkKind::Ethernet, Some(address), Some(mac)) => {
-                let ether_type: u16 = if address.is_ipv6() { 0x86dd } else { 0x0800 };
-                next_hop.header[..6].copy_from_slice(&mac.0);
-                next_hop.header[6..12].copy_from_slice(&spec.mac.0);
-                next_hop.header[12..14].copy_from_slice(&ether_type.to_be_bytes());
-                next_hop.header_length = ETHERNET_HEADER;
+                let ether_type = if address.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
+                next_hop.link = spec.link_header(mac, ether_type);
             }
         }
         next_hop
@@ -101,7 +155,7 @@ impl NextHop {
 
     /// The link header.
     pub fn link_header(&self) -> &[u8] {
-        &self.header[..usize::from(self.header_length).min(MAX_LINK_HEADER)]
+        self.link.bytes()
     }
 }
 
@@ -110,6 +164,7 @@ impl fmt::Debug for NextHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NextHop")
             .field("port", &self.port)
+            .field("queue", &self.queue)
             .field("mtu", &self.mtu)
             .field("state", &self.state)
             .field("link_header", &self.link_header())
@@ -280,6 +335,7 @@ mod tests {
             mtu: number,
             addresses: Vec::new(),
             up: true,
+            vlan: None,
         };
         NextHop::new(PortId(number), &spec, None, None)
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use types::LinkKind;
 use types::station::{broadcast_of, check_port_address, check_station_mac, is_v6_link_local};
+use wire::ethernet::EtherType;
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
 use crate::error::TableError;
 use crate::limit::{MAX_ADDRESSES, MIN_MTU_V6, check_mtu};
 use crate::neighbour::Neighbours;
-use crate::next_hop::NextHopId;
+use crate::next_hop::{LinkHeader, NextHopId};
+use crate::vlan::{Vlan, VlanCounters, VlanTable};
 
 /// What a port is configured to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,11 @@ pub struct PortSpec {
     pub addresses: Vec<IpPrefix>,
     /// Whether it may send and receive.
     pub up: bool,
+    /// Which VLAN it is, if it is a sub-port. It stays the same for as long as the port exists.
+    ///
+    /// A sub-port has its parent's kind of link and Ethernet address, whatever is said here. Its
+    /// MTU is at most its parent's, and it is down while its parent is.
+    pub vlan: Option<Vlan>,
 }
 
 /// A port in the snapshot.
@@ -47,9 +54,19 @@ pub struct Port {
     /// has a header, these have to be resolved ([`crate::NextHopState::OnLink`]); where it has
     /// none, it serves them all. It stays the same for as long as the port exists.
     pub next_hop: NextHopId,
+    /// Its sub-ports.
+    pub vlans: VlanTable,
+    /// What a sub-port has done. What other ports have done, their queues count.
+    pub counters: Option<VlanCounters>,
 }
 
 impl Port {
+    /// The port by whose queue its frames leave: its own, or its parent's if it is a sub-port.
+    #[inline(always)]
+    pub fn queue(&self) -> PortId {
+        self.spec.vlan.map_or(self.id, |vlan| vlan.parent)
+    }
+
     /// Whether `address` is one of the port's own.
     pub fn owns(&self, address: IpAddr) -> bool {
         self.spec.addresses.iter().any(|own| own.address() == address)
@@ -119,6 +136,24 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 impl PortSpec {
+    /// What its frames to a station begin with: nothing where the link has no header.
+    pub fn link_header(&self, destination: Mac, ether_type: EtherType) -> LinkHeader {
+        match self.link {
+            LinkKind::Ethernet => {
+                let vlan = self.vlan.map(|vlan| vlan.id);
+                LinkHeader::ethernet(destination, self.mac, vlan, ether_type)
+            }
+            LinkKind::Ip => LinkHeader::NONE,
+        }
+    }
+
+    /// Makes a sub-port follow its parent.
+    pub(crate) fn follow(&mut self, parent: &Self) {
+        (self.link, self.mac) = (parent.link, parent.mac);
+        self.mtu = self.mtu.min(parent.mtu);
+        self.up &= parent.up;
+    }
+
     /// The spec as it goes into the snapshot, with its link-local address. `before` is the port
     /// until now: the link-local address that followed from its Ethernet address goes with that.
     pub(crate) fn checked(mut self, before: Option<&Port>) -> Result<Self, TableError> {

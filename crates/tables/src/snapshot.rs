@@ -47,7 +47,7 @@ pub struct Tables {
     /// By number; the numbers of removed ones are used again.
     vrfs: Vec<Option<Arc<Vrf>>>,
     /// By number, which the caller of `add_port` chooses.
-    ports: Vec<Option<Arc<Port>>>,
+    ports: Arc<[Option<Arc<Port>>]>,
     next_hops: NextHops,
     groups: Groups,
     policies: Arc<Registry>,
@@ -72,7 +72,7 @@ impl Tables {
                 LookupEngine::default(),
                 secret,
             )))],
-            ports: Vec::new(),
+            ports: Arc::default(),
             next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
@@ -261,7 +261,8 @@ impl Tables {
     }
 
     fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {
-        let port = self.ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        let ports = Arc::make_mut(&mut self.ports);
+        let port = ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
         port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
     }
 

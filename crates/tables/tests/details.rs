@@ -30,6 +30,7 @@ fn spec(name: &str, addresses: &[&str]) -> PortSpec {
         mtu: 1500,
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         up: true,
+        vlan: None,
     }
 }
 
@@ -357,7 +358,7 @@ fn on_a_link_without_header_every_next_hop_is_resolved() {
     let via = RouteSpec::Via { port: P0, address: ip("192.0.2.9") };
     tables.set_route(MAIN, prefix, via).unwrap();
     let (id, is) = next_hop_of(&tables, "10.0.0.0/8");
-    assert_eq!((is.state, is.header_length), (NextHopState::Resolved, 0));
+    assert_eq!((is.state, is.link.length()), (NextHopState::Resolved, 0));
     let on_link = tables.on_link_next_hop(P0, ip("192.0.2.77")).unwrap();
     assert_eq!(on_link, tables.port(P0).unwrap().next_hop);
     assert_eq!(tables.next_hop(on_link).unwrap().state, NextHopState::Resolved);

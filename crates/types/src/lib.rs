@@ -22,6 +22,7 @@ mod sa;
 mod serde;
 pub mod station;
 mod tcp_flags;
+mod vlan;
 mod word;
 mod worker;
 
@@ -38,5 +39,6 @@ pub use range::{OctetRange, PortRange};
 pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
+pub use vlan::{NotAVlanId, VlanId};
 pub use word::{UnknownWord, Word};
 pub use worker::Idle;

@@ -13,7 +13,7 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Bytes of the link header in front of each IP packet.
+    /// Bytes of the link header in front of each IP packet, without a VLAN tag.
     pub const fn header_length(self) -> usize {
         match self {
             Self::Ethernet => 14,

@@ -3,7 +3,8 @@
 //! Nearly every packet is IPv4 without options or IPv6 without extension headers, is no fragment,
 //! and carries TCP, UDP, an ICMP echo or ESP. [`v4`] and [`v6`] know these and no others: what they
 //! return is what [`crate::headers::parse`] finds; for any other packet, a wrong one included, they
-//! return `None`, and the complete parser says what it is.
+//! return `None`, and the complete parser says what it is. The link header in front has one VLAN
+//! tag or none.
 
 use crate::bytes::{array_at, u16_at, u32_at};
 use crate::ethernet;
@@ -122,12 +123,40 @@ const V6: usize = 48;
 /// header.
 #[inline(always)]
 pub fn v4_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
-    let bytes: &[u8; ethernet::HEADER_LENGTH + V4] = frame.first_chunk()?;
+    v4_behind::<{ ethernet::HEADER_LENGTH }, { ethernet::HEADER_LENGTH + V4 }>(frame, station)
+}
+
+/// As [`v4_frame`], of a frame for which [`vlan`] returns a number.
+#[inline(always)]
+pub fn v4_tagged_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
+    v4_behind::<TAGGED, { TAGGED + V4 }>(frame, station)
+}
+
+/// Length of a link header with one VLAN tag.
+const TAGGED: usize = ethernet::HEADER_LENGTH + ethernet::VLAN_TAG_LENGTH;
+
+/// The number in the VLAN tag of a frame that has one: 0 if the tag has a priority alone. Whether
+/// another tag follows is not looked at.
+#[inline(always)]
+pub fn vlan(frame: &[u8]) -> Option<u16> {
+    let bytes: &[u8; TAGGED] = frame.first_chunk()?;
+    let word = u32_at(bytes, 12);
+    (word >> 16 == ethernet::EtherType::VLAN.0.into()).then_some(word as u16 & 0xfff)
+}
+
+/// A packet behind a link header of `LINK` bytes; `ALL` is that with an IP header and the shortest
+/// upper-layer header.
+#[inline(always)]
+fn v4_behind<const LINK: usize, const ALL: usize>(
+    frame: &[u8],
+    station: u64,
+) -> Option<(u64, Common)> {
+    let bytes: &[u8; ALL] = frame.first_chunk()?;
     // EtherType, version and header length at once.
-    let is_plain =
-        ethernet::is_between_stations(bytes, station) && u32_le(bytes, 12) << 8 == 0x4500_0800;
+    let is_plain = ethernet::is_between_stations(bytes, station)
+        && u32_le(bytes, LINK - 2) << 8 == 0x4500_0800;
     let header = bytes.last_chunk()?;
-    if is_plain { v4_header(header, frame.len() - ethernet::HEADER_LENGTH) } else { None }
+    if is_plain { v4_header(header, frame.len() - LINK) } else { None }
 }
 
 /// As [`v4_frame`], of a packet without a link header.
@@ -141,11 +170,26 @@ pub fn v4(packet: &[u8]) -> Option<(u64, Common)> {
 /// words each, source first, and the rest of its header.
 #[inline(always)]
 pub fn v6_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
-    let bytes: &[u8; ethernet::HEADER_LENGTH + V6] = frame.first_chunk()?;
-    let is_plain =
-        ethernet::is_between_stations(bytes, station) && u32_le(bytes, 12) & 0xf0_ffff == 0x60_dd86;
+    v6_behind::<{ ethernet::HEADER_LENGTH }, { ethernet::HEADER_LENGTH + V6 }>(frame, station)
+}
+
+/// As [`v6_frame`], of a frame for which [`vlan`] returns a number.
+#[inline(always)]
+pub fn v6_tagged_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
+    v6_behind::<TAGGED, { TAGGED + V6 }>(frame, station)
+}
+
+/// As [`v4_behind`].
+#[inline(always)]
+fn v6_behind<const LINK: usize, const ALL: usize>(
+    frame: &[u8],
+    station: u64,
+) -> Option<([u64; 4], Common)> {
+    let bytes: &[u8; ALL] = frame.first_chunk()?;
+    let is_plain = ethernet::is_between_stations(bytes, station)
+        && u32_le(bytes, LINK - 2) & 0xf0_ffff == 0x60_dd86;
     let header = bytes.last_chunk()?;
-    if is_plain { v6_header(header, frame.len() - ethernet::HEADER_LENGTH) } else { None }
+    if is_plain { v6_header(header, frame.len() - LINK) } else { None }
 }
 
 /// As [`v6_frame`], of a packet without a link header.
@@ -196,7 +240,7 @@ fn v6_header(header: &[u8; V6], available: usize) -> Option<([u64; 4], Common)> 
     // Multicast, and what begins with 64 zeros: unspecified, loopback, IPv4-mapped. All of these
     // are rare or wrong.
     let plain = |high: u64| high != 0 && high >> 56 != 0xff;
-    if !plain(addresses[0]) || !plain(addresses[2]) || total_length > 0xffff {
+    if total_length > 0xffff || !plain(addresses[0]) || !plain(addresses[2]) {
         return None;
     }
     let upper = protocol.upper(header, 40, Protocol::ICMPV6)?;
@@ -352,32 +396,49 @@ mod tests {
     }
 
     /// A frame is known if it goes from one station to ours and has the right EtherType, and then
-    /// it is what it is without its link header.
-    fn check_frame(packet: &[u8], link: [u8; 14]) -> Result<(), TestCaseError> {
-        let frame = [&link[..], packet].concat();
+    /// it is what it is without its link header. So is one with a tag, by the EtherType behind it.
+    fn check_frame(packet: &[u8], link: &[u8]) -> Result<(), TestCaseError> {
+        let frame = [link, packet].concat();
         let header = ethernet::Header::parse(&frame).unwrap();
         let station = ethernet::station_word(STATION);
         let is_ours = header.destination == STATION && !header.source.is_group();
-        let is = |ether_type| is_ours && header.ether_type == ether_type;
-        let v4 = v4(packet).filter(|_| is(EtherType::IPV4));
-        let v6 = v6(packet).filter(|_| is(EtherType::IPV6));
-        prop_assert_eq!(v4_frame(&frame, station), v4);
-        prop_assert_eq!(v6_frame(&frame, station), v6);
+        let common = |packet, ether_type| {
+            let is = |wanted| is_ours && ether_type == wanted;
+            let v4 = v4(packet).filter(|_| is(EtherType::IPV4));
+            let v6 = v6(packet).filter(|_| is(EtherType::IPV6));
+            (v4, v6)
+        };
+        let plain = common(&frame[14..], header.ether_type);
+        prop_assert_eq!((v4_frame(&frame, station), v6_frame(&frame, station)), plain);
+
+        let tag = ethernet::Tag::parse(&frame).filter(|_| header.ether_type == EtherType::VLAN);
+        prop_assert_eq!(vlan(&frame), tag.map(|tag| tag.vlan));
+        if let Some(tag) = tag {
+            let tagged = common(&frame[TAGGED..], tag.ether_type);
+            let found = (v4_tagged_frame(&frame, station), v6_tagged_frame(&frame, station));
+            prop_assert_eq!(found, tagged);
+            prop_assert_eq!(plain, (None, None), "a frame is tagged or not");
+        }
         Ok(())
     }
 
-    fn link() -> impl Strategy<Value = [u8; 14]> {
+    /// Link headers with no tag, one or two, often with an octet that is another.
+    fn link() -> impl Strategy<Value = Vec<u8>> {
         let ether_type = prop::sample::select(vec![0x0800u16, 0x86dd, 0x0806]);
-        let change = prop::option::weighted(0.5, (0usize..14, any::<u8>()));
-        (ether_type, change).prop_map(|(ether_type, change)| {
-            let mut link = ethernet::Header {
-                destination: STATION,
-                source: Mac([2, 9, 9, 9, 9, 9]),
-                ether_type: EtherType(ether_type),
+        let tag = (prop::sample::select(vec![0x8100u16, 0x8100, 0x88a8]), any::<u16>());
+        let tags = prop::collection::vec(tag, 0..3);
+        let change = prop::option::weighted(0.5, (0usize..22, any::<u8>()));
+        (ether_type, tags, change).prop_map(|(ether_type, tags, change)| {
+            let mut link = [STATION.0, [2, 9, 9, 9, 9, 9]].concat();
+            for (protocol, control) in tags {
+                link.extend(protocol.to_be_bytes());
+                link.extend(control.to_be_bytes());
             }
-            .to_bytes();
-            if let Some((at, value)) = change {
-                link[at] = value;
+            link.extend(ether_type.to_be_bytes());
+            if let Some((at, value)) = change
+                && let Some(octet) = link.get_mut(at)
+            {
+                *octet = value;
             }
             link
         })
@@ -453,7 +514,7 @@ mod tests {
             link in link(),
         ) {
             check(&packet)?;
-            check_frame(&packet, link)?;
+            check_frame(&packet, &link)?;
         }
 
         #[test]
@@ -463,13 +524,13 @@ mod tests {
             let mut packet = packet;
             packet.extend(vec![0; trailer]);
             check(&packet)?;
-            check_frame(&packet, link)?;
+            check_frame(&packet, &link)?;
         }
 
         #[test]
         fn nearly_common_v6_packets_are_judged_alike(packet in near_v6(), link in link()) {
             check(&packet)?;
-            check_frame(&packet, link)?;
+            check_frame(&packet, &link)?;
         }
     }
 
@@ -502,6 +563,18 @@ mod tests {
         v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2));
         v6.extend([0; 8]);
         assert!(check(&v6).unwrap());
+        let station = ethernet::station_word(STATION);
+        let frame = |tag: &[u8], ether_type: &[u8], packet: &[u8]| {
+            [&STATION.0[..], &[2, 9, 9, 9, 9, 9], tag, ether_type, packet].concat()
+        };
+        let udp = v4(Protocol::UDP, &tcp[..8]);
+        for tag in [[0x81, 0, 0, 100], [0x81, 0, 0xe0, 0]] {
+            let (frame_v4, frame_v6) =
+                (frame(&tag, &[8, 0], &udp), frame(&tag, &[0x86, 0xdd], &v6));
+            assert!(v4_tagged_frame(&frame_v4, station).is_some() && vlan(&frame_v4).is_some());
+            assert!(v6_tagged_frame(&frame_v6, station).is_some() && vlan(&frame_v6).is_some());
+        }
+        assert!(vlan(&frame(&[0x88, 0xa8, 0, 100], &[8, 0], &udp)).is_none());
         v6[6] = 44;
         assert!(!check(&v6).unwrap());
     }

@@ -100,6 +100,26 @@ impl Header {
     }
 }
 
+/// What stands behind the header of a frame with a VLAN tag (IEEE 802.1Q clause 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The VLAN's number, of 12 bits. 0 is none: the tag has a priority alone.
+    pub vlan: u16,
+    /// What follows the tag.
+    pub ether_type: EtherType,
+}
+
+impl Tag {
+    /// Reads the tag of a frame whose EtherType says that it has one; nothing where the frame is
+    /// shorter.
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HEADER_LENGTH + VLAN_TAG_LENGTH] = frame.first_chunk()?;
+        let control = u16_at(bytes, HEADER_LENGTH);
+        Some(Self { vlan: control & 0xfff, ether_type: EtherType(u16_at(bytes, 16)) })
+    }
+}
+
 /// The MAC address that an IP multicast group is sent to; nothing for other addresses.
 pub fn multicast_mac(group: IpAddr) -> Option<Mac> {
     match group {
@@ -136,6 +156,16 @@ mod tests {
         assert_eq!(header.source.to_string(), "02:00:00:00:00:02");
         assert_eq!(header.ether_type, EtherType::IPV4);
         assert_eq!(Header::parse(&frame[..13]), None);
+    }
+
+    #[test]
+    fn a_tag_is_behind_the_addresses() {
+        // Priority 7, drop eligible, VLAN 100.
+        let mut frame = [0; 18];
+        frame[12..].copy_from_slice(&[0x81, 0x00, 0xf0, 100, 0x08, 0x06]);
+        let tag = Tag { vlan: 100, ether_type: EtherType::ARP };
+        assert_eq!(Tag::parse(&frame), Some(tag));
+        assert_eq!(Tag::parse(&frame[..17]), None);
     }
 
     #[test]

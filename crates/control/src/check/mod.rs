@@ -126,6 +126,20 @@ pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
     station_mac("mac", spec.mac)
 }
 
+/// The protocol of a VLAN's tags, in iproute2's words.
+pub(crate) fn vlan_protocol(word: &str) -> Result<(), Fault> {
+    const RIGHT: &str = "802.1Q";
+    match word {
+        _ if word.eq_ignore_ascii_case(RIGHT) => Ok(()),
+        _ if word.eq_ignore_ascii_case("802.1ad") => {
+            let message =
+                "protocol 802.1ad, service tags and frames with two tags, is not supported";
+            Err(Fault::unsupported("protocol", message).hint(RIGHT))
+        }
+        _ => Err(Fault::invalid("protocol", format!("protocol '{}'", shown(word))).hint(RIGHT)),
+    }
+}
+
 /// An MTU that a port may have, `v6` if it has an IPv6 address.
 pub(crate) fn mtu(part: &'static str, mtu: u16, v6: bool) -> Result<(), Fault> {
     check_mtu(mtu, v6).map_err(|why| {

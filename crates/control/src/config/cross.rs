@@ -75,9 +75,13 @@ pub(super) fn check_buffers(
     errors: &mut Errors<'_>,
 ) {
     for port in ports {
-        if let Some(mtu) = port.value.mtu
+        let vlan = port.value.kind.vlan();
+        let parent = vlan.and_then(|(parent, _)| {
+            ports.iter().find(|other| other.value.name == parent)?.value.mtu
+        });
+        if let Some(mtu) = port.value.mtu.or(parent)
             && gateway.large_buffers == Some(0)
-            && needs_large_buffers(port.value.kind.link(), mtu)
+            && needs_large_buffers(port.value.kind.link(), vlan.is_some(), mtu)
         {
             errors.add(
                 port.table.place("mtu"),
@@ -92,9 +96,17 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
     let mut interfaces = HashMap::new();
     let mut addresses: HashMap<(&str, IpAddr), (&str, usize)> = HashMap::new();
     let mut links: HashMap<(&str, IpPrefix), &str> = HashMap::new();
+    let mut vlans = HashMap::new();
     for port in ports {
         let settings = &port.value;
         names.check_vrf(port, &settings.vrf, errors);
+        if let Some((parent, id)) = settings.kind.vlan() {
+            check_vlan(port, parent, names, errors);
+            if let Some(first) = vlans.insert((parent, id), port.table.at) {
+                let what = format!("VLAN {id} of port {parent}");
+                errors.add_duplicate(port.table.place("id"), &what, first);
+            }
+        }
         if let Some(interface) = settings.kind.interface()
             && let Some(first) = interfaces.insert(interface, port.table.at)
         {
@@ -135,6 +147,30 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
                 );
             }
         }
+    }
+}
+
+/// Whether a port can have this VLAN, as far as that is known before it is opened.
+fn check_vlan(
+    port: &Said<'_, PortSettings>,
+    parent: &str,
+    names: &Names<'_>,
+    errors: &mut Errors<'_>,
+) {
+    let Some(settings) = names.check_port_of(port, "parent", parent, errors) else { return };
+    let at = port.table.place("parent");
+    if settings.kind.vlan().is_some() {
+        let message =
+            format!("port {parent} is a VLAN itself, and two tags (802.1ad) are not supported");
+        errors.add(at, message, Some("the port whose VLAN that one is".to_owned()));
+    } else if settings.kind.link() != LinkKind::Ethernet {
+        errors.add(at, format!("port {parent} has no Ethernet, so no VLANs"), None);
+    }
+    if let (Some(mtu), Some(most)) = (port.value.mtu, settings.mtu)
+        && mtu > most
+    {
+        let message = format!("mtu = {mtu}, and port {parent} has an mtu of {most}");
+        errors.add(port.table.place("mtu"), message, Some(format!("{most} at most")));
     }
 }
 
@@ -333,6 +369,17 @@ impl<'t> Names<'t> {
         name: &str,
         errors: &mut Errors<'_>,
     ) -> Option<&'t PortSettings> {
+        self.check_port_of(said, "port", name, errors)
+    }
+
+    /// What was said of the port that the value of `key` names, which is to be there.
+    fn check_port_of<T>(
+        &self,
+        said: &Said<'_, T>,
+        key: &str,
+        name: &str,
+        errors: &mut Errors<'_>,
+    ) -> Option<&'t PortSettings> {
         let known = self.ports.get(name);
         if known.is_none() {
             let hint = match nearest(name, self.ports.keys().copied()) {
@@ -340,7 +387,8 @@ impl<'t> Names<'t> {
                 None => format!("[[port]] with name = {}", quoted(name)),
             };
             // Of several next hops, it is a part of one of them.
-            let part = if said.table.has("next-hops") { "next-hops" } else { "port" };
+            let is_member = key == "port" && said.table.has("next-hops");
+            let part = if is_member { "next-hops" } else { key };
             errors.add(
                 said.table.place(part),
                 format!("there is no port {}", quoted(name)),

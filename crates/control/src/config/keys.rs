@@ -281,20 +281,42 @@ pub const SECTIONS: &[Section] = &[
                 "What frames begin with, of kind `memory` and `pcap`. An input file says it \
                 itself.",
             ),
+            key(
+                "parent",
+                "port name",
+                "",
+                "required",
+                "The port whose VLAN it is, of kind `vlan`.",
+            ),
+            key(
+                "id",
+                "1 to 4094",
+                "",
+                "required",
+                "The number in the tags of its frames, of kind `vlan`.",
+            ),
+            key(
+                "protocol",
+                "\"802.1Q\"",
+                "",
+                "\"802.1Q\"",
+                "What kind of tag they have, of kind `vlan`.",
+            ),
             key("vrf", "name", "", "\"main\"", "The VRF that its packets are routed in."),
             key(
                 "mac",
                 "MAC address",
                 "",
-                "the interface's own, or one made from the name",
-                "Its Ethernet address.",
+                "the interface's own, one made from the name, or the parent's",
+                "Its Ethernet address. A VLAN has its parent's.",
             ),
             key(
                 "mtu",
                 "68 to 9216",
                 "bytes",
-                "the interface's own, or 1500",
-                "The largest IP packet. With an IPv6 address, 1280 at least.",
+                "the interface's own, 1500, or the parent's",
+                "The largest IP packet. With an IPv6 address, 1280 at least. That of a VLAN is at \
+                most its parent's.",
             ),
             key(
                 "addresses",
@@ -303,7 +325,13 @@ pub const SECTIONS: &[Section] = &[
                 "none",
                 "Its own addresses. Each makes the prefix reachable on the link.",
             ),
-            key("up", "true or false", "", "true", "Whether it may send and receive."),
+            key(
+                "up",
+                "true or false",
+                "",
+                "true",
+                "Whether it may send and receive. A VLAN is down while its parent is.",
+            ),
         ],
     },
     Section {

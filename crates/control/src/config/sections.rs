@@ -7,7 +7,7 @@ use api::{MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
 use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
-use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, Word};
+use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, VlanId, Word};
 
 use super::VrfSettings;
 use super::diagnostic::Errors;
@@ -95,6 +95,10 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     if let Some(fault) = mac.and_then(|mac: Found<Mac>| check::station_mac("mac", mac.value).err())
     {
         table.fault(fault, errors);
+    }
+    if mac.is_some() && kind.as_ref().is_some_and(|kind| kind.vlan().is_some()) {
+        let fault = Fault::invalid("mac", "a VLAN has its parent's Ethernet address");
+        table.fault(fault.hint("mac of the parent, or none"), errors);
     }
     let mtu = table.number("mtu", MIN_MTU_V4.into()..=MAX_MTU.into(), errors);
     let v6 = addresses.iter().any(|address| address.value.address().is_ipv6());
@@ -228,6 +232,16 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
             errors,
         );
     }
+    for key in row.required.iter().filter(|key| !table.has(key)) {
+        table.missing(key, errors);
+    }
+    if let Some(protocol) = table.text("protocol", errors)
+        && let Err(fault) = check::vlan_protocol(protocol.value)
+    {
+        table.fault(fault, errors);
+    }
+    let id = table.number("id", VlanId::MIN.into()..=VlanId::MAX.into(), errors);
+    let parent = table.text("parent", errors);
     let link = table.word("link", LinkKind::WORDS, errors);
     let interface = table.text("interface", errors);
     if let Some(text) = interface
@@ -235,12 +249,14 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     {
         table.fault(fault, errors);
     }
-    Some((row.with)(PortKindValues {
+    (row.with)(PortKindValues {
         interface: interface.map_or(name, |found| found.value).to_owned(),
         input: path(table, "input", errors),
         output: path(table, "output", errors),
         link: link.map_or(LinkKind::Ethernet, |found| found.value),
-    }))
+        parent: parent.map(|found| found.value.to_owned()),
+        id: id.and_then(|found| VlanId::new(found.value).ok()),
+    })
 }
 
 fn path(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<PathBuf> {

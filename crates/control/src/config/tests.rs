@@ -501,3 +501,73 @@ fn the_examples_in_the_text_of_the_documentation_are_right() {
         load("configuration.md", block).unwrap();
     }
 }
+
+#[test]
+fn vlans_are_checked_against_their_parents() {
+    let port = |name: &str, more: &str| format!("[[port]]\nname = \"{name}\"\n{more}\n");
+    let memory = "kind = \"memory\"";
+    let vlan = |parent: &str, more: &str| format!("kind = \"vlan\"\nparent = \"{parent}\"\n{more}");
+    let wan = port("wan", memory);
+    let good = format!(
+        "{}{wan}{}",
+        port("wan.1", &vlan("wan", "id = 1\nprotocol = \"802.1q\"")),
+        port("wan.2", &vlan("wan", "id = 4094\nmtu = 1400"))
+    );
+    let config = load("x", &good).unwrap();
+    let (parent, id) = config.ports[0].kind.vlan().unwrap();
+    assert_eq!((parent, id.number()), ("wan", 1));
+
+    let told = |text: &str| errors(&format!("{wan}{text}"));
+    let cases = [
+        (vlan("wan", ""), "gw.toml:4:1: port without id (id = 1 to 4094)"),
+        (
+            "kind = \"vlan\"\nid = 1".to_owned(),
+            "gw.toml:4:1: port without parent (parent = port name)",
+        ),
+        (vlan("wan", "id = 0"), "gw.toml:8:6: id = 0 (1 to 4094)"),
+        (vlan("wan", "id = 4095"), "gw.toml:8:6: id = 4095 (1 to 4094)"),
+        (vlan("wen", "id = 1"), "gw.toml:7:10: there is no port \"wen\" (did you mean wan?)"),
+        (
+            vlan("wan", "id = 1\nprotocol = \"802.1ad\""),
+            "gw.toml:9:12: protocol 802.1ad, service tags and frames with two tags, is not \
+            supported (802.1Q)",
+        ),
+        (
+            vlan("wan", "id = 1\nmac = \"02:00:00:00:00:01\""),
+            "gw.toml:9:7: a VLAN has its parent's Ethernet address (mac of the parent, or none)",
+        ),
+        (
+            vlan("wan", "id = 1\ninterface = \"eth0\""),
+            "gw.toml:9:13: a port of kind vlan has no interface (of kind tap or af-packet)",
+        ),
+        (
+            vlan("x", "id = 1"),
+            "gw.toml:7:10: port x is a VLAN itself, and two tags (802.1ad) are not supported (the \
+            port whose VLAN that one is)",
+        ),
+    ];
+    for (more, expected) in cases {
+        assert_eq!(told(&port("x", &more)), expected, "{more}");
+    }
+    let twice = [vlan("wan", "id = 7"), vlan("wan", "id = 7")];
+    assert_eq!(
+        told(&format!("{}{}", port("a", &twice[0]), port("b", &twice[1]))),
+        "gw.toml:13:6: VLAN 7 of port wan is given twice (the first is on line 4)"
+    );
+    let small = port("wan", "kind = \"memory\"\nmtu = 1400");
+    assert_eq!(
+        errors(&format!("{small}{}", port("a", &vlan("wan", "id = 7\nmtu = 1500")))),
+        "gw.toml:10:7: mtu = 1500, and port wan has an mtu of 1400 (1400 at most)"
+    );
+    let tunnel = port("tun", "kind = \"memory\"\nlink = \"ip\"");
+    assert_eq!(
+        errors(&format!("{tunnel}{}", port("a", &vlan("tun", "id = 7")))),
+        "gw.toml:8:10: port tun has no Ethernet, so no VLANs"
+    );
+    // With its tag, a frame of this MTU does not fit a small buffer; without one it does.
+    let gateway = "[gateway]\nlarge-buffers = 0\n";
+    let wide = port("wan", "kind = \"memory\"\nmtu = 2034");
+    load("x", &format!("{gateway}{wide}")).unwrap();
+    let told = errors(&format!("{gateway}{wide}{}", port("a", &vlan("wan", "id = 7"))));
+    assert!(told.contains("mtu = 2034, and [gateway] has large-buffers = 0"), "{told}");
+}

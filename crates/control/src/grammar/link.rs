@@ -1,8 +1,9 @@
 //! `link` and `vrf`.
 
-use api::{LinkChange, LinkFilter, MAIN_VRF, Refusal, Request, VrfName};
+use api::{LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfName};
+use types::VlanId;
 
-use super::words::Words;
+use super::words::{Words, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -84,11 +85,8 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let request = match command {
         Command::Set => Request::LinkSet(change(words)?),
         Command::List => Request::LinkList(filter(words)?),
-        Command::Add | Command::Delete => {
-            return Err(words
-                .unsupported("ports come and go with the configuration file")
-                .with_hint("[[port]] and reload; for VRFs, vrf add and vrf delete"));
-        }
+        Command::Add => Request::LinkAdd(add(words)?),
+        Command::Delete => Request::LinkDelete(delete(words)?),
         Command::Later => {
             return Err(words.unsupported("this is not supported yet").with_hint("set, show"));
         }
@@ -119,6 +117,116 @@ fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
     Ok(VrfName { name: words.name(word)? })
 }
 
+/// `link PARENT [name] NAME [up] [mtu BYTES] [vrf NAME] type vlan [protocol 802.1Q] id ID`
+fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
+    let (mut parent, mut name, mut mtu, mut vrf, mut up) = (None, None, None, None, None);
+    loop {
+        let key = words.need("type vlan")?;
+        match key {
+            "link" => {
+                words.once(key, &parent)?;
+                parent = Some(words.port()?);
+            }
+            "up" | "down" => {
+                words.once("up or down", &up)?;
+                up = Some(key == "up");
+            }
+            "mtu" => {
+                words.once(key, &mtu)?;
+                mtu = Some(mtu_of(words)?);
+            }
+            "vrf" | "master" => {
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
+            "type" => break,
+            "name" | "dev" => {
+                words.once("name", &name)?;
+                let word = words.need("the port's name")?;
+                name = Some(words.name(word)?);
+            }
+            word => {
+                if name.is_some() || LATER.contains(&word) {
+                    words.back();
+                    let expected = ["link", "name", "up", "down", "mtu", "vrf", "master", "type"];
+                    return Err(words.refuse(&expected, LATER));
+                }
+                name = Some(words.name(word)?);
+            }
+        }
+    }
+    let kind = words.need("vlan")?;
+    if kind != "vlan" {
+        let message = format!("links of type '{}' cannot be added", shown(kind));
+        return Err(words
+            .unsupported(message)
+            .with_hint("type vlan; other ports come with [[port]] and reload, VRFs with vrf add"));
+    }
+    let mut id = None;
+    while let Some(key) = words.next() {
+        match key {
+            "id" => {
+                words.once(key, &id)?;
+                let number = words.number(key)?;
+                let vlan = u16::try_from(number).ok().and_then(|id| VlanId::new(id).ok());
+                id =
+                    Some(vlan.ok_or_else(|| {
+                        words.invalid(format!("id {number}")).with_hint("1 to 4094")
+                    })?);
+            }
+            "protocol" | "proto" => {
+                let word = words.need("802.1Q")?;
+                crate::check::vlan_protocol(word).map_err(|fault| words.fault(fault))?;
+            }
+            _ => {
+                words.back();
+                return Err(words.refuse(&["id", "protocol"], LATER_VLAN));
+            }
+        }
+    }
+    Ok(LinkSpec {
+        name: words.given("name", name, "a name of its own, as in name wan.100")?,
+        parent: words.given("link", parent, "the port whose VLAN it is, as in link wan")?,
+        vlan: words.given("id", id, "1 to 4094")?.number(),
+        mtu,
+        vrf,
+        // As with iproute2, a link is down until it is set up.
+        up: up.unwrap_or(false),
+    })
+}
+
+/// Words of iproute2's VLANs that are not supported.
+const LATER_VLAN: &[&str] = &[
+    "reorder_hdr",
+    "gvrp",
+    "mvrp",
+    "loose_binding",
+    "bridge_binding",
+    "ingress-qos-map",
+    "egress-qos-map",
+    "ingress",
+    "egress",
+];
+
+/// `[dev] NAME [type vlan]`
+fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
+    if words.peek() == Some("dev") {
+        words.next();
+    }
+    let port = words.port()?;
+    if words.peek() == Some("type") {
+        words.next();
+        words.choice("type", &[("vlan", ())])?;
+    }
+    Ok(LinkName { port })
+}
+
+fn mtu_of(words: &mut Words<'_>) -> Result<u16, Refusal> {
+    let mtu = u16::try_from(words.number("mtu")?).unwrap_or(u16::MAX);
+    crate::check::mtu("mtu", mtu, false).map_err(|fault| words.fault(fault))?;
+    Ok(mtu)
+}
+
 fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
     if words.peek() == Some("dev") {
         words.next();
@@ -135,10 +243,7 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             }
             "mtu" => {
                 words.once(key, &change.mtu)?;
-                let mtu = words.number(key)?;
-                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                crate::check::mtu("mtu", mtu, false).map_err(|fault| words.fault(fault))?;
-                change.mtu = Some(mtu);
+                change.mtu = Some(mtu_of(words)?);
             }
             "vrf" | "master" => {
                 words.once(key, &change.vrf)?;

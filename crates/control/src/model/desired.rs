@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Direction, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
-use tables::{PortSpec, Tables};
+use tables::{PortSpec, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
 use super::neighbours::Neighbours;
@@ -42,11 +42,14 @@ pub(super) struct DesiredVrf {
 #[derive(Clone, Debug)]
 pub(super) struct DesiredPort {
     pub(super) id: PortId,
-    /// As the configuration file last asked for it.
+    /// As the configuration file last asked for it, or a command did.
     pub(super) settings: PortSettings,
-    /// What was found when it was opened.
+    /// Who asked for it: a command for a VLAN alone.
+    pub(super) origin: Origin,
+    /// What was found when it was opened; of a VLAN, what was found of its parent.
     pub(super) found: Found,
     pub(super) vrf: String,
+    /// That of a VLAN is at most its parent's, whatever is said here.
     pub(super) mtu: u16,
     pub(super) up: bool,
     /// What it was opened on is gone: the next reload opens it anew.
@@ -113,6 +116,18 @@ impl Desired {
         self.ports.iter().find(|(_, port)| port.id == id).map_or("", |(name, _)| name)
     }
 
+    /// The port whose VLAN a port is, if it is one.
+    pub(super) fn parent(&self, port: &DesiredPort) -> Option<&DesiredPort> {
+        self.ports.get(port.settings.kind.vlan()?.0)
+    }
+
+    /// The names of a port's VLANs.
+    pub(super) fn vlans_of(&self, parent: &str) -> Vec<String> {
+        let is_of =
+            |port: &DesiredPort| port.settings.kind.vlan().is_some_and(|(name, _)| name == parent);
+        self.ports.iter().filter(|(_, port)| is_of(port)).map(|(name, _)| name.clone()).collect()
+    }
+
     /// The port as the tables are to have it.
     pub(super) fn port_spec(&self, name: &str, port: &DesiredPort) -> Result<PortSpec, Refusal> {
         Ok(PortSpec {
@@ -123,6 +138,10 @@ impl Desired {
             mtu: port.mtu,
             addresses: port.addresses.iter().map(|(address, _)| *address).collect(),
             up: port.up,
+            vlan: match port.settings.kind.vlan() {
+                None => None,
+                Some((parent, id)) => Some(Vlan { parent: self.port(parent)?.id, id }),
+            },
         })
     }
 }

@@ -16,6 +16,7 @@ mod security;
 mod spd;
 #[cfg(test)]
 mod tests;
+mod vlans;
 
 use core::fmt;
 use std::sync::Arc;
@@ -298,6 +299,8 @@ impl Draft<'_> {
             R::AddressReplace(spec) => self.add_address(&spec, true)?,
             R::AddressDelete(spec) => self.delete_address(&spec)?,
             R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
+            R::LinkAdd(spec) => self.add_link(&spec)?,
+            R::LinkDelete(link) => self.delete_link(&link)?,
             R::LinkSet(change) => self.change_link(&change)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, Runtime)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,

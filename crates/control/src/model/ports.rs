@@ -1,13 +1,15 @@
 //! Ports, their addresses, and VRFs.
 
+use std::collections::BTreeSet;
+
 use api::{
     AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter,
-    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortView, Refusal,
-    RefusalCode, VrfView,
+    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
+    Refusal, RefusalCode, VrfView,
 };
 use packet::Time;
 use tables::Tables;
-use types::{IpPrefix, VrfId};
+use types::{IpPrefix, LinkKind, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
@@ -27,8 +29,17 @@ impl Draft<'_> {
             self.withdraw_routes(new_vrf).map_err(refused)?;
         }
         self.tables.update_port(wanted.id, spec).map_err(refused)?;
-        self.settle_routes(old_vrf).map_err(refused)?;
-        self.settle_routes(new_vrf).map_err(refused)?;
+        let mut vrfs = BTreeSet::from([old_vrf, new_vrf]);
+        // They have gone down with it; that they come up with it is ours to see to.
+        for vlan in self.desired.vlans_of(name) {
+            let port = self.desired.port(&vlan)?;
+            let spec = self.desired.port_spec(&vlan, port)?;
+            vrfs.insert(spec.vrf);
+            self.tables.update_port(port.id, spec).map_err(refused)?;
+        }
+        for vrf in vrfs {
+            self.settle_routes(vrf).map_err(refused)?;
+        }
         let id = wanted.id;
         self.desired.ports.insert(name.to_owned(), wanted);
         self.desired.neighbours.settle(&mut self.tables, id);
@@ -96,8 +107,11 @@ impl Draft<'_> {
     pub(super) fn change_link(&mut self, change: &LinkChange) -> Result<(), Refusal> {
         let mut port = self.desired.port(&change.port)?.clone();
         if let Some(mtu) = change.mtu {
-            check_mtu(&change.port, &port, mtu)?;
-            check_buffers(&change.port, &port, mtu, self.desired.large_buffers.unwrap_or(0))?;
+            check_mtu(&change.port, &port, self.desired.parent(&port), mtu)?;
+            let has_tags = port.settings.kind.vlan().is_some()
+                || !self.desired.vlans_of(&change.port).is_empty();
+            let large_buffers = self.desired.large_buffers.unwrap_or(0);
+            check_buffers(&change.port, port.found.link, has_tags, mtu, large_buffers)?;
             port.mtu = mtu;
         }
         if let Some(vrf) = &change.vrf {
@@ -174,8 +188,19 @@ impl Draft<'_> {
 }
 
 /// Whether a port can have this MTU.
-pub(super) fn check_mtu(name: &str, port: &DesiredPort, mtu: u16) -> Result<(), Refusal> {
+pub(super) fn check_mtu(
+    name: &str,
+    port: &DesiredPort,
+    parent: Option<&DesiredPort>,
+    mtu: u16,
+) -> Result<(), Refusal> {
     crate::check::mtu("mtu", mtu, port.addresses.iter().any(|(own, _)| own.address().is_ipv6()))?;
+    if let Some(parent) = parent.filter(|parent| mtu > parent.mtu) {
+        let (above, most) = (&parent.settings.name, parent.mtu);
+        let message = format!("port {name} is a VLAN of port {above}, whose MTU is {most}");
+        return Err(Refusal::new(RefusalCode::Invalid, message)
+            .with_hint(format!("an MTU of {most} at most, or a larger one of {above} first")));
+    }
     if mtu > port.found.mtu {
         let message = format!(
             "port {name} takes packets of {} bytes at most, so its MTU cannot be {mtu}",
@@ -190,11 +215,12 @@ pub(super) fn check_mtu(name: &str, port: &DesiredPort, mtu: u16) -> Result<(), 
 /// Whether the workers have buffers for the frames of a port with this MTU.
 pub(super) fn check_buffers(
     name: &str,
-    port: &DesiredPort,
+    link: LinkKind,
+    has_tags: bool,
     mtu: u16,
     large_buffers: usize,
 ) -> Result<(), Refusal> {
-    if large_buffers > 0 || !needs_large_buffers(port.found.link, mtu) {
+    if large_buffers > 0 || !needs_large_buffers(link, has_tags, mtu) {
         return Ok(());
     }
     let message = format!(
@@ -220,28 +246,40 @@ pub(super) fn ports(
     if let Some(vrf) = &filter.vrf {
         desired.vrf(vrf)?;
     }
+    // A VLAN has of its parent what it does not have of its own.
+    let is = |port: &DesiredPort| tables.port(port.id).map(|port| &port.spec);
     let wanted = |(name, port): &(&String, &DesiredPort)| {
         filter.port.as_ref().is_none_or(|wanted| wanted == *name)
             && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
-            && (!filter.up || port.up)
+            && (!filter.up || is(port).is_some_and(|spec| spec.up))
     };
     let view = |(name, port): (&String, &DesiredPort)| PortView {
         name: name.clone(),
         id: port.id.0,
         kind: port.settings.kind.name().to_owned(),
         interface: port.settings.kind.interface().map(str::to_owned),
+        parent: port.settings.kind.vlan().map(|(parent, _)| parent.to_owned()),
+        vlan: port.settings.kind.vlan().map(|(_, id)| id.number()),
         vrf: port.vrf.clone(),
         link: port.found.link,
         mac: port.found.mac,
-        mtu: port.mtu,
-        up: port.up,
+        mtu: is(port).map_or(port.mtu, |spec| spec.mtu),
+        up: is(port).map_or(port.up, |spec| spec.up),
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
-        statistics: None,
+        statistics: tables.port(port.id).and_then(vlan_statistics),
     };
     let mut views: Vec<_> = desired.ports.iter().filter(wanted).map(view).collect();
     views.sort_by_key(|view| view.id);
     Ok(views)
+}
+
+/// What a VLAN has done. That of other ports is not known here.
+fn vlan_statistics(port: &tables::Port) -> Option<PortStatistics> {
+    let counters = port.counters.as_ref()?;
+    let ((rx_packets, rx_bytes), (tx_packets, tx_bytes)) =
+        (counters.received.read(), counters.sent.read());
+    Some(PortStatistics { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Default::default() })
 }
 
 pub(super) fn addresses(

@@ -16,6 +16,7 @@ use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_forc
 use super::ports::{check_buffers, check_mtu};
 use super::refuse::refusal;
 use super::security;
+use super::vlans::free_id;
 use super::{Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
@@ -38,14 +39,20 @@ pub struct Plan {
 
 impl Plan {
     pub(super) fn new(desired: &Desired, config: Config) -> Self {
-        let to_open: Vec<_> =
-            config.ports.iter().filter(|port| !keeps(desired, port)).cloned().collect();
+        let is_opened = |port: &&PortSettings| port.kind.vlan().is_none();
+        let to_open: Vec<_> = config
+            .ports
+            .iter()
+            .filter(is_opened)
+            .filter(|port| !keeps(desired, port))
+            .cloned()
+            .collect();
         let stays =
             |name: &str| config.ports.iter().any(|port| port.name == name && keeps(desired, port));
         let to_close = desired
             .ports
             .iter()
-            .filter(|(name, _)| !stays(name))
+            .filter(|(name, port)| is_opened(&&port.settings) && !stays(name))
             .map(|(_, port)| port.id)
             .collect();
         Self {
@@ -117,7 +124,9 @@ fn keeps(desired: &Desired, wanted: &PortSettings) -> bool {
         !port.lost
             && port.settings.kind == wanted.kind
             && port.settings.mac == wanted.mac
-            && wanted.mtu.is_none_or(|mtu| mtu <= port.found.mtu)
+            // A VLAN is not opened, and may have what its parent may.
+            && (wanted.kind.vlan().is_some()
+                || wanted.mtu.is_none_or(|mtu| mtu <= port.found.mtu))
     })
 }
 
@@ -227,12 +236,29 @@ impl Draft<'_> {
         opened: &[OpenedPort],
         notes: &mut Notes,
     ) -> Result<(), Refusal> {
-        let mut wanted = Vec::with_capacity(config.ports.len());
-        for settings in &config.ports {
+        let mut wanted: Vec<DesiredPort> = Vec::with_capacity(config.ports.len());
+        let mut used: BTreeSet<_> = self.desired.ports.values().map(|port| port.id).collect();
+        used.extend(opened.iter().map(|port| port.id));
+        // A VLAN comes after its parent.
+        let (vlans, others): (Vec<_>, Vec<_>) =
+            config.ports.iter().partition(|port| port.kind.vlan().is_some());
+        for settings in others.into_iter().chain(vlans) {
             let known = self.desired.ports.get(&settings.name);
-            let (id, found) = match known.filter(|_| keeps(self.desired, settings)) {
-                Some(port) => (port.id, port.found),
-                None => {
+            let kept = known.filter(|_| keeps(self.desired, settings));
+            let parent = settings.kind.vlan().and_then(|(parent, _)| {
+                wanted.iter().find(|port: &&DesiredPort| port.settings.name == parent)
+            });
+            let (id, found) = match (kept, parent) {
+                (Some(port), None) => (port.id, port.found),
+                (_, Some(parent)) => {
+                    let id = match kept {
+                        Some(port) => port.id,
+                        None => free_id(&used)?,
+                    };
+                    used.insert(id);
+                    (id, parent.found)
+                }
+                (None, None) => {
                     let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
                         return Err(Refusal::new(
                             RefusalCode::System,
@@ -243,17 +269,30 @@ impl Draft<'_> {
                 }
             };
             let port = desired_port(settings, id, found, known);
-            check_mtu(&settings.name, &port, port.mtu)?;
+            let mtu = parent.filter(|_| settings.mtu.is_none()).map_or(port.mtu, |it| it.mtu);
+            check_mtu(&settings.name, &port, parent, mtu)?;
             wanted.push(port);
         }
-        let needed = wanted.iter().any(|port| needs_large_buffers(port.found.link, port.mtu));
+        wanted.extend(self.kept_vlans(&wanted));
+        let frames = |port: &DesiredPort| {
+            let parent = port.settings.kind.vlan().and_then(|(parent, _)| {
+                wanted.iter().find(|port: &&DesiredPort| port.settings.name == parent)
+            });
+            let mtu = parent.map_or(port.mtu, |parent| parent.mtu.min(port.mtu));
+            (port.found.link, parent.is_some(), mtu)
+        };
+        let needed = wanted
+            .iter()
+            .map(frames)
+            .any(|(link, has_tags, mtu)| needs_large_buffers(link, has_tags, mtu));
         let usual = if needed { GatewaySettings::DEFAULT_LARGE_BUFFERS } else { 0 };
         let large_buffers = config.gateway.large_buffers.unwrap_or(usual);
         let large_buffers = *self.desired.large_buffers.get_or_insert(large_buffers);
         for port in &wanted {
-            check_buffers(&port.settings.name, port, port.mtu, large_buffers)?;
+            let (link, has_tags, mtu) = frames(port);
+            check_buffers(&port.settings.name, link, has_tags, mtu, large_buffers)?;
         }
-        let names: HashSet<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        let names: HashSet<_> = wanted.iter().map(|port| port.settings.name.as_str()).collect();
         let gone: Vec<_> = self
             .desired
             .ports
@@ -280,11 +319,9 @@ impl Draft<'_> {
         for vrf in self.readdressed_vrfs(&gone, &wanted)? {
             self.withdraw_routes(vrf).map_err(|error| refusal(&error))?;
         }
+        self.withdraw_vlans(&wanted)?;
         for name in gone {
-            let port = self.desired.port(&name)?.id;
-            self.tables.remove_port(port).map_err(|error| refusal(&error))?;
-            self.desired.neighbours.remove_port(port);
-            self.desired.ports.remove(&name);
+            self.remove_port(&name)?;
             notes.note(ChangeKind::Removed, "port", name);
         }
         self.strip_ports(&wanted)?;
@@ -324,6 +361,9 @@ impl Draft<'_> {
         for port in wanted {
             let name = &port.settings.name;
             let Some(is) = self.desired.ports.get(name) else { continue };
+            if self.tables.port(is.id).is_none() {
+                continue;
+            }
             if is.id != port.id {
                 self.tables.remove_port(is.id).map_err(|error| refusal(&error))?;
             } else if is.vrf != port.vrf || addresses(is) != addresses(port) {
@@ -340,7 +380,7 @@ impl Draft<'_> {
         let spec = self.desired.port_spec(&name, &port)?;
         let is = self.desired.ports.get(&name).cloned();
         match &is {
-            Some(is) if is.id == port.id => {
+            Some(is) if is.id == port.id && self.tables.port(is.id).is_some() => {
                 self.tables.update_port(port.id, spec).map_err(|error| refusal(&error))?;
             }
             _ => self.tables.add_port(port.id, spec).map_err(|error| refusal(&error))?,
@@ -668,6 +708,7 @@ fn desired_port(
     DesiredPort {
         id,
         settings: settings.clone(),
+        origin: Origin::Configuration,
         found,
         vrf: settings.vrf.clone(),
         mtu: settings.mtu.unwrap_or(found.mtu),

@@ -22,15 +22,19 @@ pub(super) fn port(text: &mut String, view: &PortView) {
         if view.vrf == api::MAIN_VRF { String::new() } else { format!(" master {}", view.vrf) };
     let on =
         view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
+    let at = view.parent.as_ref().map(|parent| format!("@{parent}")).unwrap_or_default();
     let _ = writeln!(
         text,
-        "{}: {}: <{flags}> mtu {} {}{on}{master} state {state}",
+        "{}: {}{at}: <{flags}> mtu {} {}{on}{master} state {state}",
         view.id, view.name, view.mtu, view.kind
     );
     if view.link == LinkKind::Ethernet {
         let _ = writeln!(text, "    link/ether {} brd ff:ff:ff:ff:ff:ff", view.mac);
     } else {
         let _ = writeln!(text, "    link/none");
+    }
+    if let Some(id) = view.vlan {
+        let _ = writeln!(text, "    vlan protocol 802.1Q id {id}");
     }
 }
 

@@ -49,6 +49,9 @@ pub(crate) fn open(
             };
             Ok(boxed(af_packet::open(&options)?))
         }
+        PortKind::Vlan { parent, .. } => {
+            bail!("port {}: a VLAN goes by port {parent}, and is not opened", settings.name)
+        }
         PortKind::Pcap { .. } => bail!(
             "port {}: captures have a time of their own, so ports of kind {} are for `hitpath \
             replay`; a running gateway takes kinds: {}",

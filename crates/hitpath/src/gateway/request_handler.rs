@@ -62,7 +62,10 @@ impl RequestHandler {
     /// # Errors
     /// If all numbers are in use.
     pub(crate) fn free_port_ids(&self) -> impl Iterator<Item = PortId> + '_ {
-        (0..=u16::MAX).map(PortId).filter(|id| !self.ports.contains_key(id))
+        // VLANs are not opened, and have numbers too.
+        let tables = self.tables();
+        let is_free = move |id: &PortId| !self.ports.contains_key(id) && tables.port(*id).is_none();
+        (0..=u16::MAX).map(PortId).filter(is_free)
     }
 
     /// Handles a request.
@@ -88,8 +91,9 @@ impl RequestHandler {
                 match &mut reply {
                     Reply::Ports(ports) => {
                         for port in ports {
-                            port.statistics =
-                                self.ports.get(&PortId(port.id)).map(|queues| total(queues));
+                            if let Some(queues) = self.ports.get(&PortId(port.id)) {
+                                port.statistics = Some(total(queues));
+                            }
                         }
                     }
                     Reply::Spd(report) => report.flow_cache = caches::live(&self.caches()),

@@ -66,6 +66,25 @@ fn a_frame_longer_than_the_mtu_is_refused() {
 }
 
 #[test]
+fn a_tag_does_not_make_a_frame_too_long() {
+    for (link, longest) in [(LinkKind::Ethernet, 1518), (LinkKind::Ip, 1500)] {
+        let options = MemoryOptions { link, ..MemoryOptions::ethernet("m0", PortId(0)) };
+        let (mut port, mut handle) = port(options, 8);
+        let (mut pool, mut batch) = (Pool::new(2), Batch::new());
+        for length in [longest, longest + 1] {
+            let mut frame = vec![0; length];
+            frame[12] = 0x81;
+            let mut packet = pool.take().unwrap();
+            assert!(packet.fill(&frame));
+            batch.push(packet);
+        }
+        port.transmit(NOW, &mut pool, &mut batch).unwrap();
+        assert_eq!((port.statistics().tx_errors.read(), pool.available()), (1, 2));
+        assert_eq!(handle.pop().unwrap().len(), longest);
+    }
+}
+
+#[test]
 fn received_frames_have_their_full_headroom_again() {
     let (mut one, mut two) =
         pair(MemoryOptions::ethernet("a", PortId(0)), MemoryOptions::ethernet("b", PortId(1)), 8);

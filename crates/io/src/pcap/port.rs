@@ -8,7 +8,7 @@ use wire::{Mac, PortId};
 
 use super::{CaptureError, LinkType, PcapReader, PcapWriter};
 use crate::error::OpenError;
-use crate::interface::frame_limit;
+use crate::interface::is_too_long;
 use crate::room::Room;
 
 /// What a [`PcapPort`] says of itself.
@@ -230,11 +230,11 @@ impl Port for PcapPort {
 
     fn transmit(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError> {
         let (mut packets, mut bytes, mut errors) = (0, 0, 0);
-        let limit = frame_limit(self.options.link, self.options.mtu);
+        let (link, mtu) = (self.options.link, self.options.mtu);
         let mut result = Ok(());
         for packet in batch.drain(..) {
             let written = match &mut self.writer {
-                _ if packet.len() > limit => Ok(false),
+                _ if is_too_long(link, mtu, packet.bytes()) => Ok(false),
                 Some(writer) if result.is_ok() => writer.write(now, packet.bytes()).map(|()| true),
                 Some(_) => Ok(false),
                 None => Ok(true),

@@ -11,9 +11,9 @@
 use flow::{FairLimiter, Reassembled, Reassembly};
 use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
-use tables::{NextHopId, NextHopState};
+use tables::{NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
-use wire::{Origin, PortId, SaSlot, Upper, ipv4, ipv6};
+use wire::{Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
 use crate::batch::{Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
@@ -27,8 +27,9 @@ use crate::stage::seal;
 /// the counters' memory worth it.
 const MANY: u32 = 16;
 
-/// Length of an Ethernet header.
-const ETHERNET: usize = 14;
+/// Length of an Ethernet header, and of one with a VLAN tag.
+const ETHERNET: usize = ethernet::HEADER_LENGTH;
+const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
 
 /// What apply may touch.
 pub(crate) struct Applier<'a, 'n> {
@@ -106,16 +107,16 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     let Packets { packets, records, v6, .. } = batch;
     let records = &records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
-    // Packets before `sent` have left; those from there to `at` are finished frames for `port`.
-    let (mut at, mut sent, mut port) = (0, 0, None);
+    // Packets before `sent` have left; those from there to `at` are finished frames for `queue`.
+    let (mut at, mut sent, mut queue) = (0, 0, None);
     while let Some(record) = records.get(at) {
         let decision = record.decision;
         if let Some(way) = ClearWay::of(&decision, objects) {
-            if port != Some(way.port) {
-                hand_over(packets, &mut sent, at, port, &mut applier.neighbours.outputs);
-                port = Some(way.port);
+            if queue != Some(way.next_hop.queue) {
+                hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
+                queue = Some(way.next_hop.queue);
             }
-            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
+            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..], objects);
             tally.add(decision.policies(), done as u64, bytes, objects);
             applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
@@ -124,7 +125,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 continue;
             }
         }
-        hand_over(packets, &mut sent, at, port.take(), &mut applier.neighbours.outputs);
+        hand_over(packets, &mut sent, at, queue.take(), &mut applier.neighbours.outputs);
         // This one, and those behind it that do not leave in clear either.
         let others = records[at + 1..].iter();
         let count = 1 + others.take_while(|next| next.decision.code() != code::FORWARD).count();
@@ -141,69 +142,91 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         }
         sent = at;
     }
-    hand_over(packets, &mut sent, at, port, &mut applier.neighbours.outputs);
+    hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }
 
-/// Puts the finished frames, which are the first of `packets`, into the port's outgoing batch.
+/// Puts the finished frames, which are the first of `packets`, into the queue's outgoing batch.
 fn hand_over(
     packets: &mut Box<Batch>,
     sent: &mut usize,
     at: usize,
-    port: Option<PortId>,
+    queue: Option<PortId>,
     outputs: &mut Outputs<'_>,
 ) {
     let count = at - core::mem::replace(sent, at);
-    let Some(port) = port.filter(|_| count > 0) else { return };
-    let attached = outputs.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+    let Some(queue) = queue.filter(|_| count > 0) else { return };
+    let attached = outputs.ports.get_mut(usize::from(queue.0)).and_then(Option::as_mut);
     match attached {
-        // A whole batch for one port, as is usual.
+        // A whole batch for one queue, as is usual.
         Some(Attached { outgoing, .. }) if outgoing.is_empty() && count == packets.len() => {
             core::mem::swap(outgoing, packets);
             // There is always room for the next packet.
             if outgoing.is_full() {
-                outputs.transmit(port);
+                outputs.transmit(queue);
             }
         }
-        _ => packets.drain(..count).for_each(|packet| outputs.send(packet, port)),
+        _ => packets.drain(..count).for_each(|packet| outputs.send(packet, queue)),
     }
 }
 
 /// How packets leave in clear by an Ethernet next hop that is resolved: what a run has in common.
-struct ClearWay {
+struct ClearWay<'t> {
     way: [u64; 2],
     policies: u64,
-    mtu: u16,
-    port: PortId,
-    /// Bytes 0 to 7 and 6 to 13 of the link header.
-    header: [[u8; 8]; 2],
+    next_hop: &'t NextHop,
 }
 
-impl ClearWay {
+impl<'t> ClearWay<'t> {
     /// `None` if the packet leaves otherwise, or not at all.
     #[inline(always)]
-    fn of(decision: &Decision, objects: Objects<'_>) -> Option<Self> {
+    fn of(decision: &Decision, objects: Objects<'t>) -> Option<Self> {
         if decision.code() != code::FORWARD {
             return None;
         }
         let next_hop = objects.next_hop(decision.next_hop_id())?;
-        let is_plain = next_hop.state == NextHopState::Resolved
-            && usize::from(next_hop.header_length) == ETHERNET;
-        let mut header = [[0; 8]; 2];
-        header[0].copy_from_slice(&next_hop.header[..8]);
-        header[1].copy_from_slice(&next_hop.header[6..ETHERNET]);
+        // One that is resolved has a header, unless its link has none.
+        let is_plain =
+            next_hop.state == NextHopState::Resolved && next_hop.link.length() >= ETHERNET;
         let (way, policies) = (decision.way(), decision.policies());
-        let (mtu, port) = (next_hop.mtu, next_hop.port);
-        is_plain.then_some(Self { way, policies, mtu, port, header })
+        is_plain.then_some(Self { way, policies, next_hop })
     }
 
     /// Makes frames of packets, up to the first that does not go this way or is not common. Returns
-    /// how many these are, and their bytes.
+    /// how many these are, and their bytes without the link header.
+    #[inline(always)]
+    fn send(
+        &self,
+        packets: &mut [Packet],
+        records: &[Record],
+        objects: Objects<'_>,
+    ) -> (usize, u64) {
+        match self.next_hop.link.length() {
+            ETHERNET => self.run::<ETHERNET, { ETHERNET + IP }>(packets, records),
+            TAGGED => {
+                let (done, bytes) = self.run::<TAGGED, { TAGGED + IP }>(packets, records);
+                let frames = done as u64;
+                objects.count_sent(self.next_hop.port, frames, bytes + frames * TAGGED as u64);
+                (done, bytes)
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// [`ClearWay::send`] with a link header of `LINK` bytes; `ALL` is that and an IPv4 header.
     #[inline(never)]
-    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
+    fn run<const LINK: usize, const ALL: usize>(
+        &self,
+        packets: &mut [Packet],
+        records: &[Record],
+    ) -> (usize, u64) {
         /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
         const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN;
+        let mtu = self.next_hop.mtu;
+        // A copy of its own, which stays in registers.
+        let mut header = [0; LINK];
+        header.copy_from_slice(&self.next_hop.link.padded()[..LINK]);
         let (mut done, mut bytes) = (0, 0);
         for (packet, record) in packets.iter_mut().zip(records) {
             let facts = record.facts;
@@ -212,35 +235,26 @@ impl ClearWay {
                 | (record.decision.policies() ^ self.policies);
             // More than one hop is left, and no flag set.
             let is_common = ((facts.0 & CHECKED).wrapping_sub(1)) < 1 << 40;
-            if is_other_way != 0 || !is_common || facts.total_length() > self.mtu {
+            if is_other_way != 0 || !is_common || facts.total_length() > mtu {
                 break;
             }
-            let Some(frame) = packet.grow_front(ETHERNET) else { break };
-            if !self.write(frame, facts.is(Facts::V6)) {
-                break;
+            let Some(frame) = packet.grow_front(LINK) else { break };
+            let Some(front) = frame.first_chunk_mut::<ALL>() else { break };
+            front[..LINK].copy_from_slice(&header);
+            if facts.is(Facts::V6) {
+                front[LINK + 7] = front[LINK + 7].wrapping_sub(1);
+            } else if let Some(header) = front.last_chunk_mut() {
+                wire::checksum::decrement_ttl_of_20(header);
             }
             bytes += u64::from(facts.total_length());
             done += 1;
         }
         (done, bytes)
     }
-
-    /// Writes the link header in front of the IP header, and takes one from that one's hop limit.
-    #[inline(always)]
-    fn write(&self, frame: &mut [u8], is_v6: bool) -> bool {
-        let Some(front) = frame.first_chunk_mut::<{ ETHERNET + ipv4::HEADER_LENGTH }>() else {
-            return false;
-        };
-        front[..8].copy_from_slice(&self.header[0]);
-        front[6..ETHERNET].copy_from_slice(&self.header[1]);
-        if is_v6 {
-            front[ETHERNET + 7] = front[ETHERNET + 7].wrapping_sub(1);
-        } else if let Some(header) = front.last_chunk_mut() {
-            wire::checksum::decrement_ttl_of_20(header);
-        }
-        true
-    }
 }
+
+/// Length of an IPv4 header without options.
+const IP: usize = ipv4::HEADER_LENGTH;
 
 /// Asks for all that counting a batch's packets will touch, so that the waits overlap.
 fn prefetch_counters(objects: Objects<'_>, records: &[Record]) {

@@ -4,8 +4,8 @@
 //! a call. Everything else is noted by its position, and judged in full after the loop.
 //!
 //! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`,
-//! `not_unicast`, `ip_version`, every reason of [`wire::Malformed`], `fragment_unknown`,
-//! `esp_nested`, and those of ARP and neighbour discovery.
+//! `vlan_unknown`, `port_down` (of a sub-port), `not_unicast`, `ip_version`, every reason of
+//! [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and those of ARP and neighbour discovery.
 
 use arrayvec::ArrayVec;
 use flow::FragmentUpper;
@@ -13,7 +13,7 @@ use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use tables::Port;
 use wire::common::{self, Common, Facts};
 use wire::ethernet::{self, EtherType};
-use wire::{FragmentClass, Headers, Origin, PacketFields, Protocol, Upper};
+use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper};
 
 use crate::batch::{Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
 use crate::cache::key::{self, Prefix, Words};
@@ -24,6 +24,10 @@ use crate::outputs::Neighbours;
 /// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel
 /// takes two.
 const MAX_DEPTH: usize = 4;
+
+/// Length of an Ethernet header, and of one with a VLAN tag.
+const ETHERNET: usize = ethernet::HEADER_LENGTH;
+const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
 
 /// What the slow way needs besides the packets.
 pub(crate) struct Parser<'a, 'n> {
@@ -75,11 +79,11 @@ impl Source {
 }
 
 /// Parses a batch of frames from a port.
-pub(crate) fn parse_frames(
+pub(crate) fn parse_frames<'n>(
     frames: &mut Box<Batch>,
-    port: &Port,
+    port: &'n Port,
     batch: &mut Packets,
-    parser: &mut Parser<'_, '_>,
+    parser: &mut Parser<'_, 'n>,
 ) {
     let arrival = Arrival { vrf: port.spec.vrf, origin: Origin::Port(port.id) };
     let source = Source::new(arrival, parser.locality);
@@ -88,15 +92,91 @@ pub(crate) fn parse_frames(
     match port.spec.link {
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
-            let v4 = |frame: &[u8]| common::v4_frame(frame, station);
-            let v6 = |frame: &[u8]| common::v6_frame(frame, station);
-            straight::<{ ethernet::HEADER_LENGTH }>(batch, &source, &mut slow, v4, v6);
+            let tagged = Tagged { port, source, station, parser: &*parser };
+            let others = |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| {
+                tagged.run(packets, records, keys)
+            };
+            straight::<ETHERNET>(batch, &source, station, &mut slow, others);
         }
-        LinkKind::Ip => straight::<0>(batch, &source, &mut slow, common::v4, common::v6),
+        LinkKind::Ip => {
+            straight::<0>(batch, &source, 0, &mut slow, |_, _, _| 0);
+        }
     }
     if !slow.is_empty() {
-        parser
-            .judge(batch, &slow, |parser, packet| parser.frame(packet, port).map(|p| (p, source)));
+        parser.judge(batch, &slow, |parser, packet| parser.frame(packet, port, source));
+    }
+}
+
+/// What knows the common frames with one VLAN tag of a port.
+struct Tagged<'a, 'n> {
+    port: &'a Port,
+    source: Source,
+    /// The port's address.
+    station: u64,
+    parser: &'a Parser<'a, 'n>,
+}
+
+impl Tagged<'_, '_> {
+    /// Fills in common packets with a tag, up to the first that is none, or whose VLAN has no port
+    /// that is up. Returns how many these are. IPv4 and IPv6 take one loop.
+    #[inline(never)]
+    fn run(
+        &self,
+        packets: &mut [Packet],
+        records: &mut [Record],
+        keys: &mut [[u64; key::V6]],
+    ) -> usize {
+        let (mut done, mut source) = (0, self.source);
+        // One VLAN after the other.
+        while let Some(number) = packets.get(done).and_then(|next| common::vlan(next.bytes())) {
+            let Some(port) = self.enter(number, &mut source) else { break };
+            let (from, mut bytes) = (done, 0);
+            let rows = records[from..].iter_mut().zip(&mut keys[from..]);
+            for (packet, (record, key)) in packets[from..].iter_mut().zip(rows) {
+                let length = packet.len();
+                if common::vlan(packet.bytes()) != Some(number) {
+                    break;
+                }
+                let is_common = match source.reads.is_empty() {
+                    true => fill_any::<TAGGED, false>(packet, record, key, &source, self.station),
+                    false => fill_and_read::<TAGGED>(packet, record, key, &source, self.station),
+                };
+                if !is_common {
+                    break;
+                }
+                packet.set_port(port);
+                bytes += length as u64;
+                done += 1;
+            }
+            if done == from {
+                break;
+            }
+            if number != 0 {
+                let objects = self.parser.neighbours.outputs.objects;
+                objects.count_received(port, (done - from) as u64, bytes);
+            }
+        }
+        done
+    }
+
+    /// The port of frames with this number, if it is up; `source` becomes where they are from. A
+    /// tag without a VLAN is the parent's own.
+    #[inline(always)]
+    fn enter(&self, number: u16, source: &mut Source) -> Option<PortId> {
+        let (port, vrf) = match number {
+            0 => (self.port.id, self.port.spec.vrf),
+            _ => {
+                let vlan = self.port.vlans.get(number).filter(|vlan| vlan.up)?;
+                (vlan.port, vlan.vrf)
+            }
+        };
+        let arrival = Arrival { vrf, origin: Origin::Port(port) };
+        // Often many VLANs are in one VRF.
+        *source = match vrf == source.arrival.vrf {
+            true => Source { arrival, prefix: Prefix::new(arrival), ..*source },
+            false => Source::new(arrival, self.parser.locality),
+        };
+        Some(port)
     }
 }
 
@@ -131,11 +211,8 @@ pub(crate) fn parse_packets(
         let (packet, record, key) =
             (&mut batch.packets[at], &mut batch.records[at], &mut batch.v6[at]);
         let is_common = match source.reads.is_empty() {
-            true => {
-                fill_v4::<0, false>(packet, record, &source, common::v4)
-                    || fill_v6::<0, false>(packet, record, key, &source, common::v6)
-            }
-            false => fill_and_read(packet, record, key, &source),
+            true => fill_any::<0, false>(packet, record, key, &source, 0),
+            false => fill_and_read::<0>(packet, record, key, &source, 0),
         };
         if !is_common {
             slow.push(at as u8);
@@ -150,82 +227,107 @@ pub(crate) fn parse_packets(
     }
 }
 
-/// Fills in what is known of a common IPv4 packet behind `SKIP` bytes. Returns false for any other.
-#[inline(always)]
-fn fill_v4<const SKIP: usize, const READS: bool>(
-    packet: &mut Packet,
-    record: &mut Record,
-    source: &Source,
-    parse: impl Fn(&[u8]) -> Option<(u64, Common)>,
-) -> bool {
-    let Some((addresses, common)) = parse(packet.bytes()) else { return false };
-    packet.narrow(SKIP, usize::from(common.facts.total_length()));
-    let [class, origin] = source.key::<READS>(&common, packet.bytes());
-    record.key = [addresses, class, origin];
-    record.facts = source.facts(common.facts);
-    true
+/// The addresses of a common packet, as its family's key has them.
+trait CommonAddresses: Sized {
+    /// The addresses and the rest of the header of a packet behind a link header of `LINK` bytes to
+    /// `station`, if it is common and of this family. A tag was looked at before.
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)>;
+
+    /// Writes the key. That of IPv4 is in the record.
+    fn write(self, upper: [u64; 2], record: &mut Record, key: &mut [u64; key::V6]);
 }
 
-/// As [`fill_v4`], of IPv6.
-#[inline(always)]
-fn fill_v6<const SKIP: usize, const READS: bool>(
-    packet: &mut Packet,
-    record: &mut Record,
-    key: &mut [u64; key::V6],
-    source: &Source,
-    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)>,
-) -> bool {
-    let Some(([a, b, c, d], common)) = parse(packet.bytes()) else { return false };
-    packet.narrow(SKIP, usize::from(common.facts.total_length()));
-    let [class, origin] = source.key::<READS>(&common, packet.bytes());
-    *key = [a, b, c, d, class, origin];
-    record.facts = source.facts(common.facts);
-    true
-}
-
-/// As [`fill_v4`] or [`fill_v6`], of an IP packet in whose VRF optional fields are read. Apart, so
-/// that others do not pay for it.
-#[inline(never)]
-fn fill_and_read(
-    packet: &mut Packet,
-    record: &mut Record,
-    key: &mut [u64; key::V6],
-    source: &Source,
-) -> bool {
-    fill_v4::<0, true>(packet, record, source, common::v4)
-        || fill_v6::<0, true>(packet, record, key, source, common::v6)
-}
-
-/// Fills in common packets up to the first that is none, or not IPv4. Returns how many these are.
-#[inline(never)]
-fn run_v4<const SKIP: usize, const READS: bool>(
-    packets: &mut [Packet],
-    records: &mut [Record],
-    source: &Source,
-    parse: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
-) -> usize {
-    let mut done = 0;
-    for (packet, record) in packets.iter_mut().zip(records) {
-        if !fill_v4::<SKIP, READS>(packet, record, source, parse) {
-            break;
+impl CommonAddresses for u64 {
+    #[inline(always)]
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)> {
+        match LINK {
+            0 => common::v4(frame),
+            ETHERNET => common::v4_frame(frame, station),
+            _ => common::v4_tagged_frame(frame, station),
         }
-        done += 1;
     }
-    done
+
+    #[inline(always)]
+    fn write(self, [class, origin]: [u64; 2], record: &mut Record, _: &mut [u64; key::V6]) {
+        record.key = [self, class, origin];
+    }
 }
 
-/// As [`run_v4`], of IPv6.
+impl CommonAddresses for [u64; 4] {
+    #[inline(always)]
+    fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)> {
+        match LINK {
+            0 => common::v6(frame),
+            ETHERNET => common::v6_frame(frame, station),
+            _ => common::v6_tagged_frame(frame, station),
+        }
+    }
+
+    #[inline(always)]
+    fn write(self, [class, origin]: [u64; 2], _: &mut Record, key: &mut [u64; key::V6]) {
+        let [a, b, c, d] = self;
+        *key = [a, b, c, d, class, origin];
+    }
+}
+
+/// Fills in what is known of a common packet of one family behind a link header of `LINK` bytes.
+/// Returns false for any other.
+#[inline(always)]
+fn fill<const LINK: usize, const READS: bool, A: CommonAddresses>(
+    packet: &mut Packet,
+    record: &mut Record,
+    key: &mut [u64; key::V6],
+    source: &Source,
+    station: u64,
+) -> bool {
+    let Some((addresses, common)) = A::parse::<LINK>(packet.bytes(), station) else {
+        return false;
+    };
+    packet.narrow(LINK, usize::from(common.facts.total_length()));
+    addresses.write(source.key::<READS>(&common, packet.bytes()), record, key);
+    record.facts = source.facts(common.facts);
+    true
+}
+
+/// As [`fill`], of a packet of any family.
+#[inline(always)]
+fn fill_any<const LINK: usize, const READS: bool>(
+    packet: &mut Packet,
+    record: &mut Record,
+    key: &mut [u64; key::V6],
+    source: &Source,
+    station: u64,
+) -> bool {
+    fill::<LINK, READS, u64>(packet, record, key, source, station)
+        || fill::<LINK, READS, [u64; 4]>(packet, record, key, source, station)
+}
+
+/// As [`fill_any`], in a VRF where optional fields are read. Apart, so that others do not pay for
+/// it.
 #[inline(never)]
-fn run_v6<const SKIP: usize, const READS: bool>(
+fn fill_and_read<const LINK: usize>(
+    packet: &mut Packet,
+    record: &mut Record,
+    key: &mut [u64; key::V6],
+    source: &Source,
+    station: u64,
+) -> bool {
+    fill_any::<LINK, true>(packet, record, key, source, station)
+}
+
+/// Fills in common packets up to the first that is none, or of another family. Returns how many
+/// these are.
+#[inline(never)]
+fn run<const LINK: usize, const READS: bool, A: CommonAddresses>(
     packets: &mut [Packet],
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
     source: &Source,
-    parse: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
+    station: u64,
 ) -> usize {
     let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-        if !fill_v6::<SKIP, READS>(packet, record, key, source, parse) {
+        if !fill::<LINK, READS, A>(packet, record, key, source, station) {
             break;
         }
         done += 1;
@@ -233,41 +335,47 @@ fn run_v6<const SKIP: usize, const READS: bool>(
     done
 }
 
-/// Fills in what is known of common packets, and notes where the others are.
-fn straight<const SKIP: usize>(
+/// Fills in what is known of common packets, and notes where the others are. `others` is asked
+/// where a packet is neither family's.
+fn straight<const LINK: usize>(
     batch: &mut Packets,
     source: &Source,
+    station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
+    others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     // Loops of their own, so that where nothing is read no packet pays for it.
     match source.reads.is_empty() {
-        true => runs::<SKIP, false>(batch, source, slow, v4, v6),
-        false => runs::<SKIP, true>(batch, source, slow, v4, v6),
+        true => runs::<LINK, false>(batch, source, station, slow, others),
+        false => runs::<LINK, true>(batch, source, station, slow, others),
     }
     find_table(batch);
 }
 
 /// Packets of one family one after the other take one loop, which is short.
-fn runs<const SKIP: usize, const READS: bool>(
+fn runs<const LINK: usize, const READS: bool>(
     batch: &mut Packets,
     source: &Source,
+    station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    v4: impl Fn(&[u8]) -> Option<(u64, Common)> + Copy,
-    v6: impl Fn(&[u8]) -> Option<([u64; 4], Common)> + Copy,
+    others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     let Packets { packets, records, v6: keys, .. } = batch;
-    let (mut at, count) = (0, packets.len());
+    let count = packets.len();
+    let (records, keys) = (&mut records[..count], &mut keys[..count]);
+    let mut at = 0;
     while at < count {
-        let (left, rows) = (&mut packets[at..], &mut records[at..count]);
-        let mut done = run_v4::<SKIP, READS>(left, rows, source, v4);
+        let (left, rows) = (&mut packets[at..], &mut records[at..]);
+        let mut done = run::<LINK, READS, u64>(left, rows, &mut keys[at..], source, station);
         if at + done < count {
             let from = at + done;
-            let (left, rows) = (&mut packets[from..], &mut records[from..count]);
-            done += run_v6::<SKIP, READS>(left, rows, &mut keys[from..count], source, v6);
+            let (left, rows) = (&mut packets[from..], &mut records[from..]);
+            done += run::<LINK, READS, [u64; 4]>(left, rows, &mut keys[from..], source, station);
         }
-        // Neither loop knows this one.
+        if done == 0 {
+            done = others(&mut packets[at..], &mut records[at..], &mut keys[at..]);
+        }
+        // Nothing knows this one.
         if done == 0 {
             slow.push(at as u8);
             done = 1;
@@ -284,7 +392,7 @@ fn find_table(batch: &mut Packets) {
     batch.table = (different & TABLE_FACTS == 0).then_some(table_of(first));
 }
 
-impl Parser<'_, '_> {
+impl<'n> Parser<'_, 'n> {
     /// Judges the packets at the positions of `slow` in full, and closes the gaps that those leave
     /// which end here. `open` strips the link header, and says where the packet comes from.
     #[inline(never)]
@@ -319,10 +427,16 @@ impl Parser<'_, '_> {
         find_table(batch);
     }
 
-    /// Checks and strips an Ethernet header. Returns the IP packet behind it.
-    fn frame(&mut self, mut packet: Packet, port: &Port) -> Option<Packet> {
+    /// Checks and strips an Ethernet header with its tag. Returns the IP packet behind it, and from
+    /// where it comes: `source`, unless its tag is of another port.
+    fn frame(
+        &mut self,
+        mut packet: Packet,
+        mut port: &'n Port,
+        mut source: Source,
+    ) -> Option<(Packet, Source)> {
         if port.spec.link == LinkKind::Ip {
-            return Some(packet);
+            return Some((packet, source));
         }
         let Some(header) = ethernet::Header::parse(packet.bytes()) else {
             return self.drop(packet, DropReason::LinkTruncated);
@@ -334,9 +448,27 @@ impl Parser<'_, '_> {
         if !group && header.destination != port.spec.mac {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
-        packet.strip(ethernet::HEADER_LENGTH);
+        let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
+        if ether_type == EtherType::VLAN {
+            let Some(tag) = ethernet::Tag::parse(packet.bytes()) else {
+                return self.drop(packet, DropReason::LinkTruncated);
+            };
+            length += ethernet::VLAN_TAG_LENGTH;
+            ether_type = tag.ether_type;
+            if !ether_type.is_vlan() && tag.vlan != 0 {
+                port = match self.sub_port(port, tag.vlan) {
+                    Ok(port) => port,
+                    Err(reason) => return self.drop(packet, reason),
+                };
+                self.neighbours.outputs.objects.count_received(port.id, 1, packet.len() as u64);
+                let arrival = Arrival { vrf: port.spec.vrf, origin: Origin::Port(port.id) };
+                source = Source::new(arrival, self.locality);
+                packet.set_port(port.id);
+            }
+        }
+        packet.strip(length);
         let version = packet.bytes().first().map(|octet| octet >> 4);
-        match (header.ether_type, version) {
+        match (ether_type, version) {
             (EtherType::IPV4, Some(4)) | (EtherType::IPV6, Some(6)) => {}
             (EtherType::IPV4 | EtherType::IPV6, Some(_)) => {
                 return self.drop(packet, DropReason::IpVersion);
@@ -356,7 +488,14 @@ impl Parser<'_, '_> {
         if group && !is_multicast(packet.bytes()) {
             return self.drop(packet, DropReason::NotUnicast);
         }
-        Some(packet)
+        Some((packet, source))
+    }
+
+    /// The port of a VLAN by `parent`, if it is up.
+    fn sub_port(&self, parent: &Port, number: u16) -> Result<&'n Port, DropReason> {
+        let vlan = parent.vlans.get(number).ok_or(DropReason::VlanUnknown)?;
+        let port = self.neighbours.outputs.objects.port(vlan.port);
+        port.filter(|port| port.spec.up).ok_or(DropReason::PortDown)
     }
 
     /// Judges an IP packet in full. Returns it with its headers, unless it ends here.

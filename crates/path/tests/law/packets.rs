@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use wire::{PortId, Protocol, Spi, fragment, ipv4, ipv6};
 
 use crate::fixture::packet;
-use crate::world::{PORTS, algorithm, ends, keys, spi, tunnel};
+use crate::world::{PORTS, QUEUES, algorithm, ends, keys, spi, tunnel};
 
 /// A packet, or the fragments of one, that some station sends.
 #[derive(Clone, Debug)]
@@ -248,7 +248,7 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
         1 => Just(Pieces::First),
         1 => Just(Pieces::Later),
     ];
-    let port = prop_oneof![4 => 0..2u16, 1 => 0..PORTS].prop_map(PortId);
+    let port = prop_oneof![4 => 0..2u16, 1 => 0..PORTS, 1 => QUEUES..PORTS].prop_map(PortId);
     let hop_limit = prop_oneof![10 => Just(64u8), 2 => Just(63u8), 1 => 0..3u8];
     // EF, AF11 with ECT(0), CS4, and not marked.
     let traffic_class = prop_oneof![3 => Just(0u8), 2 => select(vec![0xb8, 0x2a, 0x80])];

@@ -11,7 +11,7 @@ use wire::{Mac, PortId};
 
 use crate::clock;
 use crate::fixture::frame;
-use crate::world::{Act, PORTS, World, port_link};
+use crate::world::{Act, QUEUES, World, port_link, port_vlan};
 
 const STATION: Mac = Mac([2, 0xee, 0, 0, 0, 1]);
 const BUFFERS: usize = 2048;
@@ -38,6 +38,8 @@ pub(crate) struct Seen {
     sas: Vec<[(u64, u64); 2]>,
     /// And of every next hop that is there.
     next_hops: Vec<(NextHopId, (u64, u64))>,
+    /// Of every sub-port, received and sent.
+    vlans: Vec<[(u64, u64); 2]>,
     events: Vec<Event>,
     held: usize,
 }
@@ -59,7 +61,7 @@ impl Twin {
         };
         let mut worker =
             Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();
-        let handles = (0..PORTS)
+        let handles = (0..QUEUES)
             .map(PortId)
             .map(|id| {
                 let options =
@@ -89,12 +91,18 @@ impl Twin {
         let tables = self.publisher.current();
         for (id, packet) in packets {
             let own = tables.port(*id).map_or(Mac([2, 0, 0, 0, 0, 0]), |port| port.spec.mac);
-            let handle = &mut self.handles[usize::from(id.0)];
-            // A full cable is full in all gateways.
-            let _ = match port_link(*id) {
-                packet::LinkKind::Ethernet => handle.push(&frame(own, STATION, packet)),
-                packet::LinkKind::Ip => handle.push(packet),
+            let mut bytes = match port_link(*id) {
+                packet::LinkKind::Ethernet => frame(own, STATION, packet),
+                packet::LinkKind::Ip => packet.clone(),
             };
+            let vlan = port_vlan(*id);
+            if let Some(vlan) = vlan {
+                let [high, low] = vlan.id.number().to_be_bytes();
+                bytes.splice(12..12, [0x81, 0x00, high, low]);
+            }
+            let queue = vlan.map_or(*id, |vlan| vlan.parent);
+            // A full cable is full in all gateways.
+            let _ = self.handles[usize::from(queue.0)].push(&bytes);
         }
         let mut seen = Seen { frames: vec![Vec::new(); self.handles.len()], ..Seen::default() };
         while self.worker.poll(self.now).unwrap() > 0 {
@@ -133,6 +141,8 @@ impl Twin {
         let tables = self.publisher.current();
         let counters = |id| tables.next_hop_counters(id).unwrap().read();
         seen.next_hops = tables.next_hops().map(|(id, _)| (id, counters(id))).collect();
+        let counters = tables.ports().filter_map(|port| port.counters.as_ref());
+        seen.vlans = counters.map(|all| [all.received.read(), all.sent.read()]).collect();
         seen.events = std::iter::from_fn(|| self.events.pop().ok()).collect();
         seen.held = self.worker.held();
     }

@@ -13,14 +13,19 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, FieldsSelector, LookupEngine, MemberSpec, Policy, PolicySpec,
-    PortSpec, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector,
+    PortSpec, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector, Vlan,
+    VlanId,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
-/// Two ports in each of two VRFs with the same addresses; the last has no Ethernet.
-pub(crate) const PORTS: u16 = 4;
+/// Two ports in each of three VRFs with the same addresses. Those of the last are VLANs of the
+/// first two ports.
+pub(crate) const PORTS: u16 = 6;
+/// The first ports have a queue each; of these the last has no Ethernet.
+pub(crate) const QUEUES: u16 = 4;
 const RED: VrfId = VrfId(1);
-const VRFS: [VrfId; 3] = [VrfId::MAIN, RED, VrfId(2)];
+const BLUE: VrfId = VrfId(2);
+const VRFS: [VrfId; 3] = [VrfId::MAIN, RED, BLUE];
 
 /// Stations, and the gateway's own addresses; and what is not routed. By family, and the more usual
 /// ones first.
@@ -176,15 +181,22 @@ pub(crate) fn port_link(id: PortId) -> LinkKind {
     if id.0 == 3 { LinkKind::Ip } else { LinkKind::Ethernet }
 }
 
+/// Which VLAN of which port it is.
+pub(crate) fn port_vlan(id: PortId) -> Option<Vlan> {
+    let parent = PortId(id.0.checked_sub(QUEUES)?);
+    Some(Vlan { parent, id: VlanId::new(100 + id.0).unwrap() })
+}
+
 fn port_spec(id: PortId) -> PortSpec {
     PortSpec {
         name: format!("port{}", id.0).into(),
-        vrf: if id.0 < 2 { VrfId::MAIN } else { RED },
+        vrf: VRFS[usize::from(id.0 / 2)],
         link: port_link(id),
         mac: Mac([2, 0, 0, 0, 0, id.0 as u8]),
         mtu: 1500,
         addresses: addresses(id, 0),
         up: true,
+        vlan: port_vlan(id),
     }
 }
 
@@ -207,14 +219,15 @@ fn addresses(id: PortId, which: usize) -> Vec<IpPrefix> {
 }
 
 impl World {
-    /// Two VRFs, one of them with a tunnel.
+    /// Three VRFs, one of them with a tunnel.
     pub(crate) fn new(engine: LookupEngine) -> Self {
         let mut tables = Tables::new(1, 7);
         tables.set_lookup_engine(engine);
         tables.add_vrf("red").unwrap();
+        tables.add_vrf("blue").unwrap();
         let mut world = Self { tables, policies: Vec::new(), sas: Vec::new() };
         (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
-        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3))] {
+        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5))] {
             for (to, by) in
                 [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")]
             {
@@ -231,7 +244,7 @@ impl World {
                 world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
             }
         }
-        for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5])] {
+        for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5]), (4, [0, 5]), (5, [3, 8])] {
             for host in hosts {
                 HOSTS.iter().for_each(|family| {
                     world.apply(&Act::SetNeighbour(PortId(port), parsed(family[host]), host as u8));
@@ -423,7 +436,7 @@ fn of_text<T: std::str::FromStr<Err: core::fmt::Debug> + core::fmt::Debug>(
 
 /// The first VRF most of the time.
 fn vrf() -> impl Strategy<Value = VrfId> {
-    prop_oneof![6 => Just(VrfId::MAIN), 3 => Just(RED), 1 => Just(VrfId(2))]
+    prop_oneof![6 => Just(VrfId::MAIN), 3 => Just(RED), 1 => Just(BLUE)]
 }
 
 fn direction() -> impl Strategy<Value = Direction> {

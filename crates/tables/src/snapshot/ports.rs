@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use types::LinkKind;
 use types::station::broadcast_of;
 use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::TableError;
 use crate::group::Member;
-use crate::limit::MAX_PORTS;
+use crate::limit::{MAX_PORTS, MAX_SUB_PORTS};
 use crate::log::Change;
 use crate::next_hop::NextHop;
 use crate::port::{Port, PortSpec, is_routed};
 use crate::route::{Route, RouteKind};
+use crate::vlan::{NotAVlanParent, VlanCounters, VlanPort, VlanTable};
 
 impl Tables {
     /// Adds a port, its own next hop, its local routes and its connected routes.
@@ -26,19 +28,22 @@ impl Tables {
         if self.port(id).is_some() {
             return Err(TableError::PortExists(id));
         }
-        if self.ports().count() >= MAX_PORTS {
-            return Err(TableError::Limit { what: "ports", limit: MAX_PORTS });
+        let (what, limit) = match spec.vlan {
+            None => ("ports", MAX_PORTS),
+            Some(_) => ("sub-ports", MAX_SUB_PORTS),
+        };
+        let alike = |port: &&Port| port.spec.vlan.is_some() == spec.vlan.is_some();
+        if self.ports().filter(alike).count() >= limit {
+            return Err(TableError::Limit { what, limit });
         }
         let spec = self.checked(id, spec)?;
         let mut next = self.clone();
         let next_hop = next.next_hops.add(NextHop::new(id, &spec, None, None))?;
-        let port = Port { id, spec, neighbours: self.no_neighbours(), next_hop };
+        let counters = spec.vlan.map(|_| VlanCounters::new(self.workers));
+        let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
+        let port = Port { id, spec, neighbours, next_hop, vlans, counters };
         next.announce_routes(&port)?;
-        let place = usize::from(id.0);
-        if next.ports.len() <= place {
-            next.ports.resize(place + 1, None);
-        }
-        next.ports[place] = Some(Arc::new(port));
+        next.put(id, Some(port));
         next.port_changed(id, None);
         *self = next;
         Ok(())
@@ -48,49 +53,98 @@ impl Tables {
     ///
     /// Static routes that are no longer possible go with what made them so: all by this port where
     /// it moves to another VRF, those whose next hop is no longer on a prefix of the port.
-    /// Neighbours are forgotten where the VRF or the kind of link changes.
+    /// Neighbours are forgotten where the VRF or the kind of link changes. Sub-ports follow: they
+    /// get the port's Ethernet address, an MTU of at most its MTU, and go down with it. They do not
+    /// come up with it: that is the caller's to ask for.
     ///
     /// # Errors
     /// As [`Tables::add_port`].
     pub fn update_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
+        let old = self.existing_port(id)?;
+        if spec.vlan != old.spec.vlan {
+            return Err(TableError::VlanStays(Arc::clone(&old.spec.name)));
+        }
+        let mut next = self.clone();
+        next.replace_port(id, spec)?;
+        let new = next.existing_port(id)?.clone();
+        for (_, sub_port) in new.vlans.iter() {
+            let mut spec = next.existing_port(sub_port.port)?.spec.clone();
+            spec.follow(&new.spec);
+            if spec != next.existing_port(sub_port.port)?.spec {
+                next.replace_port(sub_port.port, spec)?;
+            }
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// Replaces what is known of one port. If that is refused, part of it may be done.
+    fn replace_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
         let old = self.existing_port(id)?.clone();
         let spec = self.checked(id, spec)?;
-        let mut next = self.clone();
         let (has_moved, has_routes_as_before) =
             (spec.vrf != old.spec.vrf, spec.addresses == old.spec.addresses);
         let neighbours = match has_moved {
             true => self.no_neighbours(),
             false => Arc::clone(&old.neighbours),
         };
-        let new = Port { id, spec, neighbours, next_hop: old.next_hop };
-        let place = usize::from(id.0);
+        let new = Port { spec, neighbours, ..old.clone() };
         if has_moved || !has_routes_as_before {
-            next.withdraw_routes(&old)?;
-            next.ports[place] = None;
-            next.announce_routes(&new)?;
-            next.ports[place] = Some(Arc::new(new));
-            next.remove_stranded_routes(&old)?;
+            self.withdraw_routes(&old)?;
+            self.put(id, None);
+            self.announce_routes(&new)?;
+            self.put(id, Some(new));
+            self.remove_stranded_routes(&old)?;
         } else {
-            next.ports[place] = Some(Arc::new(new));
+            self.put(id, Some(new));
         }
         if has_moved {
-            next.remove_next_hops(&old);
+            self.remove_next_hops(&old);
         }
-        next.refresh_next_hops(&old)?;
-        next.port_changed(id, Some(&old));
-        *self = next;
+        self.refresh_next_hops(&old)?;
+        self.port_changed(id, Some(&old));
         Ok(())
+    }
+
+    /// Puts a port into its place or takes it from there, and from its parent's table.
+    fn put(&mut self, id: PortId, port: Option<Port>) {
+        let place = usize::from(id.0);
+        if self.ports.len() <= place {
+            let more = core::iter::repeat_n(None, place + 1 - self.ports.len());
+            self.ports = self.ports.iter().cloned().chain(more).collect();
+        }
+        let vlan = |port: &Port| {
+            let PortSpec { vrf, up, vlan, .. } = port.spec;
+            Some((vlan?, VlanPort { port: id, vrf, up }))
+        };
+        let new = port.as_ref().and_then(vlan);
+        let ports = Arc::make_mut(&mut self.ports);
+        let old = core::mem::replace(&mut ports[place], port.map(Arc::new));
+        let old = old.as_deref().and_then(vlan);
+        if let Some((vlan, _)) = old.or(new)
+            && old != new
+            && let Ok(parent) = self.port_mut(vlan.parent)
+        {
+            match new {
+                Some((_, port)) => parent.vlans.set(vlan.id, port),
+                None => parent.vlans.remove(vlan.id),
+            }
+        }
     }
 
     /// Removes a port, and the routes that use it, static ones included.
     ///
     /// # Errors
-    /// [`TableError::NoPort`].
+    /// [`TableError::NoPort`], [`TableError::PortHasVlans`].
     pub fn remove_port(&mut self, id: PortId) -> Result<(), TableError> {
         let old = self.existing_port(id)?.clone();
+        if let Some((_, sub_port)) = old.vlans.iter().next() {
+            let sub_port = Arc::clone(&self.existing_port(sub_port.port)?.spec.name);
+            return Err(TableError::PortHasVlans { port: old.spec.name, sub_port });
+        }
         let mut next = self.clone();
         next.withdraw_routes(&old)?;
-        next.ports[usize::from(id.0)] = None;
+        next.put(id, None);
         next.remove_stranded_routes(&old)?;
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
@@ -101,10 +155,28 @@ impl Tables {
 
     /// The spec as it goes into the snapshot, unless something is wrong with it by itself or its
     /// VRF or name with what there is.
-    fn checked(&self, id: PortId, spec: PortSpec) -> Result<PortSpec, TableError> {
+    fn checked(&self, id: PortId, mut spec: PortSpec) -> Result<PortSpec, TableError> {
         self.existing_vrf(spec.vrf)?;
         if self.port_named(&spec.name).is_some_and(|other| other.id != id) {
             return Err(TableError::PortName(spec.name));
+        }
+        if let Some(vlan) = spec.vlan {
+            let parent = self.existing_port(vlan.parent)?;
+            let taken = parent.vlans.get(vlan.id.number()).filter(|other| other.port != id);
+            let why = match taken {
+                _ if parent.spec.link != LinkKind::Ethernet => Some(NotAVlanParent::NoEthernet),
+                _ if parent.spec.vlan.is_some() => Some(NotAVlanParent::IsVlan),
+                Some(other) => {
+                    let owner = &self.existing_port(other.port)?.spec.name;
+                    Some(NotAVlanParent::Taken(Arc::clone(owner)))
+                }
+                None => None,
+            };
+            if let Some(why) = why {
+                let parent = Arc::clone(&parent.spec.name);
+                return Err(TableError::VlanParent { port: spec.name, id: vlan.id, parent, why });
+            }
+            spec.follow(&parent.spec);
         }
         spec.checked(self.port(id))
     }

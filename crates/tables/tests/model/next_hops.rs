@@ -73,7 +73,7 @@ pub(crate) fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseErro
         let (state, header) = model.state(name);
         prop_assert_eq!(next_hop.state, state, "{:?}", name);
         prop_assert_eq!(next_hop.link_header(), &header[..], "{:?}", name);
-        prop_assert!(next_hop.header[header.len()..].iter().all(|octet| *octet == 0));
+        prop_assert!(next_hop.link.padded()[header.len()..].iter().all(|octet| *octet == 0));
         prop_assert_eq!(next_hop.mtu, model.ports[&name.0].spec.mtu);
     }
     for &port in model.ports.keys() {

@@ -101,6 +101,7 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
             mtu,
             addresses,
             up,
+            vlan: None,
         },
     )
 }

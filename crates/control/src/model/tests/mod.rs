@@ -12,6 +12,7 @@ mod neighbours;
 mod random;
 mod reload;
 mod requests;
+mod vlans;
 
 pub(super) const BASE: &str = r#"
 [[port]]
@@ -125,9 +126,19 @@ pub(super) fn consistent(control: &Control) {
     assert_eq!(tables.ports().count(), desired.ports.len());
     for (name, port) in &desired.ports {
         let found = tables.port(port.id).unwrap();
+        let parent = desired.parent(port);
+        let mtu = parent.map_or(port.mtu, |parent| port.mtu.min(parent.mtu));
+        let up = port.up && parent.is_none_or(|parent| parent.up);
         assert_eq!(
             (&*found.spec.name, found.spec.mtu, found.spec.up, found.spec.mac),
-            (name.as_str(), port.mtu, port.up, port.found.mac)
+            (name.as_str(), mtu, up, port.found.mac)
+        );
+        assert_eq!(
+            found.spec.vlan,
+            parent.map(|parent| tables::Vlan {
+                parent: parent.id,
+                id: port.settings.kind.vlan().unwrap().1
+            })
         );
         assert_eq!(found.spec.vrf, desired.vrf(&port.vrf).unwrap());
         for (own, _) in &port.addresses {

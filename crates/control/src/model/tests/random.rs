@@ -8,7 +8,8 @@ use super::*;
 pub(super) fn command() -> impl Strategy<Value = String> {
     let pick = |words: &'static [&'static str]| prop::sample::select(words);
     let vrf = || pick(&["", "", " vrf red", " vrf blue"]);
-    let port = || pick(&["lan", "wan", "tap0"]);
+    let port = || pick(&["lan", "wan", "tap0", "wan.1", "lan.1"]);
+    let vlan = || pick(&["wan.1", "lan.1", "tap0"]);
     let address = || {
         pick(&[
             "192.168.13.1/24",
@@ -47,6 +48,17 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             .prop_map(|(verb, address, port)| format!("addr {verb} {address} dev {port}")),
         (port(), pick(&["up", "down", "mtu 1300", "mtu 1500", "vrf red", "vrf blue", "nomaster"]))
             .prop_map(|(port, what)| format!("link set {port} {what}")),
+        (
+            pick(&["lan", "wan", "tap0", "wan.1"]),
+            vlan(),
+            1..3_u16,
+            pick(&["", " mtu 1400", " up", " up mtu 1500"]),
+            vrf()
+        )
+            .prop_map(|(parent, name, id, what, vrf)| format!(
+                "link add link {parent} name {name}{what}{vrf} type vlan id {id}"
+            )),
+        vlan().prop_map(|name| format!("link del {name}")),
         (pick(&["add", "replace", "change"]), prefix(), hop(), 0..3_u8, vrf()).prop_map(
             |(verb, prefix, hop, metric, vrf)| format!(
                 "route {verb} {prefix} via {hop} metric {metric}{vrf}"
@@ -108,7 +120,13 @@ pub(super) fn command() -> impl Strategy<Value = String> {
 enum Step {
     Command(String),
     Reload(&'static str),
-    Hear { port: &'static str, address: &'static str, solicited: bool },
+    Hear {
+        port: &'static str,
+        address: &'static str,
+        solicited: bool,
+    },
+    /// What a port was opened on is gone.
+    Lose(&'static str),
     Tick(u64),
 }
 
@@ -140,13 +158,52 @@ source = "10.0.0.0/8"
 action = "bypass"
 "#;
 
+/// VLANs, one of which stands before its parent, which is opened anew for its Ethernet address.
+const VLANS: &str = r#"
+[[vrf]]
+name = "red"
+[[port]]
+name = "wan.1"
+kind = "vlan"
+parent = "wan"
+id = 1
+vrf = "red"
+addresses = ["192.168.13.1/24"]
+[[port]]
+name = "lan"
+kind = "memory"
+addresses = ["192.168.13.1/24"]
+[[port]]
+name = "wan"
+kind = "memory"
+mac = "02:00:00:00:00:99"
+addresses = ["192.168.11.2/24"]
+[[port]]
+name = "lan.1"
+kind = "vlan"
+parent = "lan"
+id = 2
+mtu = 1400
+addresses = ["10.0.0.1/8"]
+[[route]]
+to = "172.16.0.0/12"
+via = "192.168.13.9"
+vrf = "red"
+[[neighbour]]
+port = "wan.1"
+address = "192.168.13.9"
+mac = "02:00:00:00:00:07"
+"#;
+
 fn step() -> impl Strategy<Value = Step> {
-    let port = prop::sample::select(&["lan", "wan", "tap0"][..]);
+    let lost = prop::sample::select(&["lan", "wan"][..]);
+    let port = prop::sample::select(&["lan", "wan", "tap0", "wan.1"][..]);
     let address =
         prop::sample::select(&["192.168.13.9", "10.0.0.2", "192.168.11.1", "fe80::1"][..]);
     prop_oneof![
         20 => command().prop_map(Step::Command),
-        2 => prop::sample::select(&[BASE, RED][..]).prop_map(Step::Reload),
+        3 => prop::sample::select(&[BASE, RED, VLANS][..]).prop_map(Step::Reload),
+        1 => lost.prop_map(Step::Lose),
         3 => (port, address, any::<bool>()).prop_map(|(port, address, solicited)| Step::Hear { port, address, solicited }),
         1 => (0..100_u64).prop_map(Step::Tick),
     ]
@@ -178,6 +235,12 @@ proptest! {
                     if let Some(port) = control.desired.ports.get(port).map(|port| port.id) {
                         let mac = Mac([2, 0, 0, 0, 0, 9]);
                         control.event(Event::NeighbourSeen { port, address: address.parse().unwrap(), mac, solicited }, now);
+                        consistent(&control);
+                    }
+                }
+                Step::Lose(port) => {
+                    if let Some(port) = control.desired.ports.get(port).map(|port| port.id) {
+                        control.lost(port);
                         consistent(&control);
                     }
                 }

@@ -1,0 +1,327 @@
+//! VLAN sub-ports: frames with a tag.
+
+mod fixture;
+
+use std::net::IpAddr;
+
+use fixture::*;
+use io::memory::MemoryOptions;
+use packet::DropReason;
+use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId};
+use wire::ethernet::{self, EtherType};
+use wire::ndp::Message;
+use wire::{Mac, PortId, Protocol, VrfId, arp, headers};
+
+/// VLAN 100 of the LAN, in a VRF of its own with the very addresses of the LAN.
+const BLUE: PortId = PortId(1100);
+/// VLAN 7 of the WAN, in the same VRF.
+const BLUE_WAN: PortId = PortId(1007);
+const BLUE_VRF: VrfId = VrfId(1);
+
+fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpec {
+    PortSpec {
+        name: name.into(),
+        vrf: BLUE_VRF,
+        link: packet::LinkKind::Ethernet,
+        mac: Mac::default(),
+        mtu: 1500,
+        addresses: addresses.iter().map(|text| prefix(text)).collect(),
+        up: true,
+        vlan: Some(Vlan { parent, id: VlanId::new(id).unwrap() }),
+    }
+}
+
+/// [`plain_tables`], and the same once more on VLANs.
+fn vlan_tables() -> Tables {
+    let mut tables = plain_tables();
+    assert_eq!(tables.add_vrf("blue"), Ok(BLUE_VRF));
+    let lan = vlan_spec("lan.100", LAN, 100, &["192.168.13.1/24", "fd13::1/64"]);
+    tables.add_port(BLUE, lan).unwrap();
+    let wan = vlan_spec("wan.7", WAN, 7, &["192.168.11.2/24", "fd11::2/64"]);
+    tables.add_port(BLUE_WAN, wan).unwrap();
+    for (to, next_hop) in [("0.0.0.0/0", "192.168.11.1"), ("::/0", "fd11::1")] {
+        let via = RouteSpec::Via { port: BLUE_WAN, address: ip(next_hop) };
+        tables.set_route(BLUE_VRF, prefix(to), via).unwrap();
+        tables.set_neighbour(BLUE_WAN, ip(next_hop), PEER_MAC).unwrap();
+    }
+    tables
+}
+
+fn lan_mac() -> Mac {
+    MemoryOptions::ethernet("lan", LAN).mac
+}
+
+/// A frame from the host on the LAN with tags of these control fields.
+fn tagged(tags: &[u16], packet: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(lan_mac(), HOST_MAC, packet);
+    for control in tags.iter().rev() {
+        let [high, low] = control.to_be_bytes();
+        bytes.splice(12..12, [0x81, 0x00, high, low]);
+    }
+    bytes
+}
+
+/// What was sent: the VLAN, if there is a tag, the EtherType and what is behind it.
+fn sent(gateway: &mut Gateway, port: PortId) -> Vec<(Option<u16>, EtherType, Vec<u8>)> {
+    let handle = if port == LAN { &mut gateway.lan } else { &mut gateway.wan };
+    let frames = std::iter::from_fn(|| handle.pop());
+    frames
+        .map(|frame| {
+            let header = ethernet::Header::parse(&frame).unwrap();
+            match header.ether_type {
+                EtherType::VLAN => {
+                    let tag = ethernet::Tag::parse(&frame).unwrap();
+                    (Some(tag.vlan), tag.ether_type, frame[18..].to_vec())
+                }
+                other => (None, other, frame[14..].to_vec()),
+            }
+        })
+        .collect()
+}
+
+/// Packets of each family, and IPv4 ones that the straight path does not take.
+fn packets() -> Vec<Vec<u8>> {
+    let fragment = {
+        let mut whole = udp("192.168.13.5", "8.8.8.8", (1, 2), 64);
+        whole[6] = 0x20;
+        wire::ipv4::fill_checksum(&mut whole);
+        whole
+    };
+    vec![
+        udp("192.168.13.5", "8.8.8.8", (1, 2), 10),
+        udp("fd13::5", "2001:db8::8", (1, 2), 10),
+        fragment,
+    ]
+}
+
+#[test]
+fn a_tagged_packet_goes_its_own_way_and_leaves_tagged() {
+    for packet in packets() {
+        let mut gateway = Gateway::new(vlan_tables());
+        let bytes = tagged(&[100 | 0xb000], &packet);
+        assert!(gateway.lan.push(&bytes));
+        gateway.poll();
+        let all = sent(&mut gateway, WAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        let (vlan, ether_type, inner) = &all[0];
+        assert_eq!((*vlan, Some(*ether_type)), (Some(7), EtherType::of_ip(&packet)));
+        assert_eq!(inner.len(), packet.len());
+        assert!(sent(&mut gateway, LAN).is_empty());
+
+        let tables = gateway.publisher.current();
+        let counters = |port| tables.port(port).unwrap().counters.clone().unwrap();
+        assert_eq!(counters(BLUE).received.read(), (1, bytes.len() as u64));
+        assert_eq!(counters(BLUE).sent.read(), (0, 0));
+        assert_eq!(counters(BLUE_WAN).sent.read(), (1, 18 + packet.len() as u64));
+        gateway.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn a_priority_tag_is_the_ports_own() {
+    for packet in packets() {
+        let mut gateway = Gateway::new(vlan_tables());
+        assert!(gateway.lan.push(&tagged(&[0xe000], &packet)));
+        gateway.poll();
+        let all = sent(&mut gateway, WAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        assert_eq!(all[0].0, None);
+        gateway.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn a_batch_of_many_vlans_stays_apart() {
+    let mut tables = plain_tables();
+    // 64 tenants with the same addresses; the VLAN on the WAN is another number.
+    for number in 1..=64u16 {
+        let vrf = tables.add_vrf(&format!("tenant{number}")).unwrap();
+        let (lan, wan) = (PortId(2000 + number), PortId(3000 + number));
+        let spec = |name: String, parent, id, own| PortSpec {
+            vrf,
+            ..vlan_spec(&name, parent, id, &[own])
+        };
+        tables.add_port(lan, spec(format!("lan{number}"), LAN, number, "192.168.13.1/24")).unwrap();
+        let id = 1000 + number;
+        tables.add_port(wan, spec(format!("wan{number}"), WAN, id, "192.168.11.2/24")).unwrap();
+        let via = RouteSpec::Via { port: wan, address: ip("192.168.11.1") };
+        tables.set_route(vrf, prefix("0.0.0.0/0"), via).unwrap();
+        tables.set_neighbour(wan, ip("192.168.11.1"), PEER_MAC).unwrap();
+    }
+    let mut gateway = Gateway::new(tables);
+    for round in 0..4u16 {
+        for at in 0..250u16 {
+            let payload = 20 + at;
+            let packet = udp("192.168.13.5", "8.8.8.8", (at, round), payload.into());
+            // Runs of different lengths, and untagged ones between them.
+            let number = at / (1 + round * 3) * 7 % 65;
+            let tags = if number == 0 { vec![] } else { vec![number] };
+            assert!(gateway.lan.push(&tagged(&tags, &packet)));
+        }
+        gateway.poll();
+        let all = sent(&mut gateway, WAN);
+        assert_eq!(all.len(), 250, "{:?}", gateway.drops());
+        for (vlan, _, packet) in all {
+            let at = u16::from_be_bytes([packet[20], packet[21]]);
+            let number = at / (1 + round * 3) * 7 % 65;
+            let expected = (number != 0).then_some(1000 + number);
+            assert_eq!((vlan, packet.len()), (expected, 28 + 20 + usize::from(at)), "{at}");
+        }
+    }
+    let tables = gateway.publisher.current();
+    let count = |port: &tables::Port| port.counters.as_ref().map(|all| all.received.read().0);
+    let received: u64 = tables.ports().filter_map(count).sum();
+    let sent = |port: &tables::Port| port.counters.as_ref().map(|all| all.sent.read().0);
+    assert_eq!(received, tables.ports().filter_map(sent).sum());
+    assert!(received > 900 && received < 1000);
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn echo_and_errors_go_back_with_the_tag() {
+    let mut gateway = Gateway::new(vlan_tables());
+    let echoes = [echo("192.168.13.5", "192.168.13.1", 10), echo("fd13::5", "fd13::1", 10)];
+    for host in ["192.168.13.5", "fd13::5"] {
+        gateway.change(|tables| tables.set_neighbour(BLUE, ip(host), HOST_MAC).unwrap());
+    }
+    for request in echoes {
+        assert!(gateway.lan.push(&tagged(&[100], &request)));
+        gateway.poll();
+        let all = sent(&mut gateway, LAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        assert_eq!(all[0].0, Some(100));
+    }
+    // No hop is left.
+    for (source, destination) in [("192.168.13.5", "8.8.8.8"), ("fd13::5", "2001:db8::8")] {
+        let (source, destination) = (ip(source), ip(destination));
+        let upper = [0, 1, 0, 2, 0, 8, 0, 0];
+        let expiring = packet(source, destination, Protocol::UDP, 1, &upper);
+        assert!(gateway.lan.push(&tagged(&[100], &expiring)));
+        gateway.poll();
+        let all = sent(&mut gateway, LAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        assert_eq!(all[0].0, Some(100));
+        let error = headers::parse(&all[0].2).unwrap();
+        assert_eq!(error.addresses.destination(), source);
+    }
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn neighbours_are_asked_and_answered_with_the_tag() {
+    let mut gateway = Gateway::new(vlan_tables());
+    // Somebody on the VLAN asks for our address; the same address is the untagged port's too.
+    let request = arp::Packet::request(HOST_MAC, v4("192.168.13.5"), v4("192.168.13.1"));
+    let mut bytes = ethernet::Header {
+        destination: Mac::BROADCAST,
+        source: HOST_MAC,
+        ether_type: EtherType::VLAN,
+    }
+    .to_bytes()
+    .to_vec();
+    bytes.extend([0, 100, 0x08, 0x06]);
+    bytes.extend(request.to_bytes());
+    assert!(gateway.lan.push(&bytes));
+    gateway.poll();
+    let all = sent(&mut gateway, LAN);
+    assert_eq!((all[0].0, all[0].1), (Some(100), EtherType::ARP));
+
+    // The gateway asks on the VLAN for whom it does not know there.
+    let back =
+        [udp("8.8.8.8", "192.168.13.9", (1, 2), 10), udp("2001:db8::8", "fd13::9", (1, 2), 10)];
+    for packet in back {
+        let destination: IpAddr = headers::parse(&packet).unwrap().addresses.destination();
+        let mut bytes = frame(MemoryOptions::ethernet("wan", WAN).mac, PEER_MAC, &packet);
+        bytes.splice(12..12, [0x81, 0x00, 0, 7]);
+        assert!(gateway.wan.push(&bytes));
+        gateway.poll();
+        let all = sent(&mut gateway, LAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        assert_eq!(all[0].0, Some(100));
+        match destination {
+            IpAddr::V4(target) => {
+                assert_eq!(arp::Packet::parse(&all[0].2).unwrap().target_ip, target);
+            }
+            IpAddr::V6(wanted) => {
+                let headers = headers::parse(&all[0].2).unwrap();
+                let upper = headers.upper_bytes(&all[0].2);
+                let message = wire::ndp::parse(&headers, upper);
+                let Ok(Message::NeighbourSolicitation { target, .. }) = message else {
+                    panic!("{message:?}")
+                };
+                assert_eq!(target, wanted);
+            }
+        }
+        // What waited leaves once the answer is there, tagged.
+        gateway.change(|tables| tables.set_neighbour(BLUE, destination, HOST_MAC).unwrap());
+        gateway.poll();
+        let all = sent(&mut gateway, LAN);
+        assert_eq!((all.len(), all[0].0), (1, Some(100)));
+        assert_eq!(all[0].2.len(), packet.len());
+    }
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn what_is_no_ports_is_dropped_by_name() {
+    let mut gateway = Gateway::new(vlan_tables());
+    let down = |tables: &mut Tables| {
+        let spec = tables.port(BLUE).unwrap().spec.clone();
+        tables.update_port(BLUE, PortSpec { up: false, ..spec }).unwrap();
+    };
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
+    let service = {
+        let mut bytes = tagged(&[100], &packet);
+        bytes[12..14].copy_from_slice(&[0x88, 0xa8]);
+        bytes
+    };
+    let mut check = |bytes: &[u8], reason| {
+        let before = gateway.dropped(reason);
+        assert!(gateway.lan.push(bytes));
+        gateway.poll();
+        assert_eq!(gateway.dropped(reason), before + 1, "{reason}: {:?}", gateway.drops());
+    };
+    for number in [1, 99, 101, 4095] {
+        check(&tagged(&[number], &packet), DropReason::VlanUnknown);
+    }
+    check(&tagged(&[100, 100], &packet), DropReason::LinkVlan);
+    check(&tagged(&[0, 100], &packet), DropReason::LinkVlan);
+    check(&service, DropReason::LinkVlan);
+    check(&tagged(&[100], &packet)[..17], DropReason::LinkTruncated);
+    check(&tagged(&[100], &packet)[..18], DropReason::IpTruncated);
+    gateway.change(down);
+    assert!(gateway.lan.push(&tagged(&[100], &packet)));
+    gateway.poll();
+    assert_eq!(gateway.dropped(DropReason::PortDown), 1);
+    assert!(sent(&mut gateway, WAN).is_empty() && sent(&mut gateway, LAN).is_empty());
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn a_parent_that_goes_down_takes_its_vlans_along() {
+    let mut gateway = Gateway::new(vlan_tables());
+    let set = |gateway: &mut Gateway, port, up| {
+        gateway.change(|tables| {
+            let spec = tables.port(port).unwrap().spec.clone();
+            tables.update_port(port, PortSpec { up, ..spec }).unwrap();
+        });
+    };
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
+    let send = |gateway: &mut Gateway| {
+        assert!(gateway.lan.push(&tagged(&[100], &packet)));
+        gateway.poll();
+        sent(gateway, WAN).len()
+    };
+    assert_eq!(send(&mut gateway), 1);
+    set(&mut gateway, WAN, false);
+    assert!(!gateway.publisher.current().port(BLUE_WAN).unwrap().spec.up);
+    assert_eq!((send(&mut gateway), gateway.dropped(DropReason::PortDown)), (0, 1));
+    // It comes up when it is asked to, and only with its parent.
+    set(&mut gateway, BLUE_WAN, true);
+    assert_eq!(send(&mut gateway), 0);
+    set(&mut gateway, WAN, true);
+    assert_eq!(send(&mut gateway), 0);
+    set(&mut gateway, BLUE_WAN, true);
+    assert_eq!(send(&mut gateway), 1);
+    gateway.assert_nothing_lost();
+}
