@@ -11,7 +11,7 @@ use crate::rule::{Header, Rule};
 /// What trees may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of all trees.
+    /// Bytes of all trees. The lists of rules that building needs may take as many again.
     pub bytes: usize,
     /// Nodes that have children. The time that building takes grows with them.
     pub inner: usize,
@@ -198,6 +198,8 @@ struct Builder<'a, const WORDS: usize> {
     copies: Vec<u32>,
     /// Rules that are left to the next tree.
     pushed: Vec<u32>,
+    /// Rules in the lists of children that are not built yet, on the whole way from the root.
+    waiting: usize,
     inner: usize,
     steps: usize,
     compared: usize,
@@ -222,6 +224,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             leaves: HashMap::new(),
             copies: vec![0; rules.len()],
             pushed: Vec::new(),
+            waiting: 0,
             inner: 0,
             steps: 0,
             compared: 0,
@@ -301,6 +304,11 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
                 continue;
             }
             *all += copies - 1;
+            // `choose` looked at a sample: of the other rules there may be more copies.
+            self.waiting += copies as usize;
+            if self.waiting > self.limits.bytes / size_of::<u32>() {
+                return Err(Refused::Bytes);
+            }
             for child in subsets(stars) {
                 lists[(value | child) as usize].push(rule);
             }
@@ -314,14 +322,19 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         let mut same: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
         for (child, list) in lists.into_iter().enumerate() {
             if !list.is_empty() {
-                same.entry(list).or_default().push(child);
+                let length = list.len();
+                let children = same.entry(list).or_default();
+                self.waiting -= if children.is_empty() { 0 } else { length };
+                children.push(child);
             }
         }
         let mut same: Vec<_> = same.into_iter().collect();
         same.sort_unstable_by_key(|(_, children)| children[0]);
         for (list, children) in same {
             let region = if children.len() == 1 { region.with(window) } else { *region };
+            let length = list.len();
             let node = self.node(list, &region, depth + 1)?;
+            self.waiting -= length;
             for child in children {
                 self.children[base + child] = node;
             }

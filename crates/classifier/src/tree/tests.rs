@@ -174,3 +174,37 @@ fn what_is_never_found_takes_no_place() {
     assert_eq!(tree.statistics().groups, 1);
     assert_eq!(tree.lookup(&Header([500, 0, 0, 0]), |_| true), Some(0));
 }
+
+/// A node's window is chosen by a sample of its rules. Here those in the sample have all bits of an
+/// octet, and all others have none and so would stand in each of 256 lists, at each depth again.
+#[test]
+fn rules_that_no_sample_shows_take_no_more_memory_than_there_may_be() {
+    const SAMPLE: usize = 192;
+    let open = |number: usize| {
+        let mut rule = Rule::<10>::ANY;
+        let (a, b) = ((number % 200) as u16 + 1, (number / 200) as u16 + 1);
+        rule.value[8] = Header::<10>::pair(a, b);
+        rule.mask[8] = Header::<10>::pair(40_000, 40_000);
+        rule
+    };
+    let mut rules: Vec<_> = (0..20_000).map(open).collect();
+    for depth in (0..8).rev() {
+        let step = (rules.len() + SAMPLE).div_ceil(SAMPLE);
+        let mut others = rules.into_iter();
+        rules = Vec::new();
+        for number in 0..SAMPLE as u32 {
+            let mut rule = open(number as usize);
+            for octet in 0..=depth {
+                rule.mask[octet / 4] |= 0xff << (24 - 8 * (octet % 4));
+            }
+            rule.value[depth / 4] = (number + 1) << (24 - 8 * (depth % 4));
+            rules.push(rule);
+            rules.extend(others.by_ref().take(step - 1));
+        }
+        rules.extend(others);
+    }
+    let limits = Limits { bytes: 8 << 20, ..Limits::of(rules.len(), 10) };
+    for effort in [Effort::Quick, Effort::Best] {
+        assert_eq!(Tree::new(&rules, limits, effort).unwrap_err(), Refused::Bytes);
+    }
+}

@@ -262,14 +262,18 @@ impl Spd {
         }
         self.reads.remove(policy.spec.selector.fields);
         self.total -= 1;
-        Some(self.lists[direction as usize].remove(place))
+        let removed = self.lists[direction as usize].remove(place);
+        // Of so few nothing is compiled anew, and what was compiled of many is large.
+        if !self.is_many(direction) {
+            self.compiled[direction as usize] = None;
+        }
+        Some(removed)
     }
 
     /// What of a direction's policies had best be compiled, if there are many and they have changed
     /// since.
     pub fn wants_compiling(&self, direction: Direction) -> Option<Wanted> {
-        let is_many = self.lists[direction as usize].len() > FEW;
-        if self.engine() != LookupEngine::Fast || !is_many {
+        if self.engine() != LookupEngine::Fast || !self.is_many(direction) {
             return None;
         }
         self.compiled[direction as usize].as_ref().map_or(Some(Wanted::All), Current::wanted)
@@ -286,9 +290,9 @@ impl Spd {
     }
 
     /// Uses what was compiled of this or an earlier state of the policies. Returns false if too much
-    /// has changed since.
+    /// has changed since, or too few policies are left.
     pub(crate) fn install(&mut self, direction: Direction, compiled: &Arc<Compiled>) -> bool {
-        if self.engine() != LookupEngine::Fast {
+        if self.engine() != LookupEngine::Fast || !self.is_many(direction) {
             return false;
         }
         let before = self.compiled[direction as usize].as_ref();
@@ -303,17 +307,21 @@ impl Spd {
     /// The trees, if there are enough policies for them.
     #[inline]
     fn current(&self, direction: Direction) -> Option<&Current> {
-        let many = self.lists[direction as usize].len() > FEW;
-        self.compiled[direction as usize].as_ref().filter(|_| many)
+        self.compiled[direction as usize].as_ref().filter(|_| self.is_many(direction))
+    }
+
+    /// Whether there are more policies than are tried one after the other.
+    #[inline]
+    fn is_many(&self, direction: Direction) -> bool {
+        self.lists[direction as usize].len() > FEW
     }
 
     /// The index, if there are enough policies for one.
     #[inline]
     fn index(&self, direction: Direction) -> Option<&Index> {
-        let many = self.lists[direction as usize].len() > FEW;
         self.indexes
             .as_ref()
-            .filter(|_| many)
+            .filter(|_| self.is_many(direction))
             .map(|indexes| &indexes[direction as usize])
             .filter(|index| index.is_useful())
     }

@@ -351,3 +351,21 @@ fn too_many_added_policies_end_the_trees() {
     assert_eq!(spd.wants_compiling(DIRECTION), Some(Wanted::All));
     assert!(!spd.install(DIRECTION, &compiled), "it is too old");
 }
+
+/// Trees of many policies are large, and of few none are ever compiled to take their place.
+#[test]
+fn trees_go_with_their_policies() {
+    let mut spd = Spd::new(LookupEngine::Fast, 1);
+    let all =
+        Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
+    (0..100).for_each(|index| spd.insert(policy(index, 1, all)));
+    let compiled = Arc::new(Compiled::new(&spd, DIRECTION, Effort::Quick));
+    assert!(spd.install(DIRECTION, &compiled));
+    let mut remove = |index| spd.remove(DIRECTION, Place { priority: 1, index }).unwrap();
+    (0..67).for_each(|index| drop(remove(index)));
+    assert!(spd.compiled(DIRECTION).is_some());
+    spd.remove(DIRECTION, Place { priority: 1, index: 67 }).unwrap();
+    assert!(spd.compiled(DIRECTION).is_none());
+    assert!(!spd.install(DIRECTION, &compiled), "it comes late");
+    assert_eq!(Arc::strong_count(&compiled), 1);
+}
