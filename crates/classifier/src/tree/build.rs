@@ -344,10 +344,11 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
 
     fn leaf(&mut self, list: Vec<u32>) -> Result<Node, Refused> {
         let Some(&first) = list.first() else { return Ok(Node::EMPTY) };
+        let groups = list.len().div_ceil(LANES);
+        self.compared = self.compared.max(groups);
         if let Some(leaf) = self.leaves.get(&list) {
             return Ok(*leaf);
         }
-        let groups = list.len().div_ceil(LANES);
         if groups > Node::MOST_GROUPS {
             return Err(Refused::Leaf);
         }
@@ -356,7 +357,6 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             let rules: Vec<_> = numbers.iter().map(|rule| self.rules[*rule as usize]).collect();
             self.groups.push(Group::of(&rules, numbers));
         }
-        self.compared = self.compared.max(groups);
         if self.bytes() > self.limits.bytes {
             return Err(Refused::Bytes);
         }
@@ -423,6 +423,8 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         sizes.clear();
         sizes.resize(1 << window.bits, 0);
         let (mut kept, mut copies) = (0_u32, 0_u32);
+        // Many copies at once are never worth it, and would take memory while building.
+        let most_copies = MOST_COPIES * sample.len() as u32;
         for &rule in sample {
             let (value, stars) = self.in_window(rule, window);
             if stars.count_ones() > most {
@@ -430,11 +432,13 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             }
             kept += 1;
             copies += 1 << stars.count_ones();
+            if copies > most_copies {
+                return 0.0;
+            }
             for child in subsets(stars) {
                 sizes[(value | child) as usize] += 1;
             }
         }
-        // Many copies at once are never worth it, and would take memory while building.
         if kept == 0 || copies > MOST_COPIES * kept {
             return 0.0;
         }

@@ -98,8 +98,11 @@ pub(super) const PART: u32 = 16;
 const EARLY: u32 = 8;
 /// Packets without a decision that was measured, after which some are wanted.
 const UNDECIDED: u64 = 32_768;
-/// Decisions that tell what one costs.
-const DECIDED: u64 = 16;
+/// Decisions that tell what one costs: a whole batch, as that is what is decided without the table.
+const DECIDED: u64 = 256;
+/// With fewer than this, each costs more than it would among many: their policies are looked up
+/// together.
+const MANY: u64 = 64;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
 /// Packets of a part after which it is judged whether the whole would pay.
@@ -158,15 +161,20 @@ impl Controller {
     /// Takes note of what a measured batch cost.
     pub fn measured(&mut self, measurement: &Measurement) {
         let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
-        if decided > 0 {
+        let is_many = decided >= MANY;
+        if is_many {
             self.undecided = 0;
         }
         // Among the first ones, the least is most likely to be true.
         let is_early = self.measurements < EARLY;
         self.measurements += u32::from(is_early);
         let blend = |mean: &mut u64, ticks, packets| blend(mean, ticks, packets, is_early);
-        blend(&mut self.costs.decide, decide, decided);
         let mut costs = self.costs;
+        blend(&mut costs.decide, decide, decided);
+        // Of few, only what is less than of many.
+        if is_many || self.costs.decide == 0 || costs.decide < self.costs.decide {
+            self.costs.decide = costs.decide;
+        }
         blend(&mut costs.probe, probe, probed);
         blend(&mut costs.insert, insert, inserted);
         if self.is_bypassing() {
@@ -396,7 +404,7 @@ mod tests {
                 let (hits, decide) = if batch % 2 == first { (256, 33) } else { (240, 2000) };
                 let looked = if plan == Plan::Sample { 16 } else { 256 };
                 let hits = hits * looked / 256;
-                let decided = (256 - hits).max(16);
+                let decided = (looked - hits).max(controller.wanted_decisions() as u64);
                 let measurement = Measurement {
                     probed: looked,
                     probe: 30 * looked,
@@ -419,7 +427,7 @@ mod tests {
                 }
             }
             assert!(!controller.is_bypassing(), "{:?}", controller.costs());
-            assert!(controller.costs().decide > 500 << 10, "{:?}", controller.costs());
+            assert!(controller.costs().decide > 250 << 10, "{:?}", controller.costs());
         }
     }
 

@@ -48,6 +48,7 @@ pub(super) fn start(
             states: BTreeMap::new(),
             generation: None,
             rested: Instant::now(),
+            last: None,
         }
         .run();
     };
@@ -90,6 +91,8 @@ struct Compiler {
     generation: Option<u64>,
     /// When all policies of a direction may be compiled again.
     rested: Instant,
+    /// The VRF and direction that were compiled last. Those behind them are next.
+    last: Option<(VrfId, u8)>,
 }
 
 impl Compiler {
@@ -108,7 +111,7 @@ impl Compiler {
                 Some(effort) => Some(Compiled::new(&vrf.spd, direction, effort)),
                 None => Compiled::of_added(&vrf.spd, direction),
             });
-            // So that the control thread frees the snapshot.
+            // What the control thread waits for before it frees the snapshot.
             drop(tables);
             let took = begin.elapsed();
             let Some(compiled) = compiled.map(Arc::new) else { continue };
@@ -125,7 +128,8 @@ impl Compiler {
         }
     }
 
-    /// What had best be compiled now.
+    /// What had best be compiled now. VRFs and directions take turns: one whose policies change all
+    /// the time is wanted all the time, and must not keep the others waiting.
     fn next(&mut self, tables: &Tables, now: Instant) -> Option<Job> {
         let is_same = self.generation.replace(tables.generation()) == Some(tables.generation());
         if is_same && !self.states.values().any(|state| state.is_quick) {
@@ -133,29 +137,34 @@ impl Compiler {
         }
         self.states.retain(|(vrf, _), _| tables.vrf(*vrf).is_some());
         let is_rested = now >= self.rested;
-        for vrf in tables.vrfs().filter(|vrf| !vrf.spd.is_empty()) {
-            for direction in Direction::ALL {
-                let key = (vrf.id, direction as u8);
-                let job = |effort| Some(Job { vrf: vrf.id, direction, effort });
-                let wanted = vrf.spd.wants_compiling(direction);
-                if wanted.is_some() {
-                    // Looked at again, whether or not there is a new snapshot by then.
-                    self.generation = None;
-                    self.states.insert(key, State { changed: now, is_quick: true });
-                }
-                match wanted {
-                    Some(Wanted::Added) => return job(None),
-                    Some(Wanted::All) if is_rested => return job(Some(Effort::Quick)),
-                    Some(Wanted::All) => continue,
-                    None => {}
-                }
-                let is_due =
-                    |state: &State| state.is_quick && now.duration_since(state.changed) >= QUIET;
-                if is_rested && self.states.get(&key).is_some_and(is_due) {
-                    self.states.insert(key, State { changed: now, is_quick: false });
-                    return job(Some(Effort::Best));
-                }
+        let vrfs = tables.vrfs().filter(|vrf| !vrf.spd.is_empty());
+        let mut all: Vec<_> =
+            vrfs.flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction))).collect();
+        all.sort_unstable_by_key(|(vrf, direction)| {
+            let key = (vrf.id, *direction as u8);
+            (Some(key) <= self.last, key)
+        });
+        for (vrf, direction) in all {
+            let key = (vrf.id, direction as u8);
+            let wanted = vrf.spd.wants_compiling(direction);
+            if wanted.is_some() {
+                // Looked at again, whether or not there is a new snapshot by then.
+                self.generation = None;
+                self.states.insert(key, State { changed: now, is_quick: true });
             }
+            let is_due =
+                |state: &State| state.is_quick && now.duration_since(state.changed) >= QUIET;
+            let effort = match wanted {
+                Some(Wanted::Added) => None,
+                Some(Wanted::All) if is_rested => Some(Effort::Quick),
+                None if is_rested && self.states.get(&key).is_some_and(is_due) => {
+                    self.states.insert(key, State { changed: now, is_quick: false });
+                    Some(Effort::Best)
+                }
+                Some(Wanted::All) | None => continue,
+            };
+            self.last = Some(key);
+            return Some(Job { vrf: vrf.id, direction, effort });
         }
         None
     }
@@ -167,4 +176,45 @@ struct Job {
     direction: Direction,
     /// None if only what was added since is to be compiled.
     effort: Option<Effort>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::mpsc;
+
+    use tables::{Action, PolicySpec, Publisher, Selector};
+    use wire::{Addresses, IpRange};
+
+    use super::*;
+
+    #[test]
+    fn policies_that_change_all_the_time_do_not_keep_others_waiting() {
+        let mut tables = Tables::new(1, 0);
+        let other = tables.add_vrf("other").unwrap();
+        let all =
+            Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
+        for vrf in [VrfId::MAIN, other] {
+            for host in 0..40 {
+                let address = IpAddr::V4(host.into());
+                let source = IpRange::new(address, address).unwrap();
+                let selector = Selector { source, ..all };
+                let (direction, action) = (Direction::Out, Action::Bypass);
+                let spec = PolicySpec { vrf, direction, priority: 1, selector, action };
+                tables.add_policy(spec).unwrap();
+            }
+        }
+        let publisher = Publisher::new(tables);
+        let mut compiler = Compiler {
+            reader: publisher.shared().reader(),
+            control: mpsc::sync_channel(1).0,
+            states: BTreeMap::new(),
+            generation: None,
+            rested: Instant::now(),
+            last: None,
+        };
+        // Nothing that is compiled is ever used, as if all policies changed again meanwhile.
+        let mut next = || compiler.next(&publisher.current(), Instant::now()).unwrap().vrf;
+        assert_eq!([next(), next(), next()], [VrfId::MAIN, other, VrfId::MAIN]);
+    }
 }

@@ -201,13 +201,16 @@ impl Looking<'_, '_> {
         };
         let found = ticks();
 
-        let unknown = missed.len();
+        let (unknown, left_out) = (missed.len(), left.len());
         missed.extend(left);
         // Deciding some of them anew tells what it costs, and must not tell anything else.
-        let tried =
-            if is_measured && missed.is_empty() { half.controller.wanted_decisions() } else { 0 };
-        missed.extend(list.iter().copied().take(tried));
-        let again: &[u8] = if cfg!(debug_assertions) && tried > 0 { &missed } else { &[] };
+        let tried = if is_measured { half.controller.wanted_decisions() } else { 0 };
+        if unknown < tried && left_out == 0 {
+            let is_known = |at: &u8| !missed[..unknown].contains(at);
+            let more: Positions = list.iter().copied().filter(is_known).collect();
+            missed.extend(more.into_iter().take(tried - unknown));
+        }
+        let again: &[u8] = if cfg!(debug_assertions) { &missed[unknown + left_out..] } else { &[] };
         let known = self.known(again);
         self.decider.decide::<KEY, F>(&missed, self.batch);
         debug_assert_eq!(known, self.known(again), "what is found is what is decided");

@@ -5,6 +5,7 @@
 //! by itself, to a second layer. What is removed is marked, and a packet whose first policy in the
 //! trees is a removed one is looked up without them.
 
+use core::slice;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -146,6 +147,11 @@ impl Layer {
             || v6.position(policy).is_some_and(|position| is(&v6.policies[position]))
     }
 
+    /// Its policies, to be gone through in order.
+    fn walks(&self) -> [Walk<'_>; 2] {
+        [&self.compiled.v4.policies, &self.compiled.v6.policies].map(|all| Walk(all.iter()))
+    }
+
     /// Notes that a policy is no longer there. Returns false if it never was.
     fn remove(&mut self, policy: &Arc<Policy>) -> bool {
         let Self { compiled, removed_v4, removed_v6 } = self;
@@ -158,6 +164,22 @@ impl Layer {
         let Self { compiled, removed_v4, removed_v6 } = self;
         removed_v4.note_missing(&compiled.v4.policies, now);
         removed_v6.note_missing(&compiled.v6.policies, now);
+    }
+}
+
+/// Policies in order, gone through beside others in order.
+struct Walk<'a>(slice::Iter<'a, Arc<Policy>>);
+
+impl Walk<'_> {
+    /// Whether a policy is among them. It is behind those that were asked for before.
+    fn has(&mut self, policy: &Arc<Policy>) -> bool {
+        let place = Place::of(policy);
+        loop {
+            match self.0.as_slice().first() {
+                Some(next) if Place::of(next) < place => _ = self.0.next(),
+                next => return next.is_some_and(|next| Arc::ptr_eq(next, policy)),
+            }
+        }
     }
 }
 
@@ -213,7 +235,7 @@ impl Current {
     /// What has changed since `compiled` was compiled is found by comparing. `None` if it is too
     /// much, or what it was compiled on top of is no longer used.
     pub(super) fn new(compiled: &Arc<Compiled>, now: &List, before: Option<&Self>) -> Option<Self> {
-        let mut layers = ArrayVec::new();
+        let mut layers: ArrayVec<Layer, 2> = ArrayVec::new();
         if let Some(base) = &compiled.base {
             let used = before?.layers.first()?;
             if !Arc::ptr_eq(base, &used.compiled) {
@@ -224,14 +246,16 @@ impl Current {
         let mut layer = Layer::new(compiled);
         layer.keep_only(now);
         layers.push(layer);
-        let mut current = Self { layers, added: List::default() };
-        for policy in now.iter().filter(|policy| !current.layers.iter().any(|l| l.has(policy))) {
-            if current.added.len() == MOST_ADDED {
+        let mut walks: ArrayVec<Walk<'_>, 4> = layers.iter().flat_map(Layer::walks).collect();
+        let mut added = List::default();
+        for policy in now.iter().filter(|policy| !walks.iter_mut().any(|walk| walk.has(policy))) {
+            if added.len() == MOST_ADDED {
                 return None;
             }
-            current.added.insert(Arc::clone(policy));
+            added.insert(Arc::clone(policy));
         }
-        Some(current)
+        drop(walks);
+        Some(Self { layers, added })
     }
 
     /// What is compiled, all and what came later.
