@@ -31,12 +31,8 @@ impl<const WORDS: usize> Chain<WORDS> {
         with: impl Compare,
     ) -> Option<u32> {
         for group in &self.groups {
-            // Nearly all groups: the shortest way past them.
-            if with.matching(group, header) == 0 {
-                continue;
-            }
             let mut mark = group.first(header, with);
-            if mark & 1 != 0 {
+            if mark & 1 != 0 && mark != NONE {
                 mark = group.confirmed(header, mark, confirms);
             }
             if mark != NONE {

@@ -218,7 +218,10 @@ impl Controller {
         if pays {
             self.patience = PATIENCE.0;
         }
-        self.state = match left.saturating_sub(packets) {
+        // Nothing more is to be won by filling it.
+        let is_full = hits >= packets - packets / 16;
+        let left = if is_full && !pays { 0 } else { left.saturating_sub(packets) };
+        self.state = match left {
             0 if pays => State::Using { left: 0, has_paid },
             0 if has_paid => State::Sampling(0),
             0 => {
