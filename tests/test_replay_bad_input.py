@@ -59,7 +59,7 @@ LINK = {
     "not-for-us": (frame(0x0800, ipv4(), destination="02:00:00:00:99:99"), {"link_not_for_us"}),
     "group-source": (frame(0x0800, ipv4(), source="01:00:5e:00:00:01"), {"link_source"}),
     "unknown-protocol": (frame(0x88CC, bytes(50)), {"link_protocol"}),
-    "vlan": (bytes(Ether(src=HOST_MAC, dst=LAN_MAC) / Dot1Q(vlan=5) / IP(ipv4())), {"link_vlan"}),
+    "vlan": (bytes(Ether(src=HOST_MAC, dst=LAN_MAC) / Dot1Q(vlan=5) / IP(ipv4())), {"vlan_unknown"}),
     "arp-cut": (frame(0x0806, bytes(ARP())[:20]), {"arp_malformed"}),
     "arp-of-another-network": (frame(0x0806, bytes(ARP(hwtype=7))), {"arp_malformed"}),
 }

@@ -97,7 +97,7 @@ pub(super) const PART: u32 = 16;
 /// Measurements that are not trusted yet.
 const EARLY: u32 = 8;
 /// Packets without a decision that was measured, after which some are wanted.
-const UNDECIDED: u64 = 32_768;
+const UNDECIDED: u64 = 65_536;
 /// Decisions that tell what one costs: a whole batch, as that is what is decided without the table.
 const DECIDED: u64 = 256;
 /// With fewer than this, each costs more than it would among many: their policies are looked up

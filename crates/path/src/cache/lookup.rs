@@ -205,13 +205,19 @@ impl Looking<'_, '_> {
         missed.extend(left);
         // Deciding some of them anew tells what it costs, and must not tell anything else.
         let tried = if is_measured { half.controller.wanted_decisions() } else { 0 };
-        if unknown < tried && left_out == 0 {
+        let is_tried = unknown < tried && left_out == 0;
+        if is_tried {
             let is_known = |at: &u8| !missed[..unknown].contains(at);
             let more: Positions = list.iter().copied().filter(is_known).collect();
             missed.extend(more.into_iter().take(tried - unknown));
         }
         let again: &[u8] = if cfg!(debug_assertions) { &missed[unknown + left_out..] } else { &[] };
         let known = self.known(again);
+        if is_tried {
+            // Once before, so that what deciding reads is as near as it would be without the table.
+            self.decider.decide::<KEY, F>(&missed, self.batch);
+        }
+        let begun = ticks();
         self.decider.decide::<KEY, F>(&missed, self.batch);
         debug_assert_eq!(known, self.known(again), "what is found is what is decided");
         let decided = ticks();
@@ -224,7 +230,7 @@ impl Looking<'_, '_> {
                 probed: looked,
                 probe: part + found.saturating_sub(hashed),
                 decided: missed.len() as u64,
-                decide: decided.saturating_sub(found),
+                decide: decided.saturating_sub(begun),
                 inserted: unknown as u64,
                 insert: kept.saturating_sub(decided),
             });

@@ -1,7 +1,7 @@
 //! Longest prefix match.
 //!
-//! The first two octets of an address are decided by one array read each ([`level`]), and what
-//! follows by a tree bitmap with strides of six bits ([`node`]): a lookup of a /16 or less reads
+//! The first two octets of an address are decided by one array read each (`level`), and what
+//! follows by a tree bitmap with strides of six bits (`node`): a lookup of a /16 or less reads
 //! two arrays, one of a /24 two nodes more. Everything is shared between copies: cloning a [`Fib`]
 //! is constant work, and a change copies only what is between the root and the place that it
 //! touches.
