@@ -238,7 +238,7 @@ impl World {
                 ));
             }
         }
-        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3))] {
+        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5))] {
             for (family, prefixes) in PREFIXES.iter().enumerate() {
                 let spec = multipath(family, port, [1, 2, 3, 1]);
                 world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
