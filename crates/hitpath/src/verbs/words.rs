@@ -33,7 +33,8 @@ macro_rules! verbs {
 verbs! {
     /// Security associations and policies, as `ip xfrm` has them
     ///
-    /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`.
+    /// Policies take ranges beyond iproute2: `src 10.0.0.1-10.0.0.9`, `sport 1000-2000`; and
+    /// `dscp`, `tcp-flags` and `ttl`.
     #[command(after_help = "\
 Commands:
   hitpath xfrm state  { add | update } ID ALGORITHMS [ mode tunnel ] [ reqid N ]
@@ -55,6 +56,9 @@ Examples, one direction of a tunnel:
 Beyond iproute2:
   hitpath xfrm policy add src 10.1.0.1-10.1.0.99 dst 10.2.0.0/16 \\
       proto udp dport 5000-5999 dir out action block
+  hitpath xfrm policy add src 10.1.0.0/16 dscp ef dir out \\
+      tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel reqid 2
+  hitpath xfrm policy add proto tcp tcp-flags syn/syn,ack dir fwd action block
   hitpath -j xfrm state list                 as JSON; keys are shown to `keys` alone")]
     Xfrm = "xfrm",
 
@@ -63,6 +67,7 @@ Beyond iproute2:
 Examples:
   hitpath route add 10.2.0.0/16 via 192.0.2.2
   hitpath route add default via 192.0.2.254 dev wan vrf blue
+  hitpath route add 10.3.0.0/16 nexthop via 192.0.2.2 weight 3 nexthop via 192.0.2.3 weight 1
   hitpath route replace blackhole 10.9.0.0/16
   hitpath route del 10.2.0.0/16
   hitpath route get 10.2.3.4                 which route would it take?
@@ -92,7 +97,10 @@ Examples:
   hitpath link show
   hitpath link set wan down
   hitpath link set wan mtu 1400
-  hitpath link set lan vrf blue              another VRF; its addresses go along")]
+  hitpath link set lan vrf blue              another VRF; its addresses go along
+  hitpath link add link wan name wan.100 type vlan id 100
+  hitpath link set wan.100 up
+  hitpath link del wan.100")]
     Link = "link",
 
     /// Virtual routing and forwarding instances, as `ip vrf` has them
