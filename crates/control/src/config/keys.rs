@@ -203,8 +203,8 @@ pub const SECTIONS: &[Section] = &[
                 "\"fast\" or \"linear\"",
                 "",
                 "\"fast\"",
-                "How the policy of a packet is found whose decision is not remembered: by its \
-                fields, or by trying one policy after the other.",
+                "How the policy of a packet is found whose decision is not remembered: by trees or \
+                an index of their fields, or by trying them in order, eight at a time.",
             ),
         ],
     },
