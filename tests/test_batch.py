@@ -214,11 +214,13 @@ def test_packets_pass_all_the_while(topology, tmp_path, options):
         hosts.append(host)
     path = written(tmp_path, policies(MANY))
     with Gateway(gw, config, tmp_path) as gateway:
-        gateway.run("xfrm", "policy", "add", "src", "10.0.0.0/14", "dst", "10.0.0.0/14", "dir", "out", "priority", "0")
+        for direction in ("in", "out"):
+            all_hosts = ("src", "10.0.0.0/14", "dst", "10.0.0.0/14", "dir", direction, "priority", "0")
+            gateway.run("xfrm", "policy", "add", *all_hosts)
         hosts[0].ping("10.2.0.2", count=1)
         pinging = hosts[0].start(*ping.command("10.2.0.2", count=400, deadline=60, interval=0.01))
         gateway.run("batch", *options, path, timeout=120)
-        assert count(gateway) == MANY + 1
+        assert count(gateway) == MANY + 2
         ping.demand_all(pinging.communicate(timeout=90)[0], count=400)
 
 

@@ -131,6 +131,7 @@ def test_policies_and_live_entries_are_counted(topology, tmp_path):
         Policy("out", "172.16.0.0/16", "0.0.0.0/0", "discard", priority=1),
         Policy("out", "10.1.0.0/24", "0.0.0.0/0", "bypass", priority=2),
         Policy("out", "0.0.0.0/0", "0.0.0.0/0", "bypass", priority=3),
+        Policy("in", "0.0.0.0/0", "0.0.0.0/0", "bypass", priority=3),
     ]
     with Gateway(gw, config, tmp_path) as gateway:
 

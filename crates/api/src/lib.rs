@@ -38,7 +38,7 @@ pub use key::{Key, KeyTextError};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, CounterView, DropView, LinkChange, LinkFilter,
     LinkName, LinkSpec, NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView,
-    Origin, PortStatistics, PortView, VrfName, VrfView, WorkerView,
+    Origin, PortStatistics, PortView, VrfChange, VrfName, VrfView, WorkerView,
 };
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
@@ -54,8 +54,8 @@ pub use state::{
 };
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
-    CacheMode, CacheTable, DefaultAction, Direction, Family, LookupEngine, OctetRange,
-    PolicyAction, RouteKind, SaFlag, SaMode,
+    CacheMode, CacheTable, DefaultAction, Direction, Family, Ipsec, LookupEngine, OctetRange,
+    PolicyAction, ReversePath, RouteKind, SaFlag, SaMode, Side,
 };
 
 /// Version of the interface. Within one version, members are only ever added.

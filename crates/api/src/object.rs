@@ -4,7 +4,7 @@ use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Family, IpPrefix, LinkKind, Mac};
+use types::{Family, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side};
 
 use crate::policy::DefaultActionView;
 
@@ -91,7 +91,7 @@ pub struct LinkName {
 }
 
 /// A change of a port. What is absent stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkChange {
     /// The port.
@@ -105,6 +105,12 @@ pub struct LinkChange {
     /// The VRF to move it to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrf: Option<String>,
+    /// On which side of the IPsec boundary it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// How the source of clear packets is held against the routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpf: Option<ReversePath>,
 }
 
 /// Which ports are meant. What is absent is not looked at.
@@ -150,6 +156,16 @@ pub struct PortView {
     pub mtu: u16,
     /// Whether it may send and receive.
     pub up: bool,
+    /// On which side of the IPsec boundary it is.
+    #[serde(default)]
+    pub side: Side,
+    /// The tunnel's end that makes it an unprotected one, if that is not configured: one of its
+    /// addresses, or the remote end of a tunnel that leaves by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel_end: Option<IpAddr>,
+    /// How the source of clear packets is held against the routes.
+    #[serde(default)]
+    pub rpf: ReversePath,
     /// Its own addresses.
     pub addresses: Vec<IpPrefix>,
     /// What it has done, all workers together.
@@ -265,6 +281,16 @@ pub struct VrfName {
     pub name: String,
 }
 
+/// A change of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VrfChange {
+    /// The VRF.
+    pub name: String,
+    /// Whether it is an IPsec gateway.
+    pub ipsec: Ipsec,
+}
+
 /// A VRF as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VrfView {
@@ -280,6 +306,12 @@ pub struct VrfView {
     pub policies: u64,
     /// Its SAs.
     pub states: u64,
+    /// Whether it is an IPsec gateway.
+    #[serde(default)]
+    pub ipsec: Ipsec,
+    /// Whether it is one that has no policies, so that nothing crosses its boundary.
+    #[serde(default)]
+    pub closed: bool,
     /// What happens to packets that none of its policies matches.
     pub defaults: DefaultActionView,
     /// Who asked for it.

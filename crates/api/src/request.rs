@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::cache::SpdFilter;
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
-    NeighbourId, NeighbourSpec, VrfName,
+    NeighbourId, NeighbourSpec, VrfChange, VrfName,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
@@ -135,6 +135,8 @@ pub enum Request {
     VrfAdd(VrfName),
     /// Remove a VRF.
     VrfDelete(VrfName),
+    /// Change a VRF.
+    VrfSet(VrfChange),
     /// Show all VRFs.
     VrfList,
 }

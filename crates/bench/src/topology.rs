@@ -9,8 +9,8 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, FieldsSelector, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
-    Selector, Tables, Template, UpperSelector,
+    Action, Direction, FieldsSelector, PolicySpec, PortSpec, ReversePath, RouteSpec, SaIdentity,
+    SaSpec, Selector, Side, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
 
@@ -35,7 +35,7 @@ pub(crate) fn mac(id: PortId) -> Mac {
     MemoryOptions::ethernet("", id).mac
 }
 
-/// Ports, routes and neighbours of both families, and neither policies nor SAs. Counters for
+/// [`IN`] on the protected side and [`OUT`], routes and neighbours of both families, and neither policies nor SAs. Counters for
 /// `workers`.
 pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
     let mut tables = Tables::new(workers, 1);
@@ -51,6 +51,8 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
             addresses: vec![address.parse()?, v6_address.parse()?],
             up: true,
             vlan: None,
+            side: if id == IN { Side::Protected } else { Side::Unset },
+            reverse_path: ReversePath::Off,
         };
         tables.add_port(id, spec)?;
     }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 pub use types::Idle;
-use types::{CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, VlanId};
+use types::{
+    CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
+};
 
 /// What concerns the gateway as a whole. A change takes effect when the gateway is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,10 @@ pub struct PortSettings {
     pub addresses: Vec<IpPrefix>,
     /// Whether it may send and receive.
     pub up: bool,
+    /// On which side of the IPsec boundary it is.
+    pub side: Side,
+    /// How the source of clear packets that come by it is held against the routes.
+    pub reverse_path: ReversePath,
 }
 
 /// What a port is, and what is needed to open it.

@@ -94,6 +94,14 @@ reasons! {
     ReassemblyTooBig = "reassembly_too_big",
     /// The reassembly table is full.
     ReassemblyFull = "reassembly_full",
+    // Sources
+    /// The source is one of our own addresses or a broadcast address of our subnets.
+    SourceOwn = "source_own",
+    /// A clear packet from an unprotected port whose source is on the protected side.
+    SourceProtected = "source_protected",
+    /// The route to the source does not lead back to the port, as the port's `rpf` asks for (RFC
+    /// 3704).
+    ReversePath = "reverse_path",
     // Routing
     /// No route to the destination.
     NoRoute = "no_route",
@@ -116,6 +124,8 @@ reasons! {
     /// IPv4 source routing is refused (RFC 7126 section 4.3).
     SourceRoute = "source_route",
     // SPD
+    /// The VRF is an IPsec gateway and has no policies now: nothing crosses its boundary.
+    IpsecClosed = "ipsec_closed",
     /// A policy says discard.
     PolicyDiscard = "policy_discard",
     /// The VRF has policies and none of them matches.
@@ -164,6 +174,8 @@ reasons! {
     // Local
     /// For the gateway itself, and nothing there listens.
     LocalNoListener = "local_no_listener",
+    /// IKE to the gateway itself: left to the key daemon behind the system's own stack.
+    LocalIke = "local_ike",
     /// The upper-layer checksum of a packet to the gateway itself is wrong.
     LocalChecksum = "local_checksum",
     /// An ICMP message to the gateway itself that it has no use for.

@@ -14,8 +14,8 @@ use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
-    Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, RouteSpec,
-    Selector, Tables, UpperSelector, Vlan, VlanId,
+    Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, ReversePath,
+    RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -195,6 +195,8 @@ fn tables(way: &Way) -> Tables {
             addresses: vec![prefix(v4), prefix(v6)],
             up: true,
             vlan: None,
+            side: if id == IN { Side::Protected } else { Side::Unset },
+            reverse_path: ReversePath::Off,
         };
         tables.add_port(id, spec.clone()).expect("a port");
         for number in (1..=way.vlans).filter(|_| id == IN) {

@@ -14,7 +14,7 @@ use path::{Worker, WorkerSettings};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use tables::{PortSpec, Publisher, RouteSpec, Tables};
+use tables::{PortSpec, Publisher, ReversePath, RouteSpec, Side, Tables};
 use wire::{Mac, PortId, VrfId};
 
 /// Workers in a row, each of which forwards to the next.
@@ -42,6 +42,8 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
             addresses: vec![prefix(&address)],
             up: true,
             vlan: None,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
         };
         tables.add_port(id, spec).unwrap();
     }

@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Action, Direction, Event, RouteSpec};
+use tables::{Action, Direction, Event, RouteSpec, Side};
 use wire::ndp::Message;
 use wire::{Mac, Spi, Upper, VrfId, headers};
 
@@ -81,7 +81,10 @@ fn an_error_about_a_protected_packet_comes_from_an_address_that_is_known_there()
 fn link_local_addresses_and_groups_are_no_way_around_policies() {
     let mut gateway = Gateway::new(plain_tables());
     let own = gateway.publisher.current().port(LAN).unwrap().link_local().unwrap().to_string();
-    gateway.change(|tables| tables.set_neighbour(LAN, ip("fe80::5"), HOST_MAC).unwrap());
+    gateway.change(|tables| {
+        tables.set_neighbour(LAN, ip("fe80::5"), HOST_MAC).unwrap();
+        set_side(tables, LAN, Side::Unset);
+    });
     for (to, answers) in [(own.as_str(), 1), ("ff02::1", 1), ("224.0.0.1", 0)] {
         let from = if to.contains(':') { "fe80::5" } else { "192.168.13.5" };
         gateway.receive(LAN, &echo(from, to, 8));

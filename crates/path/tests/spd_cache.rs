@@ -7,8 +7,8 @@ use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use packet::DropReason;
 use tables::{
-    Action, Direction, FieldsSelector, PolicySpec, SaIdentity, SaSpec, Selector, Tables, Template,
-    UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, PolicySpec, SaIdentity, SaSpec, Selector,
+    Tables, Template, UpperSelector,
 };
 use wire::{IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId, fragment, headers, ipv6};
 
@@ -224,6 +224,11 @@ fn added_removed_and_added_again() {
 fn ports_of_one_vrf_share_its_policies() {
     for side in Side::ALL {
         let mut gateway = side.gateway(on(1024, Associativity::Direct));
+        gateway.change(|tables| {
+            set_side(tables, LAN, tables::Side::Unset);
+            let others = Direction::ALL.into_iter().filter(|other| *other != side.direction);
+            others.for_each(|other| accept(tables, other));
+        });
         let rest = add(&mut gateway, side.rest());
         let other = Side { from: if side.from == LAN { WAN } else { LAN }, ..side };
         for _ in 0..3 {
@@ -399,6 +404,9 @@ fn one_flow_in_two_vrfs_is_two_flows() {
             tables.set_neighbour(port, ip("192.168.13.6"), Mac([2, 0xaa, 0, 0, 0, 6])).unwrap();
         }
         let all = policy(Direction::Out, "0.0.0.0/0", "0.0.0.0/0", Action::Bypass);
+        set_side(&mut tables, LAN, tables::Side::Unset);
+        accept(&mut tables, Direction::In);
+        tables.set_default_action(red, Direction::In, DefaultAction::Accept).unwrap();
         let pass = tables.add_policy(all).unwrap();
         let discard =
             tables.add_policy(PolicySpec { vrf: red, action: Action::Discard, ..all }).unwrap();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use fixture::*;
 use io::memory::MemoryOptions;
 use packet::DropReason;
-use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId};
+use tables::{PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId};
 use wire::ethernet::{self, EtherType};
 use wire::ndp::Message;
 use wire::{Mac, PortId, Protocol, VrfId, arp, headers};
@@ -28,6 +28,8 @@ fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpe
         addresses: addresses.iter().map(|text| prefix(text)).collect(),
         up: true,
         vlan: Some(Vlan { parent, id: VlanId::new(id).unwrap() }),
+        side: Side::Unset,
+        reverse_path: ReversePath::Off,
     }
 }
 

@@ -41,6 +41,12 @@ pub enum TableError {
         /// Ports, policies or SAs.
         what: &'static str,
     },
+    /// A VRF that is no IPsec gateway has no policies.
+    #[error(
+        "VRF '{0}' cannot have policies and `ipsec off`: set it to `auto` or `required` first, or \
+         remove its policies"
+    )]
+    IpsecOff(Arc<str>),
     /// There are as many as there may be: VRFs, ports, addresses, routes, policies or SAs.
     #[error("there are {limit} {what} already, and there may not be more")]
     Limit {

@@ -25,6 +25,7 @@ mod sad;
 mod slots;
 mod snapshot;
 mod spd;
+mod tunnel_ends;
 mod vlan;
 mod vrf;
 
@@ -44,11 +45,11 @@ pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
-pub use snapshot::Tables;
+pub use snapshot::{Boundary, Tables};
 pub use spd::{
     Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, Wanted,
     upper_words,
 };
-pub use types::VlanId;
+pub use types::{Ipsec, ReversePath, Side, VlanId};
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

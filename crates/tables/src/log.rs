@@ -46,8 +46,8 @@ pub enum Change {
         address: IpAddr,
     },
     /// A next hop of a multipath route went down or came up, with its port: of packets and tunnels
-    /// to these destinations, if it went down, those that leave by it, since no other's member
-    /// changes; if it came up, all that leave by a next hop.
+    /// to these destinations, if it went down, those that take it, since no other's member changes;
+    /// if it came up, all.
     Member {
         /// Whose route.
         vrf: VrfId,
@@ -71,8 +71,9 @@ pub enum Change {
         /// Whether the slot came or went with it.
         is_slot: bool,
     },
-    /// A port came, went, moved to another VRF, got another kind of link, or listens to other
-    /// addresses than before: packets that come in by it. Those that leave by it are concerned by
+    /// A port came, went, moved to another VRF, got another kind of link, listens to other addresses
+    /// than before, or holds packets' sources against the routes otherwise: packets that come in by
+    /// it. Those that leave by it are concerned by
     /// the [`Change::Vrf`] that comes with this.
     ///
     /// Its MTU, its Ethernet address and whether it is up are in its next hops, and concern no
@@ -80,9 +81,10 @@ pub enum Change {
     /// listens to other addresses with it.)
     Port(PortId),
     /// Everything about a VRF, its routes and what is on the links of its ports included; also that
-    /// its policies read other optional fields than before, so that keys mean something else. Comes
-    /// with [`Change::Port`], once for each VRF that the port is or was in, unless only IPv6
-    /// link-local addresses have changed.
+    /// its policies read other optional fields than before, so that keys mean something else, that
+    /// one of its ports is on another side of the IPsec boundary, and that it is an IPsec gateway
+    /// now or no longer. Comes with [`Change::Port`], once for each VRF that the port is or was in,
+    /// unless only IPv6 link-local addresses or the check of sources have changed.
     Vrf(VrfId),
 }
 

@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use packet::LinkKind;
-use types::VlanId;
+use types::{Side, VlanId};
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId};
 
@@ -55,6 +55,8 @@ pub struct NextHop {
     pub mtu: u16,
     /// What can be done now.
     pub state: NextHopState,
+    /// On which side of the IPsec boundary the port is.
+    pub side: Side,
     /// What is put in front of the IP packet. Nothing unless the state is
     /// [`NextHopState::Resolved`].
     pub link: LinkHeader,
@@ -128,7 +130,7 @@ impl NextHop {
     /// Ethernet address, if it is known.
     pub(crate) fn new(
         id: PortId,
-        spec: &PortSpec,
+        (spec, side): (&PortSpec, Side),
         address: Option<IpAddr>,
         mac: Option<Mac>,
     ) -> Self {
@@ -137,6 +139,7 @@ impl NextHop {
             queue: spec.vlan.map_or(id, |vlan| vlan.parent),
             mtu: spec.mtu,
             state: NextHopState::Resolved,
+            side,
             link: LinkHeader::NONE,
             address,
         };
@@ -322,6 +325,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use types::ReversePath;
     use wire::VrfId;
 
     use super::*;
@@ -336,8 +340,10 @@ mod tests {
             addresses: Vec::new(),
             up: true,
             vlan: None,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
         };
-        NextHop::new(PortId(number), &spec, None, None)
+        NextHop::new(PortId(number), (&spec, Side::Unset), None, None)
     }
 
     #[derive(Clone, Debug)]

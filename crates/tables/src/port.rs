@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use types::LinkKind;
 use types::station::{broadcast_of, check_port_address, check_station_mac, is_v6_link_local};
+use types::{LinkKind, ReversePath, Side};
 use wire::ethernet::EtherType;
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
@@ -37,6 +37,10 @@ pub struct PortSpec {
     /// A sub-port has its parent's kind of link and Ethernet address, whatever is said here. Its
     /// MTU is at most its parent's, and it is down while its parent is.
     pub vlan: Option<Vlan>,
+    /// On which side of the IPsec boundary it is said to be; see [`Port::side`].
+    pub side: Side,
+    /// How the source of clear packets that come by it is held against the routes.
+    pub reverse_path: ReversePath,
 }
 
 /// A port in the snapshot.
@@ -48,6 +52,10 @@ pub struct Port {
     /// configured, it follows from the Ethernet address (RFC 2464 section 5), unless the MTU is too
     /// small for IPv6.
     pub spec: PortSpec,
+    /// On which side of the IPsec boundary it is: as configured, or, if nothing is, unprotected while
+    /// a tunnel ends in an address of the port or leaves by it. That a port is protected is never
+    /// concluded: a wrong guess would leak.
+    pub side: Side,
     /// The stations on its link.
     pub neighbours: Arc<Neighbours>,
     /// Its own next hop, for destinations on the link that have none of their own. Where the link

@@ -5,6 +5,7 @@ mod policies;
 mod ports;
 mod routes;
 mod sas;
+mod sides;
 mod vrfs;
 
 use core::fmt;
@@ -24,7 +25,10 @@ use crate::port::Port;
 use crate::registry::Registry;
 use crate::sad::{Sa, Sad};
 use crate::spd::LookupEngine;
+use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
+
+pub use sides::Boundary;
 
 /// The snapshot.
 ///
@@ -52,6 +56,12 @@ pub struct Tables {
     groups: Groups,
     policies: Arc<Registry>,
     sad: Arc<Sad>,
+    /// Where tunnels end, from which the sides of ports follow.
+    tunnel_ends: Arc<TunnelEnds>,
+    /// How many ports are on the protected side.
+    protected_ports: usize,
+    /// What decisions ask of ports most often, by number.
+    boundary: Arc<[Boundary]>,
 }
 
 impl Tables {
@@ -77,6 +87,9 @@ impl Tables {
             groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
             sad: Arc::new(Sad::new(secret)),
+            tunnel_ends: Arc::default(),
+            protected_ports: 0,
+            boundary: Arc::default(),
         }
     }
 

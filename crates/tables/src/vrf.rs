@@ -1,9 +1,11 @@
 //! Virtual routing and forwarding instances.
 
 use core::fmt;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use types::Ipsec;
 use wire::{IpPrefix, VrfId};
 
 use crate::error::TableError;
@@ -21,6 +23,10 @@ pub struct Vrf {
     pub name: Arc<str>,
     /// Its policies.
     pub spd: Arc<Spd>,
+    /// Whether it is an IPsec gateway.
+    pub ipsec: Ipsec,
+    own: Arc<BTreeSet<IpAddr>>,
+    own_filter: Filter,
     v4: Fib<u32, Route>,
     v6: Fib<u128, Route>,
 }
@@ -31,6 +37,9 @@ impl Vrf {
             id,
             name: name.into(),
             spd: Arc::new(Spd::new(lookup, secret)),
+            ipsec: Ipsec::default(),
+            own: Arc::default(),
+            own_filter: Filter::default(),
             v4: Fib::new(),
             v6: Fib::new(),
         }
@@ -68,6 +77,18 @@ impl Vrf {
         )
     }
 
+    /// Whether it is an IPsec gateway without policies, which forwards nothing across its boundary.
+    #[inline(always)]
+    pub fn is_closed(&self) -> bool {
+        self.ipsec == Ipsec::Required && self.spd.is_empty()
+    }
+
+    /// Whether `address` may be one for which [`Vrf::is_local`] holds. No is certain, and quick.
+    #[inline(always)]
+    pub fn may_be_local(&self, address: IpAddr) -> bool {
+        self.own_filter.may_have(address)
+    }
+
     /// Every route, IPv4 first, in order of address, shorter prefixes first.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.v4.iter().map(|(_, _, route)| route).chain(self.v6.iter().map(|(_, _, route)| route))
@@ -81,6 +102,10 @@ impl Vrf {
     /// Sets the route of its prefix, which has no host bits.
     pub(crate) fn set(&mut self, route: Route) -> Result<(), TableError> {
         self.check_room(route.prefix)?;
+        if matches!(route.kind, RouteKind::Local | RouteKind::Broadcast) {
+            Arc::make_mut(&mut self.own).insert(route.prefix.address());
+            self.own_filter.note(route.prefix.address());
+        }
         let length = route.prefix.length();
         match route.prefix.address() {
             IpAddr::V4(address) => self.v4.insert(address.to_bits(), length, route),
@@ -98,11 +123,53 @@ impl Vrf {
     }
 
     pub(crate) fn remove(&mut self, prefix: IpPrefix) -> Option<Route> {
-        match prefix.address() {
+        let removed = match prefix.address() {
             IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
             IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length()),
+        };
+        if let Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, prefix }) = removed {
+            Arc::make_mut(&mut self.own).remove(&prefix.address());
+            self.own_filter = Filter::default();
+            self.own.iter().for_each(|own| self.own_filter.note(*own));
         }
+        removed
     }
+}
+
+/// One bit for the hash of each of a VRF's own and broadcast addresses. It settles nearly every
+/// packet's source in one read.
+#[derive(Clone, Default)]
+struct Filter([u64; FILTER]);
+
+/// Words of the filter.
+const FILTER: usize = 16;
+
+impl Filter {
+    fn note(&mut self, address: IpAddr) {
+        let (word, bit) = place(address);
+        self.0[word] |= 1 << bit;
+    }
+
+    #[inline(always)]
+    fn may_have(&self, address: IpAddr) -> bool {
+        let (word, bit) = place(address);
+        self.0[word] >> bit & 1 == 1
+    }
+}
+
+/// Where an address stands in the filter: by a multiplicative hash (Knuth). A sender who aims at it
+/// wins one lookup in the FIB.
+#[inline(always)]
+fn place(address: IpAddr) -> (usize, u32) {
+    let number = match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
+        }
+    };
+    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - (FILTER * 64).ilog2());
+    (hash as usize / 64 % FILTER, (hash % 64) as u32)
 }
 
 /// The name, the policies and every route.

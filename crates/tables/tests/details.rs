@@ -8,8 +8,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
-    NextHopState, PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec,
-    Selector, TableError, Tables, Template, UpperSelector, limit,
+    NextHopState, PolicySpec, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, SaIdentity,
+    SaSpec, Selector, Side, TableError, Tables, Template, UpperSelector, limit,
 };
 use wire::{Addresses, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -31,6 +31,8 @@ fn spec(name: &str, addresses: &[&str]) -> PortSpec {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         up: true,
         vlan: None,
+        side: Side::Unset,
+        reverse_path: ReversePath::Off,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use packet::LinkKind;
 use proptest::prelude::*;
-use tables::{NextHopState, PortSpec, Tables, Vlan, VlanId, VlanPort};
+use tables::{NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort};
 use wire::{Mac, PortId, VrfId};
 
 const PARENTS: u16 = 2;
@@ -24,6 +24,8 @@ fn spec(name: &str, vlan: Option<Vlan>) -> PortSpec {
         addresses: Vec::new(),
         up: true,
         vlan,
+        side: Side::Unset,
+        reverse_path: ReversePath::Off,
     }
 }
 

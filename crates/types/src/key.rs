@@ -13,8 +13,11 @@ pub enum Origin {
     Port(PortId),
     /// Just decrypted by an SA of this slot.
     Sa(SaSlot),
-    /// Built by the gateway itself, about nothing that was protected: ICMP errors and answers.
+    /// Built by the gateway itself, about nothing that was protected: answers.
     Host,
+    /// An ICMP error built by the gateway itself, about a packet that came in clear by this port:
+    /// it goes back the way that packet came.
+    HostError(PortId),
     /// Built by the gateway itself about a packet that was protected, or may have been, and so not
     /// to leave in clear unless a policy says so.
     HostProtected,

@@ -20,6 +20,7 @@ mod route;
 mod sa;
 #[cfg(feature = "serde")]
 mod serde;
+mod side;
 pub mod station;
 mod tcp_flags;
 mod vlan;
@@ -38,6 +39,7 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use range::{OctetRange, PortRange};
 pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
+pub use side::{Ipsec, ReversePath, Side};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
 pub use vlan::{NotAVlanId, VlanId};
 pub use word::{UnknownWord, Word};

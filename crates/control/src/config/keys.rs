@@ -221,6 +221,15 @@ pub const SECTIONS: &[Section] = &[
                 actions.",
             ),
             key(
+                "ipsec",
+                "\"auto\", \"off\" or \"required\"",
+                "",
+                "\"auto\"",
+                "Whether the VRF is an IPsec gateway. `required`: while it has no policies, nothing \
+                crosses its boundary. `auto`: a plain router until its first policy, or an SA in \
+                this file, makes it `required`. `off`: a plain router, which takes no policies.",
+            ),
+            key(
                 "default-in",
                 "\"block\" or \"accept\"",
                 "",
@@ -309,6 +318,25 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "the interface's own, one made from the name, or the parent's",
                 "Its Ethernet address. A VLAN has its parent's.",
+            ),
+            key(
+                "side",
+                "\"protected\", \"unprotected\" or \"unset\"",
+                "",
+                "\"unset\"",
+                "On which side of the IPsec boundary it is (RFC 4301 section 3.1). Packets from \
+                protected ports owe no `in` or `fwd` policy, packets that leave by one no `out` \
+                policy. A port that holds a tunnel's own address, or by which a tunnel leaves, is \
+                unprotected unless it is said to be protected.",
+            ),
+            key(
+                "rpf",
+                "\"off\", \"loose\", \"feasible\" or \"strict\"",
+                "",
+                "\"off\"",
+                "How the source of clear packets is held against the routes (RFC 3704): not at \
+                all; some route leads there; a next hop of the route is by this port; every one \
+                is. Others are dropped as `reverse_path`.",
             ),
             key(
                 "mtu",

@@ -13,6 +13,7 @@ mod sections;
 mod security;
 
 use std::collections::HashSet;
+use types::Ipsec;
 
 use api::{DefaultAction, Direction, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
@@ -57,6 +58,8 @@ pub struct VrfSettings {
     pub name: String,
     /// Its default actions, where the file says them.
     pub defaults: Vec<(Direction, DefaultAction)>,
+    /// Whether it is an IPsec gateway, where the file says so.
+    pub ipsec: Option<Ipsec>,
 }
 
 /// Something that the file says, with the table that says it.

@@ -7,7 +7,10 @@ use api::{MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
 use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
-use types::{DefaultAction, Direction, IpPrefix, LinkKind, Mac, RouteKind, VlanId, Word};
+use types::{
+    DefaultAction, Direction, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Side, VlanId,
+    Word,
+};
 
 use super::VrfSettings;
 use super::diagnostic::Errors;
@@ -68,7 +71,8 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
             Some((direction, table.word(key, DefaultAction::WORDS, errors)?.value))
         })
         .collect();
-    Some(VrfSettings { name: name(table, "name", errors)?, defaults })
+    let ipsec = table.word("ipsec", Ipsec::WORDS, errors).map(|found| found.value);
+    Some(VrfSettings { name: name(table, "name", errors)?, defaults, ipsec })
 }
 
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {
@@ -107,6 +111,8 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     }
     let vrf = vrf_name(table, errors);
     let up = table.flag("up", errors).is_none_or(|up| up.value);
+    let side = table.word("side", Side::WORDS, errors).map_or(Side::Unset, |found| found.value);
+    let reverse_path = table.word("rpf", ReversePath::WORDS, errors);
     Some(PortSettings {
         name: name?,
         kind: kind?,
@@ -115,6 +121,8 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
         mtu: mtu.map(|found| found.value),
         addresses: addresses.into_iter().map(|found| found.value).collect(),
         up,
+        side,
+        reverse_path: reverse_path.map_or(ReversePath::Off, |found| found.value),
     })
 }
 

@@ -1,7 +1,9 @@
 //! `link` and `vrf`.
 
-use api::{LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfName};
-use types::VlanId;
+use api::{
+    LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfChange, VrfName,
+};
+use types::{Ipsec, ReversePath, Side, VlanId, Word};
 
 use super::words::{Words, shown};
 
@@ -32,6 +34,7 @@ const COMMANDS: &[(&str, Command)] = &[
 
 const VRF_COMMANDS: &[(&str, Command)] = &[
     ("add", Command::Add),
+    ("set", Command::Set),
     ("delete", Command::Delete),
     ("show", Command::List),
     ("list", Command::List),
@@ -102,14 +105,30 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Add => Request::VrfAdd(vrf_name(words)?),
         Command::Delete => Request::VrfDelete(vrf_name(words)?),
         Command::List => Request::VrfList,
-        Command::Set | Command::Later => {
+        Command::Set => Request::VrfSet(vrf_change(words)?),
+        Command::Later => {
             return Err(words
                 .unsupported("processes are not in VRFs here")
-                .with_hint("add, delete, show"));
+                .with_hint("add, set, delete, show"));
         }
     };
     words.end()?;
     Ok(request)
+}
+
+/// `vrf set NAME ipsec auto|off|required`
+fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
+    let VrfName { name } = vrf_name(words)?;
+    match words.next() {
+        Some(key @ "ipsec") => Ok(VrfChange { name, ipsec: words.choice(key, Ipsec::WORDS)? }),
+        Some(_) => {
+            words.back();
+            Err(words.refuse(&["ipsec"], &[]))
+        }
+        None => {
+            Err(words.invalid("nothing to set").with_hint("ipsec auto, ipsec off, ipsec required"))
+        }
+    }
 }
 
 fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
@@ -227,13 +246,16 @@ fn mtu_of(words: &mut Words<'_>) -> Result<u16, Refusal> {
     Ok(mtu)
 }
 
+/// What a port can be set to.
+const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE";
+
 fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
     if words.peek() == Some("dev") {
         words.next();
     }
-    let mut change = LinkChange { port: words.port()?, up: None, mtu: None, vrf: None };
+    let mut change = LinkChange { port: words.port()?, ..LinkChange::default() };
     if words.peek().is_none() {
-        return Err(words.invalid("nothing to set").with_hint("up, down, mtu BYTES, vrf NAME"));
+        return Err(words.invalid("nothing to set").with_hint(NOTHING));
     }
     while let Some(key) = words.next() {
         match key {
@@ -253,11 +275,18 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
                 words.once(key, &change.vrf)?;
                 change.vrf = Some(MAIN_VRF.to_owned());
             }
+            "side" => {
+                words.once(key, &change.side)?;
+                change.side = Some(words.choice(key, Side::WORDS)?);
+            }
+            "rpf" => {
+                words.once(key, &change.rpf)?;
+                change.rpf = Some(words.choice(key, ReversePath::WORDS)?);
+            }
             _ => {
                 words.back();
-                return Err(
-                    words.refuse(&["up", "down", "mtu", "vrf", "master", "nomaster"], LATER)
-                );
+                let expected = ["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf"];
+                return Err(words.refuse(&expected, LATER));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Direction, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
-use tables::{PortSpec, Tables, Vlan};
+use tables::{PortSpec, ReversePath, Side, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
 use super::neighbours::Neighbours;
@@ -37,6 +37,8 @@ pub(super) struct DesiredVrf {
     pub(super) origin: Origin,
     /// Who set the default action of each direction.
     pub(super) defaults: [Origin; 3],
+    /// Who said whether it is an IPsec gateway.
+    pub(super) ipsec: Origin,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub(super) struct DesiredPort {
     /// That of a VLAN is at most its parent's, whatever is said here.
     pub(super) mtu: u16,
     pub(super) up: bool,
+    pub(super) side: Side,
+    pub(super) reverse_path: ReversePath,
     /// What it was opened on is gone: the next reload opens it anew.
     pub(super) lost: bool,
     pub(super) addresses: Vec<(IpPrefix, Origin)>,
@@ -87,8 +91,7 @@ pub(super) struct DesiredPolicy {
 impl Desired {
     /// Nothing but the VRF `main`.
     pub(super) fn new() -> Self {
-        let main =
-            DesiredVrf { id: VrfId::MAIN, origin: Origin::Gateway, defaults: [Origin::Gateway; 3] };
+        let main = DesiredVrf::new(VrfId::MAIN, Origin::Gateway);
         Self {
             gateway: None,
             large_buffers: None,
@@ -142,13 +145,15 @@ impl Desired {
                 None => None,
                 Some((parent, id)) => Some(Vlan { parent: self.port(parent)?.id, id }),
             },
+            side: port.side,
+            reverse_path: port.reverse_path,
         })
     }
 }
 
 impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
-        Self { id, origin, defaults: [Origin::Gateway; 3] }
+        Self { id, origin, defaults: [Origin::Gateway; 3], ipsec: Origin::Gateway }
     }
 }
 

@@ -263,7 +263,25 @@ impl Control {
 }
 
 impl Draft<'_> {
+    /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now.
     fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+        let may_close = matches!(
+            request,
+            Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
+        );
+        let was_closed: Vec<_> = match may_close {
+            true => closed(&self.tables).map(|vrf| vrf.id).collect(),
+            false => Vec::new(),
+        };
+        let reply = self.change(request, now)?;
+        let mut closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
+        match closed.next() {
+            Some(vrf) if may_close => Ok(Reply::Warned(closed_by(&vrf.name))),
+            _ => Ok(reply),
+        }
+    }
+
+    fn change(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         use Request as R;
         use api::Origin::Runtime;
         match request {
@@ -304,10 +322,25 @@ impl Draft<'_> {
             R::LinkSet(change) => self.change_link(&change)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, Runtime)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
+            R::VrfSet(change) => self.change_vrf(&change)?,
             _ => return Err(not_here()),
         }
         Ok(Reply::Done)
     }
+}
+
+/// The VRFs that are IPsec gateways without policies.
+fn closed(tables: &Tables) -> impl Iterator<Item = &tables::Vrf> {
+    tables.vrfs().filter(|vrf| vrf.is_closed())
+}
+
+/// What is said of a VRF that is closed.
+fn closed_by(vrf: &str) -> String {
+    format!(
+        "VRF {vrf} is an IPsec gateway and has no policies: it forwards nothing across its \
+        boundary now. A policy opens it, or `hitpath vrf set {vrf} ipsec auto` if it is to be a \
+        plain router"
+    )
 }
 
 fn many(request: &Request) -> bool {

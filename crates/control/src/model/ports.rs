@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use api::{
     AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter,
     NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
-    Refusal, RefusalCode, VrfView,
+    Refusal, RefusalCode, VrfChange, VrfView,
 };
 use packet::Time;
 use tables::Tables;
-use types::{IpPrefix, LinkKind, VrfId};
+use types::{IpPrefix, Ipsec, LinkKind, Side, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
@@ -119,7 +119,28 @@ impl Draft<'_> {
             port.vrf.clone_from(vrf);
         }
         port.up = change.up.unwrap_or(port.up);
+        port.side = change.side.unwrap_or(port.side);
+        port.reverse_path = change.rpf.unwrap_or(port.reverse_path);
         self.change_port(&change.port, port)
+    }
+
+    pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
+        let vrf = self.desired.vrf(&change.name)?;
+        self.set_ipsec(&change.name, vrf, change.ipsec, Origin::Runtime)
+    }
+
+    pub(super) fn set_ipsec(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        ipsec: Ipsec,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_ipsec(vrf, ipsec).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.ipsec = origin;
+        }
+        Ok(())
     }
 
     pub(super) fn add_vrf(&mut self, name: &str, origin: Origin) -> Result<VrfId, Refusal> {
@@ -265,6 +286,12 @@ pub(super) fn ports(
         mac: port.found.mac,
         mtu: is(port).map_or(port.mtu, |spec| spec.mtu),
         up: is(port).map_or(port.up, |spec| spec.up),
+        side: tables.port(port.id).map_or(port.side, |port| port.side),
+        tunnel_end: match port.side {
+            Side::Unset => tables.tunnel_end_at(port.id),
+            Side::Protected | Side::Unprotected => None,
+        },
+        rpf: port.reverse_path,
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
         statistics: tables.port(port.id).and_then(vlan_statistics),
@@ -380,6 +407,8 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
                     .sum()
             })),
             states: count(desired.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
+            ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
+            closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
             defaults: defaults_in_force(tables, name, vrf.id),
             origin: vrf.origin,
         })

@@ -10,7 +10,7 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal,
     RefusalCode, RouteFilter, StateFilter,
 };
-use types::{IpPrefix, Mac, PortId, Spi, VrfId};
+use types::{IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
 
 use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force};
 use super::ports::{check_buffers, check_mtu};
@@ -155,7 +155,11 @@ impl Draft<'_> {
         self.reconcile_routes(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;
+        // What may have policies first, and what may have none last.
+        self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;
         self.reconcile_policies(config, &mut notes)?;
+        self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec == Ipsec::Off)?;
+        self.require_ipsec(config)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
         Ok(Difference { changes: notes.0 })
@@ -653,6 +657,51 @@ impl Draft<'_> {
         places
     }
 
+    /// Sets what the file says of VRFs as gateways. What it no longer says stays, unless the VRF
+    /// was to take no policies.
+    fn reconcile_ipsec(
+        &mut self,
+        config: &Config,
+        notes: &mut Notes,
+        now: impl Fn(Ipsec) -> bool,
+    ) -> Result<(), Refusal> {
+        let said: HashMap<_, _> =
+            config.vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.ipsec)).collect();
+        let vrfs: Vec<_> =
+            self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        for (name, vrf) in vrfs {
+            let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
+            let (wanted, origin) = match said.get(name.as_str()).copied().flatten() {
+                // A gateway that had policies stays one.
+                Some(Ipsec::Auto) if is == Ipsec::Required => (is, Origin::Configuration),
+                Some(ipsec) => (ipsec, Origin::Configuration),
+                None if vrf.ipsec == Origin::Configuration && is == Ipsec::Off => {
+                    (Ipsec::Auto, Origin::Gateway)
+                }
+                None => continue,
+            };
+            if !now(wanted) {
+                continue;
+            }
+            self.set_ipsec(&name, vrf.id, wanted, origin)?;
+            if wanted != is {
+                notes.note(ChangeKind::Modified, "vrf", format!("{name}: ipsec {is} -> {wanted}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has SAs in the file is a gateway, whether its policies are there yet or not.
+    fn require_ipsec(&mut self, config: &Config) -> Result<(), Refusal> {
+        for name in config.states.iter().map(|spec| &spec.vrf).collect::<BTreeSet<_>>() {
+            let vrf = self.desired.vrf(name)?;
+            if self.tables.vrf(vrf).is_some_and(|vrf| vrf.ipsec == Ipsec::Auto) {
+                self.tables.set_ipsec(vrf, Ipsec::Required).map_err(|error| refusal(&error))?;
+            }
+        }
+        Ok(())
+    }
+
     fn reconcile_defaults(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let said: HashMap<_, _> =
             config.vrfs.iter().map(|vrf| (vrf.name.as_str(), &vrf.defaults)).collect();
@@ -713,6 +762,8 @@ fn desired_port(
         vrf: settings.vrf.clone(),
         mtu: settings.mtu.unwrap_or(found.mtu),
         up: settings.up,
+        side: settings.side,
+        reverse_path: settings.reverse_path,
         lost: false,
         addresses,
     }
@@ -733,6 +784,12 @@ fn port_changes(is: &DesiredPort, wanted: &DesiredPort) -> Vec<String> {
     }
     if is.up != wanted.up {
         changes.push(if wanted.up { "up" } else { "down" }.to_owned());
+    }
+    if is.side != wanted.side {
+        changes.push(format!("side {} -> {}", is.side, wanted.side));
+    }
+    if is.reverse_path != wanted.reverse_path {
+        changes.push(format!("rpf {} -> {}", is.reverse_path, wanted.reverse_path));
     }
     let (before, after) = (addresses(is), addresses(wanted));
     changes.extend(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::{LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode};
-use types::{PortId, VlanId};
+use types::{PortId, ReversePath, Side, VlanId};
 
 use super::Draft;
 use super::desired::DesiredPort;
@@ -47,12 +47,16 @@ impl Draft<'_> {
                 mtu: spec.mtu,
                 addresses: Vec::new(),
                 up: spec.up,
+                side: Side::Unset,
+                reverse_path: ReversePath::Off,
             },
             origin: Origin::Runtime,
             found: parent.found,
             vrf,
             mtu: spec.mtu.unwrap_or(parent.found.mtu),
             up: spec.up,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
             lost: false,
             addresses: Vec::new(),
         };

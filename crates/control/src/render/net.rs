@@ -7,7 +7,7 @@ use api::{
     AddressView, MemberView, NeighbourView, NextHopView, Origin, PortView, Request, RouteView,
     VrfView,
 };
-use types::{IpPrefix, LinkKind, RouteKind};
+use types::{IpPrefix, LinkKind, ReversePath, RouteKind, Side};
 
 use super::vrf;
 
@@ -32,6 +32,10 @@ pub(super) fn port(text: &mut String, view: &PortView) {
         let _ = writeln!(text, "    link/ether {} brd ff:ff:ff:ff:ff:ff", view.mac);
     } else {
         let _ = writeln!(text, "    link/none");
+    }
+    if view.side != Side::Unset || view.rpf != ReversePath::Off {
+        let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
+        let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
     }
     if let Some(id) = view.vlan {
         let _ = writeln!(text, "    vlan protocol 802.1Q id {id}");
@@ -128,9 +132,10 @@ pub(super) fn next_hop(text: &mut String, view: &NextHopView) {
 }
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
-    let _ = writeln!(text, "Name              Table\n-----------------------");
+    let _ = writeln!(text, "Name              Table  IPsec\n------------------------------");
     for view in views {
-        let _ = writeln!(text, "{:<16}  {:>5}", view.name, view.id);
+        let closed = if view.closed { ", closed: no policies" } else { "" };
+        let _ = writeln!(text, "{:<16}  {:>5}  {}{closed}", view.name, view.id, view.ipsec);
     }
 }
 

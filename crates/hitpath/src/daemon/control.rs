@@ -230,7 +230,7 @@ impl ControlThread {
     }
 
     fn set_up(&mut self, port: &str, up: bool) {
-        let change = LinkChange { port: port.to_owned(), up: Some(up), mtu: None, vrf: None };
+        let change = LinkChange { port: port.to_owned(), up: Some(up), ..LinkChange::default() };
         if let Err(refusal) =
             self.handler.control.handle(Request::LinkSet(change), self.clock.now())
         {

@@ -57,6 +57,8 @@ mod tests {
                 mtu: None,
                 addresses: Vec::new(),
                 up: true,
+                side: api::Side::Unset,
+                reverse_path: api::ReversePath::Off,
             };
             let mac = mac(&settings);
             assert!(!mac.is_group() && mac.0[0] & 2 == 2, "{name}: {mac}");

@@ -98,6 +98,8 @@ Examples:
   hitpath link set wan down
   hitpath link set wan mtu 1400
   hitpath link set lan vrf blue              another VRF; its addresses go along
+  hitpath link set lan side protected        inside the IPsec boundary
+  hitpath link set wan rpf feasible          sources must be routed back
   hitpath link add link wan name wan.100 type vlan id 100
   hitpath link set wan.100 up
   hitpath link del wan.100")]
@@ -108,6 +110,7 @@ Examples:
 Examples:
   hitpath vrf show
   hitpath vrf add blue
+  hitpath vrf set blue ipsec required        nothing passes in clear while it has no policies
   hitpath vrf del blue")]
     Vrf = "vrf",
 }

@@ -74,6 +74,10 @@ pub(crate) fn ports(views: &[PortView]) -> String {
             port.kind.clone(),
             port.vrf.clone(),
             if port.up { "up" } else { "down" }.to_owned(),
+            match port.side {
+                api::Side::Unset => "-".to_owned(),
+                side => side.to_string(),
+            },
             counted.rx_packets.to_string(),
             counted.rx_bytes.to_string(),
             (counted.rx_missed + counted.rx_errors).to_string(),
@@ -88,6 +92,7 @@ pub(crate) fn ports(views: &[PortView]) -> String {
         "KIND",
         "VRF",
         "STATE",
+        "SIDE",
         "RX",
         "RX BYTES",
         "RX LOST",

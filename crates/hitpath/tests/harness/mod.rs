@@ -18,6 +18,7 @@ pub(crate) const GATEWAY: &str = r#"
 [[port]]
 name = "lan"
 kind = "memory"
+side = "protected"
 mac = "02:00:00:00:00:01"
 addresses = ["10.1.0.1/16", "fd01::1/64"]
 

@@ -4,7 +4,7 @@
 //!
 //! | word, from the end | bits | what |
 //! |---|---|---|
-//! | last | 0-31 | port or SA slot that the packet came by |
+//! | last | 0-31 | port or SA slot that the packet came by; of an error, the port it is about, plus 1 |
 //! | last | 32-63 | [`PacketFields`]: the bits that some policy of the VRF reads |
 //! | last but one | 0-1 | kind of upper-layer fields |
 //! | last but one | 2-3 | fragment class |
@@ -46,7 +46,9 @@ impl Prefix {
         let (from, origin) = match arrival.origin {
             Origin::Port(port) => (0, u64::from(port.0)),
             Origin::Sa(slot) => (1, u64::from(slot.0)),
+            // A port is a number of 16 bits.
             Origin::Host => (2, 0),
+            Origin::HostError(port) => (2, u64::from(port.0) + 1),
             Origin::HostProtected => (3, 0),
         };
         Self { class: u64::from(arrival.vrf.0) << 16 | from << 4, origin }
@@ -241,7 +243,10 @@ fn origin(class: u64, origin: u64) -> Origin {
     match class >> 4 & 3 {
         0 => Origin::Port(PortId(origin as u16)),
         1 => Origin::Sa(SaSlot(origin as u32)),
-        2 => Origin::Host,
+        2 => match origin as u32 {
+            0 => Origin::Host,
+            port => Origin::HostError(PortId((port - 1) as u16)),
+        },
         _ => Origin::HostProtected,
     }
 }
@@ -299,6 +304,8 @@ mod tests {
             Origin::Sa(SaSlot(0)),
             Origin::Sa(SaSlot(1)),
             Origin::Host,
+            Origin::HostError(PortId(0)),
+            Origin::HostError(PortId(u16::MAX)),
             Origin::HostProtected,
         ]);
         let fragment = few(&[FragmentClass::Whole, FragmentClass::First, FragmentClass::Later]);

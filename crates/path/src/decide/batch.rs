@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use packet::BATCH;
-use tables::{Direction, Policy, Spd, Vrf};
+use tables::{Direction, Policy, Side, Spd, Tables, Vrf};
 use wire::Origin;
 
 use super::{Decider, KeyView, LookedUp, admission_of_forwarded, decide_by};
@@ -58,7 +58,7 @@ impl Decider<'_> {
         list: &[u8],
         batch: &mut Packets,
     ) {
-        let found = Policies::look_up::<KEY, F>(vrf, list, batch);
+        let found = Policies::look_up::<KEY, F>(self.tables, vrf, list, batch);
         for (number, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
@@ -118,6 +118,7 @@ impl<'t> Policies<'t> {
     /// Looks up what most packets will be asked for; what else is wanted is looked up when it is.
     #[inline(always)]
     fn look_up<const KEY: usize, F: Family<KEY>>(
+        tables: &Tables,
         vrf: &'t Vrf,
         list: &[u8],
         batch: &Packets,
@@ -128,7 +129,7 @@ impl<'t> Policies<'t> {
             (policies.admission, &mut policies.admitting),
             (Direction::Out, &mut policies.outbound),
         ] {
-            let asks = |at: &u8| may_ask(F::view(F::key(batch, *at)), direction);
+            let asks = |at: &u8| may_ask(F::view(F::key(batch, *at)), direction, tables);
             // No policy is quickly not found, and one packet's turn is not worth everybody's.
             if vrf.spd.count(direction) > 0 && list.iter().any(asks) {
                 let found = found.insert([None; BATCH]);
@@ -150,7 +151,11 @@ impl<'t> Policies<'t> {
 }
 
 /// Whether deciding a packet may take a lookup in this direction's policies.
-fn may_ask(key: impl KeyView, direction: Direction) -> bool {
-    let is_ours = matches!(key.origin(), Origin::Host | Origin::HostProtected);
-    key.esp().is_none() && (direction == Direction::Out || !is_ours)
+fn may_ask(key: impl KeyView, direction: Direction, tables: &Tables) -> bool {
+    let owes = match (direction, key.origin()) {
+        (Direction::Out, _) | (_, Origin::Sa(_)) => true,
+        (_, Origin::Port(port)) => tables.boundary(port).side != Side::Protected,
+        (_, Origin::Host | Origin::HostError(_) | Origin::HostProtected) => false,
+    };
+    owes && key.esp().is_none()
 }

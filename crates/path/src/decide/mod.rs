@@ -16,7 +16,7 @@ use std::sync::Arc;
 use packet::DropReason;
 use tables::{
     Action, Change, DefaultAction, Direction, GroupId, NextHopId, PathKey, Policy, PolicySlot,
-    Route, RouteKind, SaIdentity, Slot, Spd, Tables, Template, Vrf,
+    ReversePath, Route, RouteKind, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
@@ -30,15 +30,20 @@ use trace::{Exit, Step, Trace};
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
 ///
-/// The order is: destination, route, inbound policy, outbound policy, SA, next hop.
+/// The order is: source, destination, route, inbound policy, outbound policy, SA, next hop.
 ///
-/// - A packet that came in clear must be let in by an `in` or `fwd` policy or let out by an `out`
-///   policy, and be forbidden by none (RFC 4301 section 5: a packet crosses the boundary in one
-///   direction, and that direction's policies decide). A clear packet that an inbound protect
-///   policy covers is dropped.
-/// - A decrypted packet must match an inbound protect policy whose template admits the SA that
-///   decrypted it (RFC 4301 section 5.2, step 4).
-/// - A VRF without policies is left alone.
+/// Each direction of the boundary is enforced by itself (RFC 4301 section 5):
+///
+/// - What came by a port that is not on the protected side, or was decrypted, is held against `in`
+///   or `fwd` policies. A clear packet that such a policy protects is dropped; a decrypted one must
+///   match one whose template admits the SA that decrypted it (RFC 4301 section 5.2, step 4).
+/// - What leaves by a port that is not on the protected side, or has no route, is held against `out`
+///   policies.
+/// - What none matches meets the direction's default action. Where nobody says on which side a port
+///   is, two defaults do not apply: a packet that came by it may match no inbound policy if an
+///   outbound one protects it, and a decrypted packet may leave by it without an outbound one.
+/// - A VRF without policies is left alone, unless it is said to need them, or had some: then nothing
+///   crosses its boundary.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
     let mut decision = Decision::NONE;
     trace.step(|| Step::Key(key));
@@ -195,14 +200,22 @@ enum Way {
 enum Admission {
     /// A policy lets the packet in, or there is nothing to check.
     Admitted(Option<PolicySlot>),
-    /// No policy matched a clear packet: an outbound policy must let it out.
+    /// No policy matched a clear packet from a port of which nobody says on which side it is: an
+    /// outbound policy must protect it.
     Unmatched,
 }
+
+/// UDP ports of IKE, and of IKE and ESP behind a NAT (RFC 7296 section 2, RFC 3948).
+pub(crate) const IKE: [u16; 2] = [500, 4500];
 
 impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
     #[inline(always)]
     fn decide(mut self, decision: &mut Decision) {
         self.trace.step(|| Step::Vrf(self.vrf));
+        if let Some(reason) = self.wrong_source() {
+            *decision = Decision::drop(reason);
+            return;
+        }
         let destination = self.key.destination();
         if is_link_local_v6(destination) || destination.is_multicast() {
             *decision = self.on_link(destination);
@@ -226,10 +239,34 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         };
         if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies);
+            self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
+            if self.vrf.is_closed() && crosses(self.key, way, self.tables) {
+                *decision = Decision::drop(DropReason::IpsecClosed);
+                return;
+            }
             return clear(way, None, None, self.tables, self.trace, decision);
         }
         self.forward(way, decision);
+    }
+
+    /// See [`entry_side`].
+    #[inline(always)]
+    fn entry_side(&self) -> Option<Side> {
+        entry_side(self.key, self.tables)
+    }
+
+    /// Why a clear packet's source is none that its port may receive from.
+    #[inline(always)]
+    fn wrong_source(&mut self) -> Option<DropReason> {
+        let Origin::Port(port) = self.key.origin() else { return None };
+        let source = self.key.source();
+        if self.vrf.may_be_local(source) && self.vrf.is_local(source) {
+            return Some(DropReason::SourceOwn);
+        }
+        match self.tables.boundary(port).judges_sources {
+            true => judge_source(port, source, self.vrf, self.tables, self.trace),
+            false => None,
+        }
     }
 
     /// By a route that leads nowhere else.
@@ -281,7 +318,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         let may_be_for_us = match self.key.origin() {
             Origin::Port(_) => true,
             Origin::Sa(_) => source.is_ipv4(),
-            Origin::Host | Origin::HostProtected => return None,
+            Origin::Host | Origin::HostError(_) | Origin::HostProtected => return None,
         };
         if !link_local {
             return None;
@@ -301,11 +338,38 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         if let Some(spi) = self.key.esp() {
             return self.decrypt(spi);
         }
+        if self.is_ike() || self.came_from_inside() {
+            return Decision::new(Verdict::Deliver, None, None);
+        }
         match self.admit(Direction::In) {
             Ok(Admission::Admitted(policy)) => Decision::new(Verdict::Deliver, policy, None),
             Ok(Admission::Unmatched) => Decision::drop(DropReason::PolicyNoMatch),
             Err(decision) => decision,
         }
+    }
+
+    /// Whether a clear packet is for a key daemon. Tunnels need those, so no policy is asked.
+    fn is_ike(&self) -> bool {
+        let flow = self.key.flow();
+        let Upper::Ports { destination, .. } = flow.upper else { return false };
+        matches!(flow.origin, Origin::Port(_))
+            && flow.protocol == Protocol::UDP
+            && IKE.contains(&destination)
+    }
+
+    /// Whether a clear packet came by a port of the protected side, and so owes no inbound policy.
+    #[inline(always)]
+    fn came_from_inside(&mut self) -> bool {
+        let is_inside = self.entry_side() == Some(Side::Protected);
+        if is_inside {
+            self.trace.step_if(|| match self.key.origin() {
+                Origin::Port(port) => {
+                    Some(Step::Inside { port: self.tables.port(port)?, is_exit: false })
+                }
+                _ => None,
+            });
+        }
+        is_inside
     }
 
     fn decrypt(&mut self, spi: Spi) -> Decision {
@@ -329,34 +393,55 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
                 return;
             }
         };
-        if self.vrf.spd.is_empty() {
-            return clear(way, admission.policy(), None, self.tables, self.trace, decision);
-        }
-        let Some(policy) = self.policy(Direction::Out) else {
-            let admitted = match self.key.origin() {
-                Origin::HostProtected => false,
-                _ => matches!(admission, Admission::Admitted(_)),
-            };
-            let accepted = self.vrf.spd.default_action(Direction::Out) == DefaultAction::Accept;
-            if admitted || accepted {
-                return clear(way, admission.policy(), None, self.tables, self.trace, decision);
+        let is_admitted = matches!(admission, Admission::Admitted(_));
+        if self.tables.has_protected_ports() && exit_side(way, self.tables) == Some(Side::Protected)
+        {
+            let port = exit_port(way, self.tables);
+            self.trace
+                .step_if(|| Some(Step::Inside { port: self.tables.port(port?)?, is_exit: true }));
+            match is_admitted {
+                true => clear(way, admission.policy(), None, self.tables, self.trace, decision),
+                false => *decision = Decision::drop(DropReason::PolicyNoMatch),
             }
-            *decision = dropped(DropReason::PolicyNoMatch, &admission, None);
             return;
-        };
-        let outbound = Some(policy.handle.place());
-        match policy.spec.action {
-            Action::Bypass => {
-                clear(way, admission.policy(), outbound, self.tables, self.trace, decision);
-            }
-            Action::Discard => {
-                *decision = dropped(DropReason::PolicyDiscard, &admission, outbound);
-            }
-            Action::Protect(template) => {
+        }
+        let policy = self.policy(Direction::Out);
+        let outbound = policy.map(|policy| policy.handle.place());
+        let may_be_clear = is_admitted
+            && match (self.key.origin(), policy) {
+                // It says something of a packet that was protected.
+                (Origin::HostProtected, _) => false,
+                (_, Some(_)) => true,
+                (Origin::Sa(_), None) => {
+                    self.accepts_unmatched()
+                        || exit_side(way, self.tables) != Some(Side::Unprotected)
+                }
+                (Origin::HostError(port), None) => {
+                    self.accepts_unmatched() || exit_port(way, self.tables) == Some(port)
+                }
+                (Origin::Port(_) | Origin::Host, None) => self.accepts_unmatched(),
+            };
+        match policy.map(|policy| policy.spec.action) {
+            Some(Action::Protect(template)) => {
                 let verdict = self.protect(&template);
                 *decision = Decision::new(verdict, admission.policy(), outbound);
             }
+            Some(Action::Discard) => {
+                *decision = dropped(DropReason::PolicyDiscard, &admission, outbound);
+            }
+            Some(Action::Bypass) | None if may_be_clear => {
+                clear(way, admission.policy(), outbound, self.tables, self.trace, decision);
+            }
+            Some(Action::Bypass) | None => {
+                *decision = dropped(DropReason::PolicyNoMatch, &admission, outbound);
+            }
         }
+    }
+
+    /// Whether a packet may leave that no outbound policy matches.
+    #[inline(always)]
+    fn accepts_unmatched(&self) -> bool {
+        self.vrf.spd.default_action(Direction::Out) == DefaultAction::Accept
     }
 
     /// For nobody, as the route says. Whom the inbound check refuses is not told even that.
@@ -371,7 +456,10 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
     #[inline(always)]
     fn admit_forwarded(&mut self) -> Result<Admission, Decision> {
         match self.key.origin() {
-            Origin::Host | Origin::HostProtected => Ok(Admission::Admitted(None)),
+            Origin::Host | Origin::HostError(_) | Origin::HostProtected => {
+                Ok(Admission::Admitted(None))
+            }
+            Origin::Port(_) if self.came_from_inside() => Ok(Admission::Admitted(None)),
             Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(self.vrf)),
         }
     }
@@ -381,11 +469,11 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
     fn admit(&mut self, direction: Direction) -> Result<Admission, Decision> {
         let decrypted_by = match self.key.origin() {
             Origin::Sa(slot) => Some(slot),
-            Origin::Port(_) | Origin::Host | Origin::HostProtected => None,
+            Origin::Port(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => None,
         };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies);
+            self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
             return Ok(Admission::Admitted(None));
         }
         let refused = |reason, policy: &Policy| {
@@ -395,7 +483,10 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         match (decrypted_by, policy) {
             (None, None) => match self.vrf.spd.default_action(direction) {
                 DefaultAction::Accept => Ok(Admission::Admitted(None)),
-                DefaultAction::Block => Ok(Admission::Unmatched),
+                DefaultAction::Block if self.entry_side() == Some(Side::Unset) => {
+                    Ok(Admission::Unmatched)
+                }
+                DefaultAction::Block => Err(Decision::drop(DropReason::PolicyNoMatch)),
             },
             (Some(_), None) => Err(Decision::drop(DropReason::PolicyWrongSelector)),
             (decrypted_by, Some(policy)) => match (policy.spec.action, decrypted_by) {
@@ -525,6 +616,80 @@ fn one_of(
     match group.members().get(chosen) {
         Some(member) => Way::NextHop(member.next_hop),
         None => Way::None,
+    }
+}
+
+/// Whether a packet crosses the boundary of a VRF that is closed. What the gateway itself answers
+/// does not.
+#[cold]
+#[inline(never)]
+fn crosses(key: impl KeyView, way: Way, tables: &Tables) -> bool {
+    let leaves_inside = exit_side(way, tables) == Some(Side::Protected);
+    match key.origin() {
+        Origin::Host => false,
+        Origin::HostError(port) => exit_port(way, tables) != Some(port) && !leaves_inside,
+        Origin::Port(_) => entry_side(key, tables) != Some(Side::Protected) || !leaves_inside,
+        Origin::Sa(_) | Origin::HostProtected => !leaves_inside,
+    }
+}
+
+/// The side of the port that a clear packet came by.
+#[inline(always)]
+fn entry_side(key: impl KeyView, tables: &Tables) -> Option<Side> {
+    match key.origin() {
+        Origin::Port(port) => Some(tables.boundary(port).side),
+        Origin::Sa(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => None,
+    }
+}
+
+/// The side of the port by which a packet leaves in clear; none if no route leads there.
+#[inline(always)]
+fn exit_side(way: Way, tables: &Tables) -> Option<Side> {
+    match way {
+        Way::None => None,
+        Way::NextHop(next_hop) => Some(tables.next_hop(next_hop)?.side),
+        Way::OnLink(port, _) => Some(tables.boundary(port).side),
+    }
+}
+
+/// The port by which a packet leaves in clear.
+fn exit_port(way: Way, tables: &Tables) -> Option<PortId> {
+    match way {
+        Way::None => None,
+        Way::NextHop(next_hop) => Some(tables.next_hop(next_hop)?.port),
+        Way::OnLink(port, _) => Some(port),
+    }
+}
+
+/// Why a clear packet's source is none that its port may receive from, as the routes have it.
+#[cold]
+#[inline(never)]
+fn judge_source(
+    port: PortId,
+    source: IpAddr,
+    vrf: &Vrf,
+    tables: &Tables,
+    trace: &mut impl Trace,
+) -> Option<DropReason> {
+    let port = tables.port(port)?;
+    if is_link_local_v6(source) {
+        return None;
+    }
+    trace.asks(|| Question::Route { vrf: vrf.id, address: source });
+    let leads_by = || tables.ports_to(vrf, source);
+    let is_inside = port.side == Side::Unprotected
+        && leads_by().any(|port| tables.boundary(port).side == Side::Protected);
+    let leads_back = match port.spec.reverse_path {
+        ReversePath::Off => true,
+        ReversePath::Loose => leads_by().next().is_some(),
+        ReversePath::Feasible => leads_by().any(|by| by == port.id),
+        ReversePath::Strict => leads_by().next().is_some() && leads_by().all(|by| by == port.id),
+    };
+    trace.step(|| Step::Source { source, port, is_inside, leads_back });
+    match (is_inside, leads_back) {
+        (true, _) => Some(DropReason::SourceProtected),
+        (false, false) => Some(DropReason::ReversePath),
+        (false, true) => None,
     }
 }
 

@@ -62,8 +62,8 @@ pub(crate) struct Asked<'t> {
     questions: Option<ArrayVec<Question, MOST>>,
     /// What [`Question::Tunnel`] was answered; the outer `None` if the decision does not tell.
     tunnel: Option<Option<SaSlot>>,
-    /// Where the flow's packets leave.
-    next_hop: Option<NextHopId>,
+    /// Which next hop the flow's packets take, if that is known.
+    member: Option<NextHopId>,
     tables: &'t Tables,
 }
 
@@ -76,7 +76,11 @@ impl<'t> Asked<'t> {
             _ => None,
         };
         let questions = questions(key, decision, tables);
-        Self { key: *key, questions, tunnel, next_hop: decision.next_hop(), tables }
+        let member = match decision.verdict() {
+            Verdict::Forward(next_hop) => Some(next_hop),
+            _ => None,
+        };
+        Self { key: *key, questions, tunnel, member, tables }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -102,15 +106,15 @@ impl<'t> Asked<'t> {
             (Change::Route { vrf: changed, prefix }, Question::Route { vrf, address }) => {
                 *changed == vrf && prefix.contains(address)
             }
-            // No other member's flows move if one goes down. Who does not leave by a next hop took
-            // none of them.
+            // No other member's flows move if one goes down. Which one a dropped packet took, or one
+            // that leaves by a tunnel, is not known; on which side that is may matter.
             (
                 Change::Member { vrf: changed, prefix, next_hop, up },
                 Question::Route { vrf, address },
             ) => {
                 let is_concerned = match up {
-                    true => self.next_hop.is_some(),
-                    false => self.next_hop == Some(*next_hop),
+                    true => true,
+                    false => self.member.is_none_or(|member| member == *next_hop),
                 };
                 is_concerned && *changed == vrf && prefix.contains(address)
             }
@@ -168,7 +172,13 @@ fn questions(
         Action::Bypass | Action::Discard => Some(None),
     };
     match key.origin {
-        Origin::Port(port) => all.push(Question::Listens(port)),
+        Origin::Port(port) => {
+            all.push(Question::Listens(port));
+            if tables.boundary(port).judges_sources {
+                let source = key.addresses.source();
+                all.push(Question::Route { vrf: key.vrf, address: source });
+            }
+        }
         Origin::Sa(slot) => {
             let template = match decision.inbound() {
                 Some(policy) => template(policy)?,
@@ -177,7 +187,7 @@ fn questions(
             let spi = template.and_then(|template| template.spi);
             all.push(Question::Slot { slot, spi });
         }
-        Origin::Host | Origin::HostProtected => {}
+        Origin::Host | Origin::HostError(_) | Origin::HostProtected => {}
     }
     if let Some(policy) = decision.outbound()
         && let Some(template) = template(policy)?

@@ -32,6 +32,6 @@ pub(crate) fn source_of_error(
     };
     match key.origin {
         Origin::Sa(_) => covered().or_else(by_port),
-        Origin::Port(_) | Origin::Host | Origin::HostProtected => by_port(),
+        Origin::Port(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => by_port(),
     }
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use packet::DropReason;
 use tables::{
-    Action, DefaultAction, Direction, FlowHash, Group, NextHopId, NextHopState, Policy, Route,
-    RouteKind, Sa, Tables, Template, Vrf,
+    Action, DefaultAction, Direction, FlowHash, Group, NextHopId, NextHopState, Policy, Port,
+    Route, RouteKind, Sa, Tables, Template, Vrf,
 };
 use wire::{FlowKey, Mac, PacketFields};
 
@@ -69,8 +69,30 @@ pub enum Step<'a> {
         /// Where the next hops are.
         tables: &'a Tables,
     },
+    /// A clear packet's source, held against the routes.
+    Source {
+        /// The source.
+        source: IpAddr,
+        /// The port that the packet came by.
+        port: &'a Port,
+        /// Whether packets to the source leave by a port of the protected side, and this one came
+        /// by one of the other.
+        is_inside: bool,
+        /// Whether the port's `rpf` is satisfied.
+        leads_back: bool,
+    },
     /// The VRF has no policies.
-    NoPolicies,
+    NoPolicies {
+        /// Whether it must have some, and so nothing crosses its boundary.
+        closed: bool,
+    },
+    /// A policy is not asked for, since a port is on the protected side.
+    Inside {
+        /// The port.
+        port: &'a Port,
+        /// Whether the packet leaves by it; otherwise it came by it.
+        is_exit: bool,
+    },
     /// A policy lookup.
     Policy {
         /// In which direction's policies.
@@ -164,7 +186,9 @@ impl Step<'_> {
             Self::Vrf(_) => "vrf",
             Self::Route { .. } => "route",
             Self::Member { .. } => "next-hop",
-            Self::NoPolicies | Self::Policy { .. } => "policy",
+            Self::Source { .. } => "source",
+            Self::Inside { .. } => "side",
+            Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
             Self::Verdict { .. } => "verdict",
@@ -230,7 +254,29 @@ impl fmt::Display for Step<'_> {
                 }
             }
             Self::Member { group, hash, chosen, tables } => member(f, group, hash, chosen, tables),
-            Self::NoPolicies => f.write_str("the VRF has no policies; IPsec does not touch it"),
+            Self::Source { source, port, is_inside, leads_back } => {
+                let name = &port.spec.name;
+                match (is_inside, leads_back) {
+                    (true, _) => write!(f, "{source} is on the protected side, {name} is not"),
+                    (_, false) => {
+                        let rpf = port.spec.reverse_path;
+                        write!(f, "the route to {source} does not lead back to {name} (rpf {rpf})")
+                    }
+                    (_, true) => write!(f, "{source} may come by {name}"),
+                }
+            }
+            Self::NoPolicies { closed: false } => {
+                f.write_str("the VRF has no policies; IPsec does not touch it")
+            }
+            Self::NoPolicies { closed: true } => f.write_str(
+                "the VRF is an IPsec gateway and has no policies; nothing crosses its boundary",
+            ),
+            Self::Inside { port, is_exit: false } => {
+                write!(f, "came by {}, which is protected; no inbound policy asked", port.spec.name)
+            }
+            Self::Inside { port, is_exit: true } => {
+                write!(f, "leaves by {}, which is protected; no out policy asked", port.spec.name)
+            }
             Self::Policy { direction, found: None, default } => {
                 let default = match default {
                     DefaultAction::Block => "block",

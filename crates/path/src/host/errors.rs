@@ -9,7 +9,7 @@ use wire::{Addresses, Headers, Origin, icmpv4, icmpv6, ipv6};
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::Locality;
 use crate::decision::Refusal;
-use crate::host::answer_to;
+use crate::host::error_about;
 use crate::outputs::{Buffers, Outputs};
 use crate::stage::apply::{Applier, is_own};
 
@@ -42,7 +42,7 @@ impl Applier<'_, '_> {
         let limiter = &mut *self.state.errors;
         if let Some(message) = build(packet, &headers, error, source, limiter, *now, buffers) {
             let peer = headers.addresses.source();
-            self.send_own(message, peer, answer_to(&known.key), queues);
+            self.send_own(message, peer, error_about(&known.key), queues);
         }
     }
 

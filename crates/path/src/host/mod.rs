@@ -10,12 +10,13 @@ use packet::{DropReason, Packet};
 use wire::{FlowKey, Origin, Protocol, Upper, icmpv4, icmpv6};
 
 use crate::batch::{Arrival, Known, Queues};
+use crate::decide::IKE;
 use crate::host::errors::IcmpError;
 use crate::stage::apply::Applier;
 
 /// A packet for the gateway itself.
 ///
-/// Exits: `local_icmp`, `local_no_listener`.
+/// Exits: `local_icmp`, `local_ike`, `local_no_listener`.
 #[cold]
 pub(crate) fn deliver(
     applier: &mut Applier<'_, '_>,
@@ -30,6 +31,9 @@ pub(crate) fn deliver(
         }
         (Protocol::ICMP | Protocol::ICMPV6, _) => applier.drop(packet, DropReason::LocalIcmp),
         (Protocol::TCP, _) => applier.drop(packet, DropReason::LocalNoListener),
+        (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {
+            applier.drop(packet, DropReason::LocalIke);
+        }
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
             applier.tell_sender(&packet, known, IcmpError::Port, queues);
             applier.drop(packet, DropReason::LocalNoListener);
@@ -44,8 +48,18 @@ pub(crate) fn deliver(
 /// How the gateway's own answer to a packet of the flow `key` enters the stages.
 fn answer_to(key: &FlowKey) -> Arrival {
     let origin = match key.origin {
-        Origin::Port(_) | Origin::Host => Origin::Host,
+        Origin::Port(_) | Origin::Host | Origin::HostError(_) => Origin::Host,
         Origin::Sa(_) | Origin::HostProtected => Origin::HostProtected,
     };
     Arrival { vrf: key.vrf, origin }
+}
+
+/// How the gateway's own ICMP error about a packet of the flow `key` enters the stages.
+fn error_about(key: &FlowKey) -> Arrival {
+    let Arrival { vrf, origin } = answer_to(key);
+    let origin = match key.origin {
+        Origin::Port(port) => Origin::HostError(port),
+        _ => origin,
+    };
+    Arrival { vrf, origin }
 }

@@ -419,7 +419,7 @@ pub(crate) struct Way {
 
 /// Whether the gateway built the packet itself.
 pub(crate) fn is_own(origin: Origin) -> bool {
-    matches!(origin, Origin::Host | Origin::HostProtected)
+    matches!(origin, Origin::Host | Origin::HostError(_) | Origin::HostProtected)
 }
 
 fn is_source_routed(packet: &[u8]) -> bool {

@@ -50,7 +50,7 @@ struct Source {
 impl Source {
     fn new(arrival: Arrival, locality: Locality<'_>) -> Self {
         let own = match arrival.origin {
-            Origin::Host | Origin::HostProtected => Facts::OWN,
+            Origin::Host | Origin::HostError(_) | Origin::HostProtected => Facts::OWN,
             Origin::Port(_) | Origin::Sa(_) => 0,
         };
         let is_inbound =

@@ -12,9 +12,9 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, LookupEngine, MemberSpec, Policy, PolicySpec,
-    PortSpec, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Tables, Template, UpperSelector, Vlan,
-    VlanId,
+    Action, DefaultAction, Direction, FieldsSelector, Ipsec, LookupEngine, MemberSpec, Policy,
+    PolicySpec, PortSpec, ReversePath, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Side, Tables,
+    Template, UpperSelector, Vlan, VlanId,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -132,6 +132,7 @@ pub(crate) enum Act {
     UpdatePort(PortId, PortEdit),
     RemovePort(PortId),
     AddPort(PortId),
+    Ipsec(VrfId, Ipsec),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -156,6 +157,8 @@ pub(crate) enum PortEdit {
     Vrf(VrfId),
     Mac(u8),
     Addresses(usize),
+    Side(Side),
+    ReversePath(ReversePath),
 }
 
 /// The tables, and every policy and SA that ever was, for their counters.
@@ -197,6 +200,8 @@ fn port_spec(id: PortId) -> PortSpec {
         addresses: addresses(id, 0),
         up: true,
         vlan: port_vlan(id),
+        side: Side::Unset,
+        reverse_path: ReversePath::Off,
     }
 }
 
@@ -336,6 +341,7 @@ impl World {
             }
             Act::RemovePort(id) => _ = tables.remove_port(*id),
             Act::AddPort(id) => _ = tables.add_port(*id, port_spec(*id)),
+            Act::Ipsec(vrf, ipsec) => _ = tables.set_ipsec(*vrf, *ipsec),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -420,6 +426,8 @@ impl PortEdit {
             Self::Vrf(vrf) => PortSpec { vrf, ..spec },
             Self::Mac(octet) => PortSpec { mac: Mac([2, 0, 0, 0, octet, id.0 as u8]), ..spec },
             Self::Addresses(which) => PortSpec { addresses: addresses(id, which), ..spec },
+            Self::Side(side) => PortSpec { side, ..spec },
+            Self::ReversePath(reverse_path) => PortSpec { reverse_path, ..spec },
         }
     }
 }
@@ -619,6 +627,8 @@ fn port_edit() -> impl Strategy<Value = PortEdit> {
         1 => vrf().prop_map(PortEdit::Vrf),
         1 => (0..2u8).prop_map(PortEdit::Mac),
         1 => (0..4usize).prop_map(PortEdit::Addresses),
+        2 => of(&Side::ALL).prop_map(PortEdit::Side),
+        2 => of(&ReversePath::ALL).prop_map(PortEdit::ReversePath),
     ]
 }
 
@@ -642,6 +652,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         5 => (port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
         1 => port().prop_map(Act::RemovePort),
         3 => port().prop_map(Act::AddPort),
+        1 => (vrf(), of(&Ipsec::ALL)).prop_map(|(vrf, ipsec)| Act::Ipsec(vrf, ipsec)),
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),

@@ -1,8 +1,10 @@
 //! Adding, changing and removing policies.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use classifier::Effort;
+use types::Ipsec;
 use wire::VrfId;
 
 use super::Tables;
@@ -25,7 +27,12 @@ impl Tables {
         let handle = self.policies.next_handle(spec.direction)?;
         let counters = FlowCounters::new(self.workers);
         let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
-        let spd = self.spd_mut(spec.vrf)?;
+        let vrf = self.vrf_mut(spec.vrf)?;
+        vrf.ipsec = match vrf.ipsec {
+            Ipsec::Auto => Ipsec::Required,
+            other => other,
+        };
+        let spd = Arc::make_mut(&mut vrf.spd);
         // With the first policy, default actions begin to apply; with the first of `fwd`, those of
         // `in` cease to decide what is forwarded.
         let is_first = spd.is_empty() || spd.policies(spec.direction).len() == 0;
@@ -34,6 +41,7 @@ impl Tables {
         let rules = is_first || spd.reads() != read;
         Arc::make_mut(&mut self.policies).add(policy);
         self.policies_changed(concerned(&spec, rules));
+        self.hold_tunnel(spec.vrf, ends(&spec))?;
         Ok(handle.index)
     }
 
@@ -89,7 +97,8 @@ impl Tables {
         if old.spec.selector != spec.selector {
             self.policies_changed(concerned(&old.spec, false));
         }
-        Ok(())
+        self.hold_tunnel(spec.vrf, ends(&spec))?;
+        self.release_tunnel(spec.vrf, ends(&old.spec))
     }
 
     /// Removes a policy.
@@ -105,7 +114,27 @@ impl Tables {
         let rules = was_last || spd.reads() != read;
         Arc::make_mut(&mut self.policies).remove(&policy);
         self.policies_changed(concerned(&policy.spec, rules));
+        self.release_tunnel(policy.spec.vrf, ends(&policy.spec))?;
         Ok(policy)
+    }
+
+    /// Sets whether a VRF is an IPsec gateway.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`]; [`TableError::IpsecOff`] to turn it off while the VRF has policies.
+    pub fn set_ipsec(&mut self, vrf: VrfId, ipsec: Ipsec) -> Result<(), TableError> {
+        let found = self.existing_vrf(vrf)?;
+        if found.ipsec == ipsec {
+            return Ok(());
+        }
+        let ipsec = match (ipsec, found.spd.is_empty()) {
+            (Ipsec::Off, false) => return Err(TableError::IpsecOff(Arc::clone(&found.name))),
+            (Ipsec::Auto, false) => Ipsec::Required,
+            _ => ipsec,
+        };
+        self.vrf_mut(vrf)?.ipsec = ipsec;
+        self.policies_changed(Change::Vrf(vrf));
+        Ok(())
     }
 
     /// Sets what happens to packets of `direction` that no policy matches, in a VRF that has
@@ -125,7 +154,10 @@ impl Tables {
     }
 
     fn check_policy(&self, spec: &PolicySpec) -> Result<(), TableError> {
-        self.existing_vrf(spec.vrf)?;
+        let vrf = self.existing_vrf(spec.vrf)?;
+        if vrf.ipsec == Ipsec::Off {
+            return Err(TableError::IpsecOff(Arc::clone(&vrf.name)));
+        }
         spec.selector.check()?;
         if let Action::Protect(template) = &spec.action {
             template.check()?;
@@ -138,6 +170,14 @@ impl Tables {
 
     fn spd_mut(&mut self, vrf: VrfId) -> Result<&mut Spd, TableError> {
         Ok(Arc::make_mut(&mut self.vrf_mut(vrf)?.spd))
+    }
+}
+
+/// The ends of the tunnel that a policy's template names.
+fn ends(spec: &PolicySpec) -> [Option<IpAddr>; 2] {
+    match spec.action {
+        Action::Protect(template) => [template.source, Some(template.destination)],
+        Action::Bypass | Action::Discard => [None, None],
     }
 }
 

@@ -38,13 +38,15 @@ impl Tables {
         }
         let spec = self.checked(id, spec)?;
         let mut next = self.clone();
-        let next_hop = next.next_hops.add(NextHop::new(id, &spec, None, None))?;
+        let next_hop = next.next_hops.add(NextHop::new(id, (&spec, spec.side), None, None))?;
         let counters = spec.vlan.map(|_| VlanCounters::new(self.workers));
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
-        let port = Port { id, spec, neighbours, next_hop, vlans, counters };
+        let (vrf, side) = (spec.vrf, spec.side);
+        let port = Port { id, spec, side, neighbours, next_hop, vlans, counters };
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
+        next.tunnels_may_lead_elsewhere(vrf)?;
         *self = next;
         Ok(())
     }
@@ -103,7 +105,11 @@ impl Tables {
         }
         self.refresh_next_hops(&old)?;
         self.port_changed(id, Some(&old));
-        Ok(())
+        if has_moved || !has_routes_as_before {
+            self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
+            self.tunnels_may_lead_elsewhere(self.existing_port(id)?.spec.vrf)?;
+        }
+        self.judge_side(id)
     }
 
     /// Puts a port into its place or takes it from there, and from its parent's table.
@@ -149,6 +155,7 @@ impl Tables {
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
         next.port_changed(id, Some(&old));
+        next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
         *self = next;
         Ok(())
     }
@@ -191,7 +198,9 @@ impl Tables {
         let listens_as_before = addresses(new, |_| true) == addresses(old, |_| true);
         let vrfs: BTreeSet<_> =
             [old, new].into_iter().flatten().map(|port| port.spec.vrf).collect();
-        if is_other_link || !listens_as_before {
+        let judges = |port: &Port| port.spec.reverse_path;
+        let judges_as_before = new.map(judges) == old.map(judges);
+        if is_other_link || !listens_as_before || !judges_as_before {
             self.changed(Change::Port(id));
         }
         if is_other_link || is_otherwise_routed {

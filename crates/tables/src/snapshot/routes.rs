@@ -74,7 +74,8 @@ impl Tables {
         };
         self.vrf_mut(vrf)?.set(Route { prefix, kind })?;
         self.changed(Change::Route { vrf, prefix });
-        self.release_route(old)
+        self.release_route(old)?;
+        self.tunnels_may_lead_elsewhere_to(vrf, prefix)
     }
 
     /// Removes the static route of a prefix.
@@ -92,6 +93,7 @@ impl Tables {
         let removed = self.vrf_mut(vrf)?.remove(prefix).ok_or(missing)?;
         self.changed(Change::Route { vrf, prefix });
         self.release_route(Some(removed))?;
+        self.tunnels_may_lead_elsewhere_to(vrf, prefix)?;
         Ok(removed)
     }
 

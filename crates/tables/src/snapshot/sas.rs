@@ -41,6 +41,7 @@ impl Tables {
         let sa = Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers);
         let is_slot = self.sad.slot(sa.slot).is_some_and(|slot| slot.sas.len() == 1);
         self.changed(Change::Sa { identity, spi: spec.spi, slot: sa.slot, is_slot });
+        self.hold_tunnel(identity.vrf, [Some(identity.source), Some(identity.destination)])?;
         Ok(sa)
     }
 
@@ -61,7 +62,9 @@ impl Tables {
         }
         let sa = Arc::make_mut(&mut self.sad).remove(vrf, destination, spi).ok_or(missing)?;
         let is_slot = self.sad.slot(sa.slot).is_none();
-        self.changed(Change::Sa { identity: sa.spec.identity, spi, slot: sa.slot, is_slot });
+        let identity = sa.spec.identity;
+        self.changed(Change::Sa { identity, spi, slot: sa.slot, is_slot });
+        self.release_tunnel(identity.vrf, [Some(identity.source), Some(identity.destination)])?;
         Ok(sa)
     }
 }

@@ -13,7 +13,7 @@ use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tables::{Direction, RouteKind, SaSpec, TableError, Tables};
+use tables::{Action, Direction, Port, RouteKind, SaSpec, Side, TableError, Tables, Vrf};
 use wire::{IpPrefix, PacketFields, Spi, VrfId};
 
 use reference::{Change, Model, ModelRoute, broadcast, derived_link_local, longest, vrf_name};
@@ -164,6 +164,9 @@ fn compare_ports(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
         spec.addresses
             .extend(derived_link_local(&spec).map(|address| IpPrefix::new(address, 64).unwrap()));
         prop_assert_eq!(&port.spec, &spec);
+        prop_assert_eq!(port.side, side(tables, model, port), "{}", spec.name);
+        let own = tables.next_hop(port.next_hop).map(|next_hop| next_hop.side);
+        prop_assert_eq!(own, Some(port.side));
         let neighbours: BTreeMap<_, _> = port.neighbours.iter().collect();
         prop_assert_eq!(&neighbours, &expected.neighbours);
         for address in addresses() {
@@ -189,6 +192,32 @@ fn compare_ports(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
         }
     }
     Ok(())
+}
+
+/// On which side a port is: if nobody says, on the unprotected one if any tunnel ends in one of its
+/// addresses or leaves by it.
+fn side(tables: &Tables, model: &Model, port: &Port) -> Side {
+    let templates = model.policies.iter().filter_map(|(_, spec)| match spec.action {
+        Action::Protect(template) => Some((spec.vrf, template.source, template.destination)),
+        _ => None,
+    });
+    let sas = model.sas.iter().map(|spec| {
+        let identity = spec.identity;
+        (identity.vrf, Some(identity.source), identity.destination)
+    });
+    let is_at_port = |vrf: &Vrf, end: IpAddr| match vrf.route(end).map(|route| route.kind) {
+        Some(RouteKind::Local) => port.owns(end),
+        _ => tables.ports_to(vrf, end).any(|by| by == port.id),
+    };
+    let mut tunnels = templates.chain(sas).filter(|(vrf, ..)| *vrf == port.spec.vrf);
+    let has_end = tunnels.any(|(vrf, source, destination)| {
+        let vrf = tables.vrf(vrf).unwrap();
+        is_at_port(vrf, destination) || source.is_some_and(|source| is_at_port(vrf, source))
+    });
+    match port.spec.side {
+        Side::Unset if has_end => Side::Unprotected,
+        side => side,
+    }
 }
 
 fn compare_sas(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
+    Action, DefaultAction, Direction, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec, Side,
     UpperSelector,
 };
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
@@ -39,6 +39,7 @@ pub(crate) enum Tweak {
     Mac(Mac),
     Up(bool),
     Link(LinkKind),
+    Side(Side),
 }
 
 /// What a route does: one that was asked for, or one that comes with an address of a port.
@@ -233,6 +234,7 @@ impl Model {
             Tweak::Mac(mac) => spec.mac = mac,
             Tweak::Up(up) => spec.up = up,
             Tweak::Link(link) => spec.link = link,
+            Tweak::Side(side) => spec.side = side,
         }
         Some(spec)
     }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, RouteSpec,
-    SaIdentity, SaSpec, Selector, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec,
+    ReversePath, RouteSpec, SaIdentity, SaSpec, Selector, Side, Template, UpperSelector,
 };
 use wire::{
     Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PacketFields, PortId,
@@ -102,6 +102,8 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
             addresses,
             up,
             vlan: None,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
         },
     )
 }
@@ -136,6 +138,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         3 => mac().prop_map(Tweak::Mac),
         3 => any::<bool>().prop_map(Tweak::Up),
         1 => prop::sample::select(vec![LinkKind::Ethernet, LinkKind::Ip]).prop_map(Tweak::Link),
+        2 => prop::sample::select(Side::ALL.to_vec()).prop_map(Tweak::Side),
     ]
 }
 

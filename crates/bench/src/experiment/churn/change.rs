@@ -116,6 +116,7 @@ const CONFIG: &str = r#"
 [[port]]
 name = "in"
 kind = "memory"
+side = "protected"
 addresses = ["10.0.0.1/24"]
 
 [[port]]

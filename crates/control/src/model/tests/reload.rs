@@ -198,7 +198,7 @@ fn a_vrf_goes_with_what_is_in_it() {
             && told.contains("- vrf red, with 1 policies, 0 SAs and 1 routes"),
         "{told}"
     );
-    assert!(!show(&mut control, "vrf show").contains("red"));
+    assert!(!show(&mut control, "vrf show").contains("red "));
 }
 
 #[test]

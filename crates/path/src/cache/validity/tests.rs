@@ -44,6 +44,7 @@ fn key() -> impl Strategy<Value = FlowKey> {
         4 => (0..6u32).prop_map(|slot| Origin::Sa(SaSlot(slot))),
         1 => Just(Origin::Host),
         1 => Just(Origin::HostProtected),
+        1 => (0..PORTS).prop_map(|port| Origin::HostError(PortId(port))),
     ];
     let fragment = prop_oneof![6 => Just(FragmentClass::Whole), 1 => Just(FragmentClass::First), 1 => Just(FragmentClass::Later)];
     let vrf = prop_oneof![6 => Just(VrfId(0)), 3 => Just(VrfId(1)), 1 => Just(VrfId(2))];

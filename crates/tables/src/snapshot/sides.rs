@@ -1,0 +1,177 @@
+//! On which side of the IPsec boundary ports are.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use types::{ReversePath, Side};
+use wire::{IpPrefix, PortId, VrfId};
+
+use super::Tables;
+use crate::error::TableError;
+use crate::log::Change;
+use crate::port::Port;
+use crate::route::{Route, RouteKind};
+use crate::vrf::Vrf;
+
+/// A port at the IPsec boundary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Boundary {
+    /// On which side it is.
+    pub side: Side,
+    /// Whether sources of clear packets that come by it are held against the routes: its own `rpf`
+    /// asks for that, or it is on the unprotected side and there are ports on the protected one.
+    pub judges_sources: bool,
+}
+
+impl Tables {
+    /// A port at the IPsec boundary; one that is not there has no side.
+    #[inline(always)]
+    pub fn boundary(&self, port: PortId) -> Boundary {
+        self.boundary.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Whether any port is on the protected side.
+    #[inline(always)]
+    pub fn has_protected_ports(&self) -> bool {
+        self.protected_ports > 0
+    }
+
+    /// A tunnel's end that makes a port an unprotected one: one of its addresses, or the remote end
+    /// of a tunnel that leaves by it.
+    pub fn tunnel_end_at(&self, port: PortId) -> Option<IpAddr> {
+        self.tunnel_ends.first_at(port)
+    }
+
+    /// The ports by which packets to an address may leave; none if they leave by none.
+    pub fn ports_to<'t>(&'t self, vrf: &'t Vrf, address: IpAddr) -> impl Iterator<Item = PortId> {
+        let kind = vrf.route(address).map(|route| route.kind);
+        let next_hop = |id| self.next_hop(id).map(|next_hop| next_hop.port);
+        let one = match kind {
+            Some(RouteKind::Connected { port }) => Some(port),
+            Some(RouteKind::Via { next_hop: id }) => next_hop(id),
+            _ => None,
+        };
+        let members = match kind {
+            Some(RouteKind::Multipath { group }) => self.group(group).map(|group| group.members()),
+            _ => None,
+        };
+        let members = members.unwrap_or_default().iter();
+        one.into_iter().chain(members.filter_map(move |member| next_hop(member.next_hop)))
+    }
+
+    /// One more SA or template names these ends of a tunnel.
+    pub(super) fn hold_tunnel(
+        &mut self,
+        vrf: VrfId,
+        ends: [Option<IpAddr>; 2],
+    ) -> Result<(), TableError> {
+        for end in ends.into_iter().flatten() {
+            if Arc::make_mut(&mut self.tunnel_ends).hold(vrf, end) {
+                self.tunnels_may_lead_elsewhere_to(vrf, IpPrefix::host(end))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One SA or template less names these ends of a tunnel.
+    pub(super) fn release_tunnel(
+        &mut self,
+        vrf: VrfId,
+        ends: [Option<IpAddr>; 2],
+    ) -> Result<(), TableError> {
+        for end in ends.into_iter().flatten() {
+            for port in Arc::make_mut(&mut self.tunnel_ends).release(vrf, end) {
+                self.judge_side(port)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses or the routes of a VRF have changed.
+    pub(super) fn tunnels_may_lead_elsewhere(&mut self, vrf: VrfId) -> Result<(), TableError> {
+        self.draw_boundary();
+        self.place_tunnels(vrf, None)
+    }
+
+    /// The route to these addresses of a VRF has changed.
+    pub(super) fn tunnels_may_lead_elsewhere_to(
+        &mut self,
+        vrf: VrfId,
+        prefix: IpPrefix,
+    ) -> Result<(), TableError> {
+        self.place_tunnels(vrf, Some(prefix))
+    }
+
+    fn place_tunnels(&mut self, id: VrfId, prefix: Option<IpPrefix>) -> Result<(), TableError> {
+        if self.tunnel_ends.within(id, prefix).next().is_none() {
+            return Ok(());
+        }
+        let vrf = self.existing_vrf(id)?;
+        let owners: BTreeMap<IpAddr, PortId> = self
+            .ports()
+            .filter(|port| port.spec.vrf == id)
+            .flat_map(|port| port.spec.addresses.iter().map(|own| (own.address(), port.id)))
+            .collect();
+        let ports_of = |end: IpAddr| -> Box<[PortId]> {
+            let mut ports: Vec<_> = match vrf.route(end) {
+                Some(Route { kind: RouteKind::Local, .. }) => {
+                    owners.get(&end).copied().into_iter().collect()
+                }
+                _ => self.ports_to(vrf, end).collect(),
+            };
+            ports.sort_unstable();
+            ports.dedup();
+            ports.into()
+        };
+        let elsewhere: Vec<_> = self
+            .tunnel_ends
+            .within(id, prefix)
+            .map(|(end, before)| (end, before, ports_of(end)))
+            .filter(|(_, before, now)| **before != **now)
+            .map(|(end, _, now)| (end, now))
+            .collect();
+        if elsewhere.is_empty() {
+            return Ok(());
+        }
+        let mut concerned = Vec::new();
+        let ends = Arc::make_mut(&mut self.tunnel_ends);
+        for (end, now) in elsewhere {
+            concerned.extend_from_slice(&now);
+            concerned.extend(ends.place(id, end, now));
+        }
+        concerned.sort_unstable();
+        concerned.dedup();
+        concerned.into_iter().try_for_each(|port| self.judge_side(port))
+    }
+
+    /// Makes a port's side what it is now. A port that is gone has none.
+    pub(super) fn judge_side(&mut self, id: PortId) -> Result<(), TableError> {
+        let Some(port) = self.port(id) else { return Ok(()) };
+        let side = match port.spec.side {
+            Side::Unset if self.tunnel_ends.are_at(id) => Side::Unprotected,
+            configured => configured,
+        };
+        if port.side != side {
+            let (old, vrf) = (port.clone(), port.spec.vrf);
+            self.port_mut(id)?.side = side;
+            self.refresh_next_hops(&old)?;
+            self.changed(Change::Port(id));
+            self.changed(Change::Vrf(vrf));
+        }
+        self.draw_boundary();
+        Ok(())
+    }
+
+    fn draw_boundary(&mut self) {
+        self.protected_ports = self.ports().filter(|port| port.side == Side::Protected).count();
+        let has_inside = self.protected_ports > 0;
+        let of = |port: &Option<Arc<Port>>| {
+            let Some(port) = port else { return Boundary::default() };
+            let judges_sources = port.spec.reverse_path != ReversePath::Off
+                || (port.side == Side::Unprotected && has_inside);
+            Boundary { side: port.side, judges_sources }
+        };
+        self.boundary = self.ports.iter().map(of).collect();
+    }
+}

@@ -1,0 +1,95 @@
+//! The addresses in which tunnels end, and the ports that hold them or lead to them.
+
+use core::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use wire::{IpPrefix, PortId, VrfId};
+
+/// The ends of all tunnels: of SAs and of policies' templates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TunnelEnds {
+    /// By address, so that the ends that a route leads to stand side by side.
+    ends: BTreeMap<(VrfId, IpAddr), End>,
+    /// How many ends each port holds or leads to. None is zero.
+    by_port: BTreeMap<PortId, usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct End {
+    /// SAs and templates that name it.
+    users: usize,
+    /// Who holds the address, or else by whom the route to it leaves. Each once.
+    ports: Box<[PortId]>,
+}
+
+impl TunnelEnds {
+    /// Counts one more user of an end. Returns whether it is the first.
+    pub(crate) fn hold(&mut self, vrf: VrfId, address: IpAddr) -> bool {
+        let end = self.ends.entry((vrf, address)).or_default();
+        end.users += 1;
+        end.users == 1
+    }
+
+    /// Counts one user of an end less. Returns the ports of the end if it was the last.
+    pub(crate) fn release(&mut self, vrf: VrfId, address: IpAddr) -> Box<[PortId]> {
+        let Some(end) = self.ends.get_mut(&(vrf, address)) else { return Box::default() };
+        end.users -= 1;
+        if end.users > 0 {
+            return Box::default();
+        }
+        let ports = self.place(vrf, address, Box::default());
+        self.ends.remove(&(vrf, address));
+        ports
+    }
+
+    /// The ends in a VRF, or those in a prefix of it, with their ports.
+    pub(crate) fn within(
+        &self,
+        vrf: VrfId,
+        prefix: Option<IpPrefix>,
+    ) -> impl Iterator<Item = (IpAddr, &[PortId])> {
+        let all: RangeInclusive<IpAddr> = match prefix.map(|prefix| prefix.range()) {
+            Some(range) => range.first()..=range.last(),
+            None => IpAddr::from([0; 4])..=IpAddr::from([0xff; 16]),
+        };
+        let ends = self.ends.range((vrf, *all.start())..=(vrf, *all.end()));
+        ends.map(|((_, address), end)| (*address, &*end.ports))
+    }
+
+    /// Sets the ports of an end. Returns those that it had.
+    pub(crate) fn place(
+        &mut self,
+        vrf: VrfId,
+        address: IpAddr,
+        ports: Box<[PortId]>,
+    ) -> Box<[PortId]> {
+        let Some(end) = self.ends.get_mut(&(vrf, address)) else { return Box::default() };
+        for port in &ports {
+            *self.by_port.entry(*port).or_default() += 1;
+        }
+        let before = core::mem::replace(&mut end.ports, ports);
+        for port in &before {
+            if let Some(count) = self.by_port.get_mut(port) {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_port.remove(port);
+                }
+            }
+        }
+        before
+    }
+
+    /// Whether a tunnel ends in an address of the port or leaves by it.
+    pub(crate) fn are_at(&self, port: PortId) -> bool {
+        self.by_port.contains_key(&port)
+    }
+
+    /// The first end at a port, to say why it is on the unprotected side.
+    pub(crate) fn first_at(&self, port: PortId) -> Option<IpAddr> {
+        self.are_at(port).then(|| {
+            let mut ends = self.ends.iter();
+            ends.find(|(_, end)| end.ports.contains(&port)).map(|((_, address), _)| *address)
+        })?
+    }
+}
