@@ -109,5 +109,10 @@ fn examine_sealed(algorithm: Algorithm, payload: &[u8]) {
     }
     let opened = open_with(&sa, &sealed);
     assert_eq!(opened, Ok((payload.to_vec(), next_header)), "{algorithm}");
-    assert_eq!(open_with(&sa, &sealed), Err(OpenError::Replayed), "{algorithm}");
+    // Without integrity there is no window.
+    let again = match algorithm.icv_length() {
+        0 => opened,
+        _ => Err(OpenError::Replayed),
+    };
+    assert_eq!(open_with(&sa, &sealed), again, "{algorithm}");
 }

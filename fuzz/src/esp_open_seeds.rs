@@ -49,6 +49,6 @@ pub fn all(seal: fn(Algorithm, &[u8], Protocol) -> Vec<u8>) -> Vec<Seed> {
     seed("padding-past-the-payload", open, plain(1, &[1, 2, 3, 4, 5, 6, 7, 4]), wrong);
     seed("padding-of-255", open, plain(1, &[1, 2, 3, 4, 5, 6, 255, 4]), wrong);
     seed("not-a-whole-block", open, plain(1, &[9, 9, 9, 0, 4]), Err(OpenError::Truncated));
-    seed("number-0", open, plain(0, &[9, 9, 0, 4]), Err(OpenError::Replayed));
+    seed("number-0", open, plain(0, &[9, 9, 0, 4]), Ok(2));
     seeds
 }

@@ -23,8 +23,13 @@ pub struct InboundSa {
 
 impl InboundSa {
     /// An SA that takes the numbers up to `sequence` as seen: 0 for a new SA, or where an earlier
-    /// one left off (Linux `replay-seq`).
+    /// one left off (Linux `replay-seq`). Without integrity there is no window, whatever is asked
+    /// for: anybody could move it (RFC 4303 section 3.4.3).
     pub fn new(spi: Spi, keys: &KeyMaterial, window: WindowSize, sequence: u32) -> Self {
+        let window = match keys.algorithm().icv_length() {
+            0 => WindowSize::OFF,
+            _ => window,
+        };
         Self {
             spi,
             algorithm: keys.algorithm(),

@@ -135,7 +135,9 @@ proptest! {
             prop_assert_eq!((job.result, job.sequence, job.next_header.0), (Ok(()), content.sequence, content.next_header));
             prop_assert_eq!(&job.buffer[job.start..job.start + job.length], &content.payload[..]);
         }
-        prop_assert_eq!(ours.sequence(), first + payloads.len() as u32 - 1);
+        let is_kept = sa.algorithm.icv_length() > 0;
+        let top = if is_kept { first + payloads.len() as u32 - 1 } else { 0 };
+        prop_assert_eq!(ours.sequence(), top);
     }
 
     /// Whatever comes, nothing panics, and nothing but the whole of an authentic packet is taken
@@ -284,7 +286,12 @@ fn of_equal_numbers_in_a_batch_only_the_first_passes() {
             .collect();
         inbound(&sa).open(&mut jobs);
         let results: Vec<_> = jobs.iter().map(|job| (job.sequence, job.result)).collect();
-        let replayed = Err(OpenError::Replayed);
+        // Without integrity anybody could move the window, and there is none (RFC 4303 section
+        // 3.4.3).
+        let replayed = match algorithm.icv_length() {
+            0 => Ok(()),
+            _ => Err(OpenError::Replayed),
+        };
         assert_eq!(
             results,
             [(2, Ok(())), (1, Ok(())), (2, replayed), (1, replayed)],

@@ -15,6 +15,9 @@ const SETS: usize = 4096;
 /// How long a first fragment is remembered: as long as others reassemble IPv4 (RFC 1122 section
 /// 3.3.2 says 60 s to 120 s, Linux 30 s).
 const LIFETIME: Duration = Duration::from_secs(30);
+/// Two first fragments of one datagram that come within this time must agree. A sender who uses an
+/// identification again after that has begun another datagram.
+const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// Remembers the upper-layer fields and TCP flags of first fragments, so that later ones, which do not have them,
 /// are keyed alike.
@@ -23,6 +26,9 @@ const LIFETIME: Duration = Duration::from_secs(30);
 /// oldest makes room. A fragment is a later one of the same datagram where VRF, origin, addresses,
 /// protocol and identification agree; IPv6 would let the protocols differ (RFC 8200 section 4.5),
 /// but then nothing would tell which policy the later fragment falls under.
+///
+/// If two first fragments of one datagram contradict each other, one of them is forged, and nobody
+/// knows which: neither it nor any other fragment of the datagram is good for anything.
 pub struct FragmentUpper {
     hasher: SipHasher13,
     sets: Box<[[Option<First>; WAYS]]>,
@@ -34,6 +40,19 @@ struct First {
     learned: Time,
     upper: Upper,
     tcp_flags: TcpFlags,
+    /// Another first fragment said something else.
+    contradicted: bool,
+}
+
+/// What is known of a fragment's datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recalled {
+    /// Its first fragment said this.
+    First(Upper, TcpFlags),
+    /// No first fragment came within the last 30 seconds.
+    Unknown,
+    /// Two first fragments came, and they contradict each other.
+    Contradicted,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,37 +73,41 @@ impl FragmentUpper {
         }
     }
 
-    /// Remembers what the first fragment of a datagram says.
+    /// Remembers what the first fragment of a datagram says. Returns false if that contradicts
+    /// another one.
     pub fn learn(
         &mut self,
         now: Time,
         key: &FlowKey,
         identification: u32,
         (upper, tcp_flags): (Upper, TcpFlags),
-    ) {
+    ) -> bool {
         let datagram = Datagram::of(key, identification);
         let set = self.set(&datagram);
-        let first = First { datagram, learned: now, upper, tcp_flags };
         let known =
             set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
+        let contradicted = known.and_then(|way| set[way]).is_some_and(|first| {
+            let differs = (first.upper, first.tcp_flags) != (upper, tcp_flags);
+            now < first.learned + IN_FLIGHT && (first.contradicted || differs)
+        });
         // None is less than any time: free places first, then the oldest.
         let worst =
             || (0..WAYS).min_by_key(|&way| set[way].map(|first| first.learned)).unwrap_or(0);
         let way = known.unwrap_or_else(worst);
-        set[way] = Some(first);
+        set[way] = Some(First { datagram, learned: now, upper, tcp_flags, contradicted });
+        !contradicted
     }
 
     /// What the first fragment of the datagram said, within the last 30 seconds.
-    pub fn recall(
-        &mut self,
-        now: Time,
-        key: &FlowKey,
-        identification: u32,
-    ) -> Option<(Upper, TcpFlags)> {
+    pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Recalled {
         let datagram = Datagram::of(key, identification);
-        let first =
-            self.set(&datagram).iter().flatten().find(|first| first.datagram == datagram)?;
-        (now < first.learned + LIFETIME).then_some((first.upper, first.tcp_flags))
+        let mut known = self.set(&datagram).iter().flatten();
+        match known.find(|first| first.datagram == datagram) {
+            Some(first) if now >= first.learned + LIFETIME => Recalled::Unknown,
+            Some(first) if first.contradicted => Recalled::Contradicted,
+            Some(first) => Recalled::First(first.upper, first.tcp_flags),
+            None => Recalled::Unknown,
+        }
     }
 
     fn set(&mut self, datagram: &Datagram) -> &mut [Option<First>; WAYS] {
@@ -144,12 +167,13 @@ mod tests {
     fn a_later_fragment_gets_what_the_first_said() {
         let mut table = FragmentUpper::new(1);
         let now = Time(5);
-        assert_eq!(table.recall(now, &later(), 7), None);
+        assert_eq!(table.recall(now, &later(), 7), Recalled::Unknown);
         table.learn(now, &first(), 7, (PORTS, SYN));
-        assert_eq!(table.recall(now, &later(), 7), Some((PORTS, SYN)));
+        assert_eq!(table.recall(now, &later(), 7), Recalled::First(PORTS, SYN));
         let newer = (Upper::Ports { source: 3, destination: 4 }, TcpFlags::FIN);
-        table.learn(now, &first(), 7, newer);
-        assert_eq!(table.recall(now, &later(), 7), Some(newer));
+        let now = now + IN_FLIGHT;
+        assert!(table.learn(now, &first(), 7, newer));
+        assert_eq!(table.recall(now, &later(), 7), Recalled::First(newer.0, newer.1));
     }
 
     #[test]
@@ -166,17 +190,35 @@ mod tests {
             FlowKey { protocol: Protocol::TCP, ..later() },
         ];
         for other in others {
-            assert_eq!(table.recall(Time(0), &other, 7), None, "{other:?}");
+            assert_eq!(table.recall(Time(0), &other, 7), Recalled::Unknown, "{other:?}");
         }
-        assert_eq!(table.recall(Time(0), &later(), 8), None);
+        assert_eq!(table.recall(Time(0), &later(), 8), Recalled::Unknown);
+    }
+
+    #[test]
+    fn firsts_that_contradict_each_other_are_worth_nothing() {
+        let mut table = FragmentUpper::new(5);
+        let forged = (Upper::Ports { source: 1, destination: 53 }, SYN);
+        assert!(table.learn(Time(0), &first(), 7, (PORTS, SYN)));
+        assert!(table.learn(Time(1), &first(), 7, (PORTS, SYN)), "sent twice");
+        assert!(!table.learn(Time(2), &first(), 7, forged));
+        assert_eq!(table.recall(Time(3), &later(), 7), Recalled::Contradicted);
+        // Neither does the right one help any more, nor the forged one again.
+        assert!(!table.learn(Time(4), &first(), 7, (PORTS, SYN)));
+        assert!(!table.learn(Time(5), &first(), 7, forged));
+        assert_eq!(table.recall(Time(6), &later(), 7), Recalled::Contradicted);
+        // The number is used again for another datagram.
+        let next = Time(5) + IN_FLIGHT;
+        assert!(table.learn(next, &first(), 7, (PORTS, SYN)));
+        assert_eq!(table.recall(next, &later(), 7), Recalled::First(PORTS, SYN));
     }
 
     #[test]
     fn forgotten_after_thirty_seconds() {
         let mut table = FragmentUpper::new(3);
         table.learn(Time(0), &first(), 7, (PORTS, SYN));
-        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Some((PORTS, SYN)));
-        assert_eq!(table.recall(Time(30_000_000_000), &later(), 7), None);
+        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Recalled::First(PORTS, SYN));
+        assert_eq!(table.recall(Time(30_000_000_000), &later(), 7), Recalled::Unknown);
     }
 
     #[test]
@@ -190,11 +232,11 @@ mod tests {
         for id in 0..all {
             table.learn(Time(id.into()), &first(), id, said(id));
         }
-        let kept: Vec<_> =
-            (0..all).filter(|&id| table.recall(Time(all.into()), &later(), id).is_some()).collect();
-        assert!(
-            kept.iter().all(|&id| table.recall(Time(all.into()), &later(), id) == Some(said(id)))
-        );
+        let kept: Vec<_> = (0..all)
+            .filter(|&id| table.recall(Time(all.into()), &later(), id) != Recalled::Unknown)
+            .collect();
+        assert!(kept.iter().all(|&id| table.recall(Time(all.into()), &later(), id)
+            == Recalled::First(said(id).0, said(id).1)));
         // Full but for chance, and of each group the four newest.
         assert!(kept.len() > SETS * WAYS * 99 / 100 && kept.len() <= SETS * WAYS, "{}", kept.len());
         assert!((all - 1000..all).all(|id| kept.binary_search(&id).is_ok()));

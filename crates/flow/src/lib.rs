@@ -16,7 +16,7 @@ pub use cache::{
     Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate,
     Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
 };
-pub use fragment_upper::FragmentUpper;
+pub use fragment_upper::{FragmentUpper, Recalled};
 pub use neighbour_queue::{Held, NeighbourQueue};
 pub use rate::{FairLimiter, RateLimiter};
 pub use reassembly::{Reassembled, Reassembly};

@@ -85,6 +85,9 @@ reasons! {
     /// A later fragment that came before its datagram's first, so that no policy with ports can be
     /// applied to it.
     FragmentUnknown = "fragment_unknown",
+    /// A fragment of a datagram of which two first fragments came that contradict each other: one of
+    /// them is forged, and nobody knows which.
+    FragmentContradicted = "fragment_contradicted",
     // Reassembly, for packets to the gateway itself
     /// The fragment overlaps another of its datagram (RFC 5722).
     ReassemblyOverlap = "reassembly_overlap",

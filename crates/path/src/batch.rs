@@ -14,6 +14,15 @@ use crate::encapsulation::Inner;
 pub(crate) struct Arrival {
     pub vrf: VrfId,
     pub origin: Origin,
+    /// It is an ICMP error that no policy matched: it is judged as an answer to the packet that it
+    /// is about (RFC 4301 section 6.2).
+    pub as_quoted: bool,
+}
+
+impl Arrival {
+    pub(crate) const fn new(vrf: VrfId, origin: Origin) -> Self {
+        Self { vrf, origin, as_quoted: false }
+    }
 }
 
 /// IP packets that wait to be parsed, with where they come from.
@@ -51,6 +60,9 @@ const _: () = assert!(size_of::<Record>() == 64);
 
 /// In a packet's facts: its flow belongs to the inbound tables of the cache. ESP's does in any case.
 pub(crate) const INBOUND: u64 = 1 << 56;
+
+/// In a packet's facts: it is judged by what it quotes ([`Arrival::as_quoted`]).
+pub(crate) const AS_QUOTED: u64 = 1 << 57;
 
 /// The facts that the table of the cache follows from.
 pub(crate) const TABLE_FACTS: u64 = INBOUND | Facts::ESP | Facts::V6;

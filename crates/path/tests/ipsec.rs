@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Action, DefaultAction, Direction, UpperSelector};
+use tables::{Action, DefaultAction, Direction, PolicySpec, UpperSelector};
 use wire::{PortRange, Protocol, Upper, VrfId, headers};
 
 const OUTER_V4: (&str, &str) = ("192.168.11.2", "192.168.11.1");
@@ -344,5 +344,112 @@ fn congestion_seen_on_the_way_is_told_or_the_packet_dropped() {
         );
     }
     assert_eq!(gateway.dropped(DropReason::EspCongestion), 1);
+    gateway.assert_nothing_lost();
+}
+
+/// A forged first fragment does not speak for a datagram that is on its way: whatever it says, no
+/// fragment leaves by its policy.
+#[test]
+fn firsts_that_contradict_each_other_take_their_datagram_along() {
+    let mut gateway = Gateway::new(tunnel_tables(OUTER_V4, false));
+    gateway.change(|tables| {
+        let mut clear =
+            policy(Direction::Out, "192.168.13.0/24", "192.168.12.0/24", Action::Bypass);
+        clear.priority = 0;
+        clear.selector.protocol = Some(Protocol::UDP);
+        clear.selector.upper = UpperSelector::Ports {
+            source: PortRange::ALL,
+            destination: PortRange::new(53, 53).unwrap(),
+        };
+        tables.add_policy(clear).unwrap();
+        let all: Vec<_> = tables
+            .vrf(VrfId::MAIN)
+            .unwrap()
+            .spd
+            .policies(Direction::Out)
+            .map(|policy| (policy.index, policy.spec))
+            .collect();
+        for (index, spec) in all.into_iter().filter(|(_, spec)| spec.action != Action::Bypass) {
+            tables.update_policy(index, PolicySpec { priority: 10, ..spec }).unwrap();
+        }
+    });
+    let cut = |ports| -> Vec<Vec<u8>> {
+        let whole = udp(INNER_V4.0, INNER_V4.1, ports, 1400);
+        let plan = wire::fragment::plan(&whole, 576).unwrap();
+        plan.map(|piece| {
+            let mut out = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut out).unwrap();
+            out
+        })
+        .collect()
+    };
+    let (real, forged) = (cut((5000, 54)), cut((5000, 53)));
+    gateway.receive(LAN, &real[0]);
+    assert_eq!(gateway.sent(WAN).len(), 1);
+    for fragment in [&forged[0], &real[1], &real[2], &real[0]] {
+        gateway.receive(LAN, fragment);
+        assert_eq!(gateway.sent(WAN), []);
+    }
+    assert_eq!(gateway.dropped(DropReason::FragmentContradicted), 4);
+    gateway.assert_nothing_lost();
+}
+
+/// Where no policy asks for ports, the order of fragments does not matter.
+#[test]
+fn fragments_in_any_order_pass_where_no_policy_asks_for_ports() {
+    let mut gateway = Gateway::new(tunnel_tables(OUTER_V4, false));
+    let whole = udp(INNER_V4.0, INNER_V4.1, (5000, 54), 1400);
+    let mut fragments: Vec<Vec<u8>> = wire::fragment::plan(&whole, 576)
+        .unwrap()
+        .map(|piece| {
+            let mut out = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut out).unwrap();
+            out
+        })
+        .collect();
+    fragments.reverse();
+    for fragment in &fragments {
+        gateway.receive(LAN, fragment);
+    }
+    assert_eq!(gateway.sent(WAN).len(), fragments.len());
+    assert_eq!(gateway.drops(), []);
+}
+
+/// An error from a router that no selector knows goes where an answer to the packet goes that it is
+/// about: through the tunnel, or by a bypass policy, or nowhere (RFC 4301 section 6.2).
+#[test]
+fn icmp_errors_are_judged_by_what_they_quote() {
+    let error = |from: &str, to: &str, quoted: &[u8]| {
+        let mut rest = vec![3, 1, 0, 0, 0, 0, 0, 0];
+        rest.extend(&quoted[..28.min(quoted.len())]);
+        let sum = wire::checksum::checksum(&rest);
+        rest[2..4].copy_from_slice(&sum.to_be_bytes());
+        packet(ip(from), ip(to), Protocol::ICMP, 64, &rest)
+    };
+    let mut gateway = Gateway::new(tunnel_tables(OUTER_V4, false));
+    gateway.change(|tables| set_side(tables, LAN, tables::Side::Unset));
+    // About a packet that came by the tunnel, from a router behind the LAN that is in no selector.
+    let came = udp(INNER_V4.1, INNER_V4.0, (53, 5000), 20);
+    gateway.receive(LAN, &error("172.16.0.1", INNER_V4.1, &came));
+    let (_, outer) = gateway.sent_one(WAN);
+    let inner = open(&peer_inbound(0x1001, false), &outer);
+    assert_eq!(inner[12..20], [172, 16, 0, 1, 192, 168, 12, 7]);
+    // The same by the tunnel, about a packet that went out by it.
+    let went = udp(INNER_V4.0, INNER_V4.1, (5000, 53), 20);
+    let peer = peer_outbound(0x1002, false);
+    let sealed = seal(&peer, OUTER_V4.1, OUTER_V4.0, &error("172.16.0.1", INNER_V4.0, &went));
+    gateway.receive(WAN, &sealed);
+    assert_eq!(gateway.sent(LAN).len(), 1);
+    // In clear it is none of the tunnel's, whatever it quotes.
+    gateway.receive(WAN, &error("172.16.0.1", INNER_V4.0, &went));
+    assert_eq!(gateway.dropped(DropReason::PolicyClear), 1);
+    // About a packet of somebody else, about one that no policy knows, and what is no error.
+    let strange = udp("198.51.100.1", "203.0.113.1", (1, 2), 20);
+    gateway.receive(LAN, &error("172.16.0.1", INNER_V4.1, &strange));
+    let unknown = udp(INNER_V4.1, "172.16.0.9", (53, 5000), 20);
+    gateway.receive(LAN, &error("172.16.0.1", INNER_V4.1, &unknown));
+    gateway.receive(LAN, &echo("172.16.0.1", INNER_V4.1, 20));
+    assert_eq!(gateway.dropped(DropReason::PolicyNoMatch), 3);
+    assert_eq!((gateway.sent(LAN).len(), gateway.sent(WAN).len()), (0, 0));
     gateway.assert_nothing_lost();
 }

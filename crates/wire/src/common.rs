@@ -318,12 +318,13 @@ const fn protocols(icmp: Protocol, offset: u32, facts: u64) -> [KnownProtocol; 2
     all
 }
 
-/// This network and the loopback network; and, of sources, 224 and up.
+/// This network and the loopback network; and, of sources, 224 and up, of destinations 240 and up:
+/// the complete parser knows the limited broadcast address.
 const fn martian(is_source: bool) -> [u8; 256] {
     let mut martian = [0; 256];
     (martian[0], martian[127]) = (1, 1);
-    let mut first = 224;
-    while is_source && first < 256 {
+    let mut first = if is_source { 224 } else { 240 };
+    while first < 256 {
         martian[first] = 1;
         first += 1;
     }

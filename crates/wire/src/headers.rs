@@ -236,7 +236,7 @@ fn parse_v4(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     if v4_source_is_martian(source) {
         return Err(Malformed::Source);
     }
-    if matches!(header[16], 0 | 127) {
+    if v4_destination_is_martian(destination) {
         return Err(Malformed::Destination);
     }
 
@@ -284,6 +284,12 @@ fn check_v4_options(header: &[u8]) -> Result<(), Malformed> {
 fn v4_source_is_martian(source: Ipv4Addr) -> bool {
     // 224 and up: multicast, class E and the limited broadcast address.
     matches!(source.to_bits() >> 24, 0 | 127 | 224..)
+}
+
+/// RFC 1812 section 5.3.7; and class E, from which nothing may come either.
+#[inline]
+fn v4_destination_is_martian(destination: Ipv4Addr) -> bool {
+    matches!(destination.to_bits() >> 24, 0 | 127 | 240..) && !destination.is_broadcast()
 }
 
 #[cold]

@@ -323,7 +323,7 @@ mod tests {
                     ..Headers::NONE
                 };
                 headers.fragment.class = class;
-                (headers, Arrival { vrf: VrfId(vrf), origin }, reads)
+                (headers, Arrival::new(VrfId(vrf), origin), reads)
             },
         )
     }

@@ -27,8 +27,8 @@ impl<'t> Locality<'t> {
 
     /// Whether the fields of forwarded packets' upper-layer headers are asked for, so that later
     /// fragments must be given those of their datagram's first.
-    pub(crate) fn has_policies(&self, vrf: VrfId) -> bool {
-        self.0.vrf(vrf).is_some_and(|vrf| !vrf.spd.is_empty())
+    pub(crate) fn reads_upper(&self, vrf: VrfId) -> bool {
+        self.0.vrf(vrf).is_some_and(|vrf| vrf.spd.reads_upper())
     }
 
     /// Which bits of packets' optional fields the VRF's policies read. The others are zero in keys,

@@ -93,7 +93,7 @@ pub(crate) fn unanswered(
     let error = IcmpError::Unreachable(Refusal::HostUnreachable);
     let from = || port.source_for(source);
     let message = build(packet, &headers, error, from, limiter, outputs.now, &mut outputs.buffers)?;
-    Some((message, Arrival { vrf, origin: Origin::HostProtected }))
+    Some((message, Arrival::new(vrf, Origin::HostProtected)))
 }
 
 /// An ICMP error about `offending`, if it may be answered and the rate limit allows it. That is

@@ -51,15 +51,15 @@ fn answer_to(key: &FlowKey) -> Arrival {
         Origin::Port(_) | Origin::Host | Origin::HostError(_) => Origin::Host,
         Origin::Sa(_) | Origin::HostProtected => Origin::HostProtected,
     };
-    Arrival { vrf: key.vrf, origin }
+    Arrival::new(key.vrf, origin)
 }
 
 /// How the gateway's own ICMP error about a packet of the flow `key` enters the stages.
 fn error_about(key: &FlowKey) -> Arrival {
-    let Arrival { vrf, origin } = answer_to(key);
+    let Arrival { vrf, origin, .. } = answer_to(key);
     let origin = match key.origin {
         Origin::Port(port) => Origin::HostError(port),
         _ => origin,
     };
-    Arrival { vrf, origin }
+    Arrival::new(vrf, origin)
 }

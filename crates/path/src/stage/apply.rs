@@ -13,9 +13,9 @@ use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
 use tables::{NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
-use wire::{Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
+use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
-use crate::batch::{Arrival, Known, Opening, Packets, Queues, Record, Sealing};
+use crate::batch::{AS_QUOTED, Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict, code};
 use crate::encapsulation::{Inner, inner_limit};
@@ -288,6 +288,12 @@ impl Applier<'_, '_> {
                 let outer_traffic_class = known.inner.traffic_class;
                 queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
             }
+            Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
+                if is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED) =>
+            {
+                let arrival = Arrival::new(known.key.vrf, known.key.origin);
+                self.again(packet, Arrival { as_quoted: true, ..arrival }, queues);
+            }
             Verdict::Drop(reason) => self.drop(packet, reason),
             Verdict::Refuse(reason, refusal) => {
                 self.tell_sender(&packet, known, IcmpError::Unreachable(refusal), queues);
@@ -391,7 +397,7 @@ impl Applier<'_, '_> {
         statistics.consumed.add(joined);
         if let Reassembled::Complete(packet) = outcome {
             statistics.reassembled.add(1);
-            self.again(packet, Arrival { vrf: known.key.vrf, origin: known.key.origin }, queues);
+            self.again(packet, Arrival::new(known.key.vrf, known.key.origin), queues);
         }
     }
 
@@ -415,6 +421,11 @@ pub(crate) struct Way {
     pub next_hop: NextHopId,
     /// The largest packet in bytes, before it is encrypted.
     pub limit: u16,
+}
+
+/// Whether packets of the flow say what became of others.
+fn is_icmp_error(key: &FlowKey) -> bool {
+    matches!(key.upper, Upper::Icmp { kind, .. } if wire::quoted::is_error(key.protocol, kind))
 }
 
 /// Whether the gateway built the packet itself.

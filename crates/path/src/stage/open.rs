@@ -32,7 +32,7 @@ pub(crate) fn open(
             (Err(reason), _) => buffers.drop(item.packet, reason),
             (Ok(()), None) => buffers.drop(item.packet, DropReason::EspNoSa),
             (Ok(()), Some(vrf)) => {
-                let arrival = Arrival { vrf, origin: Origin::Sa(item.slot) };
+                let arrival = Arrival::new(vrf, Origin::Sa(item.slot));
                 if let Err(packet) = again.push(item.packet, arrival) {
                     buffers.drop(packet, DropReason::NoBuffer);
                 }

@@ -8,14 +8,14 @@
 //! [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and those of ARP and neighbour discovery.
 
 use arrayvec::ArrayVec;
-use flow::FragmentUpper;
+use flow::{FragmentUpper, Recalled};
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use tables::Port;
 use wire::common::{self, Common, Facts};
 use wire::ethernet::{self, EtherType};
-use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper};
+use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
-use crate::batch::{Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
+use crate::batch::{AS_QUOTED, Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
 use crate::cache::key::{self, Prefix, Words};
 use crate::decide::Locality;
 use crate::host::{arp, nd};
@@ -55,7 +55,8 @@ impl Source {
         };
         let is_inbound =
             matches!(arrival.origin, Origin::Sa(_)) || locality.is_clear_inbound(arrival.vrf);
-        let facts = own | if is_inbound { INBOUND } else { 0 };
+        let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
+        let facts = own | quoted | if is_inbound { INBOUND } else { 0 };
         let reads = locality.reads(arrival.vrf);
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }
     }
@@ -85,7 +86,7 @@ pub(crate) fn parse_frames<'n>(
     batch: &mut Packets,
     parser: &mut Parser<'_, 'n>,
 ) {
-    let arrival = Arrival { vrf: port.spec.vrf, origin: Origin::Port(port.id) };
+    let arrival = Arrival::new(port.spec.vrf, Origin::Port(port.id));
     let source = Source::new(arrival, parser.locality);
     core::mem::swap(&mut batch.packets, frames);
     let mut slow = ArrayVec::new();
@@ -170,7 +171,7 @@ impl Tagged<'_, '_> {
                 (vlan.port, vlan.vrf)
             }
         };
-        let arrival = Arrival { vrf, origin: Origin::Port(port) };
+        let arrival = Arrival::new(vrf, Origin::Port(port));
         // Often many VLANs are in one VRF.
         *source = match vrf == source.arrival.vrf {
             true => Source { arrival, prefix: Prefix::new(arrival), ..*source },
@@ -461,7 +462,7 @@ impl<'n> Parser<'_, 'n> {
                     Err(reason) => return self.drop(packet, reason),
                 };
                 self.neighbours.outputs.objects.count_received(port.id, 1, packet.len() as u64);
-                let arrival = Arrival { vrf: port.spec.vrf, origin: Origin::Port(port.id) };
+                let arrival = Arrival::new(port.spec.vrf, Origin::Port(port.id));
                 source = Source::new(arrival, self.locality);
                 packet.set_port(port.id);
             }
@@ -505,7 +506,7 @@ impl<'n> Parser<'_, 'n> {
             Err(why) => return self.drop(packet, why.into()),
         };
         packet.truncate(usize::from(headers.total_length));
-        let Arrival { vrf, origin } = source.arrival;
+        let Arrival { vrf, origin, .. } = source.arrival;
         if let Origin::Port(port) = origin
             && is_neighbour_discovery(&headers)
             && self.locality.is_local(vrf, port, headers.addresses.destination())
@@ -514,18 +515,36 @@ impl<'n> Parser<'_, 'n> {
             return None;
         }
         if headers.fragment.class != FragmentClass::Whole
-            && self.virtual_reassembly(&mut headers, source.arrival).is_err()
+            && let Err(reason) = self.virtual_reassembly(&mut headers, source.arrival)
         {
-            return self.drop(packet, DropReason::FragmentUnknown);
+            return self.drop(packet, reason);
+        }
+        if source.arrival.as_quoted {
+            self.judge_as_quoted(packet.bytes(), &mut headers, vrf);
         }
         Some((packet, headers))
     }
 
-    /// Gives later fragments the ports and TCP flags of their datagram's first, in VRFs whose
-    /// policies may ask for them.
-    fn virtual_reassembly(&mut self, headers: &mut Headers, arrival: Arrival) -> Result<(), ()> {
+    /// Makes the headers by which an ICMP error is judged those of an answer to the packet that it
+    /// is about. What is for the gateway itself stays what it is.
+    fn judge_as_quoted(&self, packet: &[u8], headers: &mut Headers, vrf: VrfId) {
         let destination = headers.addresses.destination();
-        if !self.locality.has_policies(arrival.vrf)
+        if let Some((addresses, protocol, upper)) = wire::quoted::reversed(packet, headers)
+            && !self.locality.is_of_vrf(vrf, destination)
+        {
+            (headers.addresses, headers.protocol, headers.upper) = (addresses, protocol, upper);
+        }
+    }
+
+    /// Gives later fragments the ports and TCP flags of their datagram's first, in VRFs whose
+    /// policies ask for them.
+    fn virtual_reassembly(
+        &mut self,
+        headers: &mut Headers,
+        arrival: Arrival,
+    ) -> Result<(), DropReason> {
+        let destination = headers.addresses.destination();
+        if !self.locality.reads_upper(arrival.vrf)
             || self.locality.is_of_vrf(arrival.vrf, destination)
         {
             return Ok(());
@@ -534,12 +553,20 @@ impl<'n> Parser<'_, 'n> {
         let key = headers.key(arrival.vrf, arrival.origin, PacketFields::NONE);
         let identification = headers.fragment.identification;
         if key.fragment == FragmentClass::First {
-            self.fragments.learn(now, &key, identification, (key.upper, headers.tcp_flags));
-        } else {
-            (headers.upper, headers.tcp_flags) =
-                self.fragments.recall(now, &key, identification).ok_or(())?;
+            let said = (key.upper, headers.tcp_flags);
+            return match self.fragments.learn(now, &key, identification, said) {
+                true => Ok(()),
+                false => Err(DropReason::FragmentContradicted),
+            };
         }
-        Ok(())
+        match self.fragments.recall(now, &key, identification) {
+            Recalled::First(upper, tcp_flags) => {
+                (headers.upper, headers.tcp_flags) = (upper, tcp_flags);
+                Ok(())
+            }
+            Recalled::Unknown => Err(DropReason::FragmentUnknown),
+            Recalled::Contradicted => Err(DropReason::FragmentContradicted),
+        }
     }
 
     /// Drops a packet, which is then nobody's any more.

@@ -205,6 +205,13 @@ impl Spd {
         self.reads.bits()
     }
 
+    /// Whether some policy reads what is in packets' upper-layer headers, of whatever direction, so
+    /// that it matters what a later fragment's datagram had there.
+    #[inline(always)]
+    pub fn reads_upper(&self) -> bool {
+        self.reads.upper()
+    }
+
     /// What happens to packets of `direction` that no policy matches.
     #[inline]
     pub fn default_action(&self, direction: Direction) -> DefaultAction {
@@ -246,7 +253,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction].insert(&policy);
         }
-        self.reads.add(policy.spec.selector.fields);
+        self.reads.add(&policy.spec.selector);
         self.lists[direction].insert(policy);
         self.total += 1;
     }
@@ -260,7 +267,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction as usize].remove(&policy);
         }
-        self.reads.remove(policy.spec.selector.fields);
+        self.reads.remove(&policy.spec.selector);
         self.total -= 1;
         let removed = self.lists[direction as usize].remove(place);
         // Of so few nothing is compiled anew, and what was compiled of many is large.

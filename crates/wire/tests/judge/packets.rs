@@ -36,7 +36,8 @@ fn any_v4() -> impl Strategy<Value = Built> {
     ]);
     // 1.0.0.0 to 126.255.255.255: hosts.
     let host = (1u32 << 24..127 << 24).prop_map(Ipv4Addr::from_bits);
-    let anyone = prop_oneof![(1u32 << 24..127 << 24), (128u32 << 24..=u32::MAX)]
+    // And groups, and the limited broadcast address.
+    let anyone = prop_oneof![(1u32 << 24..127 << 24), (128u32 << 24..240 << 24), Just(u32::MAX),]
         .prop_map(Ipv4Addr::from_bits);
     (any_upper(false), any_fragment(false), options, (host, anyone), any::<(u8, u8, bool)>())
         .prop_map(

@@ -87,7 +87,7 @@ fn is_spared(recent: &Recent, key: &FlowKey, generation: u64) -> bool {
     let headers = Headers { addresses, protocol, upper, tcp_flags, ..Headers::NONE };
     let mut headers = Headers { traffic_class, hop_limit, ..headers };
     headers.fragment.class = fragment;
-    let arrival = Arrival { vrf, origin };
+    let arrival = Arrival::new(vrf, origin);
     match key::words(&headers, arrival, fields) {
         Words::V6(key) => generation >= recent.last_change(&key) || recent.spares(&key, generation),
         Words::V4(key) => generation >= recent.last_change(&key) || recent.spares(&key, generation),
