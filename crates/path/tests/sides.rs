@@ -366,3 +366,104 @@ fn ike_is_for_the_key_daemon() {
     assert_eq!(gateway.dropped(DropReason::PolicyNoMatch), 1);
     gateway.assert_nothing_lost();
 }
+
+/// The usual four lines, and nothing about sides: the tunnel works both ways, and in clear nothing
+/// passes that it is for.
+fn four_lines_work(gateway: &mut Gateway, outer: (&str, &str)) {
+    let (here, there) = ("192.168.13.5", "192.168.12.7");
+    gateway.receive(LAN, &udp(here, there, (1, 2), 20));
+    let (_, sealed) = gateway.sent_one(WAN);
+    assert_eq!(open(&peer_inbound(0x1001, false), &sealed)[16..20], [192, 168, 12, 7]);
+    let peer = peer_outbound(0x1002, false);
+    let inner = udp(there, here, (2, 1), 20);
+    gateway.receive(WAN, &seal(&peer, outer.1, outer.0, &inner));
+    assert_eq!(gateway.sent(LAN).len(), 1, "{:?}", gateway.drops());
+    // In clear, from either side, with a source of either.
+    for (port, source, destination) in [
+        (WAN, there, here),
+        (WAN, "203.0.113.9", here),
+        (WAN, here, there),
+        (LAN, here, "203.0.113.9"),
+    ] {
+        gateway.receive(port, &udp(source, destination, (1, 2), 20));
+        assert_eq!((gateway.sent(LAN), gateway.sent(WAN)), (vec![], vec![]), "{source} {port:?}");
+    }
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn the_usual_four_lines() {
+    let outer = ("192.168.11.2", "192.168.11.1");
+    let mut tables = tunnel_tables(outer, false);
+    set_side(&mut tables, LAN, Side::Unset);
+    four_lines_work(&mut Gateway::new(tables), outer);
+}
+
+/// The tunnel ends in an address of a port of its own, that no packet passes.
+#[test]
+fn a_tunnel_that_ends_in_a_loopback_address() {
+    let outer = ("203.0.113.254", "192.168.11.1");
+    let mut tables = tunnel_tables(outer, false);
+    set_side(&mut tables, LAN, Side::Unset);
+    let lan = tables.port(LAN).unwrap().spec.clone();
+    let addresses = vec![prefix("203.0.113.254/32")];
+    tables.add_port(PortId(7), PortSpec { name: "lo".into(), addresses, ..lan }).unwrap();
+    let sides = [LAN, WAN, PortId(7)].map(|port| tables.port(port).unwrap().side);
+    assert_eq!(sides, [Side::Unset, Side::Unprotected, Side::Unprotected]);
+    four_lines_work(&mut Gateway::new(tables), outer);
+}
+
+/// The remote end is reached by another port after a while.
+#[test]
+fn failover_to_a_second_uplink() {
+    let outer = ("192.168.11.2", "198.51.100.1");
+    let mut tables = tunnel_tables(outer, false);
+    set_side(&mut tables, LAN, Side::Unset);
+    let wan = tables.port(WAN).unwrap().spec.clone();
+    let addresses = vec![prefix("203.0.113.2/24")];
+    let backup = PortId(7);
+    tables.add_port(backup, PortSpec { name: "backup".into(), addresses, ..wan }).unwrap();
+    let side = |tables: &Tables| tables.port(backup).unwrap().side;
+    assert_eq!(side(&tables), Side::Unset);
+    let via = |port, address| tables::RouteSpec::Via { port, address: ip(address) };
+    let far = prefix("198.51.100.0/24");
+    tables.set_route(VrfId::MAIN, far, via(backup, "203.0.113.1")).unwrap();
+    assert_eq!(side(&tables), Side::Unprotected);
+    // What comes in clear by the new one is from outside now.
+    let mut gateway = Gateway::new(tables);
+    gateway.change(|tables| _ = tables.remove_route(VrfId::MAIN, far).unwrap());
+    assert_eq!(side(&gateway.publisher.current()), Side::Unset);
+    four_lines_work(&mut gateway, outer);
+}
+
+/// One port for both sides: it is outside, since the tunnel leaves by it, and what stations beside
+/// it send to the tunnel and get from it needs policies that say so.
+#[test]
+fn a_gateway_with_one_arm() {
+    let mut tables = tunnel_tables(("192.168.11.2", "192.168.11.1"), false);
+    tables.remove_port(LAN).unwrap();
+    let spec = tables.port(WAN).unwrap().spec.clone();
+    let addresses = [&spec.addresses[..], &[prefix("192.168.13.1/24")]].concat();
+    tables.update_port(WAN, PortSpec { addresses, ..spec }).unwrap();
+    tables.set_neighbour(WAN, ip("192.168.13.5"), HOST_MAC).unwrap();
+    let mut gateway = Gateway::new(tables);
+    let (here, there) = ("192.168.13.5", "192.168.12.7");
+    let going = udp(here, there, (1, 2), 20);
+    gateway.receive(WAN, &going);
+    assert_eq!((gateway.sent(WAN).len(), gateway.dropped(DropReason::PolicyNoMatch)), (0, 1));
+    gateway.change(|tables| {
+        let (mine, theirs) = ("192.168.13.0/24", "192.168.12.0/24");
+        tables.add_policy(policy(Direction::In, mine, theirs, Action::Bypass)).unwrap();
+        tables.add_policy(policy(Direction::Out, theirs, mine, Action::Bypass)).unwrap();
+    });
+    gateway.receive(WAN, &going);
+    let (to, sealed) = gateway.sent_one(WAN);
+    assert_eq!((to, sealed[9]), (PEER_MAC, Protocol::ESP.0));
+    let inner = udp(there, here, (2, 1), 20);
+    let peer = peer_outbound(0x1002, false);
+    gateway.receive(WAN, &seal(&peer, "192.168.11.1", "192.168.11.2", &inner));
+    assert_eq!(gateway.sent_one(WAN).0, HOST_MAC);
+    gateway.receive(WAN, &inner);
+    assert_eq!(gateway.dropped(DropReason::PolicyClear), 1);
+    gateway.assert_nothing_lost();
+}
