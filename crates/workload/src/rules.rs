@@ -6,11 +6,13 @@
 //! 1. The pairs of a source and a destination prefix length that the kind has, and how many rules
 //!    each holds (`lengths`).
 //! 2. For each of those rules, addresses out of two tries, one for sources and one for
-//!    destinations, so that prefixes lie in one another as subnets of subnets do (`trie`);
-//!    sometimes several rules get the same two addresses.
+//!    destinations, so that prefixes lie in one another as subnets of subnets do (`trie`); in
+//!    [`Kind::Nested`] and [`Kind::Chains`] out of few (`around`). Sometimes several rules get the
+//!    same two addresses.
 //! 3. Protocol and ports (`upper`).
 //! 4. An order in which no rule hides behind one that covers it (`order`).
 
+mod around;
 mod generator;
 mod lengths;
 mod order;
@@ -24,11 +26,12 @@ use core::net::IpAddr;
 use tables::Selector;
 use types::IpRange;
 
-pub use statistics::{Statistics, statistics};
+pub use statistics::{Statistics, nested_pairs, statistics};
 
-/// What a rule set is like. All but [`Kind::Spd`] hold prefixes only and are named after the
-/// published sets whose statistics they have; those were measured at about 1,000, 10,000 and 60,000
-/// rules, and between and beyond them the generator interpolates.
+/// What a rule set is like. All but [`Kind::Spd`] hold prefixes only. All but that and
+/// [`Kind::Chains`] have the statistics of published sets; those were measured at about 1,000,
+/// 10,000 and 60,000 rules ([`Kind::Nested`] at 24,000 and 33,000), and between and beyond them the
+/// generator interpolates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Access control list: long prefixes on both sides, few pairs of lengths.
@@ -43,14 +46,30 @@ pub enum Kind {
     /// IP chain: many pairs of lengths, a third of its rules for any protocol.
     Ipc,
     /// Security policies: as [`Kind::Ipc`], but with what only selectors of RFC 4301 may have
-    /// (section 4.4.1.1). In a fifth of the address pairs one side is a range that is no prefix,
-    /// and half of the ICMP rules name types and codes.
+    /// (section 4.4.1.1). In two of a hundred rules one side is a range that is no prefix, and half
+    /// of the ICMP rules name types and codes.
     Spd,
+    /// IP chain with every prefix length and few addresses of each, as ClassBench makes it from the
+    /// seed `ipc1` with a smoothness of 16: a thousand pairs of lengths, up to 17 pairs of prefixes
+    /// around one pair of addresses, and up to 78 rules on one pair.
+    Nested,
+    /// As [`Kind::Nested`], but with prefixes of all lengths around each pair of hosts, so that they
+    /// lie in one another thirty deep on both sides. No published set is that deep.
+    Chains,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Acl, Self::Acl2, Self::Fw, Self::Fw4, Self::Ipc, Self::Spd];
+    pub const ALL: [Self; 8] = [
+        Self::Acl,
+        Self::Acl2,
+        Self::Fw,
+        Self::Fw4,
+        Self::Ipc,
+        Self::Spd,
+        Self::Nested,
+        Self::Chains,
+    ];
 
     /// A short name in lower case.
     pub const fn name(self) -> &'static str {
@@ -61,22 +80,29 @@ impl Kind {
             Self::Fw4 => "fw4",
             Self::Ipc => "ipc",
             Self::Spd => "spd",
+            Self::Nested => "nested",
+            Self::Chains => "chains",
         }
     }
 }
 
 /// Which rule set to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// What it is like.
     pub kind: Kind,
-    /// Whether addresses are IPv6. Prefix lengths are then stretched so that 8, 16, 24 and 32
-    /// become 32, 48, 64 and 128, the usual sizes of a provider, a site, a subnet and a host.
+    /// Whether addresses are IPv6. As many pairs of prefix lengths occur as with IPv4, and the
+    /// lengths themselves are those of IPv6: half as common as in the global routing table, half
+    /// longer ones, as subnets and hosts have.
     pub v6: bool,
     /// How many rules.
     pub count: usize,
     /// Other seeds give other addresses and rules, with the same statistics.
     pub seed: u64,
+    /// The share of rules with an address range that is no prefix, from 0 to 1, instead of the
+    /// kind's. Any address, and fewer than eight, stay a prefix, so that a large share may not be
+    /// reached.
+    pub misaligned: Option<f64>,
 }
 
 /// Makes a rule set, in priority order: of the rules that match a packet, the first decides. No two

@@ -302,7 +302,7 @@ mod tests {
     use crate::rules::{self, Kind};
 
     fn set(kind: Kind, v6: bool) -> Vec<Selector> {
-        rules::generate(&rules::Options { kind, v6, count: 500, seed: 3 })
+        rules::generate(&rules::Options { kind, v6, count: 500, seed: 3, misaligned: None })
     }
 
     fn options() -> Options {

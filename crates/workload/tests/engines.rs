@@ -125,8 +125,13 @@ fn agree_under_changes(selectors: &[Selector], keys: &[FlowKey], seed: u64) {
 #[test]
 fn rule_sets_like_published_ones_v4() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors =
-            rules::generate(&rules::Options { kind, v6: false, count: 1500, seed: seed as u64 });
+        let selectors = rules::generate(&rules::Options {
+            kind,
+            v6: false,
+            count: 1500,
+            seed: seed as u64,
+            misaligned: None,
+        });
         agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
@@ -134,8 +139,13 @@ fn rule_sets_like_published_ones_v4() {
 #[test]
 fn rule_sets_like_published_ones_v6() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
-        let selectors =
-            rules::generate(&rules::Options { kind, v6: true, count: 1500, seed: seed as u64 });
+        let selectors = rules::generate(&rules::Options {
+            kind,
+            v6: true,
+            count: 1500,
+            seed: seed as u64,
+            misaligned: None,
+        });
         agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
     }
 }
@@ -146,8 +156,13 @@ fn many_policies() {
     for (seed, (kind, v6)) in
         [(Kind::Spd, false), (Kind::Fw4, false), (Kind::Spd, true)].into_iter().enumerate()
     {
-        let selectors =
-            rules::generate(&rules::Options { kind, v6, count: 12_000, seed: seed as u64 });
+        let selectors = rules::generate(&rules::Options {
+            kind,
+            v6,
+            count: 12_000,
+            seed: seed as u64,
+            misaligned: (kind == Kind::Spd).then_some(0.2),
+        });
         let mut tables = loaded(&selectors, 5);
         let keys = headers(&selectors, 15_000, 2);
         agree(&tables, &keys);
@@ -173,7 +188,15 @@ fn many_policies() {
 
 #[test]
 fn packets_of_both_families_in_one_batch() {
-    let set = |v6| rules::generate(&rules::Options { kind: Kind::Spd, v6, count: 300, seed: 3 });
+    let set = |v6| {
+        rules::generate(&rules::Options {
+            kind: Kind::Spd,
+            v6,
+            count: 300,
+            seed: 3,
+            misaligned: Some(0.2),
+        })
+    };
     let (v4, v6) = (set(false), set(true));
     let tables = loaded(&[v4.clone(), v6.clone()].concat(), 1);
     let pairs = headers(&v4, 20_000, 1).into_iter().zip(headers(&v6, 20_000, 1));
@@ -254,8 +277,13 @@ fn single_ports_are_told_apart() {
 
 #[test]
 fn the_engine_can_be_changed() {
-    let selectors =
-        rules::generate(&rules::Options { kind: Kind::Acl, v6: false, count: 500, seed: 1 });
+    let selectors = rules::generate(&rules::Options {
+        kind: Kind::Acl,
+        v6: false,
+        count: 500,
+        seed: 1,
+        misaligned: None,
+    });
     let keys = headers(&selectors, 2000, 1);
     let mut tables = loaded(&selectors, 1);
     assert_eq!(tables.lookup_engine(), LookupEngine::Fast);
@@ -283,8 +311,13 @@ fn the_engine_can_be_changed() {
 /// over.
 #[test]
 fn few_policies_and_one_more() {
-    let selectors =
-        rules::generate(&rules::Options { kind: Kind::Fw, v6: false, count: 80, seed: 1 });
+    let selectors = rules::generate(&rules::Options {
+        kind: Kind::Fw,
+        v6: false,
+        count: 80,
+        seed: 1,
+        misaligned: None,
+    });
     let keys = headers(&selectors, 500, 1);
     let mut tables = Tables::new(1, 1);
     let mut with_index = 0;

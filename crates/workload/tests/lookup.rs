@@ -62,7 +62,13 @@ fn every_way_to_look_up_finds_the_first_that_matches() {
     for kind in Kind::ALL {
         for v6 in [false, true] {
             for (count, changes) in [(7, 20), (100, 100), (1500, 1000)] {
-                let selectors = rules::generate(&rules::Options { kind, v6, count, seed: 21 });
+                let selectors = rules::generate(&rules::Options {
+                    kind,
+                    v6,
+                    count,
+                    seed: 21,
+                    misaligned: None,
+                });
                 let options = trace::Options {
                     headers: 1200,
                     seed: 22,

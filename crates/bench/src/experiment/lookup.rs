@@ -31,8 +31,8 @@ const BATCH: usize = packet::BATCH;
 /// What is to be measured.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Kinds of rule sets: acl, acl2, fw, fw4, ipc (like published ones), spd (with what only
-    /// security policies have) [default: acl, fw, ipc, spd; quickly acl, fw, ipc]
+    /// Kinds of rule sets: acl, acl2, fw, fw4, ipc, nested (like published ones), chains (prefixes
+    /// deeper in one another than published), spd (with what only security policies have) [default: acl, fw, ipc, nested, spd; quickly without the last]
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     sets: Option<Vec<Named>>,
     /// How many rules [default: 10,100,1000,10000,100000; quickly without the last]
@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_engine_set_and_size() {
-        let options = options("--sets acl,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
+        let options =
+            options("--sets nested,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
         let rows = run(&Context::tiny(), &options).unwrap();
         assert_eq!(rows.len(), 2 * 2 * 2 * 5);
         for row in rows.iter().filter(|row| ["linear", "fast"].contains(&&*row.series)) {

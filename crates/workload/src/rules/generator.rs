@@ -9,7 +9,8 @@ use rand_chacha::rand_core::SeedableRng;
 use tables::{FieldsSelector, Selector, UpperSelector};
 use types::IpRange;
 
-use super::lengths::{Pair, quotas, stretched};
+use super::around::Around;
+use super::lengths::{Pair, quotas};
 use super::profile::Profile;
 use super::trie::Trie;
 use super::upper::{self, Class, Layer};
@@ -19,29 +20,37 @@ pub(super) struct Generator {
     kind: Kind,
     v6: bool,
     profile: Profile,
-    sources: Trie,
-    destinations: Trie,
+    /// Of sources and of destinations.
+    tries: [Trie; 2],
+    around: Around,
     random: ChaCha8Rng,
     rules: Vec<Selector>,
     /// What the rules of each address pair say above addresses.
     layers: HashMap<(IpRange, IpRange), HashSet<Layer>>,
     /// How many rules there are of [`Class::AnyProtocol`] and of [`Class::Range`].
     classes: [usize; 2],
+    /// How many have an address range that is no prefix.
+    misaligned: usize,
 }
 
 impl Generator {
     pub(super) fn new(options: &Options) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(options.seed);
+        let mut profile = Profile::of(options.kind, options.count);
+        profile.misaligned = options.misaligned.unwrap_or(profile.misaligned).clamp(0.0, 1.0);
+        let tries = [(); 2].map(|()| Trie::new(random.random(), options.v6));
+        let around = Around::new(options, &tries, &mut random);
         Self {
             kind: options.kind,
             v6: options.v6,
-            profile: Profile::of(options.kind, options.count),
-            sources: Trie::new(random.random(), options.v6),
-            destinations: Trie::new(random.random(), options.v6),
+            profile,
+            tries,
+            around,
             random,
             rules: Vec::with_capacity(options.count),
             layers: HashMap::new(),
             classes: [0; 2],
+            misaligned: 0,
         }
     }
 
@@ -49,14 +58,17 @@ impl Generator {
         // One address pair gets the most rules that any may have; the others follow from chance.
         let mut largest = Some(self.profile.most);
         let mut left = 0;
-        for (pair, quota) in quotas(self.kind, &self.profile, count) {
+        for (pair, quota) in quotas(self.kind, self.v6, &self.profile, count) {
             let first = largest.take_if(|most| *most <= quota && pair != (0, 0));
             left += self.fill(pair, quota, first);
         }
-        // Short prefixes are few; what did not fit goes where there is room. Pairs of hosts never
-        // run out.
+        // Short prefixes are few; what did not fit goes where there is room. Pairs of hosts out of
+        // the tries never run out.
+        let width = self.tries[0].width();
+        left = self.fill((width, width), left, None);
+        self.around = Around::Nothing;
         while left > 0 {
-            left = self.fill((32, 32), left, None);
+            left = self.fill((width, width), left, None);
         }
         self.rules
     }
@@ -79,24 +91,28 @@ impl Generator {
     }
 
     /// A source and a destination of these prefix lengths, or inside of such prefixes.
-    fn addresses(&mut self, (source, destination): Pair) -> (IpRange, IpRange) {
-        let [source, destination] =
-            [(self.sources, source), (self.destinations, destination)].map(|(trie, length)| {
-                let length = if self.v6 { stretched(length) } else { length };
-                (trie.draw(length, &mut self.random), length)
-            });
+    fn addresses(&mut self, pair: Pair) -> (IpRange, IpRange) {
+        let [source, destination] = self.around.draw(pair, &self.tries, &mut self.random);
         // Any address, and fewer than eight of them, stay a prefix.
         let width = if self.v6 { 128 } else { 32 };
         let [at_source, at_destination] =
             [source, destination].map(|(_, length)| length > 0 && width - length >= 3);
         let misaligned =
-            self.profile.misaligned > 0.0 && self.random.random_bool(self.profile.misaligned);
+            self.profile.misaligned > 0.0 && self.random.random_bool(self.chance_of_misaligned());
         let (at_source, at_destination) = match misaligned {
             true if at_source && at_destination && self.random.random() => (true, false),
             true if at_destination => (false, true),
             misaligned => (misaligned && at_source, false),
         };
         (self.range(source, at_source), self.range(destination, at_destination))
+    }
+
+    /// The likelihood of a range that is no prefix: the greater, the more the set lags behind the
+    /// share that it is to have.
+    fn chance_of_misaligned(&self) -> f64 {
+        let share = self.profile.misaligned;
+        let lag = share * self.rules.len() as f64 - self.misaligned as f64;
+        (share * (1.0 + 0.1 * lag)).clamp(0.0, 1.0)
     }
 
     /// The prefix, or a range that begins in its first and ends in its last quarter but is no
@@ -119,7 +135,11 @@ impl Generator {
     /// How many rules to give to one address pair: usually one, and `n` or more with a probability
     /// that falls with a power of `n`.
     fn together(&mut self) -> usize {
-        let power = if self.kind == Kind::Fw4 { 1.0 } else { 1.6 };
+        let power = match self.kind {
+            Kind::Fw4 => 1.0,
+            Kind::Chains => 1.2,
+            _ => 1.6,
+        };
         let most = self.profile.most as f64;
         self.random.random::<f64>().max(f64::MIN_POSITIVE).powf(-1.0 / power).min(most) as usize
     }
@@ -159,6 +179,8 @@ impl Generator {
                     Class::Range => self.classes[1] += 1,
                     Class::Plain => {}
                 }
+                let is_prefix = source.as_prefix().is_some() && destination.as_prefix().is_some();
+                self.misaligned += usize::from(!is_prefix);
                 self.rules.push(Selector {
                     source,
                     destination,

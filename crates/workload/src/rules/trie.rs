@@ -25,9 +25,14 @@ impl Trie {
         Self { seed, v6 }
     }
 
+    /// Bits of an address.
+    pub(super) fn width(&self) -> u32 {
+        if self.v6 { 128 } else { 32 }
+    }
+
     /// A prefix of `length` bits: the address with its lower bits cleared.
     pub(super) fn draw(&self, length: u32, random: &mut ChaCha8Rng) -> u128 {
-        let width = if self.v6 { 128 } else { 32 };
+        let width = self.width();
         // Global unicast addresses of IPv6 begin with 001 (RFC 4291 section 2.4).
         let mut path = if self.v6 { 0b001u128 } else { 0 };
         let start = if self.v6 { 3.min(length) } else { 0 };

@@ -47,7 +47,7 @@ pub(super) fn draw(kind: Kind, class: Class, v6: bool, random: &mut ChaCha8Rng) 
         Class::Range => {
             let common = match kind {
                 Kind::Acl | Kind::Acl2 => 0.1,
-                Kind::Fw | Kind::Ipc | Kind::Spd => 0.4,
+                Kind::Fw | Kind::Ipc | Kind::Spd | Kind::Nested | Kind::Chains => 0.4,
                 Kind::Fw4 => 0.7,
             };
             // Either side, or both, has the range: clients' ports at the source, a service's at the

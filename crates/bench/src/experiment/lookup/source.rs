@@ -63,8 +63,8 @@ pub(crate) fn choose(
     sizes: Option<&[u32]>,
     families: Option<&[Family]>,
 ) -> Vec<Wanted> {
-    let usual = [Kind::Acl, Kind::Fw, Kind::Ipc, Kind::Spd].map(Named);
-    let sets = sets.unwrap_or(if quick { &usual[..3] } else { &usual });
+    let usual = [Kind::Acl, Kind::Fw, Kind::Ipc, Kind::Nested, Kind::Spd].map(Named);
+    let sets = sets.unwrap_or(if quick { &usual[..4] } else { &usual });
     let usual = [10, 100, 1000, 10_000, 100_000];
     let sizes = sizes.unwrap_or(if quick { &usual[..4] } else { &usual });
     let families =
@@ -108,6 +108,7 @@ impl Wanted {
             v6: self.v6,
             count: self.count,
             seed: 1,
+            misaligned: None,
         });
         Set {
             name: self.to_string(),
