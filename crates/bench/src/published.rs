@@ -90,6 +90,16 @@ pub(crate) const LOOKUP: [Published; 3] = [
     published("best published, Zen 3", "ipc", &[(1e3, 32.0), (1e4, 86.0), (6e4, 263.0)]),
 ];
 
+/// rte_acl with AVX2, as [`LOOKUP`]: DPDK 22.11 on an AMD EPYC (Zen 5) with a counter of 2.6 GHz,
+/// batches of 256, sets and traces of ClassBench, the better of its default and of a larger
+/// `max_size`. From docs/results/2026-11-22-classifier.md.
+pub(crate) const RTE_ACL: [Published; 4] = [
+    published("rte_acl AVX2, Zen 5", "acl", &[(1e3, 18.5), (1e4, 28.8), (6e4, 184.0)]),
+    published("rte_acl AVX2, Zen 5", "fw", &[(1e3, 20.4), (1e4, 207.0), (6e4, 580.0)]),
+    published("rte_acl AVX2, Zen 5", "ipc", &[(1e3, 20.0), (1e4, 32.7), (6e4, 332.0)]),
+    published("rte_acl AVX2, Zen 5", "nested", &[(23_749.0, 66.9)]),
+];
+
 const fn published(
     what: &'static str,
     series: &'static str,

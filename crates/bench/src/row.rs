@@ -54,6 +54,12 @@ impl Row {
         Self { found: object(found), ..self }
     }
 
+    /// The same with more of what else was found, an object.
+    pub(crate) fn and(mut self, found: Value) -> Self {
+        self.found.extend(object(found));
+        self
+    }
+
     /// Whether something of this row was measured while the core was not alone.
     pub(crate) fn is_marked(&self) -> bool {
         self.cost.core != CoreState::Alone

@@ -1,5 +1,6 @@
 //! Rules in order, eight tried at once.
 
+use crate::count::Observer;
 use crate::group::{Compare, Group, LANES, NONE, Work, run};
 use crate::rule::{Header, Rule};
 
@@ -28,9 +29,11 @@ impl<const WORDS: usize> Chain<WORDS> {
         &self,
         header: &Header<WORDS>,
         confirms: &mut impl FnMut(u32) -> bool,
+        observer: &mut impl Observer,
         with: impl Compare,
     ) -> Option<u32> {
         for group in &self.groups {
+            observer.compare(|| group.rules());
             let mut mark = group.first(header, with);
             if mark & 1 != 0 && mark != NONE {
                 mark = group.confirmed(header, mark, confirms);
@@ -50,22 +53,34 @@ pub fn first<'a, const WORDS: usize, T: Copy>(
     header: &Header<WORDS>,
     confirms: impl FnMut(T, u32) -> bool,
 ) -> Option<(T, u32)> {
-    struct First<'h, const WORDS: usize, C, F>(C, &'h Header<WORDS>, F);
+    first_observed(chains, header, confirms, &mut ())
+}
 
-    impl<'a, const WORDS: usize, T, C, F> Work for First<'_, WORDS, C, F>
+/// As [`first`]. `observer` is told what is done.
+#[inline]
+pub fn first_observed<'a, const WORDS: usize, T: Copy>(
+    chains: impl IntoIterator<Item = (&'a Chain<WORDS>, T)>,
+    header: &Header<WORDS>,
+    confirms: impl FnMut(T, u32) -> bool,
+    observer: &mut impl Observer,
+) -> Option<(T, u32)> {
+    struct First<'h, const WORDS: usize, C, F, O>(C, &'h Header<WORDS>, F, &'h mut O);
+
+    impl<'a, const WORDS: usize, T, C, F, O> Work for First<'_, WORDS, C, F, O>
     where
         T: Copy,
         C: IntoIterator<Item = (&'a Chain<WORDS>, T)>,
         F: FnMut(T, u32) -> bool,
+        O: Observer,
     {
         type Output = Option<(T, u32)>;
 
         #[inline(always)]
         fn run(self, with: impl Compare) -> Self::Output {
-            let Self(chains, header, mut confirms) = self;
+            let Self(chains, header, mut confirms, observer) = self;
             for (chain, what) in chains {
                 let mut confirm = |rule| confirms(what, rule);
-                if let Some(rule) = chain.find(header, &mut confirm, with) {
+                if let Some(rule) = chain.find(header, &mut confirm, observer, with) {
                     return Some((what, rule));
                 }
             }
@@ -73,7 +88,7 @@ pub fn first<'a, const WORDS: usize, T: Copy>(
         }
     }
 
-    run(First(chains, header, confirms))
+    run(First(chains, header, confirms, observer))
 }
 
 #[cfg(test)]

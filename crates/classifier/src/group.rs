@@ -43,6 +43,11 @@ impl<const WORDS: usize> Group<WORDS> {
         self.mark.get(lane as usize).copied().unwrap_or(NONE)
     }
 
+    /// How many rules there are.
+    pub(crate) fn rules(&self) -> u32 {
+        1 + self.mark.windows(2).filter(|marks| marks[0] != marks[1]).count() as u32
+    }
+
     /// The least mark, from `first` on, of a rule that matches and is confirmed if it must be.
     #[cold]
     pub(crate) fn confirmed(

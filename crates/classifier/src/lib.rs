@@ -11,10 +11,12 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod count;
 mod group;
 mod rule;
 mod tree;
 
-pub use chain::{Chain, first};
+pub use chain::{Chain, first, first_observed};
+pub use count::{Count, Observer};
 pub use rule::{Header, Rule, linear};
 pub use tree::{Effort, Limits, Refused, Statistics, Tree};

@@ -47,8 +47,8 @@ pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::{Boundary, Tables};
 pub use spd::{
-    Compiled, LookupBound, LookupEngine, PolicyHeader, Shown, Spd, V4_WORDS, V6_WORDS, Wanted,
-    upper_words,
+    Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
+    Shown, Spd, V4_WORDS, V6_WORDS, Wanted, upper_words,
 };
 pub use types::{Ipsec, ReversePath, Side, VlanId};
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};

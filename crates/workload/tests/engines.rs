@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tables::{
-    Action, Direction, FieldsSelector, LookupBound, LookupEngine, PolicySpec, Selector, Spd,
-    Tables, UpperSelector,
+    Action, Direction, FieldsSelector, LookupBound, LookupEngine, LookupStructure, PolicySpec,
+    Selector, Spd, Tables, UpperSelector,
 };
 use types::{FlowKey, IpRange, PortRange, Protocol, VrfId};
 use workload::rules::{self, Kind};
@@ -40,6 +40,7 @@ fn loaded(selectors: &[Selector], secret: u64) -> Tables {
 /// Looks every key up alone, with others, and in order, and returns how many matched.
 fn agree(tables: &Tables, keys: &[FlowKey]) -> usize {
     let spd = spd(tables);
+    let bound = spd.bound(DIRECTION);
     let mut matched = 0;
     for keys in keys.chunks(97) {
         let mut together = vec![None; keys.len()];
@@ -52,6 +53,11 @@ fn agree(tables: &Tables, keys: &[FlowKey]) -> usize {
                 expected,
                 "alone: {key:?}"
             );
+            let (counted, count) = spd.lookup_counted(DIRECTION, key);
+            assert_eq!(counted.map(|policy| policy.index), expected, "counted: {key:?}");
+            assert!(count.rules > 0 || expected.is_none(), "{count:?}: {key:?}");
+            let is_index = spd.compiled(DIRECTION).is_none();
+            assert!(!is_index || count.probes <= bound.probes, "{count:?}, {bound:?}: {key:?}");
             matched += usize::from(expected.is_some());
         }
     }
@@ -85,6 +91,11 @@ fn agree_under_changes(selectors: &[Selector], keys: &[FlowKey], seed: u64) {
             "most keys find nothing, which proves little"
         );
         assert_bound_is_as_if_new(&tables);
+        let mut compiled = tables.clone();
+        compiled.compile();
+        let family = usize::from(keys[0].addresses.is_v6());
+        assert_eq!(spd(&compiled).structures(DIRECTION)[family], LookupStructure::Trees);
+        agree(&compiled, &keys[..keys.len() / 4]);
         snapshots.push((tables.clone(), spd(&tables).bound(DIRECTION)));
         for _ in 0..selectors.len() / 3 {
             let indexes = spd(&tables).policies(DIRECTION).len();
@@ -147,6 +158,27 @@ fn rule_sets_like_published_ones_v6() {
             misaligned: None,
         });
         agree_under_changes(&selectors, &headers(&selectors, 60_000, 1), seed as u64);
+    }
+}
+
+/// Of any kind, with a third of the rules for ranges that are no prefixes.
+#[test]
+fn misaligned_ranges() {
+    for (seed, kind) in Kind::ALL.into_iter().enumerate() {
+        for v6 in [false, true] {
+            let selectors = rules::generate(&rules::Options {
+                kind,
+                v6,
+                count: 600,
+                seed: seed as u64,
+                misaligned: Some(0.3),
+            });
+            let no_prefix = |rule: &&Selector| {
+                rule.source.as_prefix().is_none() || rule.destination.as_prefix().is_none()
+            };
+            assert!(selectors.iter().filter(no_prefix).count() > 120, "{kind:?} v6 {v6}");
+            agree_under_changes(&selectors, &headers(&selectors, 10_000, 1), seed as u64);
+        }
     }
 }
 

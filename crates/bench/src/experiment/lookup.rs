@@ -1,6 +1,7 @@
 //! `hitpath bench lookup`: what it costs to find a packet's policy, by engine, rule set and size;
 //! what an engine takes in memory; and how long it takes to build and to change.
 
+mod count;
 mod source;
 mod update;
 mod view;
@@ -32,7 +33,8 @@ const BATCH: usize = packet::BATCH;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Kinds of rule sets: acl, acl2, fw, fw4, ipc, nested (like published ones), chains (prefixes
-    /// deeper in one another than published), spd (with what only security policies have) [default: acl, fw, ipc, nested, spd; quickly without the last]
+    /// deeper in one another than published), spd (with what only security policies have)
+    /// [default: acl, fw, ipc, nested, spd; quickly without the last]
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     sets: Option<Vec<Named>>,
     /// How many rules [default: 10,100,1000,10000,100000; quickly without the last]
@@ -145,9 +147,16 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
             "family": set.family,
         });
         let row = Row::new(NAME, series.name(), parameters, None, cost);
+        // All headers are too many for a linear search.
+        let few = &set.headers[..checks.min(set.headers.len())];
         match at {
-            0 => row.with(linear.found(context, &changes[0])),
-            4 => row.with(fast.found(context, &changes[1])),
+            0 => row
+                .with(linear.found(context, &changes[0]))
+                .and(count::found(&linear.tables, set, few)),
+            2 => row.with(count::found(&index, set, &set.headers)),
+            4 => row
+                .with(fast.found(context, &changes[1]))
+                .and(count::found(&fast.tables, set, &set.headers)),
             _ => row,
         }
     });
@@ -354,9 +363,9 @@ mod tests {
     #[test]
     fn there_is_a_row_for_each_engine_set_and_size() {
         let options =
-            options("--sets nested,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
+            options("--sets acl,nested,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 2 * 2 * 2 * 5);
+        assert_eq!(rows.len(), 3 * 2 * 2 * 5);
         for row in rows.iter().filter(|row| ["linear", "fast"].contains(&&*row.series)) {
             for what in
                 ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"]
@@ -366,10 +375,33 @@ mod tests {
             // Other tests give back what they took meanwhile, so that it may be anything.
             assert!(row.found("memory_bytes").is_some());
         }
+        for row in &rows {
+            let counted = row.found("probes_mean").is_some();
+            assert_eq!(counted, !row.series.ends_with("one by one"), "{row:?}");
+            let structure = row.text_found("structure").unwrap_or_default();
+            let is = |name: &str| structure.starts_with(&format!("{name}: "));
+            let many = row.number("policies") > Some(32.0);
+            match &*row.series {
+                "linear" => assert!(is("scan"), "{row:?}"),
+                "index" => assert!(is(if many { "index" } else { "scan" }), "{row:?}"),
+                "fast" => assert!(is(if many { "trees" } else { "scan" }), "{row:?}"),
+                _ => continue,
+            }
+            assert!(row.found("compared_mean") > Some(0.0), "{row:?}");
+            assert!(row.found("compared_most") >= row.found("compared_mean"), "{row:?}");
+            assert!(row.found("probes_most") >= row.found("probes_mean"), "{row:?}");
+            if many && row.series == "fast" {
+                let trees = &row.found["trees"][&row.text("family")];
+                let most = |what: &str| trees[what].as_f64();
+                assert!(row.found("probes_most") <= most("most_nodes"), "{row:?}");
+                assert!(row.found("compared_most") <= most("most_policies_compared"), "{row:?}");
+            }
+        }
         let rows: Vec<&Row> = rows.iter().collect();
         let text = render(&rows);
+        assert!(text.contains("trees: the policies are compiled"), "{text}");
         assert!(text.contains("| spd") && text.contains("best published"), "{text}");
-        assert!(!targets(&rows).is_empty() && charts(&rows).len() == 4);
+        assert!(!targets(&rows).is_empty() && charts(&rows).len() == 6);
     }
 
     #[test]

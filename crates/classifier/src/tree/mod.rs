@@ -4,6 +4,7 @@ mod build;
 mod node;
 
 use self::node::Node;
+use crate::count::Observer;
 use crate::group::{Compare, Group, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
@@ -61,18 +62,33 @@ impl<const WORDS: usize> Tree<WORDS> {
     /// The position of the first rule that matches a header. `confirms` is asked about rules that
     /// match [partly](Rule::is_partial).
     pub fn lookup(&self, header: &Header<WORDS>, confirms: impl FnMut(u32) -> bool) -> Option<u32> {
-        struct One<'a, const WORDS: usize, F>(&'a Tree<WORDS>, &'a Header<WORDS>, F);
+        self.lookup_observed(header, confirms, &mut ())
+    }
 
-        impl<const WORDS: usize, F: FnMut(u32) -> bool> Work for One<'_, WORDS, F> {
+    /// As [`Tree::lookup`]. `observer` is told what is done.
+    #[inline]
+    pub fn lookup_observed(
+        &self,
+        header: &Header<WORDS>,
+        confirms: impl FnMut(u32) -> bool,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        struct One<'a, const WORDS: usize, F, O>(&'a Tree<WORDS>, &'a Header<WORDS>, F, &'a mut O);
+
+        impl<const WORDS: usize, F, O> Work for One<'_, WORDS, F, O>
+        where
+            F: FnMut(u32) -> bool,
+            O: Observer,
+        {
             type Output = Option<u32>;
 
             #[inline(always)]
             fn run(mut self, with: impl Compare) -> Option<u32> {
-                self.0.find_one(self.1, &mut self.2, with)
+                self.0.find_one(self.1, &mut self.2, self.3, with)
             }
         }
 
-        run(One(self, header, confirms))
+        run(One(self, header, confirms, observer))
     }
 
     /// For each header the position of the first rule that matches, or `u32::MAX`, in the same
@@ -222,6 +238,7 @@ impl<const WORDS: usize> Tree<WORDS> {
         &self,
         header: &Header<WORDS>,
         confirms: &mut impl FnMut(u32) -> bool,
+        observer: &mut impl Observer,
         with: impl Compare,
     ) -> Option<u32> {
         let mut found = NONE;
@@ -231,11 +248,13 @@ impl<const WORDS: usize> Tree<WORDS> {
             }
             let mut node = part.root;
             while !node.is_leaf() {
+                observer.probe();
                 node = self.children[node.child(header)];
             }
             let mut mark = NONE;
             while node.may_be_before(found) && mark == NONE {
                 let group = &self.groups[node.group()];
+                observer.compare(|| group.rules());
                 mark = group.first(header, with);
                 if mark & 1 != 0 && mark != NONE {
                     mark = group.confirmed(header, mark, confirms);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::count::Count;
 use crate::rule::linear;
 
 /// A prefix of a word, among few, so that rules nest and overlap.
@@ -85,6 +86,7 @@ fn check_tree<const WORDS: usize>(
     probes: &[(usize, [u32; 4])],
     limits: Limits,
 ) -> Result<(), TestCaseError> {
+    let statistics = tree.statistics();
     let headers: Vec<_> = probes.iter().map(|probe| header(rules, *probe)).collect();
     let mut found = vec![7; headers.len()];
     tree.lookup_batch(&headers, &mut found, |at, rule| confirms(rule as usize, &headers[at]));
@@ -94,9 +96,15 @@ fn check_tree<const WORDS: usize>(
         prop_assert_eq!(wanted, tree.lookup(header, |rule| confirms(rule as usize, header)));
         // On a processor without AVX2.
         let mut confirm = |rule: u32| confirms(rule as usize, header);
-        prop_assert_eq!(wanted, tree.find_one(header, &mut confirm, Portable));
+        let mut count = Count::default();
+        prop_assert_eq!(wanted, tree.find_one(header, &mut confirm, &mut count, Portable));
+        prop_assert!(count.probes as usize <= statistics.steps);
+        prop_assert!(count.rules as usize <= statistics.compared * statistics.lanes);
+        prop_assert!(wanted.is_none() || count.rules > 0);
+        let mut again = Count::default();
+        tree.lookup_observed(header, confirm, &mut again);
+        prop_assert_eq!(count, again);
     }
-    let statistics = tree.statistics();
     prop_assert_eq!(statistics.trees.iter().sum::<usize>(), rules.len());
     prop_assert!(statistics.bytes <= limits.bytes);
     Ok(())

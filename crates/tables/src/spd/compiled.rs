@@ -9,7 +9,7 @@ use core::slice;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use classifier::{Effort, Header, Limits, Refused, Rule, Statistics, Tree};
+use classifier::{Effort, Header, Limits, Observer, Refused, Rule, Statistics, Tree};
 use wire::FlowKey;
 
 use super::linear::List;
@@ -301,12 +301,16 @@ impl Current {
 
     /// The first policy, or `Err` if the trees do not know.
     #[inline]
-    pub(super) fn lookup(&self, key: &FlowKey) -> Result<Option<&Arc<Policy>>, Unknown> {
+    pub(super) fn lookup(
+        &self,
+        key: &FlowKey,
+        observer: &mut impl Observer,
+    ) -> Result<Option<&Arc<Policy>>, Unknown> {
         if let Some(header) = Four::header(key) {
-            return self.lookup_one::<{ words::V4_WORDS }, Four>(&header, key);
+            return self.lookup_one::<{ words::V4_WORDS }, Four>(&header, key, observer);
         }
         match Six::header(key) {
-            Some(header) => self.lookup_one::<{ words::V6_WORDS }, Six>(&header, key),
+            Some(header) => self.lookup_one::<{ words::V6_WORDS }, Six>(&header, key, observer),
             None => Ok(None),
         }
     }
@@ -316,13 +320,14 @@ impl Current {
         &self,
         header: &Header<WORDS>,
         key: &FlowKey,
+        observer: &mut impl Observer,
     ) -> Result<Option<&Arc<Policy>>, Unknown> {
-        let mut found = self.added.lookup_header::<WORDS, F>(header, || *key);
+        let mut found = self.added.lookup_observed::<WORDS, F>(header, || *key, observer);
         for layer in &self.layers {
             let half = F::half(&layer.compiled);
             let tree = half.tree.as_ref().map_err(|_| Unknown)?;
             let confirms = |rule: u32| half.policies[rule as usize].spec.selector.matches(key);
-            let Some(rule) = tree.lookup(header, confirms) else { continue };
+            let Some(rule) = tree.lookup_observed(header, confirms, observer) else { continue };
             if F::removed(layer).has(rule) {
                 return Err(Unknown);
             }

@@ -6,7 +6,7 @@
 use core::slice;
 use std::sync::Arc;
 
-use classifier::{Chain, Header, first};
+use classifier::{Chain, Header, Observer, first_observed};
 use wire::{Addresses, FlowKey};
 
 use super::Place;
@@ -49,19 +49,35 @@ impl List {
         header: &Header<WORDS>,
         flow: impl Fn() -> FlowKey,
     ) -> Option<&Arc<Policy>> {
+        self.lookup_observed::<WORDS, F>(header, flow, &mut ())
+    }
+
+    /// As [`List::lookup_header`]. `observer` is told what is done.
+    #[inline]
+    pub(super) fn lookup_observed<const WORDS: usize, F: Family<WORDS>>(
+        &self,
+        header: &Header<WORDS>,
+        flow: impl Fn() -> FlowKey,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         let chains = self.chunks.iter().map(|chunk| (F::chain(chunk), &**chunk));
         let policy = |chunk: &'_ Chunk, rule: u32| chunk.policies[rule as usize].spec.selector;
-        let found = first(chains, header, |chunk, rule| policy(chunk, rule).matches(&flow()));
+        let confirms = |chunk, rule| policy(chunk, rule).matches(&flow());
+        let found = first_observed(chains, header, confirms, observer);
         found.map(|(chunk, rule)| &chunk.policies[rule as usize])
     }
 
-    /// As [`List::lookup_header`], of a key.
+    /// As [`List::lookup_observed`], of a key.
     #[inline]
-    pub(super) fn lookup(&self, key: &FlowKey) -> Option<&Arc<Policy>> {
+    pub(super) fn lookup(
+        &self,
+        key: &FlowKey,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         if let Some(header) = Four::header(key) {
-            return self.lookup_header::<{ words::V4_WORDS }, Four>(&header, || *key);
+            return self.lookup_observed::<{ words::V4_WORDS }, Four>(&header, || *key, observer);
         }
-        self.lookup_header::<{ words::V6_WORDS }, Six>(&Six::header(key)?, || *key)
+        self.lookup_observed::<{ words::V6_WORDS }, Six>(&Six::header(key)?, || *key, observer)
     }
 
     /// The first that matches, one tried after the other, with its position, from 1.

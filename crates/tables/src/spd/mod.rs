@@ -6,6 +6,7 @@ mod fast;
 mod linear;
 mod reads;
 mod selector;
+mod structure;
 mod words;
 
 use core::cmp::Ordering;
@@ -13,6 +14,9 @@ use core::fmt;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+/// What a lookup takes: places of the index or nodes of the trees, and policies compared.
+pub use classifier::Count as LookupCount;
+use classifier::Observer;
 pub use types::LookupEngine;
 use wire::{FlowKey, PacketFields};
 
@@ -22,6 +26,7 @@ pub use self::compiled::{Compiled, Wanted};
 use self::fast::Index;
 use self::linear::List;
 use self::reads::Reads;
+pub use self::structure::{LookupReason, LookupStructure};
 use self::words::{Family, Four, Six};
 pub use self::words::{Header as PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};
 use crate::policy::{DefaultAction, Direction, Policy};
@@ -73,18 +78,45 @@ impl Spd {
     /// insertion, that matches.
     #[inline]
     pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
+        self.lookup_observed(direction, key, &mut ())
+    }
+
+    /// As [`Spd::lookup`], with what it took: nodes of the trees or places of the index, and
+    /// policies compared. What the index finds within a place by ports is no place more.
+    pub fn lookup_counted(
+        &self,
+        direction: Direction,
+        key: &FlowKey,
+    ) -> (Option<&Arc<Policy>>, LookupCount) {
+        let mut count = LookupCount::default();
+        let found = self.lookup_observed(direction, key, &mut count);
+        (found, count)
+    }
+
+    #[inline]
+    fn lookup_observed(
+        &self,
+        direction: Direction,
+        key: &FlowKey,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         if let Some(current) = self.current(direction)
-            && let Ok(found) = current.lookup(key)
+            && let Ok(found) = current.lookup(key, observer)
         {
             return found;
         }
-        self.lookup_without_trees(direction, key)
+        self.lookup_without_trees(direction, key, observer)
     }
 
-    fn lookup_without_trees(&self, direction: Direction, key: &FlowKey) -> Option<&Arc<Policy>> {
+    fn lookup_without_trees(
+        &self,
+        direction: Direction,
+        key: &FlowKey,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         match self.index(direction) {
-            Some(index) => index.lookup(key),
-            None => self.lists[direction as usize].lookup(key),
+            Some(index) => index.lookup(key, observer),
+            None => self.lists[direction as usize].lookup(key, observer),
         }
     }
 
@@ -125,7 +157,7 @@ impl Spd {
         let list = &self.lists[direction as usize];
         if let Some(current) = self.current(direction) {
             return current.lookup_batch::<WORDS, F>(headers, &flow, found, |at, found| {
-                *found = self.lookup_without_trees(direction, &flow(at));
+                *found = self.lookup_without_trees(direction, &flow(at), &mut ());
             });
         }
         if let Some(index) = self.index(direction) {

@@ -2,7 +2,7 @@
 
 use crate::core_state::CoreState;
 use crate::plot::{Axis, Chart, Line, Scale};
-use crate::published;
+use crate::published::{self, Published};
 use crate::row::Row;
 use crate::target::{Target, figure};
 use crate::text::{self, Pivot};
@@ -13,9 +13,7 @@ pub(crate) fn render(rows: &[&Row]) -> String {
     let columns = text::values(rows, "rules");
     let sets = text::values(rows, "set");
     let mut best = Vec::new();
-    for published in
-        published::LOOKUP.iter().filter(|published| sets.iter().any(|set| set == published.series))
-    {
+    for published in others().filter(|published| sets.iter().any(|set| set == published.series)) {
         let mut line = vec![String::new(), published.series.to_owned(), published.what.to_owned()];
         line.extend(columns.iter().map(|column| cell(published.figures, column)));
         best.push(line);
@@ -25,7 +23,13 @@ pub(crate) fn render(rows: &[&Row]) -> String {
         + &pivot.render(rows, nanoseconds, best)
         + &text::title("lookup: cycles per first packet, median (least-most)")
         + &pivot.render(rows, text::cycles, Vec::new())
+        + &counts(rows)
         + &engines(rows)
+}
+
+/// What others' engines take.
+fn others() -> impl Iterator<Item = &'static Published> {
+    published::LOOKUP.iter().chain(&published::RTE_ACL)
 }
 
 /// A published figure under a column: the largest sets are shown under ours of 100,000.
@@ -36,6 +40,39 @@ fn cell(figures: &[(f64, f64)], column: &str) -> String {
         Ok(size) => at(size).map_or_else(String::new, |ns: f64| ns.to_string()),
         Err(_) => String::new(),
     }
+}
+
+/// What finds the policies, and what a header takes.
+fn counts(rows: &[&Row]) -> String {
+    let counted = rows.iter().filter(|row| row.found("probes_mean").is_some());
+    let cells: Vec<Vec<String>> = counted
+        .map(|row| {
+            let number = |what: &str| row.found(what).map_or_else(String::new, figure);
+            vec![
+                row.text("family"),
+                row.text("set"),
+                row.series.clone(),
+                text::grouped(&row.text("policies")),
+                row.text_found("structure").unwrap_or_default(),
+                number("probes_mean"),
+                number("probes_most"),
+                number("compared_mean"),
+                number("compared_most"),
+            ]
+        })
+        .collect();
+    let heading = [
+        "family",
+        "set",
+        "engine",
+        "policies",
+        "structure, and why",
+        "probes, mean",
+        "most",
+        "policies compared, mean",
+        "most",
+    ];
+    text::title("lookup: what one header takes, counted") + &text::table(&heading, &cells)
 }
 
 /// Memory, building and changes.
@@ -108,8 +145,7 @@ pub(crate) fn charts(rows: &[&Row]) -> Vec<Chart> {
                 continue;
             }
             if family == "ipv4" {
-                let published =
-                    published::LOOKUP.iter().filter(|published| published.series == set);
+                let published = others().filter(|published| published.series == set);
                 lines.extend(published.map(|published| Line::published(published, "")));
             }
             // A set out of a file has a name of another person's choosing.
@@ -203,7 +239,12 @@ mod tests {
             [(10.0, 5.0, true), (30.0, 27.0, false), (70.0, 75.0, true), (101.0, 100.0, false)];
         assert_eq!(found, expected);
         let text = render(&rows);
-        assert!(text.contains("75 (60 k)") && text.contains("rules 1,000 |"), "{text}");
-        assert_eq!(charts(&rows)[0].lines.len(), 3);
+        assert!(
+            text.contains("75 (60 k)")
+                && text.contains("184 (60 k)")
+                && text.contains("rules 1,000 |"),
+            "{text}"
+        );
+        assert_eq!(charts(&rows)[0].lines.len(), 4);
     }
 }

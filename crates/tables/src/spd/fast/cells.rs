@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use classifier::Observer;
 use packet::prefetch;
 
 use super::directory::{Directory, NoRoom, Page};
@@ -149,24 +150,27 @@ impl<A: Address> CellPage<A> {
     /// Finds the first entry of the bucket that matches, unless one before it is known. Calls `fat`
     /// with the fat cells in which there may be one, too.
     #[inline(always)]
-    pub(super) fn first<'a>(
+    pub(super) fn first<'a, O: Observer>(
         &'a self,
         bucket: &'a [Entry<A>],
         probe: &Probe<A>,
         best: &mut Best<'a, A>,
-        mut fat: impl FnMut(FatCell<'a, A>, &mut Best<'a, A>),
+        observer: &mut O,
+        mut fat: impl FnMut(FatCell<'a, A>, &mut Best<'a, A>, &mut O),
     ) {
         for entry in bucket {
             if entry.place.rank() > best.rank {
                 return;
             }
+            observer.compare(|| 1);
             if entry.selector.matches_all(probe) {
                 if entry.selector.position == 0 {
                     *best = Best { rank: entry.place.rank(), entry: Some(entry) };
                     return;
                 }
                 let number = entry.selector.position - 1;
-                fat(FatCell { all: &self.fat, number, rank: entry.place.rank() }, best);
+                let cell = FatCell { all: &self.fat, number, rank: entry.place.rank() };
+                fat(cell, best, observer);
             }
         }
     }

@@ -4,6 +4,8 @@
 //! destination port, or else one source port, are found by it; the others are tried one after the
 //! other.
 
+use classifier::Observer;
+
 use super::cells::{Best, Entry};
 use super::ordered::Ordered;
 use super::sizes::Sizes;
@@ -51,7 +53,12 @@ impl<A: Address> Fat<A> {
     }
 
     /// Finds the first that matches, unless one before it is known.
-    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, best: &mut Best<'a, A>) {
+    pub(super) fn first<'a>(
+        &'a self,
+        probe: &Probe<A>,
+        best: &mut Best<'a, A>,
+        observer: &mut impl Observer,
+    ) {
         let (kind, source, destination) = probe.upper;
         if kind == PORTS {
             for key in [
@@ -59,11 +66,11 @@ impl<A: Address> Fat<A> {
                 port_key(Named::Source, probe.protocol, source),
             ] {
                 if let Some(policies) = self.by_port.get(&key) {
-                    policies.first(probe, best);
+                    policies.first(probe, best, observer);
                 }
             }
         }
-        self.others.first(probe, best);
+        self.others.first(probe, best, observer);
     }
 
     /// The first policy's place, where it is not much work to find.

@@ -47,6 +47,7 @@ mod table;
 
 use std::sync::Arc;
 
+use classifier::Observer;
 use packet::prefetch;
 use wire::{Addresses, FlowKey};
 
@@ -119,18 +120,20 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn lookup(&self, key: &FlowKey) -> Option<&Arc<Policy>> {
+    pub(super) fn lookup(
+        &self,
+        key: &FlowKey,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         match key.addresses {
-            Addresses::V4 { source, destination } => self.v4.as_deref()?.lookup(&Probe::new(
-                source.to_bits(),
-                destination.to_bits(),
-                key,
-            )),
-            Addresses::V6 { source, destination } => self.v6.as_deref()?.lookup(&Probe::new(
-                source.to_bits(),
-                destination.to_bits(),
-                key,
-            )),
+            Addresses::V4 { source, destination } => {
+                let probe = Probe::new(source.to_bits(), destination.to_bits(), key);
+                self.v4.as_deref()?.lookup(&probe, observer)
+            }
+            Addresses::V6 { source, destination } => {
+                let probe = Probe::new(source.to_bits(), destination.to_bits(), key);
+                self.v6.as_deref()?.lookup(&probe, observer)
+            }
         }
     }
 
@@ -144,7 +147,7 @@ impl Index {
     ) {
         if policies <= NEAR {
             for (key, found) in keys.iter().zip(found) {
-                *found = self.lookup(key);
+                *found = self.lookup(key, &mut ());
                 if let Some(policy) = found {
                     prefetch(&policy.spec.action);
                 }

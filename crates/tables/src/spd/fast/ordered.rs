@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use classifier::Observer;
+
 use super::cells::{Best, Entry};
 use crate::spd::Place;
 use crate::spd::selector::{Address, Probe};
@@ -28,11 +30,17 @@ impl<A: Address> Ordered<A> {
 
     /// Finds the first that matches, unless one before it is known.
     #[inline]
-    pub(super) fn first<'a>(&'a self, probe: &Probe<A>, best: &mut Best<'a, A>) {
+    pub(super) fn first<'a>(
+        &'a self,
+        probe: &Probe<A>,
+        best: &mut Best<'a, A>,
+        observer: &mut impl Observer,
+    ) {
         for entry in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
             if entry.place.rank() > best.rank {
                 return;
             }
+            observer.compare(|| 1);
             if entry.selector.matches_all(probe) {
                 *best = Best { rank: entry.place.rank(), entry: Some(entry) };
                 return;

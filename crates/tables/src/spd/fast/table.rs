@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use classifier::Observer;
 use packet::prefetch;
 use wire::FlowKey;
 
@@ -136,14 +137,20 @@ impl<A: Family> Table<A> {
     }
 
     #[inline]
-    pub(super) fn lookup(&self, probe: &Probe<A>) -> Option<&Arc<Policy>> {
+    pub(super) fn lookup(
+        &self,
+        probe: &Probe<A>,
+        observer: &mut impl Observer,
+    ) -> Option<&Arc<Policy>> {
         let mut best = Best::NONE;
         self.each_hash(probe, self.candidates(probe), |hash| {
+            observer.probe();
             let page = self.cells.page(hash);
             let (start, end) = page.range(bucket(hash));
-            page.first(page.entries(start, end), probe, &mut best, |cell, best| {
+            let entries = page.entries(start, end);
+            page.first(entries, probe, &mut best, observer, |cell, best, observer| {
                 if let Some(fat) = cell.find() {
-                    fat.first(probe, best);
+                    fat.first(probe, best, observer);
                 }
             });
         });
@@ -295,10 +302,12 @@ fn take<'a, A: Family>(
     let mut fat = ArrayVec::<(FatCell<'_, A>, u8), LOOKS>::new();
     for &(page, start, end, number) in &buckets[..length.min(LOOKS)] {
         if let Some((packet, best)) = of(number, packets, best) {
-            page.first(page.entries(start, end), &packet.probe, best, |cell, best| {
+            let entries = page.entries(start, end);
+            page.first(entries, &packet.probe, best, &mut (), |cell, best, observer| {
                 prefetch(cell.all);
                 if fat.try_push((cell, number)).is_err() {
-                    cell.find().into_iter().for_each(|fat| fat.first(&packet.probe, best));
+                    let find = cell.find().into_iter();
+                    find.for_each(|fat| fat.first(&packet.probe, best, observer));
                 }
             });
         }
@@ -314,7 +323,7 @@ fn take<'a, A: Family>(
             && cell.rank < best.rank
             && let Some(fat) = cell.find()
         {
-            fat.first(&packet.probe, best);
+            fat.first(&packet.probe, best, &mut ());
         }
     }
     looks.clear();
