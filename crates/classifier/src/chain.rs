@@ -1,7 +1,10 @@
 //! Rules in order, eight tried at once.
 
+use core::iter;
+
+use crate::classifier::Classifier;
 use crate::count::Observer;
-use crate::group::{Compare, Group, LANES, NONE, Work, run};
+use crate::group::{Compare, Cursor, Group, LANES, NONE, Next, Work, run};
 use crate::rule::{Header, Rule};
 
 /// Rules in order, side by side.
@@ -43,6 +46,28 @@ impl<const WORDS: usize> Chain<WORDS> {
             }
         }
         None
+    }
+}
+
+impl<const WORDS: usize> Classifier<WORDS> for Chain<WORDS> {
+    fn lookup(&self, header: &Header<WORDS>, mut confirms: impl FnMut(u32) -> bool) -> Option<u32> {
+        first([(self, ())], header, |(), rule| confirms(rule)).map(|((), rule)| rule)
+    }
+
+    fn matches<'a>(
+        &'a self,
+        header: &'a Header<WORDS>,
+        mut confirms: impl FnMut(u32) -> bool + 'a,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let mut cursor = Cursor::of(0, self.groups.len());
+        iter::from_fn(move || {
+            loop {
+                let mark = run(Next(&mut cursor, &self.groups, header));
+                if mark == NONE || mark & 1 == 0 || confirms(mark >> 1) {
+                    return (mark != NONE).then_some(mark >> 1);
+                }
+            }
+        })
     }
 }
 

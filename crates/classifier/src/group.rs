@@ -48,6 +48,17 @@ impl<const WORDS: usize> Group<WORDS> {
         1 + self.mark.windows(2).filter(|marks| marks[0] != marks[1]).count() as u32
     }
 
+    /// A bit for each rule that matches.
+    #[inline(always)]
+    fn all(&self, header: &Header<WORDS>, with: impl Compare) -> u32 {
+        let mut matching = with.matching(self, header);
+        for lane in 1..LANES {
+            // The last rule of a group that is not full stands in several lanes.
+            matching &= !(u32::from(self.mark[lane] == self.mark[lane - 1]) << lane);
+        }
+        matching
+    }
+
     /// The least mark, from `first` on, of a rule that matches and is confirmed if it must be.
     #[cold]
     pub(crate) fn confirmed(
@@ -60,6 +71,49 @@ impl<const WORDS: usize> Group<WORDS> {
         let lanes = (0..LANES).filter(|lane| matching >> lane & 1 != 0);
         let mut marks = lanes.map(|lane| self.mark[lane]).filter(|mark| *mark >= first);
         marks.find(|mark| mark & 1 == 0 || confirms(mark >> 1)).unwrap_or(NONE)
+    }
+}
+
+/// Where in groups that follow each other a search for all matches is.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor {
+    /// The group that is compared next, and the one that no longer is.
+    next: usize,
+    end: usize,
+    /// The lanes of matching rules that are not told yet, of the group before.
+    matching: u32,
+}
+
+impl Cursor {
+    /// Before so many groups from `begin` on.
+    pub(crate) fn of(begin: usize, count: usize) -> Self {
+        Self { next: begin, end: begin + count, matching: 0 }
+    }
+}
+
+/// The mark of the next rule that matches, or [`NONE`].
+pub(crate) struct Next<'a, const WORDS: usize>(
+    pub(crate) &'a mut Cursor,
+    pub(crate) &'a [Group<WORDS>],
+    pub(crate) &'a Header<WORDS>,
+);
+
+impl<const WORDS: usize> Work for Next<'_, WORDS> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self, with: impl Compare) -> u32 {
+        let Self(cursor, groups, header) = self;
+        while cursor.matching == 0 {
+            if cursor.next == cursor.end {
+                return NONE;
+            }
+            cursor.matching = groups[cursor.next].all(header, with);
+            cursor.next += 1;
+        }
+        let lane = cursor.matching.trailing_zeros() as usize % LANES;
+        cursor.matching &= cursor.matching - 1;
+        groups[cursor.next - 1].mark[lane]
     }
 }
 

@@ -54,6 +54,24 @@ impl<const WORDS: usize> Rule<WORDS> {
         wrong == 0
     }
 
+    /// Whether every header that matches another rule by its words matches this one by its words.
+    pub fn covers(&self, other: &Self) -> bool {
+        (0..WORDS).all(|word| {
+            let (value, mask) = (self.value[word], self.mask[word]);
+            let (other_value, other_mask) = (other.value[word], other.mask[word]);
+            if word != Header::<WORDS>::PAIR {
+                return mask & !other_mask == 0 && (value ^ other_value) & mask == 0;
+            }
+            [16, 0].into_iter().all(|shift| {
+                let field = |word: u32| word >> shift & 0xffff;
+                let ends = |value, mask| (field(value), field(value) + field(mask));
+                let ((first, last), (other_first, other_last)) =
+                    (ends(value, mask), ends(other_value, other_mask));
+                first <= other_first && other_last <= last
+            })
+        })
+    }
+
     /// Zero if a word of a header is as a rule's value and mask say.
     #[inline(always)]
     pub(crate) fn differs(word: usize, header: u32, value: u32, mask: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! A user with other fields than policies have: a filter on ingress port and register as well.
 
-use classifier::{Effort, Header, Limits, Rule, Tree, linear};
+use classifier::{Chain, Classifier, CompleteTree, Effort, Header, Limits, Rule, Tree, linear};
 
 /// Ingress port, register, source, destination, ports, protocol.
 const WORDS: usize = 6;
@@ -73,4 +73,33 @@ fn any_combination_of_fields_is_found() {
         matched += usize::from(found != u32::MAX);
     }
     assert!(matched > 1000, "{matched}");
+}
+
+fn all(classifier: &(impl Classifier<WORDS> + ?Sized), header: &Header<WORDS>) -> Vec<u32> {
+    classifier.matches(header, |_| true).collect()
+}
+
+#[test]
+fn all_matches_of_any_combination_of_fields_are_found_in_order() {
+    let words = [INGRESS, REGISTER, SOURCE, DESTINATION, PROTOCOL];
+    let rules: Vec<_> = (0..3000_u32)
+        .map(|number| {
+            let given = words.iter().enumerate().filter(|(bit, _)| noise(number) >> bit & 1 != 0);
+            let fields: Vec<_> =
+                given.map(|(bit, word)| (*word, noise(number + bit as u32) % 4)).collect();
+            exactly(&fields)
+        })
+        .collect();
+    let limits = Limits::of(rules.len(), WORDS);
+    let tree = CompleteTree::new(&rules, limits, Effort::Best).expect("trees");
+    let chain = Chain::new((0..).zip(rules.iter().copied()));
+    let mut most = 0;
+    for number in 0..5000_u32 {
+        let header = Header(core::array::from_fn(|word| noise(7 * number + word as u32) % 5));
+        let wanted = all(&rules[..], &header);
+        assert_eq!(all(&tree, &header), wanted, "{header:?}");
+        assert_eq!(all(&chain, &header), wanted, "{header:?}");
+        most = most.max(wanted.len());
+    }
+    assert!(most > 50, "{most}");
 }

@@ -34,6 +34,15 @@ pub enum Effort {
     Best,
 }
 
+/// Which rules leaves have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Those that may be the first match.
+    First,
+    /// All that are possible there.
+    Every,
+}
+
 /// How rules are divided among trees. What is best depends on the rules: of a rule that says little
 /// about the bits by which a tree chooses there are many copies in one tree, or one in the next.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +63,7 @@ const STYLES: [Style; 2] =
 const FEW: usize = 512;
 
 /// Trees that there may be.
-const MOST_TREES: usize = 12;
+pub(super) const MOST_TREES: usize = 12;
 
 /// Why there are no trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +133,7 @@ pub(super) fn build<const WORDS: usize>(
     rules: &[Rule<WORDS>],
     limits: Limits,
     effort: Effort,
+    keep: Keep,
 ) -> Result<Tree<WORDS>, Refused> {
     let mut best: Result<Tree<WORDS>, Refused> = Err(Refused::Rules);
     if rules.len() > Node::MOST_RULES {
@@ -134,7 +144,7 @@ pub(super) fn build<const WORDS: usize>(
         if number > 0 && effort == Effort::Quick && best.is_ok() {
             break;
         }
-        let tree = Builder::new(rules, &patterns, limits, style).build();
+        let tree = Builder::new(rules, &patterns, limits, style, keep).build();
         best = match (best, tree) {
             (Ok(best), Ok(tree)) if best.statistics.cost <= tree.statistics.cost => Ok(best),
             (Ok(best), Err(_)) => Ok(best),
@@ -190,6 +200,7 @@ struct Builder<'a, const WORDS: usize> {
     patterns: &'a [Pattern<WORDS>],
     limits: Limits,
     style: Style,
+    keep: Keep,
     children: Vec<Node>,
     groups: Vec<Group<WORDS>>,
     /// Leaves by their rules.
@@ -213,12 +224,14 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         patterns: &'a [Pattern<WORDS>],
         limits: Limits,
         style: Style,
+        keep: Keep,
     ) -> Self {
         Self {
             rules,
             patterns,
             limits,
             style,
+            keep,
             children: Vec::new(),
             groups: Vec::new(),
             leaves: HashMap::new(),
@@ -277,9 +290,11 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         depth: usize,
     ) -> Result<Node, Refused> {
         list.retain(|rule| self.copies[*rule as usize] != PUSHED);
-        // Whatever is behind a rule that matches all headers here is never found.
-        let last = list.iter().position(|rule| self.patterns[*rule as usize].covers(region));
-        list.truncate(last.map_or(list.len(), |last| last + 1));
+        if self.keep == Keep::First {
+            // Whatever is behind a rule that matches all headers here is never the first.
+            let last = list.iter().position(|rule| self.patterns[*rule as usize].covers(region));
+            list.truncate(last.map_or(list.len(), |last| last + 1));
+        }
         self.steps = self.steps.max(depth);
         if list.len() <= LANES || depth == DEEPEST {
             return self.leaf(list);

@@ -1,14 +1,17 @@
 //! Decision trees over the bits of a header.
 
 mod build;
+mod complete;
 mod node;
 
+use self::build::Keep;
 use self::node::Node;
 use crate::count::Observer;
 use crate::group::{Compare, Group, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
 pub use self::build::{Effort, Limits, Refused, Statistics};
+pub use self::complete::CompleteTree;
 
 /// Headers whose walks overlap.
 const TOGETHER: usize = 32;
@@ -51,7 +54,7 @@ impl<const WORDS: usize> Tree<WORDS> {
     /// # Errors
     /// If they would take more than `limits` allow.
     pub fn new(rules: &[Rule<WORDS>], limits: Limits, effort: Effort) -> Result<Self, Refused> {
-        build::build(rules, limits, effort)
+        build::build(rules, limits, effort, Keep::First)
     }
 
     /// What was built.
@@ -153,6 +156,16 @@ impl<const WORDS: usize> Tree<WORDS> {
             headers += 1;
         }
         (cost / headers.max(1)) as u32
+    }
+
+    /// The leaf of one tree that a header leads to.
+    #[inline(always)]
+    fn leaf(&self, part: &Part, header: &Header<WORDS>) -> Node {
+        let mut node = part.root;
+        while !node.is_leaf() {
+            node = self.children[node.child(header)];
+        }
+        node
     }
 
     /// At most [`TOGETHER`] headers.

@@ -67,6 +67,11 @@ impl Node {
         (self.0 >> 32) as usize
     }
 
+    /// Of a leaf: how many groups there are.
+    pub(super) fn groups(self) -> usize {
+        (self.0 >> 1 & 0x7f) as usize
+    }
+
     /// Of a leaf: whether there is a group.
     #[inline(always)]
     pub(super) fn has_groups(self) -> bool {

@@ -4,8 +4,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::classifier::Classifier;
 use crate::count::Count;
 use crate::rule::linear;
+use crate::{Chain, CompleteTree};
 
 /// A prefix of a word, among few, so that rules nest and overlap.
 fn prefix() -> impl Strategy<Value = (u32, u32)> {
@@ -76,6 +78,37 @@ fn check<const WORDS: usize>(
         if let Ok(tree) = Tree::new(rules, limits, effort) {
             check_tree(&tree, rules, probes, limits)?;
         }
+        if let Ok(tree) = CompleteTree::new(rules, limits, effort) {
+            check_tree(tree.tree(), rules, probes, limits)?;
+            check_all(&tree, rules, probes)?;
+        }
+    }
+    check_all(&Chain::new((0..).zip(rules.iter().copied())), rules, probes)
+}
+
+/// All matches, and the first few, in order.
+pub(crate) fn all<const WORDS: usize>(
+    classifier: &(impl Classifier<WORDS> + ?Sized),
+    header: &Header<WORDS>,
+    most: usize,
+) -> Vec<u32> {
+    let confirms = |rule: u32| confirms(rule as usize, header);
+    classifier.matches(header, confirms).take(most).collect()
+}
+
+fn check_all<const WORDS: usize>(
+    classifier: &impl Classifier<WORDS>,
+    rules: &[Rule<WORDS>],
+    probes: &[(usize, [u32; 4])],
+) -> Result<(), TestCaseError> {
+    for probe in probes {
+        let header = header(rules, *probe);
+        let wanted = all(rules, &header, usize::MAX);
+        prop_assert_eq!(&all(classifier, &header, usize::MAX), &wanted);
+        prop_assert_eq!(&all(classifier, &header, 2), &wanted[..wanted.len().min(2)]);
+        let confirms = |rule: u32| confirms(rule as usize, &header);
+        prop_assert_eq!(classifier.lookup(&header, confirms), wanted.first().copied());
+        prop_assert_eq!(rules.lookup(&header, confirms), wanted.first().copied());
     }
     Ok(())
 }
@@ -181,6 +214,32 @@ fn what_is_never_found_takes_no_place() {
     let tree = Tree::new(&rules, Limits::of(rules.len(), 4), Effort::Best).unwrap();
     assert_eq!(tree.statistics().groups, 1);
     assert_eq!(tree.lookup(&Header([500, 0, 0, 0]), |_| true), Some(0));
+}
+
+/// What is never found first is found among all.
+#[test]
+fn all_matches_are_found_behind_a_rule_that_matches_everything() {
+    let host = |number: u32| {
+        let mut rule = Rule::<4>::ANY;
+        (rule.value[0], rule.mask[0]) = (number, u32::MAX);
+        rule
+    };
+    let mut rules: Vec<_> = (0..1000).map(host).collect();
+    rules.insert(0, Rule::ANY);
+    rules.push(Rule::ANY);
+    let tree = CompleteTree::new(&rules, Limits::of(rules.len(), 4), Effort::Best).unwrap();
+    assert_eq!(all(&tree, &Header([500, 0, 0, 0]), 9), [0, 501, 1001]);
+    assert_eq!(all(&tree, &Header([5000, 0, 0, 0]), 9), [0, 1001]);
+}
+
+/// Each header matches all of them, so that a leaf that has all would have too many.
+#[test]
+fn more_matches_than_a_leaf_can_have_are_refused() {
+    let rules = vec![Rule::<4>::ANY; 2000];
+    let limits = Limits::of(rules.len(), 4);
+    assert!(Tree::new(&rules, limits, Effort::Best).is_ok());
+    let refused = CompleteTree::new(&rules, limits, Effort::Best).unwrap_err();
+    assert_eq!(refused, Refused::Leaf);
 }
 
 /// A node's window is chosen by a sample of its rules. Here those in the sample have all bits of an
