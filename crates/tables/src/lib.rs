@@ -48,7 +48,7 @@ pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::{Boundary, Tables};
 pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
-    Shown, Spd, V4_WORDS, V6_WORDS, Wanted, upper_words,
+    ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{Ipsec, ReversePath, Side, VlanId};
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};

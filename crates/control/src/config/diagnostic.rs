@@ -77,14 +77,15 @@ impl<'t> Errors<'t> {
         self.notes.push((at, message.into(), None));
     }
 
+    /// The number of the line of byte `at`. Counting lines is not for free.
+    pub(super) fn line(&self, at: usize) -> usize {
+        1 + self.text[..floor_boundary(self.text, at)].matches('\n').count()
+    }
+
     /// An error at byte `at`: `what` was said already, at byte `first`.
     pub(super) fn add_duplicate(&mut self, at: usize, what: &str, first: usize) {
         // Counting lines is not for free, and more errors are not told.
-        let line = if self.found.len() < MAX_DIAGNOSTICS {
-            1 + self.text[..floor_boundary(self.text, first)].matches('\n').count()
-        } else {
-            0
-        };
+        let line = if self.found.len() < MAX_DIAGNOSTICS { self.line(first) } else { 0 };
         self.add(
             at,
             format!("{what} is given twice"),

@@ -11,6 +11,7 @@ pub mod keys;
 mod reader;
 mod sections;
 mod security;
+mod shadow;
 
 use std::collections::HashSet;
 use types::Ipsec;
@@ -47,7 +48,7 @@ pub struct Config {
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
-    /// defeat their lookup.
+    /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
 }
 
@@ -74,8 +75,29 @@ struct Said<'t, T> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
+    load_with(name, text, Notes::Quick)
+}
+
+/// As [`load`], with notes that may take seconds to find: policies that never match a packet.
+///
+/// # Errors
+/// As [`load`].
+pub fn check(name: &str, text: &str) -> Result<Config, Diagnostics> {
+    load_with(name, text, Notes::All)
+}
+
+/// Which notes are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notes {
+    /// Those that take no time.
+    Quick,
+    /// Those that take long as well.
+    All,
+}
+
+fn load_with(name: &str, text: &str, notes: Notes) -> Result<Config, Diagnostics> {
     let mut errors = Errors::new(text);
-    let mut config = read(text, &mut errors);
+    let mut config = read(text, notes, &mut errors);
     if errors.count() > 0 {
         return Err(errors.into_diagnostics(name));
     }
@@ -83,7 +105,7 @@ pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
     Ok(config)
 }
 
-fn read(text: &str, errors: &mut Errors<'_>) -> Config {
+fn read(text: &str, notes: Notes, errors: &mut Errors<'_>) -> Config {
     if text.len() > MAX_FILE {
         errors.add(
             0,
@@ -97,7 +119,7 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
         .iter()
         .map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end()))
         .collect();
-    let config = interpret(&document, broken.is_empty(), errors);
+    let config = interpret(&document, broken.is_empty(), notes, errors);
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
     for (at, message) in broken {
@@ -107,7 +129,12 @@ fn read(text: &str, errors: &mut Errors<'_>) -> Config {
 }
 
 /// `whole` says that all of the file was TOML.
-fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'_>) -> Config {
+fn interpret(
+    document: &Spanned<DeTable<'_>>,
+    whole: bool,
+    notes: Notes,
+    errors: &mut Errors<'_>,
+) -> Config {
     let document = document.get_ref();
     refuse_unknown_sections(document, errors);
     let whole = whole && errors.count() == 0;
@@ -146,6 +173,9 @@ fn interpret(document: &Spanned<DeTable<'_>>, whole: bool, errors: &mut Errors<'
     {
         let unread = cross::Unread { vrfs: vrf_names, ports: port_names };
         cross::check(&read, Some(unread), errors);
+    }
+    if notes == Notes::All && errors.count() == 0 {
+        shadow::note(&read.policies, errors);
     }
     let config = Config {
         gateway,

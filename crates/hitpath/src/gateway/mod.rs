@@ -42,6 +42,21 @@ pub(crate) enum ConfigError {
 /// # Errors
 /// If it cannot be read, or with everything that is wrong with it.
 pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
+    read(file, control::load)
+}
+
+/// As [`load`], with notes that may take seconds to find.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
+    read(file, control::config::check)
+}
+
+fn read(
+    file: &Path,
+    load: impl FnOnce(&str, &str) -> Result<Config, Diagnostics>,
+) -> Result<Config, ConfigError> {
     let unreadable = |problem: String| ConfigError::Unreadable { file: file.to_owned(), problem };
     let mut bytes = Vec::new();
     // Devices and pipes do not say how much there is to come.
@@ -56,7 +71,7 @@ pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
     }
     let name = file.display().to_string();
     match str::from_utf8(&bytes) {
-        Ok(text) => control::load(&name, text).map_err(ConfigError::Wrong),
+        Ok(text) => load(&name, text).map_err(ConfigError::Wrong),
         Err(error) => {
             Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..error.valid_up_to()])])))
         }

@@ -15,7 +15,8 @@ use runtime::output;
 ///
 /// Prints every error of every file at once, with file, line and column, what is wrong and what
 /// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
-/// says what is worth a word: numbers that are rounded, policies that defeat their lookup.
+/// says what is worth a word: numbers that are rounded, policies that defeat their lookup, policies
+/// that never match a packet.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +32,7 @@ impl Check {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let (mut wrong, mut diagnostics, mut notes) = (0, Vec::new(), Vec::new());
         for file in &self.files {
-            let result = gateway::load(file);
+            let result = gateway::check(file);
             if result.is_err() {
                 wrong += 1;
             }

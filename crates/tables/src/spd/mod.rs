@@ -6,6 +6,7 @@ mod fast;
 mod linear;
 mod reads;
 mod selector;
+mod shadow;
 mod structure;
 mod words;
 
@@ -26,6 +27,7 @@ pub use self::compiled::{Compiled, Wanted};
 use self::fast::Index;
 use self::linear::List;
 use self::reads::Reads;
+pub use self::shadow::{ShadowedSelectors, shadowed_selectors};
 pub use self::structure::{LookupReason, LookupStructure};
 use self::words::{Family, Four, Six};
 pub use self::words::{Header as PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};

@@ -197,6 +197,60 @@ proptest! {
     }
 }
 
+/// Whether every packet that a selector matches matches another, field by field.
+fn is_covered(earlier: &Selector, later: &Selector) -> bool {
+    let addresses = |a: &IpRange, b: &IpRange| {
+        a.is_v6() == b.is_v6() && a.first() <= b.first() && b.last() <= a.last()
+    };
+    let ports = |a: &PortRange, b: &PortRange| a.first() <= b.first() && b.last() <= a.last();
+    let octets = |a: (u8, u8), b: (u8, u8)| a.0 <= b.0 && b.1 <= a.1;
+    let (mask, later_mask) = (earlier.fields.mask().bits(), later.fields.mask().bits());
+    let differs = earlier.fields.value().bits() ^ later.fields.value().bits();
+    let upper = match (earlier.upper, later.upper) {
+        // A packet whose flags are known has ports.
+        (UpperSelector::Any, UpperSelector::Icmp { .. }) => !earlier.fields.asks_tcp_flags(),
+        (UpperSelector::Any, _) => true,
+        (
+            UpperSelector::Ports { source, destination },
+            UpperSelector::Ports { source: from, destination: to },
+        ) => ports(&source, &from) && ports(&destination, &to),
+        (UpperSelector::Icmp { kind, code }, UpperSelector::Icmp { kind: k, code: c }) => {
+            octets(kind, k) && octets(code, c)
+        }
+        _ => false,
+    };
+    addresses(&earlier.source, &later.source)
+        && addresses(&earlier.destination, &later.destination)
+        && earlier.protocol.is_none_or(|protocol| later.protocol == Some(protocol))
+        && mask & !later_mask == 0
+        && differs & mask == 0
+        && upper
+}
+
+proptest! {
+    #[test]
+    fn every_selector_behind_one_that_covers_it_is_found(
+        selectors in proptest::collection::vec(selector(), 0..100),
+        keys in proptest::collection::vec(key(), 50),
+    ) {
+        let mut wanted = Vec::new();
+        for (at, later) in selectors.iter().enumerate() {
+            let earlier = selectors[..at].iter().position(|earlier| is_covered(earlier, later));
+            wanted.extend(earlier.map(|earlier| (at, earlier)));
+        }
+        let found = shadowed_selectors(&selectors, &mut usize::MAX.clone());
+        prop_assert_eq!(&found, &ShadowedSelectors { selectors: wanted, unchecked: 0 });
+        for key in keys {
+            let first = selectors.iter().position(|selector| selector.matches(&key));
+            prop_assert!(!found.selectors.iter().any(|(later, _)| Some(*later) == first));
+        }
+        if selectors.len() > 1 {
+            let found = shadowed_selectors(&selectors, &mut 0);
+            prop_assert_eq!(found.unchecked, selectors.len());
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Add(Selector, u32),
