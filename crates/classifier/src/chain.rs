@@ -27,6 +27,11 @@ impl<const WORDS: usize> Chain<WORDS> {
         self.groups.is_empty()
     }
 
+    /// The most rules that a lookup compares, whatever the header.
+    pub fn bound(&self) -> usize {
+        self.groups.len() * LANES
+    }
+
     #[inline(always)]
     fn find(
         &self,

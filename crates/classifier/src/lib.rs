@@ -11,6 +11,9 @@
 //!   which it keeps rules in its leaves that can never be first.
 //!
 //! What finds all matches is a [`Classifier`]: a slice of rules, a chain, a complete tree.
+//!
+//! A [`RuleSet`] gives rules ranks and values. Where several owners have rules of their own and
+//! share others, such as VRFs, each owner has a set and all share one: [`Scoped`] looks into both.
 #![forbid(unsafe_code)]
 
 mod chain;
@@ -18,6 +21,7 @@ mod classifier;
 mod count;
 mod group;
 mod rule;
+mod set;
 mod shadow;
 mod tree;
 
@@ -25,5 +29,6 @@ pub use chain::{Chain, first, first_observed};
 pub use classifier::Classifier;
 pub use count::{Count, Observer};
 pub use rule::{Header, Rule, linear};
+pub use set::{Match, RuleSet, Scoped, ScopedWork};
 pub use shadow::{Shadowed, shadowed};
-pub use tree::{CompleteTree, Effort, Limits, Refused, Statistics, Tree};
+pub use tree::{CompleteTree, Effort, Limits, LookupWork, Refused, Statistics, Tree};

@@ -1,6 +1,11 @@
 //! A user with other fields than policies have: a filter on ingress port and register as well.
 
-use classifier::{Chain, Classifier, CompleteTree, Effort, Header, Limits, Rule, Tree, linear};
+use std::collections::BTreeMap;
+
+use classifier::{
+    Chain, Classifier, CompleteTree, Effort, Header, Limits, Refused, Rule, RuleSet, Scoped, Tree,
+    linear,
+};
 
 /// Ingress port, register, source, destination, ports, protocol.
 const WORDS: usize = 6;
@@ -102,4 +107,130 @@ fn all_matches_of_any_combination_of_fields_are_found_in_order() {
         most = most.max(wanted.len());
     }
     assert!(most > 50, "{most}");
+}
+
+/// What a filter does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Pass(u32),
+    Drop(u32),
+}
+
+type Ranked = (u64, Rule<WORDS>, Action);
+
+/// A filter whose rules name a VRF, or are for all.
+#[derive(Default)]
+struct Filter {
+    /// By VRF; of `None`, for all.
+    rules: BTreeMap<Option<u32>, Vec<Ranked>>,
+    sets: BTreeMap<Option<u32>, RuleSet<WORDS, Action>>,
+}
+
+impl Filter {
+    fn set(&mut self, vrf: Option<u32>, rules: Vec<Ranked>) {
+        self.sets.insert(vrf, RuleSet::new(rules.iter().copied(), Effort::Best));
+        self.rules.insert(vrf, rules);
+    }
+
+    fn of(&self, vrf: u32) -> Scoped<'_, WORDS, Action> {
+        Scoped { own: &self.sets[&Some(vrf)], shared: &self.sets[&None] }
+    }
+
+    /// All that match, by trying each.
+    fn linear(&self, vrf: u32, header: &Header<WORDS>) -> Vec<(u64, Action)> {
+        let all = [Some(vrf), None].into_iter().flat_map(|of| &self.rules[&of]);
+        let matching = all.filter(|(_, rule, _)| rule.matches(header));
+        let mut found: Vec<_> = matching.map(|(rank, _, action)| (*rank, *action)).collect();
+        found.sort_by_key(|(rank, _)| *rank);
+        found
+    }
+}
+
+/// Rules on any fields, with ranks that many have in common.
+fn ranked(seed: u32, count: u32) -> Vec<Ranked> {
+    let words = [INGRESS, REGISTER, SOURCE, DESTINATION, PROTOCOL];
+    (seed..seed + count)
+        .map(|number| {
+            let given = words.iter().enumerate().filter(|(bit, _)| noise(number) >> bit & 1 != 0);
+            let fields: Vec<_> =
+                given.map(|(bit, word)| (*word, noise(number + bit as u32) % 8)).collect();
+            let action = if number % 3 == 0 { Action::Pass } else { Action::Drop };
+            (u64::from(noise(number) >> 8 & 0xff), exactly(&fields), action(number))
+        })
+        .collect()
+}
+
+/// Ranges of ports that all overlap, so that nothing but trying each helps.
+fn hostile(count: u32) -> Vec<Ranked> {
+    let rule = |number: u32| {
+        let mut rule = Rule::<WORDS>::ANY;
+        let (a, b) = ((number % 250) as u16, (number / 250) as u16);
+        rule.value[Header::<WORDS>::PAIR] = Header::<WORDS>::pair(a, b);
+        rule.mask[Header::<WORDS>::PAIR] = Header::<WORDS>::pair(40_000, 40_000);
+        (u64::from(number), rule, Action::Drop(number))
+    };
+    (0..count).map(rule).collect()
+}
+
+fn some_headers() -> impl Iterator<Item = Header<WORDS>> {
+    let word = |number: u32, word: usize| noise(7 * number + word as u32) % 9;
+    (0..3000_u32).map(move |number| Header(core::array::from_fn(|at| word(number, at))))
+}
+
+#[test]
+fn ranks_decide_between_the_rules_of_a_vrf_and_those_of_all() {
+    let mut filter = Filter::default();
+    filter.set(None, ranked(10_000, 300));
+    filter.set(Some(1), ranked(20_000, 400));
+    filter.set(Some(2), Vec::new());
+    filter.set(Some(3), hostile(3000));
+    let (mut own, mut shared) = (0, 0);
+    for (vrf, header) in some_headers().flat_map(|header| (1..=3).map(move |vrf| (vrf, header))) {
+        let wanted = filter.linear(vrf, &header);
+        let scoped = filter.of(vrf);
+        let found: Vec<_> =
+            scoped.matches(&header, |_| true).map(|found| (found.rank, *found.value)).collect();
+        assert_eq!(found, wanted, "{vrf} {header:?}");
+        let best = scoped.lookup(&header, |_| true).map(|found| (found.rank, *found.value));
+        assert_eq!(best, wanted.first().copied(), "{vrf} {header:?}");
+        let is_own = |(_, action): &(u64, Action)| {
+            let (Action::Pass(number) | Action::Drop(number)) = action;
+            *number >= 20_000
+        };
+        if let (1, Some(best)) = (vrf, wanted.first()) {
+            *(if is_own(best) { &mut own } else { &mut shared }) += 1;
+        }
+    }
+    assert!(own > 300 && shared > 300, "{own} {shared}");
+}
+
+#[test]
+fn the_rules_of_one_vrf_cannot_make_the_lookups_of_another_slower() {
+    let mut filter = Filter::default();
+    filter.set(None, ranked(10_000, 100));
+    filter.set(Some(1), ranked(20_000, 1000));
+    filter.set(Some(2), Vec::new());
+    let work = |filter: &Filter, vrf| {
+        let scoped = filter.of(vrf);
+        let each: Vec<_> = some_headers().map(|header| scoped.work(&header, |_| true)).collect();
+        let bound = scoped.bound();
+        for work in &each {
+            assert!(work.own.nodes <= bound.own.nodes && work.own.rules <= bound.own.rules);
+            assert!(work.shared.nodes <= bound.shared.nodes);
+            assert!(work.shared.rules <= bound.shared.rules);
+        }
+        (bound, each)
+    };
+    let before = work(&filter, 1);
+    filter.set(Some(2), hostile(10_000));
+    assert_eq!(work(&filter, 1), before);
+    // It is that VRF's own lookups that are slow, and its own bound says so.
+    let scoped = filter.of(2);
+    assert_eq!(scoped.own.refused(), Some(Refused::Leaf));
+    assert_eq!((scoped.bound().own.rules, scoped.bound().shared), (10_000, before.0.shared));
+    let header = Header([0, 0, 0, 0, Header::<WORDS>::pair(60_000, 60_000), 0]);
+    assert_eq!(scoped.work(&header, |_| true).own.rules, 10_000);
+    // Among the rules of all they would reach everybody.
+    filter.set(None, hostile(10_000));
+    assert_ne!(work(&filter, 1), before);
 }

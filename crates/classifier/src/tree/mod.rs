@@ -7,7 +7,7 @@ mod node;
 use self::build::Keep;
 use self::node::Node;
 use crate::count::Observer;
-use crate::group::{Compare, Group, NONE, Portable, Work, run};
+use crate::group::{Compare, Group, LANES, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
 pub use self::build::{Effort, Limits, Refused, Statistics};
@@ -38,6 +38,25 @@ pub struct Tree<const WORDS: usize> {
     children: Vec<Node>,
     groups: Vec<Group<WORDS>>,
     statistics: Statistics,
+}
+
+/// How much a lookup reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookupWork {
+    /// Nodes of trees.
+    pub nodes: usize,
+    /// Rules that are compared with the header.
+    pub rules: usize,
+}
+
+/// What is read of a tree, by kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reads {
+    /// Roots.
+    trees: usize,
+    /// Nodes that have children.
+    nodes: usize,
+    groups: usize,
 }
 
 /// One decision tree.
@@ -126,33 +145,59 @@ impl<const WORDS: usize> Tree<WORDS> {
         run(Many { tree: self, headers, found, confirms });
     }
 
+    /// The most that a lookup reads, whatever the header.
+    pub fn bound(&self) -> LookupWork {
+        let Statistics { steps, compared, lanes, .. } = self.statistics;
+        LookupWork { nodes: steps, rules: compared * lanes }
+    }
+
+    /// What a lookup reads.
+    pub fn work(
+        &self,
+        header: &Header<WORDS>,
+        mut confirms: impl FnMut(u32) -> bool,
+    ) -> LookupWork {
+        let Reads { nodes, groups, .. } = self.reads(header, &mut confirms);
+        LookupWork { nodes, rules: groups * LANES }
+    }
+
+    /// As [`Tree::lookup`], but counts.
+    fn reads(&self, header: &Header<WORDS>, confirms: &mut impl FnMut(u32) -> bool) -> Reads {
+        let mut reads = Reads::default();
+        let mut found = NONE;
+        for part in &self.parts {
+            if part.first_rule << 1 >= found {
+                continue;
+            }
+            reads.trees += 1;
+            let mut node = part.root;
+            while !node.is_leaf() {
+                reads.nodes += 1;
+                node = self.children[node.child(header)];
+            }
+            let mut mark = NONE;
+            while node.may_be_before(found) && mark == NONE {
+                reads.groups += 1;
+                let group = &self.groups[node.group()];
+                mark = group.first(header, Portable);
+                if mark & 1 != 0 && mark != NONE {
+                    mark = group.confirmed(header, mark, confirms);
+                }
+                node = node.next_group();
+            }
+            found = found.min(mark);
+        }
+        reads
+    }
+
     /// What headers of rules take, on average, in nodes and groups that are read, with the weights
     /// of the instructions that they take.
     fn cost(&self, rules: &[Rule<WORDS>]) -> u32 {
         let step = rules.len().div_ceil(1024).max(1);
         let (mut cost, mut headers) = (0_usize, 0);
         for rule in rules.iter().step_by(step) {
-            let header = rule.header();
-            let mut found = NONE;
-            for part in &self.parts {
-                cost += 2;
-                if part.first_rule << 1 >= found {
-                    continue;
-                }
-                cost += 4;
-                let mut node = part.root;
-                while !node.is_leaf() {
-                    cost += 2;
-                    node = self.children[node.child(&header)];
-                }
-                let mut mark = NONE;
-                while node.may_be_before(found) && mark == NONE {
-                    cost += 4;
-                    mark = self.groups[node.group()].first(&header, Portable);
-                    node = node.next_group();
-                }
-                found = found.min(mark);
-            }
+            let Reads { trees, nodes, groups } = self.reads(&rule.header(), &mut |_| true);
+            cost += 2 * self.parts.len() + 4 * trees + 2 * nodes + 4 * groups;
             headers += 1;
         }
         (cost / headers.max(1)) as u32

@@ -10,6 +10,7 @@ use wire::{Addresses, FragmentClass, IpRange, Origin, PortRange, Protocol, Upper
 use super::*;
 use crate::counters::FlowCounters;
 use crate::policy::{Action, PolicyHandle, PolicySpec, Selector, UpperSelector};
+use crate::snapshot::Tables;
 
 const DIRECTION: Direction = Direction::Out;
 
@@ -422,4 +423,51 @@ fn trees_go_with_their_policies() {
     assert!(spd.compiled(DIRECTION).is_none());
     assert!(!spd.install(DIRECTION, &compiled), "it comes late");
     assert_eq!(Arc::strong_count(&compiled), 1);
+}
+
+/// The policies of a VRF are one object of their own: whatever others have, a lookup reads the same
+/// memory and takes the same steps.
+#[test]
+fn the_policies_of_one_vrf_cannot_make_the_lookups_of_another_slower() {
+    let mut tables = Tables::new(1, 7);
+    let [one, other] = ["one", "other"].map(|name| tables.add_vrf(name).unwrap());
+    let all =
+        Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
+    let add = |tables: &mut Tables, vrf, selector| {
+        let (direction, action) = (DIRECTION, Action::Bypass);
+        tables.add_policy(PolicySpec { vrf, direction, priority: 1, selector, action }).unwrap();
+    };
+    for host in 0..1000_u32 {
+        let address = IpAddr::V4(host.into());
+        let source = IpRange::new(address, address).unwrap();
+        add(&mut tables, one, Selector { source, ..all });
+    }
+    tables.compile();
+    let spd = |tables: &Tables, vrf| Arc::clone(&tables.vrf(vrf).unwrap().spd);
+    let before = spd(&tables, one);
+    let costs = |spd: &Spd| {
+        let (layers, changes) = spd.compiled(DIRECTION).unwrap();
+        let trees = layers.map(|layer| layer.statistics().map(|of| of.cloned()));
+        (spd.bound(DIRECTION), trees.collect::<Vec<_>>(), changes)
+    };
+    let costs_before = costs(&before);
+    // Ranges of ports that all overlap.
+    let protocol = Some(Protocol::TCP);
+    for number in 0..10_000_u16 {
+        let range = |first: u16| PortRange::new(first, first + 20_000).unwrap();
+        let upper = UpperSelector::Ports {
+            source: range(1 + number % 100),
+            destination: range(1 + number / 100),
+        };
+        add(&mut tables, other, Selector { protocol, upper, ..all });
+    }
+    tables.compile();
+    assert_eq!(spd(&tables, other).bound(DIRECTION).policies, 10_000);
+    assert!(Arc::ptr_eq(&spd(&tables, one), &before));
+    assert_eq!(costs(&before), costs_before);
+    // Its own would.
+    let protocol = Some(Protocol::UDP);
+    add(&mut tables, one, Selector { protocol, ..all });
+    assert!(!Arc::ptr_eq(&spd(&tables, one), &before));
+    assert_ne!(costs(&spd(&tables, one)), costs_before);
 }
