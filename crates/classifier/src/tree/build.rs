@@ -46,7 +46,7 @@ pub(super) enum Keep {
 /// How rules are divided among trees. What is best depends on the rules: of a rule that says little
 /// about the bits by which a tree chooses there are many copies in one tree, or one in the next.
 #[derive(Clone, Copy, Debug)]
-struct Style {
+pub(super) struct Style {
     /// Bits of those that a node chooses by that may be open in a rule; if there are more, it stands
     /// in the next tree.
     stars: u32,
@@ -56,7 +56,7 @@ struct Style {
 
 /// The styles that are tried. Values between and beyond were measured and were not better on
 /// published sets.
-const STYLES: [Style; 2] =
+pub(super) const STYLES: [Style; 2] =
     [Style { stars: 6, copies: 512 }, Style { stars: MOST_BITS, copies: 4096 }];
 
 /// Of up to so many rules that are left, copies cost less than another tree.
@@ -155,7 +155,7 @@ pub(super) fn build<const WORDS: usize>(
 }
 
 /// The bits that all headers which a rule matches have alike.
-struct Pattern<const WORDS: usize> {
+pub(super) struct Pattern<const WORDS: usize> {
     mask: [u32; WORDS],
     value: [u32; WORDS],
     /// Whether all headers that have them match.
@@ -163,7 +163,7 @@ struct Pattern<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Pattern<WORDS> {
-    fn of(rule: &Rule<WORDS>) -> Self {
+    pub(super) fn of(rule: &Rule<WORDS>) -> Self {
         let mut pattern = Self { mask: [0; WORDS], value: [0; WORDS], is_exact: !rule.is_partial };
         for word in 0..WORDS {
             (pattern.mask[word], pattern.value[word]) = rule.fixed(word);
@@ -195,7 +195,7 @@ impl<const WORDS: usize> Region<WORDS> {
     }
 }
 
-struct Builder<'a, const WORDS: usize> {
+pub(super) struct Builder<'a, const WORDS: usize> {
     rules: &'a [Rule<WORDS>],
     patterns: &'a [Pattern<WORDS>],
     limits: Limits,
@@ -219,7 +219,7 @@ struct Builder<'a, const WORDS: usize> {
 const PUSHED: u32 = u32::MAX;
 
 impl<'a, const WORDS: usize> Builder<'a, WORDS> {
-    fn new(
+    pub(super) fn new(
         rules: &'a [Rule<WORDS>],
         patterns: &'a [Pattern<WORDS>],
         limits: Limits,
@@ -244,7 +244,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         }
     }
 
-    fn build(mut self) -> Result<Tree<WORDS>, Refused> {
+    pub(super) fn build(mut self) -> Result<Tree<WORDS>, Refused> {
         let mut statistics =
             Statistics { rules: self.rules.len(), lanes: LANES, ..Statistics::default() };
         let mut parts = Vec::new();

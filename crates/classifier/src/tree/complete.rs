@@ -11,7 +11,7 @@ use crate::rule::{Header, Rule};
 /// A [`Tree`] whose leaves have every rule that is possible there, so that all rules which a header
 /// matches are found. It takes more memory than one that finds the first match only.
 #[derive(Clone, Debug)]
-pub struct CompleteTree<const WORDS: usize>(Tree<WORDS>);
+pub struct CompleteTree<const WORDS: usize>(pub(super) Tree<WORDS>);
 
 impl<const WORDS: usize> CompleteTree<WORDS> {
     /// Compiles rules, of which all that match are to be found.

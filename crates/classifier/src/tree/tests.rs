@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
 use crate::classifier::Classifier;
@@ -274,4 +276,104 @@ fn rules_that_no_sample_shows_take_no_more_memory_than_there_may_be() {
     for effort in [Effort::Quick, Effort::Best] {
         assert_eq!(Tree::new(&rules, limits, effort).unwrap_err(), Refused::Bytes);
     }
+}
+
+/// Trees of both styles, with all matches and without, and a chain, for many headers. How many, and
+/// the seed, come from the environment: see docs/testing.md.
+#[test]
+fn trees_of_every_style_find_the_same() {
+    let number = |name: &str, otherwise: u64| {
+        let text = std::env::var(name).unwrap_or_default().replace('_', "");
+        if text.is_empty() { otherwise } else { text.parse().expect(name) }
+    };
+    let headers = number("HITPATH_TEST_LOOKUPS", 400_000);
+    let seed = number("HITPATH_TEST_SEED", 1);
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), random);
+    let mut counts = Counts::default();
+    for round in 0_usize.. {
+        if counts.headers >= headers {
+            break;
+        }
+        let size = [60, 2000, 10, 300][round % 4];
+        if round % 3 == 2 {
+            compare::<10>(&mut runner, size, &mut counts);
+        } else {
+            compare::<4>(&mut runner, size, &mut counts);
+        }
+        println!("seed {seed}: {counts:?}");
+    }
+    assert!(counts.found > counts.headers / 4, "{counts:?}");
+    assert!(counts.trees.into_iter().all(|trees| trees > 0), "{counts:?}");
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    headers: u64,
+    lookups: u64,
+    by_oracle: u64,
+    found: u64,
+    /// Built, by style; first those that find the first match only.
+    trees: [u32; 4],
+}
+
+fn compare<const WORDS: usize>(runner: &mut TestRunner, size: usize, counts: &mut Counts) {
+    const HEADERS: usize = 20_000;
+    let rules = proptest::collection::vec(rule::<WORDS>(), size);
+    let rules = rules.new_tree(runner).unwrap().current();
+    let chain = Chain::new((0..).zip(rules.iter().copied()));
+    let patterns: Vec<_> = rules.iter().map(build::Pattern::of).collect();
+    let limits = Limits::of(rules.len(), WORDS);
+    let (mut trees, mut complete) = (Vec::new(), Vec::new());
+    for (number, (keep, style)) in [Keep::First, Keep::Every]
+        .into_iter()
+        .flat_map(|keep| build::STYLES.map(|style| (keep, style)))
+        .enumerate()
+    {
+        let tree = build::Builder::new(&rules, &patterns, limits, style, keep).build();
+        counts.trees[number] += u32::from(tree.is_ok());
+        match (keep, tree) {
+            (_, Err(_)) => {}
+            (Keep::First, Ok(tree)) => trees.push(tree),
+            (Keep::Every, Ok(tree)) => complete.push(CompleteTree(tree)),
+        }
+    }
+    let headers: Vec<_> = (0..HEADERS)
+        .map(|_| {
+            let random = runner.rng();
+            let noise = [0; 4].map(|_| random.next_u32());
+            header(&rules, (random.next_u32() as usize, noise))
+        })
+        .collect();
+    let confirms = |rule: u32, header: &Header<WORDS>| confirms(rule as usize, header);
+    let wanted: Vec<_> = headers
+        .iter()
+        .map(|header| chain.lookup(header, |rule| confirms(rule, header)).unwrap_or(NONE))
+        .collect();
+    let mut found = vec![7; headers.len()];
+    for tree in trees.iter().chain(complete.iter().map(CompleteTree::tree)) {
+        tree.lookup_batch(&headers, &mut found, |at, rule| confirms(rule, &headers[at]));
+        for ((header, found), wanted) in headers.iter().zip(&found).zip(&wanted) {
+            assert_eq!(found, wanted, "together: {header:?}");
+        }
+        for (header, wanted) in headers.iter().zip(&wanted).step_by(4) {
+            let found = tree.lookup(header, |rule| confirms(rule, header));
+            assert_eq!(found.unwrap_or(NONE), *wanted, "alone: {header:?}");
+        }
+        counts.lookups += (headers.len() + headers.len() / 4) as u64;
+    }
+    for (header, wanted) in headers.iter().zip(&wanted).step_by(1 + size / 16) {
+        assert_eq!(rules.lookup(header, |rule| confirms(rule, header)).unwrap_or(NONE), *wanted);
+        let all_of = all(&rules[..], header, usize::MAX);
+        assert_eq!(all(&chain, header, usize::MAX), all_of, "{header:?}");
+        for tree in &complete {
+            assert_eq!(all(tree, header, usize::MAX), all_of, "{header:?}");
+        }
+        counts.by_oracle += 1;
+    }
+    counts.headers += headers.len() as u64;
+    counts.lookups += headers.len() as u64;
+    counts.found += wanted.iter().filter(|rule| **rule != NONE).count() as u64;
 }
