@@ -144,6 +144,10 @@ pub struct SpdView {
     /// What the policies were compiled to, where they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<CompiledView>,
+    /// Why they could not be compiled as they are now, if that failed. What was compiled before is
+    /// used as long as it can be, and the index otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compiled: Option<String>,
     /// What happens to packets that no policy matches, where the VRF has policies.
     pub default: DefaultAction,
     /// The policies in the order in which they are tried.

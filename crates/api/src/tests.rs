@@ -147,6 +147,7 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
                         added: 1,
                         removed: 0,
                     }),
+                    not_compiled: Some("compiling panicked".into()),
                     default: DefaultAction::Block,
                     list: Vec::new(),
                 }],

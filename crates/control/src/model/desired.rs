@@ -26,6 +26,8 @@ pub(super) struct Desired {
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
     /// By index.
     pub(super) policies: BTreeMap<u32, DesiredPolicy>,
+    /// Why policies are compiled no more, if that is so.
+    pub(super) compiler_ended: Option<Arc<str>>,
 }
 
 /// What is unique about an SA.
@@ -39,6 +41,8 @@ pub(super) struct DesiredVrf {
     pub(super) defaults: [Origin; 3],
     /// Who said whether it is an IPsec gateway.
     pub(super) ipsec: Origin,
+    /// Why the policies of each direction could not be compiled.
+    pub(super) not_compiled: [Option<Arc<str>>; 3],
 }
 
 #[derive(Clone, Debug)]
@@ -101,7 +105,13 @@ impl Desired {
             neighbours: Neighbours::default(),
             states: BTreeMap::new(),
             policies: BTreeMap::new(),
+            compiler_ended: None,
         }
+    }
+
+    /// The VRF of this number.
+    pub(super) fn vrf_of(&mut self, id: VrfId) -> Option<&mut DesiredVrf> {
+        self.vrfs.values_mut().find(|vrf| vrf.id == id)
     }
 
     pub(super) fn vrf(&self, name: &str) -> Result<VrfId, Refusal> {
@@ -153,7 +163,8 @@ impl Desired {
 
 impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
-        Self { id, origin, defaults: [Origin::Gateway; 3], ipsec: Origin::Gateway }
+        let (defaults, ipsec) = ([Origin::Gateway; 3], Origin::Gateway);
+        Self { id, origin, defaults, ipsec, not_compiled: Default::default() }
     }
 }
 

@@ -203,12 +203,28 @@ impl Control {
         direction: tables::Direction,
         compiled: &Arc<Compiled>,
     ) -> bool {
+        if let Some(vrf) = self.desired.vrf_of(vrf) {
+            vrf.not_compiled[direction as usize] = None;
+        }
         let mut tables = self.tables();
         let is_used = tables.install_compiled(vrf, direction, compiled);
         if is_used {
             self.publisher.publish(tables);
         }
         is_used
+    }
+
+    /// Policies of a VRF and direction could not be compiled. They are looked up as before, and
+    /// `show spd` says why until they are compiled.
+    pub fn compile_failed(&mut self, vrf: VrfId, direction: tables::Direction, why: &str) {
+        if let Some(vrf) = self.desired.vrf_of(vrf) {
+            vrf.not_compiled[direction as usize] = Some(why.into());
+        }
+    }
+
+    /// Nothing is compiled any more.
+    pub fn compiler_ended(&mut self, why: &str) {
+        self.desired.compiler_ended = Some(why.into());
     }
 
     fn tables(&self) -> Tables {

@@ -4,7 +4,7 @@ use api::{
     CompiledView, Direction, FamilyTrees, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport,
     SpdView,
 };
-use tables::{LookupBound, Tables};
+use tables::{LookupBound, Spd, Tables};
 use types::VrfId;
 
 use super::Draft;
@@ -76,6 +76,13 @@ fn compiled(tables: &Tables, vrf: VrfId, at: Direction) -> Option<CompiledView> 
     Some(CompiledView { ipv4, ipv6, added: added as u64, removed: removed as u64 })
 }
 
+/// Why policies are not compiled as they should be.
+fn not_compiled(desired: &Desired, name: &str, spd: &Spd, at: Direction) -> Option<String> {
+    let of_vrf = desired.vrfs.get(name).and_then(|vrf| vrf.not_compiled[at as usize].as_ref());
+    let of_all = || desired.compiler_ended.as_ref().filter(|_| spd.wants_compiling(at).is_some());
+    of_vrf.or_else(of_all).map(|why| why.to_string())
+}
+
 /// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or
 /// the VRF has policies.
 pub(super) fn report(
@@ -101,6 +108,7 @@ pub(super) fn report(
             spds.push(SpdView {
                 bound: bound(tables, name, id, at),
                 compiled: compiled(tables, id, at),
+                not_compiled: not_compiled(desired, name, &vrf.spd, at),
                 default: match at {
                     Direction::In => defaults.inbound,
                     Direction::Out => defaults.outbound,

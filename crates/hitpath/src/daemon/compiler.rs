@@ -2,9 +2,14 @@
 //!
 //! It looks at the published tables now and then, compiles what is worth it, and hands the result to
 //! the control thread. It runs at the lowest priority, off the workers' processors if there are
-//! others, and a fifth of the time at most.
+//! others, and a fifth of the time at most. If it fails, packets are looked up as before.
 
-use std::collections::BTreeMap;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread;
@@ -13,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use runtime::affinity;
 use rustix::process::setpriority_process;
-use tables::{Compiled, Direction, Effort, Reader, Tables, Wanted};
-use wire::VrfId;
+use tables::{Compiled, Reader, Spd, Tables};
 
+use self::schedule::{Job, Schedule};
 use crate::daemon::Message;
 
 /// How often the tables are looked at.
@@ -24,8 +29,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// How much longer the thread rests than it worked.
 const REST: u32 = 4;
 
-/// Without a change for so long, policies are compiled as well as may be.
-const QUIET: Duration = Duration::from_secs(2);
+/// Panics outside of compiling after which the thread ends. Those while compiling are counted by
+/// [`Schedule`].
+const MOST_PANICS: u32 = 3;
 
 /// The lowest priority (setpriority(2)).
 const LOWEST: i32 = 19;
@@ -42,15 +48,8 @@ pub(super) fn start(
     let workers: Vec<usize> = workers.iter().copied().flatten().collect();
     let run = move || {
         lower(&workers);
-        Compiler {
-            reader,
-            control,
-            states: BTreeMap::new(),
-            generation: None,
-            rested: Instant::now(),
-            last: None,
-        }
-        .run();
+        Compiler { reader, control, schedule: Schedule::new(Instant::now()), compile: &compile }
+            .run();
     };
     thread::Builder::new().name("compile".into()).spawn(run).context("starting a thread")?;
     Ok(())
@@ -74,147 +73,112 @@ fn lower(workers: &[usize]) {
     }
 }
 
-/// What is known of the policies of one VRF and direction.
-#[derive(Clone, Copy)]
-struct State {
-    /// When they were seen to have changed last.
-    changed: Instant,
-    /// What was compiled last was compiled quickly.
-    is_quick: bool,
+/// How a job is done. `None` if there is nothing to do any more.
+type Compile = dyn Fn(&Spd, &Job) -> Option<Compiled> + Sync;
+
+fn compile(spd: &Spd, job: &Job) -> Option<Compiled> {
+    match job.effort {
+        Some(effort) => Some(Compiled::new(spd, job.direction, effort)),
+        None => Compiled::of_added(spd, job.direction),
+    }
 }
 
 struct Compiler {
     reader: Reader,
     control: SyncSender<Message>,
-    states: BTreeMap<(VrfId, u8), State>,
-    /// Of the tables that were looked at last.
-    generation: Option<u64>,
-    /// When all policies of a direction may be compiled again.
-    rested: Instant,
-    /// The VRF and direction that were compiled last. Those behind them are next.
-    last: Option<(VrfId, u8)>,
+    schedule: Schedule,
+    compile: &'static Compile,
 }
 
 impl Compiler {
     /// Works until the control thread is gone.
     fn run(mut self) {
-        loop {
-            let begin = Instant::now();
-            let tables = Arc::clone(self.reader.load());
-            let Some(job) = self.next(&tables, begin) else {
-                drop(tables);
-                thread::sleep(PERIOD);
-                continue;
-            };
-            let Job { vrf, direction, effort } = job;
-            let compiled = tables.vrf(vrf).and_then(|vrf| match effort {
-                Some(effort) => Some(Compiled::new(&vrf.spd, direction, effort)),
-                None => Compiled::of_added(&vrf.spd, direction),
-            });
-            // What the control thread waits for before it frees the snapshot.
-            drop(tables);
-            let took = begin.elapsed();
-            let Some(compiled) = compiled.map(Arc::new) else { continue };
-            tracing::debug!(vrf = vrf.0, ?direction, ?effort, ?took, "policies compiled");
-            if self.control.send(Message::Compiled { vrf, direction, compiled }).is_err() {
-                return;
-            }
-            let rest = (took * REST).max(PERIOD);
-            if effort.is_some() {
-                self.rested = Instant::now() + rest;
-            }
-            // What comes meanwhile is compiled by itself, which takes little.
-            thread::sleep(if effort.is_some() { PERIOD } else { rest });
+        if let Err(why) = supervise(|| self.step(), thread::sleep) {
+            tracing::error!(why, "policies are compiled no more until the next start");
+            // Without a control thread nobody asks.
+            let _ = self.control.send(Message::CompilerEnded { why });
         }
     }
 
-    /// What had best be compiled now. VRFs and directions take turns: one whose policies change all
-    /// the time is wanted all the time, and must not keep the others waiting.
-    fn next(&mut self, tables: &Tables, now: Instant) -> Option<Job> {
-        let is_same = self.generation.replace(tables.generation()) == Some(tables.generation());
-        if is_same && !self.states.values().any(|state| state.is_quick) {
-            return None;
+    /// Does what is due. Returns how long to rest, or `None` if the control thread is gone.
+    fn step(&mut self) -> Option<Duration> {
+        let begin = Instant::now();
+        let tables = Arc::clone(self.reader.load());
+        let Some(job) = self.schedule.next(&tables, begin) else { return Some(PERIOD) };
+        let message = perform(self.compile, &mut self.schedule, &tables, &job, begin);
+        // What the control thread waits for before it frees the snapshot.
+        drop(tables);
+        let took = begin.elapsed();
+        tracing::debug!(?job, ?took, "compiled");
+        if let Some(message) = message {
+            self.control.send(message).ok()?;
         }
-        self.states.retain(|(vrf, _), _| tables.vrf(*vrf).is_some());
-        let is_rested = now >= self.rested;
-        let vrfs = tables.vrfs().filter(|vrf| !vrf.spd.is_empty());
-        let mut all: Vec<_> =
-            vrfs.flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction))).collect();
-        all.sort_unstable_by_key(|(vrf, direction)| {
-            let key = (vrf.id, *direction as u8);
-            (Some(key) <= self.last, key)
-        });
-        for (vrf, direction) in all {
-            let key = (vrf.id, direction as u8);
-            let wanted = vrf.spd.wants_compiling(direction);
-            if wanted.is_some() {
-                // Looked at again, whether or not there is a new snapshot by then.
-                self.generation = None;
-                self.states.insert(key, State { changed: now, is_quick: true });
-            }
-            let is_due =
-                |state: &State| state.is_quick && now.duration_since(state.changed) >= QUIET;
-            let effort = match wanted {
-                Some(Wanted::Added) => None,
-                Some(Wanted::All) if is_rested => Some(Effort::Quick),
-                None if is_rested && self.states.get(&key).is_some_and(is_due) => {
-                    self.states.insert(key, State { changed: now, is_quick: false });
-                    Some(Effort::Best)
+        let rest = (took * REST).max(PERIOD);
+        if job.effort.is_some() {
+            self.schedule.rest_until(Instant::now() + rest);
+        }
+        // What comes meanwhile is compiled by itself, which takes little.
+        Some(if job.effort.is_some() { PERIOD } else { rest })
+    }
+}
+
+/// Takes steps until one returns no time to rest. A panic ends a step and not the thread: what is
+/// wanted follows from the tables, whatever is lost.
+///
+/// # Errors
+/// What the last panic said, if there were too many.
+fn supervise(
+    mut step: impl FnMut() -> Option<Duration>,
+    sleep: impl Fn(Duration),
+) -> Result<(), String> {
+    let mut panics = 0;
+    loop {
+        match catch_unwind(AssertUnwindSafe(&mut step)) {
+            Ok(Some(rest)) => sleep(rest),
+            Ok(None) => return Ok(()),
+            Err(panic) => {
+                panics += 1;
+                let why = said(&*panic);
+                tracing::error!(why, panics, "the compile thread panicked; please report it");
+                if panics == MOST_PANICS {
+                    return Err(format!("the compile thread panicked {panics} times: {why}"));
                 }
-                Some(Wanted::All) | None => continue,
-            };
-            self.last = Some(key);
-            return Some(Job { vrf: vrf.id, direction, effort });
-        }
-        None
-    }
-}
-
-/// Something to compile.
-struct Job {
-    vrf: VrfId,
-    direction: Direction,
-    /// None if only what was added since is to be compiled.
-    effort: Option<Effort>,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-    use std::sync::mpsc;
-
-    use tables::{Action, PolicySpec, Publisher, Selector};
-    use wire::{Addresses, IpRange};
-
-    use super::*;
-
-    #[test]
-    fn policies_that_change_all_the_time_do_not_keep_others_waiting() {
-        let mut tables = Tables::new(1, 0);
-        let other = tables.add_vrf("other").unwrap();
-        let all =
-            Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
-        for vrf in [VrfId::MAIN, other] {
-            for host in 0..40 {
-                let address = IpAddr::V4(host.into());
-                let source = IpRange::new(address, address).unwrap();
-                let selector = Selector { source, ..all };
-                let (direction, action) = (Direction::Out, Action::Bypass);
-                let spec = PolicySpec { vrf, direction, priority: 1, selector, action };
-                tables.add_policy(spec).unwrap();
+                sleep(PERIOD);
             }
         }
-        let publisher = Publisher::new(tables);
-        let mut compiler = Compiler {
-            reader: publisher.shared().reader(),
-            control: mpsc::sync_channel(1).0,
-            states: BTreeMap::new(),
-            generation: None,
-            rested: Instant::now(),
-            last: None,
-        };
-        // Nothing that is compiled is ever used, as if all policies changed again meanwhile.
-        let mut next = || compiler.next(&publisher.current(), Instant::now()).unwrap().vrf;
-        assert_eq!([next(), next(), next()], [VrfId::MAIN, other, VrfId::MAIN]);
     }
+}
+
+/// Does a job, and returns what the control thread is told. A panic ends this job alone: packets are
+/// looked up as before.
+fn perform(
+    compile: &Compile,
+    schedule: &mut Schedule,
+    tables: &Tables,
+    job: &Job,
+    now: Instant,
+) -> Option<Message> {
+    let spd = &tables.vrf(job.vrf)?.spd;
+    let Job { vrf, direction, .. } = *job;
+    match catch_unwind(AssertUnwindSafe(|| compile(spd, job))) {
+        Ok(compiled) => {
+            schedule.succeeded(job);
+            let compiled = Arc::new(compiled?);
+            Some(Message::Compiled { vrf, direction, compiled })
+        }
+        Err(panic) => {
+            let why = said(&*panic);
+            let is_last = schedule.failed(job, now);
+            tracing::error!(?job, why, is_last, "compiling policies panicked; please report it");
+            let then = if is_last { "not tried again" } else { "tried again soon" };
+            let why = format!("compiling panicked ({why}) and is {then}");
+            Some(Message::CompileFailed { vrf, direction, why })
+        }
+    }
+}
+
+/// What a panic says.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -95,6 +95,10 @@ impl ControlThread {
                         tracing::debug!(vrf = vrf.0, ?direction, "compiled too late");
                     }
                 }
+                Ok(Message::CompileFailed { vrf, direction, why }) => {
+                    self.handler.control.compile_failed(vrf, direction, &why);
+                }
+                Ok(Message::CompilerEnded { why }) => self.handler.control.compiler_ended(&why),
                 Ok(Message::Lost { port, error }) => self.lose(port, &error),
                 Ok(Message::Reload) => self.reload_by_signal(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {

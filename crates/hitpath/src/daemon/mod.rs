@@ -56,6 +56,20 @@ pub(crate) enum Message {
         /// What they became.
         compiled: Arc<Compiled>,
     },
+    /// Policies could not be compiled, and are looked up as before.
+    CompileFailed {
+        /// Their VRF.
+        vrf: VrfId,
+        /// Their direction.
+        direction: Direction,
+        /// What happened.
+        why: String,
+    },
+    /// No policies are compiled any more.
+    CompilerEnded {
+        /// What happened.
+        why: String,
+    },
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM or SIGINT.

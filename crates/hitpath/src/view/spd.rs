@@ -20,6 +20,9 @@ pub(super) fn spd(report: &SpdReport) -> String {
         if let Some(trees) = &spd.compiled {
             text.push_str(&compiled(trees));
         }
+        if let Some(why) = &spd.not_compiled {
+            let _ = writeln!(text, "warning: not compiled as the policies are now: {why}");
+        }
         if let Some(warning) = spd.bound.warning() {
             let _ = writeln!(text, "warning: {warning}");
         }

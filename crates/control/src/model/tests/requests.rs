@@ -1,4 +1,7 @@
-use api::{Origin, RefusalCode};
+use std::sync::Arc;
+
+use api::{Direction, Origin, RefusalCode};
+use types::VrfId;
 
 use super::*;
 
@@ -244,4 +247,45 @@ fn what_is_about_the_process_is_not_answered_here() {
     {
         assert_eq!(handle(&mut control, request, NOW).unwrap_err().code, RefusalCode::Unsupported);
     }
+}
+
+/// Why policies are not compiled, in `show spd`.
+fn not_compiled(control: &mut Control, vrf: &str) -> Option<String> {
+    let filter = api::SpdFilter { vrf: Some(vrf.to_owned()), direction: Some(Direction::Out) };
+    match handle(control, Request::Spd(filter), NOW).unwrap() {
+        Reply::Spd(report) => report.spds[0].not_compiled.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn why_policies_are_not_compiled_is_shown_until_they_are() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add red").unwrap();
+    let red = control.shared().reader().load().vrf_named("red").unwrap().id;
+    for vrf in [VrfId::MAIN, red] {
+        control.compile_failed(vrf, tables::Direction::Out, "it panicked");
+    }
+    control.compile_failed(VrfId(99), tables::Direction::Out, "of a VRF that is gone");
+    assert_eq!(not_compiled(&mut control, "main").as_deref(), Some("it panicked"));
+    assert_eq!(not_compiled(&mut control, "red").as_deref(), Some("it panicked"));
+    // Of few policies nothing is used, but compiling them works again.
+    let compiled = {
+        let spd = &control.shared().reader().load().vrf(VrfId::MAIN).unwrap().spd.clone();
+        Arc::new(tables::Compiled::new(spd, tables::Direction::Out, tables::Effort::Quick))
+    };
+    assert!(!control.install_compiled(VrfId::MAIN, tables::Direction::Out, &compiled));
+    assert_eq!(not_compiled(&mut control, "main"), None);
+    // Another VRF of that name and number knows nothing of it.
+    run(&mut control, "vrf del red").unwrap();
+    run(&mut control, "vrf add red").unwrap();
+    assert_eq!(not_compiled(&mut control, "red"), None);
+    // If nothing is compiled any more, that is said of what would be.
+    control.compiler_ended("it panicked 3 times");
+    assert_eq!(not_compiled(&mut control, "main"), None);
+    for host in 0..40 {
+        run(&mut control, &format!("xfrm policy add src 10.0.0.{host} dst 10.1.0.0/16 dir out"))
+            .unwrap();
+    }
+    assert_eq!(not_compiled(&mut control, "main").as_deref(), Some("it panicked 3 times"));
 }
