@@ -174,7 +174,7 @@ impl World {
                 Form::Layers => {
                     let compiled = match spd.wants_compiling(DIRECTION) {
                         Some(Wanted::Added) => Compiled::of_added(spd, DIRECTION),
-                        Some(Wanted::All) if round % 3 == 0 => {
+                        Some(Wanted::All) if round.is_multiple_of(3) => {
                             Some(Compiled::new(spd, DIRECTION, Effort::Quick))
                         }
                         _ => None,
@@ -183,7 +183,7 @@ impl World {
                     continue;
                 }
             };
-            if round % every == 0 {
+            if round.is_multiple_of(every) {
                 let compiled = Arc::new(Compiled::new(spd, DIRECTION, effort));
                 tables.install_compiled(VrfId::MAIN, DIRECTION, &compiled);
             }

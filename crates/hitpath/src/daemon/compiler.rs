@@ -1,7 +1,7 @@
 //! The thread that compiles policies.
 //!
-//! It looks at the published tables now and then, compiles what is worth it, and hands the result to
-//! the control thread. It runs at the lowest priority, off the workers' processors if there are
+//! It looks at the published tables now and then, compiles what is worth it, and hands the result
+//! to the control thread. It runs at the lowest priority, off the workers' processors if there are
 //! others, and a fifth of the time at most. If it fails, packets are looked up as before.
 
 mod schedule;
@@ -149,8 +149,8 @@ fn supervise(
     }
 }
 
-/// Does a job, and returns what the control thread is told. A panic ends this job alone: packets are
-/// looked up as before.
+/// Does a job, and returns what the control thread is told. A panic ends this job alone: packets
+/// are looked up as before.
 fn perform(
     compile: &Compile,
     schedule: &mut Schedule,

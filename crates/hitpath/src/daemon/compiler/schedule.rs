@@ -49,8 +49,8 @@ struct Failures {
     last: Instant,
 }
 
-/// What was compiled when, and so what is next. Nothing is lost with a result that comes too late or
-/// never: what is wanted follows from the tables.
+/// What was compiled when, and so what is next. Nothing is lost with a result that comes too late
+/// or never: what is wanted follows from the tables.
 #[derive(Clone)]
 pub(super) struct Schedule {
     states: BTreeMap<Key, State>,
