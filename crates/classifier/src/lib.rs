@@ -31,4 +31,4 @@ pub use count::{Count, Observer};
 pub use rule::{Header, Rule, linear};
 pub use set::{Match, RuleSet, Scoped, ScopedWork};
 pub use shadow::{Shadowed, shadowed};
-pub use tree::{CompleteTree, Effort, Limits, LookupWork, Refused, Statistics, Tree};
+pub use tree::{CompleteTree, Effort, Limits, Refused, Statistics, Tree};

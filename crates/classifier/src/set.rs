@@ -2,11 +2,11 @@
 
 use core::iter;
 
-use crate::chain::Chain;
+use crate::chain::{Chain, first_observed};
 use crate::classifier::Classifier;
-use crate::group::LANES;
+use crate::count::Count;
 use crate::rule::{Header, Rule};
-use crate::tree::{CompleteTree, Effort, Limits, LookupWork, Refused};
+use crate::tree::{CompleteTree, Effort, Limits, Refused};
 
 /// Rules, each with a rank and a value. Does not change. Of the rules that match a header, the one
 /// of the lowest rank is the best; among equal ranks, the one that was given first.
@@ -84,25 +84,26 @@ impl<const WORDS: usize, V> RuleSet<WORDS, V> {
         tree.into_iter().flatten().chain(chain.into_iter().flatten()).map(|rule| self.entry(rule))
     }
 
-    /// The most that a lookup of the best match reads, whatever the header.
-    pub fn bound(&self) -> LookupWork {
+    /// The most that a lookup of the best match takes, whatever the header.
+    pub fn bound(&self) -> Count {
         match &self.rules {
             Ok(tree) => tree.tree().bound(),
-            Err((_, chain)) => LookupWork { nodes: 0, rules: chain.bound() },
+            Err((_, chain)) => Count { probes: 0, rules: chain.bound() as u32 },
         }
     }
 
-    /// What a lookup of the best match reads.
-    pub fn work(&self, header: &Header<WORDS>, mut confirms: impl FnMut(&V) -> bool) -> LookupWork {
-        let confirms = |rule: u32| confirms(&self.entries[rule as usize].1);
+    /// What a lookup of the best match takes.
+    pub fn work(&self, header: &Header<WORDS>, mut confirms: impl FnMut(&V) -> bool) -> Count {
+        let mut confirms = |rule: u32| confirms(&self.entries[rule as usize].1);
+        let mut count = Count::default();
         match &self.rules {
-            Ok(tree) => tree.tree().work(header, confirms),
+            Ok(tree) => _ = tree.tree().lookup_observed(header, confirms, &mut count),
             Err((_, chain)) => {
-                let groups = |rule| rule as usize / LANES + 1;
-                let rules = chain.lookup(header, confirms).map(|rule| groups(rule) * LANES);
-                LookupWork { nodes: 0, rules: rules.unwrap_or(chain.bound()) }
+                let confirms = |(), rule| confirms(rule);
+                first_observed([(chain, ())], header, confirms, &mut count);
             }
         }
+        count
     }
 
     fn entry(&self, rule: u32) -> Match<'_, V> {
@@ -123,13 +124,13 @@ pub struct Scoped<'a, const WORDS: usize, V> {
     pub shared: &'a RuleSet<WORDS, V>,
 }
 
-/// How much a lookup reads of the owner's rules, and of all owners'.
+/// What a lookup takes among the owner's rules, and among all owners'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScopedWork {
     /// Of the owner's.
-    pub own: LookupWork,
+    pub own: Count,
     /// Of all owners'.
-    pub shared: LookupWork,
+    pub shared: Count,
 }
 
 impl<'a, const WORDS: usize, V> Scoped<'a, WORDS, V> {

@@ -215,8 +215,8 @@ fn the_rules_of_one_vrf_cannot_make_the_lookups_of_another_slower() {
         let each: Vec<_> = some_headers().map(|header| scoped.work(&header, |_| true)).collect();
         let bound = scoped.bound();
         for work in &each {
-            assert!(work.own.nodes <= bound.own.nodes && work.own.rules <= bound.own.rules);
-            assert!(work.shared.nodes <= bound.shared.nodes);
+            assert!(work.own.probes <= bound.own.probes && work.own.rules <= bound.own.rules);
+            assert!(work.shared.probes <= bound.shared.probes);
             assert!(work.shared.rules <= bound.shared.rules);
         }
         (bound, each)

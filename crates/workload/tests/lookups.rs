@@ -289,7 +289,13 @@ fn set(kind: Option<Kind>, count: usize, random: &mut ChaCha8Rng) -> Vec<Selecto
         match kind {
             Some(kind) => {
                 let seed = random.random();
-                all.extend(rules::generate(&rules::Options { kind, v6, count, seed }));
+                all.extend(rules::generate(&rules::Options {
+                    kind,
+                    v6,
+                    count,
+                    seed,
+                    misaligned: None,
+                }));
             }
             // More of these defeat every way of looking up, and take their time.
             None => all.extend((0..count.min(600)).map(|_| overlapping(v6, random))),

@@ -6,8 +6,8 @@ mod node;
 
 use self::build::Keep;
 use self::node::Node;
-use crate::count::Observer;
-use crate::group::{Compare, Group, LANES, NONE, Portable, Work, run};
+use crate::count::{Count, Observer};
+use crate::group::{Compare, Group, NONE, Portable, Work, run};
 use crate::rule::{Header, Rule};
 
 pub use self::build::{Effort, Limits, Refused, Statistics};
@@ -38,15 +38,6 @@ pub struct Tree<const WORDS: usize> {
     children: Vec<Node>,
     groups: Vec<Group<WORDS>>,
     statistics: Statistics,
-}
-
-/// How much a lookup reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LookupWork {
-    /// Nodes of trees.
-    pub nodes: usize,
-    /// Rules that are compared with the header.
-    pub rules: usize,
 }
 
 /// What is read of a tree, by kind.
@@ -145,24 +136,14 @@ impl<const WORDS: usize> Tree<WORDS> {
         run(Many { tree: self, headers, found, confirms });
     }
 
-    /// The most that a lookup reads, whatever the header.
-    pub fn bound(&self) -> LookupWork {
+    /// The most that a lookup takes, whatever the header.
+    pub fn bound(&self) -> Count {
         let Statistics { steps, compared, lanes, .. } = self.statistics;
-        LookupWork { nodes: steps, rules: compared * lanes }
+        Count { probes: steps as u32, rules: (compared * lanes) as u32 }
     }
 
-    /// What a lookup reads.
-    pub fn work(
-        &self,
-        header: &Header<WORDS>,
-        mut confirms: impl FnMut(u32) -> bool,
-    ) -> LookupWork {
-        let Reads { nodes, groups, .. } = self.reads(header, &mut confirms);
-        LookupWork { nodes, rules: groups * LANES }
-    }
-
-    /// As [`Tree::lookup`], but counts.
-    fn reads(&self, header: &Header<WORDS>, confirms: &mut impl FnMut(u32) -> bool) -> Reads {
+    /// What [`Tree::lookup`] reads, if every rule is confirmed.
+    fn reads(&self, header: &Header<WORDS>) -> Reads {
         let mut reads = Reads::default();
         let mut found = NONE;
         for part in &self.parts {
@@ -181,7 +162,7 @@ impl<const WORDS: usize> Tree<WORDS> {
                 let group = &self.groups[node.group()];
                 mark = group.first(header, Portable);
                 if mark & 1 != 0 && mark != NONE {
-                    mark = group.confirmed(header, mark, confirms);
+                    mark = group.confirmed(header, mark, &mut |_| true);
                 }
                 node = node.next_group();
             }
@@ -196,7 +177,7 @@ impl<const WORDS: usize> Tree<WORDS> {
         let step = rules.len().div_ceil(1024).max(1);
         let (mut cost, mut headers) = (0_usize, 0);
         for rule in rules.iter().step_by(step) {
-            let Reads { trees, nodes, groups } = self.reads(&rule.header(), &mut |_| true);
+            let Reads { trees, nodes, groups } = self.reads(&rule.header());
             cost += 2 * self.parts.len() + 4 * trees + 2 * nodes + 4 * groups;
             headers += 1;
         }
