@@ -1,5 +1,6 @@
 //! From rules to trees.
 
+use core::cell::Cell;
 use core::fmt;
 use std::collections::HashMap;
 
@@ -13,15 +14,23 @@ use crate::rule::{Header, Rule};
 pub struct Limits {
     /// Bytes of all trees. The lists of rules that building needs may take as many again.
     pub bytes: usize,
-    /// Nodes that have children. The time that building takes grows with them.
+    /// Nodes that have children.
     pub inner: usize,
+    /// Rules, and places of rules, that building may look at in one style, which takes about a
+    /// nanosecond each.
+    pub work: usize,
 }
 
 impl Limits {
-    /// For so many rules, each of so many words: bytes enough for what trees are fast with, and
-    /// nodes for a few seconds.
+    /// For so many rules, each of so many words: bytes enough for what trees are fast with, and work
+    /// for half a second and for twice what published sets take, which is up to 1,000 a rule and
+    /// word.
     pub fn of(rules: usize, words: usize) -> Self {
-        Self { bytes: (1 << 18) + rules * (450 + 32 * words), inner: 1024 + rules }
+        Self {
+            bytes: (1 << 18) + rules * (450 + 32 * words),
+            inner: 1024 + rules,
+            work: (1 << 29) + rules * words * 2048,
+        }
     }
 }
 
@@ -201,6 +210,8 @@ pub(super) struct Builder<'a, const WORDS: usize> {
     limits: Limits,
     style: Style,
     keep: Keep,
+    /// See [`Builder::worked`].
+    work: Cell<usize>,
     children: Vec<Node>,
     groups: Vec<Group<WORDS>>,
     /// Leaves by their rules.
@@ -232,6 +243,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             limits,
             style,
             keep,
+            work: Cell::new(0),
             children: Vec::new(),
             groups: Vec::new(),
             leaves: HashMap::new(),
@@ -299,7 +311,9 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
         if list.len() <= LANES || depth == DEEPEST {
             return self.leaf(list);
         }
-        let Some((window, most_stars)) = self.choose(&list, region) else {
+        let chosen = self.choose(&list, region);
+        self.worked(list.len())?;
+        let Some((window, most_stars)) = chosen else {
             return self.leaf(list);
         };
         self.inner += 1;
@@ -321,6 +335,7 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             *all += copies - 1;
             // `choose` looked at a sample: of the other rules there may be more copies.
             self.waiting += copies as usize;
+            self.worked(copies as usize)?;
             if self.waiting > self.limits.bytes / size_of::<u32>() {
                 return Err(Refused::Bytes);
             }
@@ -355,6 +370,13 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             }
         }
         Ok(Node::inner(window, base as u32))
+    }
+
+    /// Counts work: rules and places of rules that were looked at.
+    fn worked(&self, work: usize) -> Result<(), Refused> {
+        let all = self.work.get() + work;
+        self.work.set(all);
+        if all > self.limits.work { Err(Refused::Time) } else { Ok(()) }
     }
 
     fn leaf(&mut self, list: Vec<u32>) -> Result<Node, Refused> {
@@ -448,12 +470,15 @@ impl<'a, const WORDS: usize> Builder<'a, WORDS> {
             kept += 1;
             copies += 1 << stars.count_ones();
             if copies > most_copies {
+                self.work.update(|work| work + sample.len() + copies as usize);
                 return 0.0;
             }
             for child in subsets(stars) {
                 sizes[(value | child) as usize] += 1;
             }
         }
+        // What is too much is seen by the next node.
+        self.work.update(|work| work + sample.len() + copies as usize);
         if kept == 0 || copies > MOST_COPIES * kept {
             return 0.0;
         }

@@ -169,8 +169,9 @@ proptest! {
         probes in proptest::collection::vec(any::<(usize, [u32; 4])>(), 1..20),
         bytes in 0..100_000_usize,
         inner in 0..50_usize,
+        work in 0..1_000_000_usize,
     ) {
-        check(&rules, &probes, Limits { bytes, inner })?;
+        check(&rules, &probes, Limits { bytes, inner, work })?;
     }
 }
 
@@ -275,6 +276,32 @@ fn rules_that_no_sample_shows_take_no_more_memory_than_there_may_be() {
     let limits = Limits { bytes: 8 << 20, ..Limits::of(rules.len(), 10) };
     for effort in [Effort::Quick, Effort::Best] {
         assert_eq!(Tree::new(&rules, limits, effort).unwrap_err(), Refused::Bytes);
+    }
+}
+
+/// Rules that take much looking at: building is given up for that, and before a style that takes
+/// less would have been.
+#[test]
+fn work_is_bounded() {
+    let rules: Vec<_> = (1..=3000_u32)
+        .map(|number| {
+            let mut rule = Rule::<10>::ANY;
+            for word in 0..8 {
+                // Some bits here, some there: each window has few rules that it tells apart.
+                let bits = number.wrapping_mul(0x9e37_79b9).rotate_left(3 * word as u32);
+                rule.mask[word] = bits & bits.rotate_left(7) & bits.rotate_left(11);
+                rule.value[word] = number.wrapping_mul(0x85eb_ca6b) & rule.mask[word];
+            }
+            (rule.value[9], rule.mask[9]) = (number & 0xff, 0xff);
+            rule
+        })
+        .collect();
+    let all = Limits::of(rules.len(), 10);
+    for work in [1, 10_000, 1_000_000] {
+        for effort in [Effort::Quick, Effort::Best] {
+            let limits = Limits { work, ..all };
+            assert_eq!(Tree::new(&rules, limits, effort).unwrap_err(), Refused::Time, "{work}");
+        }
     }
 }
 
