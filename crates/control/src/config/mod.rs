@@ -195,6 +195,9 @@ fn interpret(
             errors.add(0, refusal.message.clone(), refusal.hint.clone());
         }
         plan.warnings().iter().for_each(|warning| errors.note(0, warning));
+        if notes == Notes::All {
+            plan.boundaries().iter().for_each(|boundary| errors.note(0, &boundary.text));
+        }
     }
     config
 }

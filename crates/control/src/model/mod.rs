@@ -6,6 +6,7 @@
 //! that makes many changes at once, a reload or a flush, works on a copy of the desired state too.
 
 mod batch;
+mod boundary;
 mod desired;
 mod neighbours;
 mod ports;
@@ -28,6 +29,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use tables::{Compiled, Event, Probe, Publisher, Shared, Tables};
 use types::{LinkKind, Mac, PortId, VrfId};
 
+pub use boundary::Boundary;
 pub use reload::Plan;
 
 use self::desired::{Desired, DesiredPort, defaults_in_force};
@@ -101,6 +103,7 @@ impl Control {
             Draft { tables: self.tables(), desired: &mut desired, randomness: &mut randomness };
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
+        plan.boundaries = boundary::of(&draft.tables);
         plan
     }
 

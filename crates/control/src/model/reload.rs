@@ -17,7 +17,7 @@ use super::ports::{check_buffers, check_mtu};
 use super::refuse::refusal;
 use super::security;
 use super::vlans::free_id;
-use super::{Draft, OpenedPort};
+use super::{Boundary, Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
 use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
@@ -35,6 +35,7 @@ pub struct Plan {
     pub(super) outcome: Result<Difference, Refusal>,
     nothing: Difference,
     pub(super) warnings: Vec<String>,
+    pub(super) boundaries: Vec<Boundary>,
 }
 
 impl Plan {
@@ -62,6 +63,7 @@ impl Plan {
             outcome: Ok(Difference::default()),
             nothing: Difference::default(),
             warnings: Vec::new(),
+            boundaries: Vec::new(),
         }
     }
 
@@ -90,6 +92,11 @@ impl Plan {
     /// What the user should know about the result: policies that defeat the index.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The boundary of each VRF that is an IPsec gateway, after the plan is carried out.
+    pub fn boundaries(&self) -> &[Boundary] {
+        &self.boundaries
     }
 
     /// The ports to open as they may turn out to be.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use anyhow::Context;
 use api::{Difference, LinkChange, Refusal, RefusalCode, Reply, Request};
-use control::{Config, OpenedPort, Plan, PortSettings};
+use control::{Boundary, Config, OpenedPort, Plan, PortSettings};
 use packet::{Port, Time};
 use tables::Reader;
 use wire::PortId;
@@ -60,6 +60,8 @@ pub(crate) struct ControlThread {
     announced: u64,
     /// Ports whose interface disappeared.
     lost: BTreeSet<PortId>,
+    /// The boundaries as they were last logged, and the snapshot that they are of.
+    boundaries: (u64, Vec<Boundary>),
 }
 
 impl ControlThread {
@@ -80,6 +82,7 @@ impl ControlThread {
             reader,
             announced,
             lost: BTreeSet::new(),
+            boundaries: (u64::MAX, Vec::new()),
         }
     }
 
@@ -248,6 +251,24 @@ impl ControlThread {
             probes.into_iter().for_each(|probe| self.pool.probe(probe));
             self.pool.wake();
         }
+        self.log_boundaries();
+    }
+
+    /// Says which ports are on which side of the IPsec boundary, and which VRF is closed, if that
+    /// is not what was said last.
+    fn log_boundaries(&mut self) {
+        let generation = self.reader.load().generation();
+        if generation == self.boundaries.0 {
+            return;
+        }
+        let boundaries = self.handler.control.boundaries();
+        for boundary in boundaries.iter().filter(|is| !self.boundaries.1.contains(is)) {
+            match boundary.closed {
+                true => tracing::warn!("{}", boundary.text),
+                false => tracing::info!("{}", boundary.text),
+            }
+        }
+        self.boundaries = (generation, boundaries);
     }
 
     /// Wakes the workers if the tables have changed since they were last woken: packets may be

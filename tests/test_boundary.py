@@ -1,0 +1,109 @@
+"""The IPsec boundary as users see it: which port is on which side, and a gateway that lost its policies."""
+
+import json
+import time
+
+import pytest
+
+from harness import ping
+from harness.config import Config, Policy, Port
+from harness.gateway import Gateway, binary
+from harness.netns import run
+from harness.site import site
+from harness.algorithms import GCM
+from harness.tunnel import Tunnel
+
+
+@pytest.fixture
+def between(topology, tmp_path):
+    """A gateway between two hosts, with policies that let everything pass."""
+    gw = topology.namespace("gw")
+    hosts, config = [], Config()
+    for number, label in enumerate(("left", "right"), start=1):
+        host = topology.namespace(label)
+        topology.link(gw, label, host, "eth0")
+        gw.silence(label)
+        host.addresses("eth0", f"10.{number}.0.2/24")
+        host.ip("route", "add", "default", "via", f"10.{number}.0.1")
+        config.ports.append(Port(label, [f"10.{number}.0.1/24"], kind="af-packet", interface=label))
+        hosts.append(host)
+    config.policies = [Policy(direction, "0.0.0.0/0", "0.0.0.0/0", "bypass") for direction in ("in", "out")]
+    with Gateway(gw, config, tmp_path) as gateway:
+        yield gateway, hosts
+
+
+def passes(hosts):
+    """Whether the first host reaches the other."""
+    done = hosts[0].run(*ping.command("10.2.0.2", count=2, deadline=2), check=False)
+    return done.returncode == 0
+
+
+def said(gateway, text):
+    """Whether the gateway's log says so within two seconds."""
+    end = time.monotonic() + 2
+    while text not in gateway.log() and time.monotonic() < end:
+        time.sleep(0.05)
+    return text in gateway.log()
+
+
+def test_a_gateway_without_policies_forwards_nothing(between):
+    gateway, hosts = between
+    assert passes(hosts)
+    told = gateway.run("xfrm", "policy", "flush")
+    assert "vrf set main ipsec auto" in told.stdout + told.stderr
+    assert not passes(hosts)
+    assert gateway.drops()["ipsec_closed"] >= 2
+    assert said(gateway, "VRF main: closed")
+    (vrf,) = gateway.json("show", "vrfs")
+    assert (vrf["ipsec"], vrf["closed"]) == ("required", True)
+    told = gateway.run("-j", "explain", "icmp 10.1.0.2 > 10.2.0.2 in left", check=False)
+    steps = json.loads(told.stdout)
+    assert any("nothing crosses its boundary" in step["text"] for step in steps)
+    # It answers for itself.
+    hosts[0].ping("10.1.0.1", count=1)
+    # A reload that fails opens nothing, and neither does one whose file says nothing.
+    gateway.run("vrf", "set", "main", "ipsec", "auto")
+    assert passes(hosts)
+    gateway.run("vrf", "set", "main", "ipsec", "required")
+    assert not passes(hosts)
+    for direction in ("in", "out"):
+        gateway.run("xfrm", "policy", "add", "src", "0.0.0.0/0", "dir", direction)
+    assert passes(hosts)
+    refused = gateway.run("vrf", "set", "main", "ipsec", "off", check=False)
+    assert refused.returncode == 1 and "remove its policies" in refused.stderr
+
+
+def test_sides_are_asked_for_shown_and_followed(between):
+    gateway, hosts = between
+    gateway.run("xfrm", "policy", "delete", "src", "0.0.0.0/0", "dir", "in")
+    assert not passes(hosts)
+    # What goes inside owes no outbound policy, what comes from there no inbound one.
+    for port in ("left", "right"):
+        gateway.run("link", "set", port, "side", "protected")
+    assert passes(hosts)
+    assert {port["name"]: port["side"] for port in gateway.json("show", "ports")} == {
+        "left": "protected",
+        "right": "protected",
+    }
+    steps = gateway.json("explain", "icmp 10.1.0.2 > 10.2.0.2 in left")
+    assert [step["step"] for step in steps].count("side") == 2
+    assert said(gateway, "protected: left, right")
+    # The source is inside, and comes by a port that is not.
+    gateway.run("link", "set", "left", "side", "unset")
+    gateway.run("link", "set", "right", "side", "unprotected")
+    gateway.run("link", "set", "left", "side", "protected", "rpf", "strict")
+    hosts[1].ip("addr", "add", "10.1.0.77/32", "dev", "eth0")
+    hosts[1].run("ping", "-c", "2", "-W", "1", "-I", "10.1.0.77", "10.1.0.2", check=False)
+    assert gateway.drops()["source_protected"] >= 1
+    hosts[0].ip("addr", "add", "10.2.0.77/32", "dev", "eth0")
+    hosts[0].run("ping", "-c", "2", "-W", "1", "-I", "10.2.0.77", "10.2.0.2", check=False)
+    assert gateway.drops()["reverse_path"] >= 1
+
+
+def test_check_says_which_port_is_on_which_side(tmp_path):
+    path = tmp_path / "gw.toml"
+    path.write_text(site([Tunnel(GCM, 4)]).render(tmp_path / "sock"))
+    told = run([binary(), "check", path]).stdout
+    assert "VRF main: unprotected: wan (tunnel end" in told and "unset: lan" in told, told
+    notes = json.loads(run([binary(), "check", "-j", path]).stdout)["notes"]
+    assert any("unprotected: wan" in note["message"] for note in notes)
