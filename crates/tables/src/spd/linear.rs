@@ -15,7 +15,7 @@ use super::words::{self, Family, Four, SelectorRule, Six};
 use crate::policy::Policy;
 
 /// Policies in a chunk at most.
-pub(super) const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 128;
 
 /// The policies of one direction.
 #[derive(Clone, Debug, Default)]
@@ -164,7 +164,7 @@ impl List {
     }
 }
 
-/// Up to 256 policies, in order.
+/// Up to [`CHUNK`] policies, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     policies: Vec<Arc<Policy>>,
