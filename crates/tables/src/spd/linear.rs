@@ -1,6 +1,6 @@
 //! The clear linear engine: policies in order, tried one after the other.
 //!
-//! What a try needs lies side by side in memory, by address family; chunks of 256 policies are
+//! What a try needs lies side by side in memory, by address family; chunks of up to 128 policies are
 //! shared between snapshots, and a change copies one.
 
 use core::slice;
