@@ -128,6 +128,21 @@ pub struct LinkFilter {
     pub up: bool,
 }
 
+/// What the system's interface of a port is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterfaceState {
+    /// It is up and has a carrier.
+    #[default]
+    Up,
+    /// It is set down.
+    Down,
+    /// It is up and has no carrier: the cable is out, or the other end is down.
+    NoCarrier,
+    /// There is none of its name, or it cannot be opened.
+    Gone,
+}
+
 /// A port as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortView {
@@ -140,6 +155,9 @@ pub struct PortView {
     /// The system's interface that it is on, where it is on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// What that interface is like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_state: Option<InterfaceState>,
     /// The port whose VLAN it is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
@@ -154,7 +172,7 @@ pub struct PortView {
     pub mac: Mac,
     /// The largest IP packet in bytes.
     pub mtu: u16,
-    /// Whether it may send and receive.
+    /// Whether it sends and receives: it may, and its interface can.
     pub up: bool,
     /// On which side of the IPsec boundary it is.
     #[serde(default)]
@@ -359,6 +377,18 @@ pub struct DropView {
     pub meaning: String,
     /// How many packets, all workers together.
     pub packets: u64,
+}
+
+impl InterfaceState {
+    /// Its name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::NoCarrier => "no-carrier",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 impl NeighbourState {

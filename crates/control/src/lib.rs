@@ -17,5 +17,5 @@ pub mod render;
 mod settings;
 
 pub use config::{Config, Diagnostic, Diagnostics, load};
-pub use model::{Boundary, Control, OpenedPort, Plan};
+pub use model::{Boundary, Control, OpenedPort, Plan, SeenInterface};
 pub use settings::{CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings};

@@ -172,7 +172,8 @@ impl AfPacketPort {
             .add_membership(interface.index, libc::PACKET_MR_ALLMULTI)
             .map_err(failed("cannot receive all multicast"))?;
         let mac = options.mac.unwrap_or(interface.mac);
-        if mac != interface.mac {
+        // Though it may be the interface's own now: that may change.
+        if options.mac.is_some() {
             receiver
                 .add_membership(interface.index, libc::PACKET_MR_PROMISC)
                 .map_err(failed("cannot make the interface promiscuous"))?;
@@ -384,6 +385,10 @@ impl Port for AfPacketPort {
         }
         pool.give_all(batch.drain(..));
         if is_down { self.check_existence() } else { Ok(()) }
+    }
+
+    fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = mtu;
     }
 
     fn statistics(&self) -> &Arc<PortStatistics> {

@@ -8,7 +8,8 @@
 //! | [`af_packet`] | an interface that exists, over packet sockets | `CAP_NET_RAW` |
 //!
 //! Every port implements [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
-//! ports has a packet. [`interface`] reads the attributes of a network interface, and [`offload`]
+//! ports has a packet. [`interface`] reads the attributes of a network interface, [`links`] follows
+//! its state and counters by netlink, and [`offload`]
 //! undoes the checksum and segmentation offloads that hosts on the same machine leave to a network
 //! card that is not there.
 //!
@@ -18,6 +19,7 @@
 pub mod af_packet;
 mod error;
 pub mod interface;
+pub mod links;
 pub mod memory;
 pub mod offload;
 pub mod pcap;

@@ -295,6 +295,10 @@ impl Port for TapPort {
         result
     }
 
+    fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = mtu;
+    }
+
     fn statistics(&self) -> &Arc<PortStatistics> {
         &self.statistics
     }

@@ -87,6 +87,9 @@ pub trait Port: Send {
     /// Only if the port is lost for good.
     fn transmit(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError>;
 
+    /// Takes note that the interface's MTU has changed.
+    fn set_mtu(&mut self, _mtu: u16) {}
+
     /// What this queue has done.
     fn statistics(&self) -> &Arc<PortStatistics>;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Direction, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
+use api::{Direction, InterfaceState, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
 use tables::{PortSpec, ReversePath, Side, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
@@ -60,8 +60,8 @@ pub(super) struct DesiredPort {
     pub(super) up: bool,
     pub(super) side: Side,
     pub(super) reverse_path: ReversePath,
-    /// What it was opened on is gone: the next reload opens it anew.
-    pub(super) lost: bool,
+    /// What it was opened on is like. Of a VLAN, its parent's counts.
+    pub(super) interface: InterfaceState,
     pub(super) addresses: Vec<(IpPrefix, Origin)>,
 }
 
@@ -148,9 +148,9 @@ impl Desired {
             vrf: self.vrf(&port.vrf)?,
             link: port.found.link,
             mac: port.found.mac,
-            mtu: port.mtu,
+            mtu: port.mtu.min(port.found.mtu),
             addresses: port.addresses.iter().map(|(address, _)| *address).collect(),
-            up: port.up,
+            up: port.up && port.interface == InterfaceState::Up,
             vlan: match port.settings.kind.vlan() {
                 None => None,
                 Some((parent, id)) => Some(Vlan { parent: self.port(parent)?.id, id }),

@@ -8,6 +8,7 @@
 mod batch;
 mod boundary;
 mod desired;
+mod interfaces;
 mod neighbours;
 mod ports;
 mod refuse;
@@ -30,9 +31,10 @@ use tables::{Compiled, Event, Probe, Publisher, Shared, Tables};
 use types::{LinkKind, Mac, PortId, VrfId};
 
 pub use boundary::Boundary;
+pub use interfaces::SeenInterface;
 pub use reload::Plan;
 
-use self::desired::{Desired, DesiredPort, defaults_in_force};
+use self::desired::{Desired, defaults_in_force};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
 
@@ -160,22 +162,6 @@ impl Control {
         }
         self.publisher.publish(tables);
         Ok(reply)
-    }
-
-    /// Takes note that what a port was opened on is gone. It is down from now on, and the next
-    /// reload opens it anew.
-    pub fn lost(&mut self, port: PortId) {
-        let name = self.desired.port_name(port).to_owned();
-        let Some(entry) = self.desired.ports.get(&name) else { return };
-        let down = DesiredPort { up: false, lost: true, ..entry.clone() };
-        let tables = self.tables();
-        let mut draft =
-            Draft { tables, desired: &mut self.desired, randomness: &mut self.randomness };
-        // A port that is only set down cannot be refused.
-        if draft.change_port(&name, down).is_ok() {
-            let tables = draft.tables;
-            self.publisher.publish(tables);
-        }
     }
 
     /// Takes note of what a worker reports.

@@ -129,6 +129,18 @@ impl Neighbours {
         removed
     }
 
+    /// Forgets the learned ones of a port.
+    pub(super) fn forget_learned(&mut self, tables: &mut Tables, port: PortId) {
+        let learned = |(address, neighbour): (IpAddr, &Neighbour)| {
+            matches!(neighbour.how, How::Learned { .. }).then_some(address)
+        };
+        for address in self.of_port(port).filter_map(learned).collect::<Vec<_>>() {
+            self.remove(port, address);
+            // An error means that the tables have removed it already.
+            let _ = tables.remove_neighbour(port, address);
+        }
+    }
+
     /// Applies a worker's event. Returns whether the tables changed.
     pub(super) fn hear(&mut self, tables: &mut Tables, event: Event, now: Time) -> bool {
         match event {

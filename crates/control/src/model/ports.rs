@@ -9,7 +9,7 @@ use api::{
 };
 use packet::Time;
 use tables::Tables;
-use types::{IpPrefix, Ipsec, LinkKind, Side, VrfId};
+use types::{IpPrefix, Ipsec, LinkKind, PortId, Side, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
@@ -24,6 +24,8 @@ impl Draft<'_> {
         let (old_vrf, new_vrf) = (self.desired.vrf(&before.vrf)?, self.desired.vrf(&wanted.vrf)?);
         let spec = self.desired.port_spec(name, &wanted)?;
         let refused = |error: tables::TableError| refusal(&error);
+        let vlans = self.desired.vlans_of(name);
+        let were_up = self.ports_up(wanted.id, &vlans);
         if old_vrf != new_vrf || before.addresses != wanted.addresses {
             self.withdraw_routes(old_vrf).map_err(refused)?;
             self.withdraw_routes(new_vrf).map_err(refused)?;
@@ -31,9 +33,9 @@ impl Draft<'_> {
         self.tables.update_port(wanted.id, spec).map_err(refused)?;
         let mut vrfs = BTreeSet::from([old_vrf, new_vrf]);
         // They have gone down with it; that they come up with it is ours to see to.
-        for vlan in self.desired.vlans_of(name) {
-            let port = self.desired.port(&vlan)?;
-            let spec = self.desired.port_spec(&vlan, port)?;
+        for vlan in &vlans {
+            let port = self.desired.port(vlan)?;
+            let spec = self.desired.port_spec(vlan, port)?;
             vrfs.insert(spec.vrf);
             self.tables.update_port(port.id, spec).map_err(refused)?;
         }
@@ -43,7 +45,19 @@ impl Draft<'_> {
         let id = wanted.id;
         self.desired.ports.insert(name.to_owned(), wanted);
         self.desired.neighbours.settle(&mut self.tables, id);
+        // Whoever is there when it comes up again may be another.
+        let are_up = self.ports_up(id, &vlans);
+        for port in were_up.difference(&are_up) {
+            self.desired.neighbours.forget_learned(&mut self.tables, *port);
+        }
         Ok(())
+    }
+
+    /// Those of a port and its VLANs that are up.
+    fn ports_up(&self, port: PortId, vlans: &[String]) -> BTreeSet<PortId> {
+        let vlans = vlans.iter().filter_map(|vlan| Some(self.desired.ports.get(vlan)?.id));
+        let is_up = |id: &PortId| self.tables.port(*id).is_some_and(|port| port.spec.up);
+        vlans.chain([port]).filter(is_up).collect()
     }
 
     pub(super) fn add_address(&mut self, spec: &AddressSpec, replace: bool) -> Result<(), Refusal> {
@@ -279,6 +293,7 @@ pub(super) fn ports(
         id: port.id.0,
         kind: port.settings.kind.name().to_owned(),
         interface: port.settings.kind.interface().map(str::to_owned),
+        interface_state: port.settings.kind.interface().map(|_| port.interface),
         parent: port.settings.kind.vlan().map(|(parent, _)| parent.to_owned()),
         vlan: port.settings.kind.vlan().map(|(_, id)| id.number()),
         vrf: port.vrf.clone(),

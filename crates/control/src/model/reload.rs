@@ -7,8 +7,8 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{
-    Change, ChangeKind, DefaultAction, Difference, Direction, Origin, PolicyFilter, Refusal,
-    RefusalCode, RouteFilter, StateFilter,
+    Change, ChangeKind, DefaultAction, Difference, Direction, InterfaceState, Origin, PolicyFilter,
+    Refusal, RefusalCode, RouteFilter, StateFilter,
 };
 use types::{IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
 
@@ -128,8 +128,7 @@ impl fmt::Display for Plan {
 /// Whether the port that runs under this name will do as it is opened.
 fn keeps(desired: &Desired, wanted: &PortSettings) -> bool {
     desired.ports.get(&wanted.name).is_some_and(|port| {
-        !port.lost
-            && port.settings.kind == wanted.kind
+        port.settings.kind == wanted.kind
             && port.settings.mac == wanted.mac
             // A VLAN is not opened, and may have what its parent may.
             && (wanted.kind.vlan().is_some()
@@ -771,7 +770,7 @@ fn desired_port(
         up: settings.up,
         side: settings.side,
         reverse_path: settings.reverse_path,
-        lost: false,
+        interface: known.filter(|port| port.id == id).map_or(InterfaceState::Up, |is| is.interface),
         addresses,
     }
 }

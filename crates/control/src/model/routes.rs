@@ -221,7 +221,7 @@ fn settle(
 ///
 /// Of several next hops, those that are on the link of their port; whether that is up, the tables
 /// look after, since it moves the flows of these alone.
-fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
+pub(super) fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
     if !spec.nexthops.is_empty() {
         let is_up = |member: &TableMember| tables.port(member.port).is_some_and(|is| is.spec.up);
         let there = spec.nexthops.iter().filter_map(|one| on_link(tables, vrf, spec, one));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode};
+use api::{InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode};
 use types::{PortId, ReversePath, Side, VlanId};
 
 use super::Draft;
@@ -57,7 +57,7 @@ impl Draft<'_> {
             up: spec.up,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
-            lost: false,
+            interface: InterfaceState::Up,
             addresses: Vec::new(),
         };
         let mtu = spec.mtu.unwrap_or(parent.mtu);

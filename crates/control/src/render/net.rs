@@ -4,8 +4,8 @@ use core::fmt::Write;
 use std::net::IpAddr;
 
 use api::{
-    AddressView, MemberView, NeighbourView, NextHopView, Origin, PortView, Request, RouteView,
-    VrfView,
+    AddressView, InterfaceState, MemberView, NeighbourView, NextHopView, Origin, PortView, Request,
+    RouteView, VrfView,
 };
 use types::{IpPrefix, LinkKind, ReversePath, RouteKind, Side};
 
@@ -14,6 +14,9 @@ use super::vrf;
 pub(super) fn port(text: &mut String, view: &PortView) {
     let (flags, state) = match (view.link == LinkKind::Ethernet, view.up) {
         (true, true) => ("BROADCAST,MULTICAST,UP", "UP"),
+        (true, false) if view.interface_state.is_some_and(|state| state != InterfaceState::Up) => {
+            ("NO-CARRIER,BROADCAST,MULTICAST", "DOWN")
+        }
         (true, false) => ("BROADCAST,MULTICAST", "DOWN"),
         (false, true) => ("POINTOPOINT,UP", "UP"),
         (false, false) => ("POINTOPOINT", "DOWN"),

@@ -1,16 +1,16 @@
 //! The control thread: it alone changes the tables.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use anyhow::Context;
-use api::{Difference, LinkChange, Refusal, RefusalCode, Reply, Request};
-use control::{Boundary, Config, OpenedPort, Plan, PortSettings};
+use api::{Difference, Refusal, RefusalCode, Reply, Request};
+use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface};
 use packet::{Port, Time};
 use tables::Reader;
-use wire::PortId;
+use wire::{Mac, PortId};
 
+use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, ports};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -18,7 +18,7 @@ use runtime::clock::Clock;
 use runtime::exit::Exit;
 
 /// The queues of ports that were opened.
-pub(crate) type OpenedQueues = Vec<(PortId, Vec<Box<dyn Port>>)>;
+pub(crate) type OpenedQueues = Vec<(PortSettings, PortId, Vec<Box<dyn Port>>)>;
 
 /// Opens the ports that `plan` asks for, with a queue for each of `workers` workers, and carries
 /// the plan out on the tables: all of it or, if that fails, nothing.
@@ -44,7 +44,7 @@ pub(crate) fn open_and_apply(
             mtu: first.mtu(),
             link: first.link(),
         });
-        ports.push((id, queues));
+        ports.push((settings.clone(), id, queues));
     }
     Ok((handler.control.apply(plan, &opened, now)?, ports))
 }
@@ -58,8 +58,7 @@ pub(crate) struct ControlThread {
     reader: Reader,
     /// The snapshot that the workers were last woken for.
     announced: u64,
-    /// Ports whose interface disappeared.
-    lost: BTreeSet<PortId>,
+    interfaces: Interfaces,
     /// The boundaries as they were last logged, and the snapshot that they are of.
     boundaries: (u64, Vec<Boundary>),
 }
@@ -71,19 +70,13 @@ impl ControlThread {
         handler: RequestHandler,
         pool: WorkerPool,
         clock: Clock,
+        interfaces: Interfaces,
     ) -> Self {
         let mut reader = handler.control.shared().reader();
         let announced = reader.load().generation();
-        Self {
-            file: file.to_owned(),
-            handler,
-            pool,
-            clock,
-            reader,
-            announced,
-            lost: BTreeSet::new(),
-            boundaries: (u64::MAX, Vec::new()),
-        }
+        let file = file.to_owned();
+        let boundaries = (u64::MAX, Vec::new());
+        Self { file, handler, pool, clock, reader, announced, interfaces, boundaries }
     }
 
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
@@ -102,7 +95,12 @@ impl ControlThread {
                     self.handler.control.compile_failed(vrf, direction, &why);
                 }
                 Ok(Message::CompilerEnded { why }) => self.handler.control.compiler_ended(&why),
-                Ok(Message::Lost { port, error }) => self.lose(port, &error),
+                // What was opened anew meanwhile is not lost.
+                Ok(Message::Lost { port, opening, error }) if self.pool.is_open(port, opening) => {
+                    self.lose(port, &error);
+                }
+                Ok(Message::Lost { .. }) => {}
+                Ok(Message::Interfaces) => self.look_at_interfaces(self.interfaces.ports()),
                 Ok(Message::Reload) => self.reload_by_signal(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::info!("stopping");
@@ -130,10 +128,20 @@ impl ControlThread {
         self.pool.stop();
     }
 
-    /// Gives the workers the queues of a port that the tables have already.
-    pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
+    /// Gives the workers the queues of a port that the tables have already, and follows its
+    /// interface.
+    pub(crate) fn attach(
+        &mut self,
+        settings: &PortSettings,
+        id: PortId,
+        queues: Vec<Box<dyn Port>>,
+    ) {
         self.handler.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
+        let is = queues.first().map_or((Mac([0; 6]), 0), |queue| (queue.mac(), queue.mtu()));
         self.pool.attach(id, queues);
+        if let Some(seen) = self.interfaces.follow(id, settings, is) {
+            self.see(id, &settings.name, &seen);
+        }
     }
 
     /// Makes the gateway what `config` says: all of it or, if that fails, nothing. Ports are
@@ -150,41 +158,15 @@ impl ControlThread {
         for id in closed {
             self.pool.detach(id);
             self.handler.remove_port(id);
-            self.lost.remove(&id);
+            self.interfaces.forget(id);
         }
-        for (id, queues) in queues {
-            self.attach(id, queues);
+        for (settings, id, queues) in queues {
+            self.attach(&settings, id, queues);
         }
-        for settings in &configured {
-            self.find_again(settings);
-        }
+        configured.iter().for_each(|settings| self.interfaces.set(settings));
+        self.look_at_interfaces(self.interfaces.closed());
         self.announce();
         Ok(difference)
-    }
-
-    /// Opens a lost port again, if its interface is back as it was. If it is not, the port
-    /// stays down.
-    fn find_again(&mut self, settings: &PortSettings) {
-        let tables = self.handler.tables();
-        let Some(port) = self
-            .lost
-            .iter()
-            .find_map(|&id| tables.port(id).filter(|port| *port.spec.name == *settings.name))
-        else {
-            return;
-        };
-        let queues = match ports::open(settings, port.id, self.pool.size()) {
-            Ok(queues) => queues,
-            Err(error) => return tracing::warn!(port = %settings.name, "still lost: {error:#}"),
-        };
-        if queues.iter().any(|queue| queue.mac() != port.spec.mac) {
-            return tracing::warn!(port = %settings.name, "back with another Ethernet address: \
-                start the gateway again");
-        }
-        self.lost.remove(&port.id);
-        self.attach(port.id, queues);
-        self.set_up(&settings.name, settings.up);
-        tracing::info!(port = %settings.name, "found again");
     }
 
     fn reply(&mut self, pending: PendingRequest) {
@@ -223,29 +205,72 @@ impl ControlThread {
         }
     }
 
-    /// A port's interface is gone: no worker uses it any more, and routes over it are no longer
-    /// taken.
-    fn lose(&mut self, port: PortId, error: &str) {
-        self.pool.detach(port);
-        self.lost.insert(port);
-        let Some(name) = self.reader.load().port(port).map(|port| port.spec.name.to_string())
-        else {
-            return;
-        };
-        tracing::error!("{error}; it is down until a reload finds it again");
-        self.set_up(&name, false);
+    /// A worker has lost a port. It is opened again as soon as that is possible.
+    fn lose(&mut self, id: PortId, error: &str) {
+        let Some(port) = self.name_of(id) else { return };
+        tracing::error!("{error}; the port is down until its interface is back");
+        self.pool.detach(id);
+        self.interfaces.lost(id, self.clock.now());
+        self.see(id, &port, &GONE);
     }
 
-    fn set_up(&mut self, port: &str, up: bool) {
-        let change = LinkChange { port: port.to_owned(), up: Some(up), ..LinkChange::default() };
-        if let Err(refusal) =
-            self.handler.control.handle(Request::LinkSet(change), self.clock.now())
-        {
-            tracing::error!(port, up, "the port's state cannot be changed: {refusal}");
+    /// Looks at the interfaces of `ports`, and does what follows from it.
+    fn look_at_interfaces(&mut self, ports: Vec<PortId>) {
+        for id in ports {
+            let Some(port) = self.name_of(id) else { continue };
+            match self.interfaces.look(id, self.clock.now()) {
+                Look::Same => {}
+                Look::Open => self.open_again(id, &port),
+                Look::Gone => {
+                    self.pool.detach(id);
+                    self.see(id, &port, &GONE);
+                }
+                Look::Changed(seen) => {
+                    self.pool.set_mtu(id, seen.mtu);
+                    self.see(id, &port, &seen);
+                }
+            }
         }
     }
 
+    /// Opens a port again whose interface is back or was exchanged.
+    fn open_again(&mut self, id: PortId, port: &str) {
+        let Some(settings) = self.interfaces.settings(id).cloned() else { return };
+        self.pool.detach(id);
+        match ports::open(&settings, id, self.pool.size()) {
+            Ok(queues) => {
+                tracing::info!(port, "opened again");
+                self.attach(&settings, id, queues);
+            }
+            Err(error) => {
+                self.interfaces.close(id, self.clock.now());
+                tracing::warn!(port, "cannot be opened again, and is tried each second: {error:#}");
+                self.see(id, port, &GONE);
+            }
+        }
+    }
+
+    /// Has the tables follow what was seen of a port's interface.
+    fn see(&mut self, id: PortId, port: &str, seen: &SeenInterface) {
+        let before = self.handler.control.why_down(id);
+        if let Err(refusal) = self.handler.control.interface(id, seen) {
+            tracing::error!(port, "the port cannot be what its interface is: {refusal}");
+        }
+        let why = self.handler.control.why_down(id);
+        if why != before {
+            match why {
+                Some(why) => tracing::warn!(port, "the port is down: {why}"),
+                None => tracing::info!(port, "the port is up"),
+            }
+        }
+    }
+
+    fn name_of(&mut self, id: PortId) -> Option<String> {
+        self.reader.load().port(id).map(|port| port.spec.name.to_string())
+    }
+
     fn tick(&mut self, now: Time) {
+        self.look_at_interfaces(self.interfaces.closed());
         let probes = self.handler.control.tick(now);
         if !probes.is_empty() {
             probes.into_iter().for_each(|probe| self.pool.probe(probe));

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! clients --HTTP--> server --PendingRequest--> control (main thread) --snapshot, commands, probes--> workers
-//!                   signals --Message-->                     <--events, Lost, Events-------
+//!          signals, netlink --Message-->                     <--events, Lost, Events-------
 //! ```
 
 mod compiler;
 mod control;
+mod interfaces;
 mod ports;
 mod server;
 mod signals;
@@ -24,6 +25,7 @@ use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
 use control::ControlThread;
+use interfaces::Interfaces;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::output;
@@ -44,9 +46,13 @@ pub(crate) enum Message {
     Lost {
         /// The port.
         port: PortId,
+        /// Which of its openings, by [`WorkerPool::attach`].
+        opening: u64,
         /// What happened to it.
         error: String,
     },
+    /// An interface of the system has changed.
+    Interfaces,
     /// Policies were compiled.
     Compiled {
         /// Their VRF.
@@ -105,9 +111,12 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
-    let mut control = ControlThread::new(file, handler, pool, clock);
-    for (id, queues) in ports {
-        control.attach(id, queues);
+    let interfaces = Interfaces::new()?;
+    let mut control = ControlThread::new(file, handler, pool, clock, interfaces);
+    // Before the interfaces are looked at, so that no change is missed.
+    interfaces::watch(sender.clone())?;
+    for (settings, id, queues) in ports {
+        control.attach(&settings, id, queues);
     }
     server::start(listener, sender)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");

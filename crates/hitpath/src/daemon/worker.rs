@@ -30,8 +30,10 @@ const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 /// What the control thread tells a worker.
 pub(crate) enum Command {
-    /// Take over a queue of a port.
-    Attach(PortId, Box<dyn Port>),
+    /// Take over a queue of a port, of this opening of it.
+    Attach(PortId, u64, Box<dyn Port>),
+    /// The MTU of a port's interface is another now.
+    SetMtu(PortId, u16),
     /// Close the queue of a port.
     Detach(PortId),
     /// End.
@@ -67,6 +69,13 @@ impl Waker {
     }
 }
 
+/// What a worker's loop knows of a port.
+pub(crate) struct Attached {
+    opening: u64,
+    /// Whether it can wake the worker.
+    wakes: bool,
+}
+
 /// What runs on a worker's thread.
 pub(crate) struct WorkerLoop {
     /// The worker.
@@ -90,10 +99,10 @@ pub(crate) struct WorkerLoop {
     pub(crate) clock: Clock,
     /// What to do while no packet comes.
     pub(crate) idle: Idle,
-    /// The ports, and whether they can wake the worker.
-    pub(crate) ports: BTreeMap<PortId, bool>,
+    /// The ports.
+    pub(crate) ports: BTreeMap<PortId, Attached>,
     /// Ports that were lost and that the control thread does not know of yet.
-    pub(crate) lost: Vec<(PortId, String)>,
+    pub(crate) lost: Vec<(PortId, u64, String)>,
 }
 
 impl WorkerLoop {
@@ -118,9 +127,15 @@ impl WorkerLoop {
     fn run_commands(&mut self) -> bool {
         while let Ok(command) = self.commands.pop() {
             match command {
-                Command::Attach(id, port) => {
-                    self.ports.insert(id, port.descriptor().is_some());
+                Command::Attach(id, opening, port) => {
+                    let attached = Attached { opening, wakes: port.descriptor().is_some() };
+                    self.ports.insert(id, attached);
                     self.worker.attach(id, port);
+                }
+                Command::SetMtu(id, mtu) => {
+                    if let Some(port) = self.worker.port_mut(id) {
+                        port.set_mtu(mtu);
+                    }
                 }
                 Command::Detach(id) => {
                     self.ports.remove(&id);
@@ -136,19 +151,20 @@ impl WorkerLoop {
         let received = match self.worker.poll(self.clock.now()) {
             Ok(received) => received,
             Err((id, error)) => {
-                self.ports.remove(&id);
+                let attached = self.ports.remove(&id);
                 drop(self.worker.detach(id));
-                self.lost.push((id, error.to_string()));
+                let opening = attached.map_or(0, |attached| attached.opening);
+                self.lost.push((id, opening, error.to_string()));
                 1
             }
         };
         // Never waits for the control thread, which may be waiting for this one.
-        while let Some((port, error)) = self.lost.pop() {
-            let message = Message::Lost { port, error };
-            if let Err(TrySendError::Full(Message::Lost { port, error })) =
+        while let Some((port, opening, error)) = self.lost.pop() {
+            let message = Message::Lost { port, opening, error };
+            if let Err(TrySendError::Full(Message::Lost { port, opening, error })) =
                 self.control.try_send(message)
             {
-                self.lost.push((port, error));
+                self.lost.push((port, opening, error));
                 break;
             }
         }
@@ -178,7 +194,7 @@ impl WorkerLoop {
             return;
         }
         let longest =
-            if self.ports.values().all(|&wakes| wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
+            if self.ports.values().all(|port| port.wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
         let timeout = match self.worker.next_deadline() {
             Some(deadline) => deadline.since(self.clock.now()).min(longest),
             None => longest,

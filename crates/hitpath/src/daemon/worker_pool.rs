@@ -32,6 +32,9 @@ pub(crate) struct WorkerPool {
     workers: Vec<WorkerHandle>,
     /// What each is pinned to.
     processors: Vec<Option<usize>>,
+    /// The ports that are open, and which opening of them that is.
+    openings: BTreeMap<PortId, u64>,
+    opened: u64,
 }
 
 struct WorkerHandle {
@@ -56,7 +59,8 @@ impl WorkerPool {
     ) -> anyhow::Result<Self> {
         let processors = affinity::processors(settings.workers, &settings.processors)?;
         let workers = Vec::with_capacity(processors.len());
-        let mut pool = Self { workers, processors: processors.clone() };
+        let openings = BTreeMap::new();
+        let mut pool = Self { workers, processors: processors.clone(), openings, opened: 0 };
         for (index, processor) in processors.into_iter().enumerate() {
             match WorkerHandle::start(index, processor, settings, handler, clock, control) {
                 Ok((worker, statistics)) => {
@@ -85,13 +89,28 @@ impl WorkerPool {
     /// Gives each worker its queue of port `id`; a port with fewer queues goes to the first
     /// workers.
     pub(crate) fn attach(&mut self, id: PortId, queues: Vec<Box<dyn Port>>) {
+        self.opened += 1;
+        self.openings.insert(id, self.opened);
         for (worker, queue) in self.workers.iter_mut().zip(queues) {
-            worker.command(Command::Attach(id, queue));
+            worker.command(Command::Attach(id, self.opened, queue));
+        }
+    }
+
+    /// Whether a port is open, and this is its present opening.
+    pub(crate) fn is_open(&self, id: PortId, opening: u64) -> bool {
+        self.openings.get(&id) == Some(&opening)
+    }
+
+    /// Tells every worker the MTU of a port's interface.
+    pub(crate) fn set_mtu(&mut self, id: PortId, mtu: u16) {
+        for worker in &mut self.workers {
+            worker.command(Command::SetMtu(id, mtu));
         }
     }
 
     /// Has every worker close its queue of port `id`.
     pub(crate) fn detach(&mut self, id: PortId) {
+        self.openings.remove(&id);
         for worker in &mut self.workers {
             worker.command(Command::Detach(id));
         }

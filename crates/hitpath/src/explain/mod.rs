@@ -3,6 +3,7 @@
 mod description;
 
 use api::{Refusal, RefusalCode, Step};
+use control::Control;
 use packet::DropReason;
 use path::{Decision, Trace, Verdict};
 use tables::{NextHopState, RouteKind, Sa, Tables};
@@ -18,12 +19,14 @@ pub(crate) const OUTCOME: &str = "outcome";
 /// The outcome of a packet that would be dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// Decides about the packet that `text` describes, on `tables`. Returns every step. Sends nothing
-/// and changes nothing.
+/// Decides about the packet that `text` describes, on the tables of `control`. Returns every step.
+/// Sends nothing and changes nothing.
 ///
 /// # Errors
 /// If the description is not understood or names what does not exist.
-pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal> {
+pub(crate) fn explain(text: &str, control: &Control) -> Result<Vec<Step>, Refusal> {
+    let mut reader = control.shared().reader();
+    let tables: &Tables = reader.load();
     let description = Description::parse(text)
         .map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
     let key = key(&description, tables)?;
@@ -47,7 +50,13 @@ pub(crate) fn explain(text: &str, tables: &Tables) -> Result<Vec<Step>, Refusal>
     }
     let mut recorder = Recorder::default();
     let decision = path::decide(&key, tables, &mut recorder);
-    let Recorder { mut steps, exit } = recorder;
+    let Recorder { mut steps, exit, down } = recorder;
+    let destination = key.addresses.destination();
+    steps.extend(
+        control.routes_not_used(key.vrf, destination).into_iter().map(|why| step("route", why)),
+    );
+    let down = down.and_then(|port| control.why_down(tables.port_named(&port)?.id));
+    steps.extend(down.map(|why| step("port", why)));
     if let Some(size) = description.size
         && let Some(text) = exit.map(|exit| judge_size(exit.limit, size))
     {
@@ -72,6 +81,8 @@ struct Recorder {
     steps: Vec<Step>,
     /// Of a packet that is sent on.
     exit: Option<Exit>,
+    /// The port by which it would be, if that is down.
+    down: Option<String>,
 }
 
 /// What explain judges of where a packet leaves.
@@ -86,6 +97,8 @@ impl Trace for Recorder {
         let taken = taken();
         if let path::Step::Verdict { exit, .. } = taken {
             self.exit = exit.map(|exit| Exit { limit: exit.limit, state: exit.state });
+            let down = exit.filter(|exit| exit.state == NextHopState::Down);
+            self.down = down.map(|exit| exit.port.to_owned());
         }
         self.steps.push(step(taken.name(), taken.to_string()));
     }

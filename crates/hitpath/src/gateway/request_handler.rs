@@ -84,7 +84,7 @@ impl RequestHandler {
                 Ok(Reply::Caches(caches::report(&self.control.gateway().ipsec, &self.caches())))
             }
             Request::Explain { packet } => {
-                Ok(Reply::Steps(explain::explain(&packet, &self.tables())?))
+                Ok(Reply::Steps(explain::explain(&packet, &self.control)?))
             }
             request => {
                 let mut reply = self.control.handle(request, now)?;

@@ -60,6 +60,6 @@ impl Explain {
 
     fn offline(&self, file: &std::path::Path) -> anyhow::Result<Vec<Step>> {
         let gateway = Gateway::without_packets(gateway::load(file)?)?;
-        Ok(explain::explain(&self.words.join(" "), &gateway.handler().tables())?)
+        Ok(explain::explain(&self.words.join(" "), &gateway.handler().control)?)
     }
 }

@@ -7,8 +7,8 @@ mod table;
 use std::fmt::Write;
 
 use api::{
-    CounterView, DropView, NextHopView, PolicyView, PortView, Reply, Request, Selector, StateView,
-    Step, WorkerView,
+    CounterView, DropView, InterfaceState, NextHopView, PolicyView, PortView, Reply, Request,
+    Selector, StateView, Step, WorkerView,
 };
 
 use runtime::output;
@@ -63,6 +63,16 @@ fn text(request: &Request, reply: &Reply) -> String {
     }
 }
 
+/// Whether a port sends and receives, or what is the matter with its interface.
+fn state(port: &PortView) -> &'static str {
+    match (port.up, port.interface_state) {
+        (true, _) => "up",
+        (false, Some(state @ (InterfaceState::NoCarrier | InterfaceState::Gone))) => state.name(),
+        (false, Some(InterfaceState::Down)) => "interface-down",
+        (false, Some(InterfaceState::Up) | None) => "down",
+    }
+}
+
 /// Ports and what passed them.
 pub(crate) fn ports(views: &[PortView]) -> String {
     let row = |port: &PortView| {
@@ -73,7 +83,7 @@ pub(crate) fn ports(views: &[PortView]) -> String {
             port.name.clone(),
             port.kind.clone(),
             port.vrf.clone(),
-            if port.up { "up" } else { "down" }.to_owned(),
+            state(port).to_owned(),
             match port.side {
                 api::Side::Unset => "-".to_owned(),
                 side => side.to_string(),

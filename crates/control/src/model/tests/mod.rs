@@ -1,13 +1,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::{Refusal, Reply, Request};
+use api::{InterfaceState, Refusal, Reply, Request};
 use packet::Time;
 
+use super::desired::DesiredPort;
 use super::{Control, OpenedPort};
 use crate::config::load;
 
 mod batch;
+mod interfaces;
 mod neighbours;
 mod random;
 mod reload;
@@ -127,8 +129,10 @@ pub(super) fn consistent(control: &Control) {
     for (name, port) in &desired.ports {
         let found = tables.port(port.id).unwrap();
         let parent = desired.parent(port);
-        let mtu = parent.map_or(port.mtu, |parent| port.mtu.min(parent.mtu));
-        let up = port.up && parent.is_none_or(|parent| parent.up);
+        let own_mtu = |port: &DesiredPort| port.mtu.min(port.found.mtu);
+        let mtu = parent.map_or(own_mtu(port), |parent| own_mtu(port).min(own_mtu(parent)));
+        let is_up = |port: &DesiredPort| port.up && port.interface == InterfaceState::Up;
+        let up = is_up(port) && parent.is_none_or(is_up);
         assert_eq!(
             (&*found.spec.name, found.spec.mtu, found.spec.up, found.spec.mac),
             (name.as_str(), mtu, up, port.found.mac)

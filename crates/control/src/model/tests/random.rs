@@ -1,8 +1,10 @@
+use api::InterfaceState;
 use proptest::prelude::*;
 use tables::Event;
 use types::Mac;
 
 use super::*;
+use crate::model::SeenInterface;
 
 /// Commands that meet each other often.
 pub(super) fn command() -> impl Strategy<Value = String> {
@@ -120,13 +122,8 @@ pub(super) fn command() -> impl Strategy<Value = String> {
 enum Step {
     Command(String),
     Reload(&'static str),
-    Hear {
-        port: &'static str,
-        address: &'static str,
-        solicited: bool,
-    },
-    /// What a port was opened on is gone.
-    Lose(&'static str),
+    Hear { port: &'static str, address: &'static str, solicited: bool },
+    Interface { port: &'static str, state: InterfaceState, mtu: u16, is_other_link: bool },
     Tick(u64),
 }
 
@@ -197,13 +194,18 @@ mac = "02:00:00:00:00:07"
 
 fn step() -> impl Strategy<Value = Step> {
     let lost = prop::sample::select(&["lan", "wan"][..]);
+    let state = prop::sample::select(
+        &[InterfaceState::Up, InterfaceState::Up, InterfaceState::NoCarrier, InterfaceState::Gone]
+            [..],
+    );
+    let mtu = prop::sample::select(&[1000_u16, 1300, 1500, 2000][..]);
     let port = prop::sample::select(&["lan", "wan", "tap0", "wan.1"][..]);
     let address =
         prop::sample::select(&["192.168.13.9", "10.0.0.2", "192.168.11.1", "fe80::1"][..]);
     prop_oneof![
         20 => command().prop_map(Step::Command),
         3 => prop::sample::select(&[BASE, RED, VLANS][..]).prop_map(Step::Reload),
-        1 => lost.prop_map(Step::Lose),
+        3 => (lost, state, mtu, any::<bool>()).prop_map(|(port, state, mtu, is_other_link)| Step::Interface { port, state, mtu, is_other_link }),
         3 => (port, address, any::<bool>()).prop_map(|(port, address, solicited)| Step::Hear { port, address, solicited }),
         1 => (0..100_u64).prop_map(Step::Tick),
     ]
@@ -238,9 +240,13 @@ proptest! {
                         consistent(&control);
                     }
                 }
-                Step::Lose(port) => {
+                Step::Interface { port, state, mtu, is_other_link } => {
                     if let Some(port) = control.desired.ports.get(port).map(|port| port.id) {
-                        control.lost(port);
+                        let name = control.desired.port_name(port);
+                        let mac = control.desired.ports[name].found.mac;
+                        let seen = SeenInterface { state, mac, mtu, is_other_link };
+                        // An MTU that is too small for IPv6 is refused.
+                        let _ = control.interface(port, &seen);
                         consistent(&control);
                     }
                 }

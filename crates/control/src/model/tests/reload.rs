@@ -278,21 +278,6 @@ fn a_port_is_not_set_to_an_mtu_without_buffers_for_it() {
 }
 
 #[test]
-fn a_lost_port_is_down_until_a_reload_opens_it_anew() {
-    let mut control = running(BASE);
-    let before = control.desired.ports["wan"].id;
-    control.lost(before);
-    consistent(&control);
-    assert!(show(&mut control, "link show wan").contains("state DOWN"));
-    assert!(show(&mut control, "route show").contains("dead"));
-    control.lost(types::PortId(999));
-    let told = reload(&mut control, BASE).unwrap();
-    assert_eq!(told, "~ port wan: opened anew as memory, up");
-    assert_ne!(control.desired.ports["wan"].id, before);
-    assert_eq!(reload(&mut control, BASE).unwrap(), "");
-}
-
-#[test]
 fn how_packets_are_decided_changes_at_the_next_start() {
     let ipsec = "[ipsec]\nipv4-outbound-spd-flow-cache = \
         \"on\"\nipv6-inbound-spd-flow-cache-hash-buckets = 1000\nspd-flow-cache-associativity = \

@@ -1,0 +1,233 @@
+//! The system's interfaces that ports are on, followed by netlink.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use api::InterfaceState;
+use control::{PortKind, PortSettings, SeenInterface};
+use io::links::{Link, LinkChanges, LinkCounters, Links};
+use packet::Time;
+use wire::{Mac, PortId};
+
+use crate::daemon::Message;
+
+/// How long a TAP device that was deleted, and a port that could not be opened, are left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The shortest time between two looks at the interfaces, however often they change.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The interfaces of all ports that are on one.
+pub(crate) struct Interfaces {
+    links: Links,
+    followed: BTreeMap<PortId, Followed>,
+}
+
+struct Followed {
+    settings: PortSettings,
+    /// The port's Ethernet address as it was opened, which a TAP device's port keeps.
+    mac: Mac,
+    /// The MTU that it last had.
+    mtu: u16,
+    /// Whether the port is open.
+    is_open: bool,
+    /// As it was at the last look, if there was one.
+    link: Option<Link>,
+    /// When a port that is not open may be opened again.
+    retry: Time,
+}
+
+/// What a look at an interface has shown.
+pub(crate) enum Look {
+    /// Nothing new.
+    Same,
+    /// It is another one than the port was opened on, or the port is not open: open it.
+    Open,
+    /// It is gone: close the port.
+    Gone,
+    /// It has changed.
+    Changed(SeenInterface),
+}
+
+impl Interfaces {
+    /// Follows no interface yet.
+    ///
+    /// # Errors
+    /// If the system gives no netlink socket.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let links = Links::open().context("opening a netlink socket")?;
+        Ok(Self { links, followed: BTreeMap::new() })
+    }
+
+    /// Follows the interface of a port that was just opened, with this Ethernet address and MTU.
+    /// Returns what it is like, unless the port is on no interface.
+    pub(crate) fn follow(
+        &mut self,
+        id: PortId,
+        settings: &PortSettings,
+        (mac, mtu): (Mac, u16),
+    ) -> Option<SeenInterface> {
+        let interface = settings.kind.interface()?;
+        let link = self.look_at(interface);
+        let opened = Followed {
+            settings: settings.clone(),
+            mac,
+            mtu,
+            is_open: true,
+            link,
+            retry: Time::default(),
+        };
+        let seen = opened.seen(true);
+        self.followed.insert(id, opened);
+        Some(seen)
+    }
+
+    /// Follows the interface of a port no longer.
+    pub(crate) fn forget(&mut self, id: PortId) {
+        self.followed.remove(&id);
+    }
+
+    /// Takes the settings that a reload brought.
+    pub(crate) fn set(&mut self, settings: &PortSettings) {
+        for followed in self.followed.values_mut() {
+            if followed.settings.name == settings.name {
+                followed.settings = settings.clone();
+                followed.retry = Time::default();
+            }
+        }
+    }
+
+    /// The ports whose interfaces are followed.
+    pub(crate) fn ports(&self) -> Vec<PortId> {
+        self.followed.keys().copied().collect()
+    }
+
+    /// The ports that are not open.
+    pub(crate) fn closed(&self) -> Vec<PortId> {
+        self.followed.iter().filter(|(_, followed)| !followed.is_open).map(|(id, _)| *id).collect()
+    }
+
+    /// What a port is opened with.
+    pub(crate) fn settings(&self, id: PortId) -> Option<&PortSettings> {
+        self.followed.get(&id).map(|followed| &followed.settings)
+    }
+
+    /// Takes note that an open port was lost. A TAP device that was deleted may be made again by
+    /// whoever deleted it.
+    pub(crate) fn lost(&mut self, id: PortId, now: Time) {
+        if let Some(followed) = self.followed.get_mut(&id) {
+            followed.is_open = false;
+            followed.retry = if followed.is_tap() { now + RETRY } else { now };
+        }
+    }
+
+    /// Takes note that a port is not open, and is not to be opened before a moment has passed.
+    pub(crate) fn close(&mut self, id: PortId, now: Time) {
+        if let Some(followed) = self.followed.get_mut(&id) {
+            followed.is_open = false;
+            followed.retry = now + RETRY;
+        }
+    }
+
+    /// Looks at the interface of a port.
+    pub(crate) fn look(&mut self, id: PortId, now: Time) -> Look {
+        let interface = |followed: &Followed| followed.settings.kind.interface().map(str::to_owned);
+        let Some(interface) = self.followed.get(&id).and_then(interface) else { return Look::Same };
+        let link = self.look_at(&interface);
+        let Some(followed) = self.followed.get_mut(&id) else { return Look::Same };
+        let before = std::mem::replace(&mut followed.link, link);
+        let mtu = link.and_then(|link| u16::try_from(link.mtu).ok());
+        followed.mtu = mtu.unwrap_or(followed.mtu).min(packet::MAX_MTU);
+        if !followed.is_open {
+            // Opening a TAP device makes it.
+            let can_open = link.is_some() || followed.is_tap();
+            return if can_open && followed.retry <= now { Look::Open } else { Look::Same };
+        }
+        // A TAP device that was deleted says so itself. Its interface may be in another network
+        // namespace.
+        if !followed.is_tap() {
+            match (before, link) {
+                (_, None) => {
+                    followed.is_open = false;
+                    followed.retry = now;
+                    return Look::Gone;
+                }
+                (Some(before), Some(link)) if before.index == link.index => {}
+                _ => return Look::Open,
+            }
+        }
+        let stations = |link: Link| (link.carrier_changes, link.mac);
+        let rest = |link: Link| (link.is_up, link.has_carrier, link.mtu);
+        let is_other_link = before.map(stations) != link.map(stations);
+        match is_other_link || before.map(rest) != link.map(rest) {
+            true => Look::Changed(followed.seen(is_other_link)),
+            false => Look::Same,
+        }
+    }
+
+    /// What the interface of a port has counted itself.
+    pub(crate) fn counters(&mut self, id: PortId) -> Option<LinkCounters> {
+        let interface = self.followed.get(&id)?.settings.kind.interface()?.to_owned();
+        Some(self.look_at(&interface)?.counters)
+    }
+
+    fn look_at(&mut self, interface: &str) -> Option<Link> {
+        self.links.named(interface).unwrap_or_else(|error| {
+            tracing::error!(interface, "the interface's state cannot be read: {error}");
+            None
+        })
+    }
+}
+
+/// What is known of an interface that is not there.
+pub(crate) const GONE: SeenInterface =
+    SeenInterface { state: InterfaceState::Gone, mac: Mac([0; 6]), mtu: 0, is_other_link: true };
+
+impl Followed {
+    fn is_tap(&self) -> bool {
+        matches!(self.settings.kind, PortKind::Tap { .. })
+    }
+
+    /// What is known of the interface of an open port.
+    fn seen(&self, is_other_link: bool) -> SeenInterface {
+        let Some(link) = self.link else {
+            // A TAP device whose interface is elsewhere; or an interface that went away after it
+            // was opened, which is seen at the next look.
+            let (state, mac, mtu) = (InterfaceState::Up, self.mac, self.mtu);
+            return SeenInterface { state, mac, mtu, is_other_link };
+        };
+        // The interface of a TAP device is the other end of the port's link.
+        let mac = if self.is_tap() { self.mac } else { self.settings.mac.unwrap_or(link.mac) };
+        let state = match (link.is_up, link.has_carrier) {
+            (false, _) => InterfaceState::Down,
+            (true, false) => InterfaceState::NoCarrier,
+            (true, true) => InterfaceState::Up,
+        };
+        SeenInterface { state, mac, mtu: self.mtu, is_other_link }
+    }
+}
+
+/// Starts a thread that says when interfaces change.
+///
+/// # Errors
+/// If the system gives no netlink socket or no thread.
+pub(crate) fn watch(control: SyncSender<Message>) -> anyhow::Result<()> {
+    let mut changes = LinkChanges::open().context("listening to netlink")?;
+    let watch = move || {
+        loop {
+            if let Err(error) = changes.wait() {
+                tracing::error!("interfaces are not followed any more: {error}");
+                return;
+            }
+            if control.send(Message::Interfaces).is_err() {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    };
+    thread::Builder::new().name("netlink".to_owned()).spawn(watch)?;
+    Ok(())
+}
