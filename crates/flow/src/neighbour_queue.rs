@@ -39,8 +39,9 @@ pub enum Held {
 ///
 /// - All packets together are at most as many as it was made for. Otherwise they could take every
 ///   buffer, and none would be left to receive the answers.
-/// - One port seeks at most half of the next hops, so that a scan of its link leaves half to the
-///   other ports.
+/// - One port and family seeks no more next hops than are left to all others: alone at most half,
+///   the next one at most a quarter. So a scan of a link leaves room to the other ports, and to the
+///   other family.
 /// - Each next hop has room for one packet, however many wait for other next hops.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
@@ -110,13 +111,14 @@ impl NeighbourQueue {
                 }
             }
             Err(at) => {
-                let on_port = self
-                    .order
-                    .partition_point(|&place| self.places[usize::from(place)].port <= port)
-                    - self
-                        .order
-                        .partition_point(|&place| self.places[usize::from(place)].port < port);
-                let has_share = on_port < self.places.len().div_ceil(2);
+                let kind = |place: u16| {
+                    let sought = &self.places[usize::from(place)];
+                    (sought.port, sought.next_hop.is_ipv6())
+                };
+                let own = (port, next_hop.is_ipv6());
+                let sought = self.order.partition_point(|&place| kind(place) <= own)
+                    - self.order.partition_point(|&place| kind(place) < own);
+                let has_share = sought < self.free.len();
                 let Some(place) = self.free.pop_if(|_| has_share) else {
                     return Held::Refused(packet, DropReason::NeighbourTableFull);
                 };
@@ -295,9 +297,9 @@ mod tests {
         let mut pool = Pool::new(MAX_NEXT_HOPS + 5);
         let mut queue = NeighbourQueue::new(PACKETS);
         let is_refused = |held| matches!(held, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7);
-        // A port has half of the places, and another the other half.
-        for port in [PORT, PortId(1)] {
-            for count in 0..MAX_NEXT_HOPS as u32 / 2 {
+        // A port has half of the places, another half of the rest, and so on.
+        for (port, share) in [(PORT, 512), (PortId(1), 256), (PortId(9), 128), (PortId(7), 64)] {
+            for count in 0..share {
                 assert!(matches!(
                     queue.hold(Time(0), port, hop(count), numbered(&mut pool, count)),
                     Held::Ask
@@ -305,13 +307,19 @@ mod tests {
             }
             assert!(is_refused(queue.hold(Time(0), port, hop(5000), numbered(&mut pool, 7))));
         }
-        assert!(is_refused(queue.hold(Time(0), PortId(3), hop(5000), numbered(&mut pool, 7))));
+        let v6 = |number: u128| IpAddr::from(std::net::Ipv6Addr::from_bits(number));
+        for count in 0..32 {
+            let held = queue.hold(Time(0), PORT, v6(count), numbered(&mut pool, 0));
+            assert!(matches!(held, Held::Ask), "the other family of the port");
+        }
+        assert!(is_refused(queue.hold(Time(0), PORT, v6(5000), numbered(&mut pool, 7))));
         queue.take_resolved(
             |port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])),
             |_, _, _, _| {},
         );
-        assert!(matches!(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7)), Held::Ask));
-        assert!(is_refused(queue.hold(Time(0), PORT, hop(5001), numbered(&mut pool, 7))));
+        assert!(is_refused(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7))));
+        let other = queue.hold(Time(0), PortId(3), hop(5000), numbered(&mut pool, 8));
+        assert!(matches!(other, Held::Ask), "room for the others");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use batch::{BATCH, Batch};
 pub use buffer::{CAPACITY, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME, MAX_MTU, Pool};
 pub use counter::Counter;
 pub use drop::{DropCounters, DropReason};
-pub use port::{LinkKind, Port, PortError, PortStatistics};
+pub use port::{LinkKind, Port, PortError, PortStatistics, ReceiveRing};
 pub use prefetch::{prefetch, prefetch_at};
 pub use slab::{Packet, Pages};
 pub use time::Time;

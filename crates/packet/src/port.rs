@@ -33,7 +33,10 @@ pub struct PortStatistics {
     pub rx_packets: Counter,
     /// Their bytes, link header included.
     pub rx_bytes: Counter,
-    /// Packets lost before the gateway saw them, because it was too slow or had no buffer.
+    /// Packets for which the kernel had no room in the ring that it shares with the port, or in the
+    /// socket's queue: its own count.
+    pub rx_ring_full: Counter,
+    /// Packets lost before the gateway saw them, because it had no buffer, or closed the port.
     pub rx_missed: Counter,
     /// Frames refused: longer than a buffer, or with an offload that cannot be undone.
     pub rx_errors: Counter,
@@ -43,12 +46,35 @@ pub struct PortStatistics {
     pub tx_bytes: Counter,
     /// Packets not sent because the queue was full.
     pub tx_dropped: Counter,
-    /// Packets the system refused to send.
+    /// Packets not sent because they were longer than the link takes.
+    pub tx_too_long: Counter,
+    /// Packets not sent because the interface was down.
+    pub tx_down: Counter,
+    /// Packets the system refused to send for another reason.
     pub tx_errors: Counter,
     /// Frames larger than the MTU (segmentation offload) that were cut into segments on receipt.
     pub rx_segmented: Counter,
     /// Checksums that the sender had left to offload and that were completed on receipt.
     pub rx_checksummed: Counter,
+}
+
+impl PortStatistics {
+    /// Packets that were to leave and were not sent, for whatever reason.
+    pub fn unsent(&self) -> u64 {
+        [&self.tx_dropped, &self.tx_too_long, &self.tx_down, &self.tx_errors]
+            .map(Counter::read)
+            .iter()
+            .sum()
+    }
+}
+
+/// Where received frames wait for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRing {
+    /// How many frames it holds at least.
+    pub frames: usize,
+    /// Its memory.
+    pub bytes: usize,
 }
 
 /// One worker's queue of a port.
@@ -86,6 +112,17 @@ pub trait Port: Send {
     /// # Errors
     /// Only if the port is lost for good.
     fn transmit(&mut self, now: Time, pool: &mut Pool, batch: &mut Batch) -> Result<(), PortError>;
+
+    /// Where frames wait, if the port can say so.
+    fn ring(&self) -> Option<ReceiveRing> {
+        None
+    }
+
+    /// Whether it holds packets that it has received and had no buffer for. Its descriptor need not
+    /// be readable then.
+    fn waits_for_buffers(&self) -> bool {
+        false
+    }
 
     /// Takes note that the interface's MTU has changed.
     fn set_mtu(&mut self, _mtu: u16) {}

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use flow::{Held, NeighbourQueue};
+use flow::{Held, NeighbourQueue, RateLimiter};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Event, NextHop, NextHopId, NextHopState, Tables};
 use wire::ethernet::EtherType;
@@ -45,6 +45,11 @@ impl<'t> Objects<'t> {
     ) -> Option<(NextHopId, &'t NextHop)> {
         let id = self.tables.on_link_next_hop(port, address)?;
         Some((id, self.tables.next_hop(id)?))
+    }
+
+    /// Neighbours that were asked for and have not answered yet.
+    pub(crate) fn sought(&self) -> &'t tables::Sought {
+        self.tables.sought()
     }
 
     /// The slot's SAs.
@@ -109,9 +114,21 @@ pub(crate) struct Attached {
     pub port: Box<dyn Port>,
     pub outgoing: Box<Batch>,
     pub failed: Option<PortError>,
+    /// Of known neighbours that have moved without being asked.
+    pub moves: RateLimiter,
 }
 
+/// Neighbours of a port that may move without being asked: this many a second, and so many at once.
+/// A station that takes over others' addresses announces them all together.
+const MOVE_RATE: u64 = 256;
+const MOVE_BURST: u64 = 256;
+
 impl Attached {
+    pub(crate) fn new(port: Box<dyn Port>) -> Self {
+        let moves = RateLimiter::new(MOVE_RATE, MOVE_BURST);
+        Self { port, outgoing: Box::default(), failed: None, moves }
+    }
+
     pub(crate) fn fail(&mut self, error: PortError) {
         self.failed.get_or_insert(error);
     }

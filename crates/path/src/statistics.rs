@@ -68,6 +68,14 @@ counters! {
     reassembled,
     /// Messages for the control thread that its full queue lost; the neighbour will be heard again.
     events_lost,
+    /// Stations that told their Ethernet address, were not asked for and are not known. They are
+    /// not remembered.
+    neighbours_unasked,
+    /// Known neighbours that moved unasked, more of them in a second than one port may report.
+    neighbour_moves_limited,
+    /// Packets held when the worker last had nothing to do: fragments, and what waits for a
+    /// neighbour.
+    held,
 }
 
 #[cfg(test)]
@@ -79,7 +87,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 16);
+        assert_eq!(all.len(), 19);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

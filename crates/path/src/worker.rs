@@ -126,7 +126,7 @@ impl Worker {
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
-        self.ports[index] = Some(Attached { port, outgoing: Box::default(), failed: None });
+        self.ports[index] = Some(Attached::new(port));
     }
 
     /// Gives back the queue of port `id`.
@@ -158,6 +158,7 @@ impl Worker {
         self.statistics.rounds.add(1);
         if received == 0 {
             self.statistics.idle_rounds.add(1);
+            self.statistics.held.set(self.held() as u64);
         }
         for (id, attached) in (0..).map(PortId).zip(&mut self.ports) {
             if let Some(error) = attached.as_mut().and_then(|attached| attached.failed.take()) {
@@ -165,6 +166,11 @@ impl Worker {
             }
         }
         Ok(received)
+    }
+
+    /// Whether a port has packets that wait for buffers, which no descriptor tells.
+    pub fn waits_for_buffers(&self) -> bool {
+        self.ports.iter().flatten().any(|attached| attached.port.waits_for_buffers())
     }
 
     /// What becomes readable when packets wait.

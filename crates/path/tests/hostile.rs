@@ -207,6 +207,8 @@ fn an_advertisement_that_does_not_override_moves_no_neighbour() {
         };
         let mut bytes = [0; wire::ndp::MAX_PACKET];
         let length = message.write_packet(target, v6("fd13::1"), &mut bytes).unwrap();
+        let now = gateway.now;
+        gateway.change(|tables| tables.sought().ask(now, LAN, target.into()));
         gateway.receive(LAN, &bytes[..length]);
         let heard = gateway.events.pop().ok();
         heard.map(|event| match event {
@@ -221,6 +223,60 @@ fn an_advertisement_that_does_not_override_moves_no_neighbour() {
     assert_eq!(hear(Some(elsewhere), true, "fd13::5"), Some(elsewhere));
     assert_eq!(hear(Some(elsewhere), false, "fd13::6"), Some(elsewhere));
     assert_eq!(hear(None, true, "fd13::6"), None);
+}
+
+#[test]
+fn only_who_was_asked_for_is_learned_and_moves_are_limited() {
+    let mut gateway = Gateway::new(plain_tables());
+    let say = |gateway: &mut Gateway, operation, station: u32, mac: Mac| {
+        let address = std::net::Ipv4Addr::from_bits(0xc0a8_0d00 + station);
+        let own = (gateway.worker.port(LAN).unwrap().mac(), v4("192.168.13.1"));
+        let message = wire::arp::Packet {
+            operation,
+            sender_mac: mac,
+            sender_ip: address,
+            target_mac: own.0,
+            target_ip: own.1,
+        };
+        let header = wire::ethernet::Header {
+            destination: own.0,
+            source: mac,
+            ether_type: wire::ethernet::EtherType::ARP,
+        };
+        let frame = [&header.to_bytes()[..], &message.to_bytes()].concat();
+        assert!(gateway.lan.push(&frame));
+        gateway.poll();
+        gateway.sent(LAN);
+    };
+    let mac = |last: u8| Mac([2, 0xee, 0, 0, 0, last]);
+    let unasked = |gateway: &Gateway| gateway.worker.statistics().neighbours_unasked.read();
+    for operation in [wire::arp::Operation::Reply, wire::arp::Operation::Request] {
+        for station in 20..200 {
+            say(&mut gateway, operation, station, mac(1));
+        }
+    }
+    assert!(gateway.events.pop().is_err());
+    assert_eq!(unasked(&gateway), 360);
+
+    // A packet to a station makes the gateway ask for it; the first answer counts.
+    let packet = udp("8.8.8.8", "192.168.13.30", (1, 2), 10);
+    gateway.receive(WAN, &packet);
+    say(&mut gateway, wire::arp::Operation::Reply, 30, mac(2));
+    say(&mut gateway, wire::arp::Operation::Reply, 30, mac(3));
+    let address = "192.168.13.30".parse().unwrap();
+    let seen = |mac, solicited| Event::NeighbourSeen { port: LAN, address, mac, solicited };
+    assert_eq!(gateway.events.pop(), Ok(seen(mac(2), true)));
+    assert!(gateway.events.pop().is_err());
+    assert_eq!(unasked(&gateway), 361);
+
+    // Known, it may move, so often.
+    gateway.change(|tables| tables.set_neighbour(LAN, address, mac(2)).unwrap());
+    (0..600).for_each(|_| say(&mut gateway, wire::arp::Operation::Reply, 30, mac(4)));
+    let moved = std::iter::from_fn(|| gateway.events.pop().ok()).collect::<Vec<_>>();
+    assert_eq!((moved[0], moved.len()), (seen(mac(4), false), 256));
+    let limited = &gateway.worker.statistics().neighbour_moves_limited;
+    assert_eq!(limited.read(), 344);
+    gateway.assert_nothing_lost();
 }
 
 #[test]

@@ -15,8 +15,7 @@ pub enum Event {
         address: IpAddr,
         /// Its Ethernet address.
         mac: Mac,
-        /// Whether it is the reply to a question of the gateway. Otherwise the station asked for us
-        /// or announced itself.
+        /// Whether the gateway had asked for it. Otherwise it is known, and has moved.
         solicited: bool,
     },
     /// The worker asked for `address` on `port` and gave up.

@@ -24,6 +24,7 @@ mod route;
 mod sad;
 mod slots;
 mod snapshot;
+mod sought;
 mod spd;
 mod tunnel_ends;
 mod vlan;
@@ -46,6 +47,7 @@ pub use publish::{Publisher, Reader, Shared};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::{Boundary, Tables};
+pub use sought::Sought;
 pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,

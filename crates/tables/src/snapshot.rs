@@ -24,6 +24,7 @@ use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, Selec
 use crate::port::Port;
 use crate::registry::Registry;
 use crate::sad::{Sa, Sad};
+use crate::sought::Sought;
 use crate::spd::LookupEngine;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
@@ -52,6 +53,8 @@ pub struct Tables {
     vrfs: Vec<Option<Arc<Vrf>>>,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
+    /// The same in all snapshots.
+    sought: Arc<Sought>,
     next_hops: NextHops,
     groups: Groups,
     policies: Arc<Registry>,
@@ -83,6 +86,7 @@ impl Tables {
                 secret,
             )))],
             ports: Arc::default(),
+            sought: Arc::new(Sought::new(workers, secret)),
             next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
@@ -91,6 +95,11 @@ impl Tables {
             protected_ports: 0,
             boundary: Arc::default(),
         }
+    }
+
+    /// Neighbours that were asked for and have not answered yet.
+    pub fn sought(&self) -> &Sought {
+        &self.sought
     }
 
     /// Counts publications; two snapshots with one generation are the same.

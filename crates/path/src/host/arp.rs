@@ -1,4 +1,4 @@
-//! ARP (RFC 826): answers for our own addresses, and learns who answers us.
+//! ARP (RFC 826): answers for our own addresses, and learns who was asked for.
 //!
 //! Exits: `arp_malformed`, `arp_not_for_us`.
 
@@ -22,8 +22,7 @@ pub(crate) fn receive(outputs: &mut Outputs<'_>, port: &Port, packet: Packet, fr
         return outputs.drop(packet, DropReason::ArpMalformed);
     }
     let for_us = port.owns(message.target_ip.into());
-    let solicited = for_us && message.operation == Operation::Reply;
-    learn(outputs, port, message.sender_ip.into(), message.sender_mac, solicited);
+    learn(outputs, port, message.sender_ip.into(), message.sender_mac);
     match (message.operation, for_us) {
         (Operation::Request, true) => {
             let reply = message.reply(port.spec.mac);
@@ -35,18 +34,27 @@ pub(crate) fn receive(outputs: &mut Outputs<'_>, port: &Port, packet: Packet, fr
     }
 }
 
-/// Passes on what was heard of a neighbour: always when it answers us, and when a known one
-/// announces another address. Strangers who ask are not remembered, or anybody could fill the queue
-/// of news with them.
-pub(crate) fn learn(
-    outputs: &mut Outputs<'_>,
-    port: &Port,
-    address: IpAddr,
-    mac: Mac,
-    solicited: bool,
-) {
-    let is_news = port.neighbours.lookup(address).is_some_and(|known| known != mac);
-    if (solicited || is_news) && !address.is_unspecified() {
-        outputs.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
+/// Passes on what a station said of itself, if the gateway has asked for it, or if it is known and
+/// has moved, as RFC 826 says and RFC 4861 section 7.2.5. Others are not remembered, neither those
+/// who ask for us nor those who answer unasked: anybody could fill the table of neighbours.
+pub(crate) fn learn(outputs: &mut Outputs<'_>, port: &Port, address: IpAddr, mac: Mac) {
+    if address.is_unspecified() {
+        return;
     }
+    let statistics = outputs.buffers.statistics;
+    let solicited = outputs.objects.sought().take(outputs.now, port.id, address);
+    if !solicited {
+        match port.neighbours.lookup(address) {
+            Some(known) if known != mac => {}
+            Some(_) => return,
+            None => return statistics.neighbours_unasked.add(1),
+        }
+        let queue = outputs.ports.get_mut(usize::from(port.queue().0));
+        let may_move =
+            queue.and_then(Option::as_mut).is_some_and(|queue| queue.moves.allow(outputs.now));
+        if !may_move {
+            return statistics.neighbour_moves_limited.add(1);
+        }
+    }
+    outputs.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
 }

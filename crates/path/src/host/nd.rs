@@ -1,5 +1,5 @@
 //! Neighbour discovery (RFC 4861): answers solicitations for our own addresses, and learns who
-//! answers us.
+//! was asked for.
 //!
 //! Exits: `nd_malformed`, `nd_not_for_us`.
 
@@ -37,21 +37,21 @@ pub(crate) fn receive(
     match message {
         Message::NeighbourSolicitation { target, source_link } if port.owns(target.into()) => {
             if let Some(mac) = source_link {
-                learn(outputs, port, source.into(), mac, false);
+                learn(outputs, port, source.into(), mac);
             }
             advertise(neighbours, port, target, source, source_link);
             neighbours.outputs.buffers.consume(packet);
         }
-        Message::NeighbourAdvertisement {
-            target, solicited, override_cached, target_link, ..
-        } if !port.owns(target.into()) => {
+        Message::NeighbourAdvertisement { target, override_cached, target_link, .. }
+            if !port.owns(target.into()) =>
+        {
             let mac = match (target_link, port.neighbours.lookup(target.into())) {
                 // RFC 4861 section 7.2.5: only where it says so does it replace what is known.
                 (Some(told), Some(known)) if told != known && !override_cached => None,
                 (told, known) => told.or(known),
             };
             if let Some(mac) = mac {
-                learn(outputs, port, target.into(), mac, solicited);
+                learn(outputs, port, target.into(), mac);
             }
             neighbours.outputs.buffers.consume(packet);
         }
