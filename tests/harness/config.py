@@ -22,6 +22,7 @@ class Port:
     mtu: int = 0
     parent: str = ""
     id: int = 0
+    receive_ring: int = 0
 
 
 @dataclasses.dataclass
@@ -89,6 +90,7 @@ class Config:
                 vrf=p.vrf,
                 mac=p.mac,
                 mtu=p.mtu,
+                **{"receive-ring": p.receive_ring},
                 addresses=p.addresses,
             )
             for p in self.ports

@@ -36,9 +36,10 @@ pub use cache::{
 };
 pub use key::{Key, KeyTextError};
 pub use object::{
-    AddressFilter, AddressSpec, AddressView, CounterView, DropView, InterfaceState, LinkChange,
-    LinkFilter, LinkName, LinkSpec, NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState,
-    NeighbourView, Origin, PortStatistics, PortView, VrfChange, VrfName, VrfView, WorkerView,
+    AddressFilter, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,
+    InterfaceState, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourCounts, NeighbourFilter,
+    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
+    RingView, VrfChange, VrfName, VrfView, WorkerView,
 };
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,

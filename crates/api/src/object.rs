@@ -189,6 +189,70 @@ pub struct PortView {
     /// What it has done, all workers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<PortStatistics>,
+    /// What the system's interface has counted itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceStatistics>,
+    /// Where received frames wait for a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingView>,
+    /// Neighbours that were learned on its link.
+    #[serde(default)]
+    pub neighbours: NeighbourCounts,
+}
+
+/// What an interface of the system has counted since it was made: a part of the kernel's
+/// `rtnl_link_stats64`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatistics {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames with errors.
+    pub rx_errors: u64,
+    /// Frames that the kernel dropped before or beside the gateway.
+    pub rx_dropped: u64,
+    /// Frames that the device dropped, as the kernel was too slow.
+    pub rx_missed: u64,
+    /// Frames sent. Of a TAP device: frames that the gateway has read.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames that the device could not send.
+    pub tx_errors: u64,
+    /// Frames that the device dropped instead of sending them. Of a TAP device: frames that the
+    /// gateway was too slow to read.
+    pub tx_dropped: u64,
+}
+
+/// Where received frames wait for a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingView {
+    /// Rings, one for each worker.
+    pub queues: u64,
+    /// Frames that each holds.
+    pub frames: u64,
+    /// Memory of each in bytes.
+    pub bytes: u64,
+    /// Frames in the last second, of the busiest.
+    pub rate: u64,
+    /// For how many milliseconds the busiest would take frames at that rate if nobody read them;
+    /// absent while none come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds_ms: Option<u64>,
+}
+
+/// Neighbours that were learned on a port's link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourCounts {
+    /// IPv4 ones.
+    pub ipv4: u64,
+    /// IPv6 ones.
+    pub ipv6: u64,
+    /// The most that there may be of each family.
+    pub limit: u64,
+    /// Answers that were not remembered as there was no room.
+    pub refused: u64,
 }
 
 /// What a port has done, all workers together.
@@ -198,7 +262,11 @@ pub struct PortStatistics {
     pub rx_packets: u64,
     /// Their bytes, link header included.
     pub rx_bytes: u64,
-    /// Packets lost before the gateway saw them, because it was too slow or had no buffer.
+    /// Packets for which the kernel had no room in the ring that it shares with the port: its own
+    /// count.
+    #[serde(default)]
+    pub rx_ring_full: u64,
+    /// Packets lost before the gateway saw them, because it had no buffer or closed the port.
     pub rx_missed: u64,
     /// Frames refused: longer than a buffer, or with an offload that cannot be undone.
     pub rx_errors: u64,
@@ -208,7 +276,13 @@ pub struct PortStatistics {
     pub tx_bytes: u64,
     /// Packets not sent because the queue was full.
     pub tx_dropped: u64,
-    /// Packets the system refused to send.
+    /// Packets not sent because they were longer than the link takes.
+    #[serde(default)]
+    pub tx_too_long: u64,
+    /// Packets not sent because the interface was down.
+    #[serde(default)]
+    pub tx_down: u64,
+    /// Packets the system refused to send for another reason.
     pub tx_errors: u64,
     /// Frames larger than the MTU that were cut into segments on receipt.
     pub rx_segmented: u64,
@@ -377,6 +451,37 @@ pub struct DropView {
     pub meaning: String,
     /// How many packets, all workers together.
     pub packets: u64,
+}
+
+impl PortStatistics {
+    /// Both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets + other.rx_packets,
+            rx_bytes: self.rx_bytes + other.rx_bytes,
+            rx_ring_full: self.rx_ring_full + other.rx_ring_full,
+            rx_missed: self.rx_missed + other.rx_missed,
+            rx_errors: self.rx_errors + other.rx_errors,
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_bytes: self.tx_bytes + other.tx_bytes,
+            tx_dropped: self.tx_dropped + other.tx_dropped,
+            tx_too_long: self.tx_too_long + other.tx_too_long,
+            tx_down: self.tx_down + other.tx_down,
+            tx_errors: self.tx_errors + other.tx_errors,
+            rx_segmented: self.rx_segmented + other.rx_segmented,
+            rx_checksummed: self.rx_checksummed + other.rx_checksummed,
+        }
+    }
+
+    /// Packets lost on receipt.
+    pub fn rx_lost(&self) -> u64 {
+        self.rx_ring_full + self.rx_missed + self.rx_errors
+    }
+
+    /// Packets that were to leave and were not sent.
+    pub fn unsent(&self) -> u64 {
+        self.tx_dropped + self.tx_too_long + self.tx_down + self.tx_errors
+    }
 }
 
 impl InterfaceState {

@@ -93,11 +93,15 @@ pub enum PortKind {
     Tap {
         /// The device's name.
         interface: String,
+        /// Memory in bytes for frames that wait to be received, for each worker.
+        ring: usize,
     },
     /// A network interface of the system, by AF_PACKET.
     AfPacket {
         /// The interface's name.
         interface: String,
+        /// Memory in bytes for frames that wait to be received, for each worker.
+        ring: usize,
     },
     /// A VLAN of another port. It is not opened: its frames go by that port, with a tag.
     Vlan {
@@ -204,6 +208,7 @@ pub(crate) struct PortKindRow {
 #[derive(Clone, Debug)]
 pub(crate) struct PortKindValues {
     pub(crate) interface: String,
+    pub(crate) ring: usize,
     pub(crate) input: Option<PathBuf>,
     pub(crate) output: Option<PathBuf>,
     pub(crate) link: LinkKind,
@@ -233,19 +238,19 @@ pub(crate) const PORT_KINDS: &[PortKindRow] = &[
     },
     PortKindRow {
         name: "tap",
-        keys: &["interface"],
+        keys: &["interface", "receive-ring"],
         needs: &[],
         required: &[],
         has_own_time: false,
-        with: |said| Some(PortKind::Tap { interface: said.interface }),
+        with: |said| Some(PortKind::Tap { interface: said.interface, ring: said.ring }),
     },
     PortKindRow {
         name: "af-packet",
-        keys: &["interface"],
+        keys: &["interface", "receive-ring"],
         needs: &[],
         required: &[],
         has_own_time: false,
-        with: |said| Some(PortKind::AfPacket { interface: said.interface }),
+        with: |said| Some(PortKind::AfPacket { interface: said.interface, ring: said.ring }),
     },
     PortKindRow {
         name: "vlan",
@@ -266,6 +271,13 @@ pub(crate) const PORT_KIND_MEANING: &str = "What it is: memory (for tests and re
     VLAN of another port.";
 
 impl PortKind {
+    /// Memory in bytes for frames that wait to be received, unless the file says it.
+    pub const DEFAULT_RING: usize = 32 << 20;
+    /// The least of it.
+    pub const MIN_RING: usize = 64 << 10;
+    /// The most of it.
+    pub const MAX_RING: usize = 1 << 30;
+
     /// The kind's row.
     const fn row(&self) -> &'static PortKindRow {
         &PORT_KINDS[match self {
@@ -303,7 +315,7 @@ impl PortKind {
     /// The system's interface that the port is on, where it is on one.
     pub fn interface(&self) -> Option<&str> {
         match self {
-            Self::Tap { interface } | Self::AfPacket { interface } => Some(interface),
+            Self::Tap { interface, .. } | Self::AfPacket { interface, .. } => Some(interface),
             Self::Memory { .. } | Self::Pcap { .. } | Self::Vlan { .. } => None,
         }
     }
@@ -335,6 +347,7 @@ mod tests {
     fn every_kind_is_its_row() {
         let values = PortKindValues {
             interface: "eth0".to_owned(),
+            ring: PortKind::DEFAULT_RING,
             input: None,
             output: Some(PathBuf::from("x.pcap")),
             link: LinkKind::Ethernet,

@@ -88,6 +88,15 @@ pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     Query::new()?.set_mtu(name, mtu)
 }
 
+/// Sets how many frames may wait in an interface's queue. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// `EPERM` without the capability, `ENODEV` without the interface.
+pub fn set_queue_length(name: &str, frames: usize) -> io::Result<()> {
+    let frames = i32::try_from(frames).map_err(|_| io::ErrorKind::InvalidInput)?;
+    Query::new()?.set_queue_length(name, frames)
+}
+
 /// Whether a frame is too long for a port of this kind and MTU. A VLAN tag is not counted.
 pub(crate) fn is_too_long(link: LinkKind, mtu: u16, frame: &[u8]) -> bool {
     let limit = frame_limit(link, mtu);

@@ -119,7 +119,7 @@ impl MemoryPort {
         for packet in batch.drain(..) {
             let length = packet.len();
             if is_too_long(self.options.link, self.options.mtu, packet.bytes()) {
-                statistics.tx_errors.add(1);
+                statistics.tx_too_long.add(1);
                 pool.give(packet);
                 continue;
             }

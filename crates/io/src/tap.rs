@@ -9,6 +9,10 @@
 //! uncut. If it hands over anything else, the header says so and [`crate::offload`] does it, as
 //! for packet sockets.
 //!
+//! Frames that the kernel sends wait in its queue for the device until they are read. Those for which
+//! it has no room are lost before the port sees them, and count as the device's `tx_dropped`
+//! ([`crate::links`]).
+//!
 //! Two stations share the link, so the port's address is not the interface's. Unless one is
 //! configured it is the interface's with one bit changed, which stays the same as long as the
 //! interface has the same address.
@@ -19,10 +23,11 @@ use std::sync::Arc;
 
 use packet::{
     Batch, HEADROOM, LinkKind, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Port, PortError,
-    PortStatistics, Time,
+    PortStatistics, ReceiveRing, Time,
 };
 use wire::{Mac, PortId};
 
+use crate::af_packet::DEFAULT_RING;
 use crate::error::{OpenError, check_options};
 use crate::interface::{self, Interface, port_mtu};
 use crate::offload::{Cutter, Refused, VnetHeader, complete_checksum};
@@ -43,6 +48,9 @@ pub struct TapOptions {
     pub queues: u16,
     /// The MTU in bytes to give the interface; it is left alone where `None`.
     pub mtu: Option<u16>,
+    /// Memory in bytes for the frames that wait to be read. The system counts frames, so each
+    /// counts as [`TAP_FRAME`] bytes, whatever its length.
+    pub ring_bytes: usize,
     /// Whether to set the interface up.
     pub up: bool,
 }
@@ -57,10 +65,14 @@ impl TapOptions {
             mac: None,
             queues: 1,
             mtu: None,
+            ring_bytes: DEFAULT_RING,
             up: true,
         }
     }
 }
+
+/// What a frame that waits to be read counts for.
+pub const TAP_FRAME: usize = 2048;
 
 /// Opens a TAP device, which is made if there is none of the name. Returns one port for each
 /// queue.
@@ -86,6 +98,9 @@ pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
     if let Some(mtu) = options.mtu {
         interface::set_mtu(&name, mtu).map_err(failed("cannot set the MTU"))?;
     }
+    // The kernel's own queue for each of the device's: 1000 frames unless told otherwise.
+    let ring = (options.ring_bytes / TAP_FRAME).max(1);
+    interface::set_queue_length(&name, ring).map_err(failed("cannot size the queue"))?;
     if options.up {
         interface::set_up(&name, true).map_err(failed("cannot set the interface up"))?;
     }
@@ -98,6 +113,7 @@ pub fn open(options: &TapOptions) -> Result<Vec<TapPort>, OpenError> {
         mac,
         mtu,
         queue,
+        ring,
         cutter: Cutter::new(),
         statistics: Arc::default(),
     };
@@ -112,6 +128,8 @@ pub struct TapPort {
     mac: Mac,
     mtu: u16,
     queue: TapQueue,
+    /// Frames that may wait to be read.
+    ring: usize,
     cutter: Cutter,
     statistics: Arc<PortStatistics>,
 }
@@ -263,12 +281,13 @@ impl Port for TapPort {
         batch: &mut Batch,
     ) -> Result<(), PortError> {
         let (mut packets, mut bytes, mut dropped, mut errors) = (0, 0, 0, 0);
+        let (mut too_long, mut down) = (0, 0);
         let mut result = Ok(());
         for packet in batch.iter() {
             // The device takes any length, and would give the kernel what no wire of this MTU could
             // carry.
             if interface::is_too_long(LinkKind::Ethernet, self.mtu, packet.bytes()) {
-                errors += 1;
+                too_long += 1;
                 continue;
             }
             match self.queue.write(&[0; VnetHeader::LENGTH], packet.bytes()) {
@@ -279,10 +298,11 @@ impl Port for TapPort {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::ENOBUFS) => dropped += 1,
                     Some(libc::EBADFD) => {
-                        errors += 1;
+                        down += 1;
                         result = Err(self.lost(error));
                     }
-                    // EIO: the interface is down.
+                    // The interface is down.
+                    Some(libc::EIO) => down += 1,
                     _ => errors += 1,
                 },
             }
@@ -290,9 +310,19 @@ impl Port for TapPort {
         self.statistics.tx_packets.add(packets);
         self.statistics.tx_bytes.add(bytes);
         self.statistics.tx_dropped.add(dropped);
+        self.statistics.tx_too_long.add(too_long);
+        self.statistics.tx_down.add(down);
         self.statistics.tx_errors.add(errors);
         pool.give_all(batch.drain(..));
         result
+    }
+
+    fn ring(&self) -> Option<ReceiveRing> {
+        Some(ReceiveRing { frames: self.ring, bytes: self.ring * TAP_FRAME })
+    }
+
+    fn waits_for_buffers(&self) -> bool {
+        self.cutter.is_busy()
     }
 
     fn set_mtu(&mut self, mtu: u16) {

@@ -114,7 +114,7 @@ reasons! {
     RouteUnreachable = "route_unreachable",
     /// A prohibit route: the sender is told.
     RouteProhibit = "route_prohibit",
-    /// The route's port does not exist or is down.
+    /// The route's port does not exist, is down, or its interface has no carrier.
     PortDown = "port_down",
     /// TTL or hop limit ran out.
     HopLimit = "hop_limit",
@@ -190,6 +190,12 @@ reasons! {
     NoBuffer = "no_buffer",
     /// The port's transmit queue was full.
     TransmitFull = "transmit_full",
+    /// The packet is longer than the port's interface takes.
+    TransmitTooLong = "transmit_too_long",
+    /// The port's interface was down when the packet was to be sent.
+    TransmitDown = "transmit_down",
+    /// The system refused to send the packet.
+    TransmitError = "transmit_error",
 }
 
 impl fmt::Display for DropReason {

@@ -269,6 +269,14 @@ pub const SECTIONS: &[Section] = &[
                 "The system's interface, of kinds that are on one.",
             ),
             key(
+                "receive-ring",
+                "65536 to 1073741824",
+                "bytes",
+                "33554432",
+                "Memory for received frames that wait for a worker, for each worker, of kinds that \
+                are on an interface. A frame of an MTU of 1500 takes 2048.",
+            ),
+            key(
                 "input",
                 "path",
                 "",

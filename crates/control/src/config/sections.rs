@@ -252,6 +252,8 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     let parent = table.text("parent", errors);
     let link = table.word("link", LinkKind::WORDS, errors);
     let interface = table.text("interface", errors);
+    let rings = PortKind::MIN_RING as i128..=PortKind::MAX_RING as i128;
+    let ring = table.number("receive-ring", rings, errors);
     if let Some(text) = interface
         && let Err(fault) = check::name("interface", text.value)
     {
@@ -259,6 +261,7 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     }
     (row.with)(PortKindValues {
         interface: interface.map_or(name, |found| found.value).to_owned(),
+        ring: ring.map_or(PortKind::DEFAULT_RING, |found| found.value),
         input: path(table, "input", errors),
         output: path(table, "output", errors),
         link: link.map_or(LinkKind::Ethernet, |found| found.value),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use api::{NeighbourState, Origin};
+use api::{NeighbourCounts, NeighbourState, Origin};
 use packet::Time;
 use tables::{Event, Probe, Tables};
 use types::{LinkKind, Mac, PortId};
@@ -27,9 +27,9 @@ pub(super) const PROBES: u8 = 3;
 /// The most questions asked at once; more wait until the next time.
 const MAX_PROBES_AT_ONCE: usize = 256;
 
-/// The most neighbours learned on one port. Less than the tables hold, so that permanent ones
-/// always find room.
-const MAX_LEARNED: usize = 32_768;
+/// The most neighbours of one family learned on one port. Both families together are less than the
+/// tables hold, so that permanent ones always find room.
+pub(super) const MAX_LEARNED: usize = 16_384;
 
 /// All neighbours, by port and address.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,10 @@ pub(super) struct Neighbours {
     entries: BTreeMap<(PortId, IpAddr), Neighbour>,
     /// When to look at each learned one again.
     due: BTreeSet<(Time, PortId, IpAddr)>,
-    learned: BTreeMap<PortId, usize>,
+    /// By port and whether they are of IPv6.
+    learned: BTreeMap<(PortId, bool), usize>,
+    /// Answers on a port that there was no room for.
+    refused: BTreeMap<PortId, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +114,7 @@ impl Neighbours {
         let neighbour = self.entries.remove(&(port, address))?;
         if let How::Learned { due, .. } = neighbour.how {
             self.due.remove(&(due, port, address));
-            if let Some(count) = self.learned.get_mut(&port) {
+            if let Some(count) = self.learned.get_mut(&(port, address.is_ipv6())) {
                 *count -= 1;
             }
         }
@@ -125,7 +128,8 @@ impl Neighbours {
             .into_iter()
             .filter_map(|address| Some((address, self.remove(port, address)?)))
             .collect();
-        self.learned.remove(&port);
+        self.learned.retain(|(of, _), _| *of != port);
+        self.refused.remove(&port);
         removed
     }
 
@@ -149,7 +153,11 @@ impl Neighbours {
                 match known.map(|neighbour| neighbour.how) {
                     Some(How::Permanent(_)) => return false,
                     Some(How::Learned { .. }) => {}
-                    None if !solicited || !self.may_learn(tables, port, address) => return false,
+                    None if !solicited || !may_be(tables, port, address) => return false,
+                    None if self.learned(port, address.is_ipv6()) >= MAX_LEARNED => {
+                        *self.refused.entry(port).or_default() += 1;
+                        return false;
+                    }
                     None => {}
                 }
                 if tables.set_neighbour(port, address, mac).is_err() {
@@ -227,20 +235,35 @@ impl Neighbours {
         }
     }
 
-    fn may_learn(&self, tables: &Tables, port: PortId, address: IpAddr) -> bool {
-        let Some(found) = tables.port(port) else { return false };
-        found.spec.link == LinkKind::Ethernet
-            && found.reaches(address)
-            && !tables.is_local(found.spec.vrf, port, address)
-            && self.learned.get(&port).copied().unwrap_or(0) < MAX_LEARNED
+    /// How many of a family were learned on a port.
+    fn learned(&self, port: PortId, is_ipv6: bool) -> usize {
+        self.learned.get(&(port, is_ipv6)).copied().unwrap_or(0)
+    }
+
+    /// How many were learned on a port, and how many answers there was no room for.
+    pub(super) fn counts(&self, port: PortId) -> NeighbourCounts {
+        NeighbourCounts {
+            ipv4: self.learned(port, false) as u64,
+            ipv6: self.learned(port, true) as u64,
+            limit: MAX_LEARNED as u64,
+            refused: self.refused.get(&port).copied().unwrap_or(0),
+        }
     }
 
     fn put(&mut self, port: PortId, address: IpAddr, neighbour: Neighbour) {
         self.remove(port, address);
         if let How::Learned { due, .. } = neighbour.how {
             self.due.insert((due, port, address));
-            *self.learned.entry(port).or_default() += 1;
+            *self.learned.entry((port, address.is_ipv6())).or_default() += 1;
         }
         self.entries.insert((port, address), neighbour);
     }
+}
+
+/// Whether a station on the port's link may have the address.
+fn may_be(tables: &Tables, port: PortId, address: IpAddr) -> bool {
+    let Some(found) = tables.port(port) else { return false };
+    found.spec.link == LinkKind::Ethernet
+        && found.reaches(address)
+        && !tables.is_local(found.spec.vrf, port, address)
 }

@@ -310,6 +310,9 @@ pub(super) fn ports(
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
         statistics: tables.port(port.id).and_then(vlan_statistics),
+        device: None,
+        ring: None,
+        neighbours: desired.neighbours.counts(port.id),
     };
     let mut views: Vec<_> = desired.ports.iter().filter(wanted).map(view).collect();
     views.sort_by_key(|view| view.id);

@@ -136,7 +136,9 @@ impl ControlThread {
         id: PortId,
         queues: Vec<Box<dyn Port>>,
     ) {
-        self.handler.add_port(id, queues.iter().map(|queue| queue.statistics().clone()).collect());
+        let ring = queues.first().and_then(|queue| queue.ring());
+        let statistics = queues.iter().map(|queue| queue.statistics().clone()).collect();
+        self.handler.add_port(id, statistics, ring);
         let is = queues.first().map_or((Mac([0; 6]), 0), |queue| (queue.mac(), queue.mtu()));
         self.pool.attach(id, queues);
         if let Some(seen) = self.interfaces.follow(id, settings, is) {
@@ -174,8 +176,19 @@ impl ControlThread {
             Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Difference),
             request => self.handler.handle(request, self.clock.now()),
         };
+        let reply = reply.map(|reply| self.with_devices(reply));
         // A client that has gone away wants no answer.
         let _ = pending.reply.send(reply);
+    }
+
+    /// Adds what the ports' interfaces have counted themselves.
+    fn with_devices(&mut self, mut reply: Reply) -> Reply {
+        if let Reply::Ports(ports) = &mut reply {
+            for port in ports {
+                port.device = self.interfaces.counters(PortId(port.id));
+            }
+        }
+        reply
     }
 
     fn reload(&mut self, dry_run: bool) -> Result<Difference, Refusal> {
@@ -270,6 +283,7 @@ impl ControlThread {
     }
 
     fn tick(&mut self, now: Time) {
+        self.handler.measure(now);
         self.look_at_interfaces(self.interfaces.closed());
         let probes = self.handler.control.tick(now);
         if !probes.is_empty() {

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use api::InterfaceState;
+use api::{DeviceStatistics, InterfaceState};
 use control::{PortKind, PortSettings, SeenInterface};
-use io::links::{Link, LinkChanges, LinkCounters, Links};
+use io::links::{Link, LinkChanges, Links};
 use packet::Time;
 use wire::{Mac, PortId};
 
@@ -169,9 +169,20 @@ impl Interfaces {
     }
 
     /// What the interface of a port has counted itself.
-    pub(crate) fn counters(&mut self, id: PortId) -> Option<LinkCounters> {
+    pub(crate) fn counters(&mut self, id: PortId) -> Option<DeviceStatistics> {
         let interface = self.followed.get(&id)?.settings.kind.interface()?.to_owned();
-        Some(self.look_at(&interface)?.counters)
+        let counted = self.look_at(&interface)?.counters;
+        Some(DeviceStatistics {
+            rx_packets: counted.rx_packets,
+            rx_bytes: counted.rx_bytes,
+            rx_errors: counted.rx_errors,
+            rx_dropped: counted.rx_dropped,
+            rx_missed: counted.rx_missed,
+            tx_packets: counted.tx_packets,
+            tx_bytes: counted.tx_bytes,
+            tx_errors: counted.tx_errors,
+            tx_dropped: counted.tx_dropped,
+        })
     }
 
     fn look_at(&mut self, interface: &str) -> Option<Link> {

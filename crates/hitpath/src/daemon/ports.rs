@@ -30,21 +30,23 @@ pub(crate) fn open(
             let (port, _) = memory::port(twin::options(settings, id), MEMORY_DEPTH);
             Ok(vec![Box::new(port)])
         }
-        PortKind::Tap { interface } => {
+        PortKind::Tap { interface, ring } => {
             let options = TapOptions {
                 name: settings.name.clone(),
                 mac: settings.mac,
                 queues,
                 mtu: settings.mtu,
+                ring_bytes: *ring,
                 ..TapOptions::new(interface, id)
             };
             Ok(boxed(tap::open(&options)?))
         }
-        PortKind::AfPacket { interface } => {
+        PortKind::AfPacket { interface, ring } => {
             let options = AfPacketOptions {
                 name: settings.name.clone(),
                 mac: settings.mac,
                 queues,
+                ring_bytes: *ring,
                 ..AfPacketOptions::new(interface, id)
             };
             Ok(boxed(af_packet::open(&options)?))

@@ -25,7 +25,8 @@ const IDLE_ROUNDS: u32 = 16;
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
-/// The longest sleep while a port cannot wake the worker.
+/// The longest sleep while a port cannot wake the worker, or waits for buffers that its last round
+/// may have given back.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 /// What the control thread tells a worker.
@@ -169,8 +170,10 @@ impl WorkerLoop {
             }
         }
         let mut has_events = false;
-        while let Ok(event) = self.reported.pop() {
-            // A full ring loses an event of a neighbour, which will send again.
+        // What finds no room stays with the worker, which counts what it loses.
+        while self.events.slots() > 0
+            && let Ok(event) = self.reported.pop()
+        {
             let _ = self.events.push(event);
             has_events = true;
         }
@@ -193,8 +196,9 @@ impl WorkerLoop {
             self.waker.sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        let longest =
-            if self.ports.values().all(|port| port.wakes) { LONGEST_SLEEP } else { SHORT_SLEEP };
+        let wakes = self.ports.values().all(|port| port.wakes);
+        let waits = self.worker.waits_for_buffers();
+        let longest = if wakes && !waits { LONGEST_SLEEP } else { SHORT_SLEEP };
         let timeout = match self.worker.next_deadline() {
             Some(deadline) => deadline.since(self.clock.now()).min(longest),
             None => longest,

@@ -77,7 +77,7 @@ impl Gateway {
         )?;
         handler.add_worker(None, worker.statistics().clone());
         for (id, port) in ports {
-            handler.add_port(id, vec![port.statistics().clone()]);
+            handler.add_port(id, vec![port.statistics().clone()], port.ring());
             worker.attach(id, port);
         }
         Ok(Self { handler, worker, events, probes, next_tick: None })

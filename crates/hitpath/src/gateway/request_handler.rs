@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{CounterView, DropView, PortStatistics, Refusal, Reply, Request, WorkerView};
+use api::{CounterView, DropView, PortStatistics, Refusal, Reply, Request, RingView, WorkerView};
 use control::Control;
-use packet::{DropReason, Time};
+use packet::{DropReason, ReceiveRing, Time};
 use path::WorkerStatistics;
 use tables::Tables;
 use wire::PortId;
@@ -17,7 +18,9 @@ use crate::gateway::caches;
 pub(crate) struct RequestHandler {
     /// The single writer of the tables.
     pub(crate) control: Control,
-    ports: BTreeMap<PortId, Vec<Arc<packet::PortStatistics>>>,
+    ports: BTreeMap<PortId, PortCounts>,
+    /// Of ports that are no more.
+    closed: PortStatistics,
     workers: Vec<Counted>,
 }
 
@@ -30,7 +33,12 @@ struct Counted {
 impl RequestHandler {
     /// A handler that changes `control`, with no ports and workers yet.
     pub(crate) fn new(control: Control) -> Self {
-        Self { control, ports: BTreeMap::new(), workers: Vec::new() }
+        Self {
+            control,
+            ports: BTreeMap::new(),
+            closed: PortStatistics::default(),
+            workers: Vec::new(),
+        }
     }
 
     /// The snapshot in force.
@@ -47,14 +55,28 @@ impl RequestHandler {
         self.workers.push(Counted { processor, statistics });
     }
 
-    /// Counts for the queues of a port from now on.
-    pub(crate) fn add_port(&mut self, id: PortId, queues: Vec<Arc<packet::PortStatistics>>) {
-        self.ports.insert(id, queues);
+    /// Counts for the queues of a port from now on. If it had others before, what they have counted
+    /// stays.
+    pub(crate) fn add_port(
+        &mut self,
+        id: PortId,
+        queues: Vec<Arc<packet::PortStatistics>>,
+        ring: Option<ReceiveRing>,
+    ) {
+        let before = self.ports.remove(&id).map_or_else(Default::default, |port| port.total());
+        self.ports.insert(id, PortCounts { before, queues, ring, measured: None, rate: 0 });
     }
 
     /// Forgets the counters of a port.
     pub(crate) fn remove_port(&mut self, id: PortId) {
-        self.ports.remove(&id);
+        if let Some(port) = self.ports.remove(&id) {
+            self.closed = self.closed.plus(&port.total());
+        }
+    }
+
+    /// Measures how many frames the ports receive. To be called several times a second.
+    pub(crate) fn measure(&mut self, now: Time) {
+        self.ports.values_mut().for_each(|port| port.measure(now));
     }
 
     /// A number that no open port has.
@@ -91,8 +113,9 @@ impl RequestHandler {
                 match &mut reply {
                     Reply::Ports(ports) => {
                         for port in ports {
-                            if let Some(queues) = self.ports.get(&PortId(port.id)) {
-                                port.statistics = Some(total(queues));
+                            if let Some(counts) = self.ports.get(&PortId(port.id)) {
+                                port.statistics = Some(counts.total());
+                                port.ring = counts.ring_view();
                             }
                         }
                     }
@@ -123,12 +146,73 @@ impl RequestHandler {
     }
 
     fn drops(&self) -> Vec<DropView> {
-        let view = |&reason: &DropReason| DropView {
-            reason: reason.name().to_owned(),
-            meaning: reason.meaning().to_owned(),
-            packets: self.workers.iter().map(|worker| worker.statistics.drops.read(reason)).sum(),
+        let ports = self.ports.values().map(PortCounts::total);
+        let ports = ports.fold(self.closed, |sum, port| sum.plus(&port));
+        let view = |&reason: &DropReason| {
+            let dropped = self.workers.iter().map(|worker| worker.statistics.drops.read(reason));
+            // What ports did not send they have counted themselves.
+            let unsent = match reason {
+                DropReason::TransmitFull => ports.tx_dropped,
+                DropReason::TransmitTooLong => ports.tx_too_long,
+                DropReason::TransmitDown => ports.tx_down,
+                DropReason::TransmitError => ports.tx_errors,
+                _ => 0,
+            };
+            DropView {
+                reason: reason.name().to_owned(),
+                meaning: reason.meaning().to_owned(),
+                packets: dropped.sum::<u64>() + unsent,
+            }
         };
         DropReason::ALL.iter().map(view).collect()
+    }
+}
+
+/// What is counted for a port.
+struct PortCounts {
+    /// By queues that it had before.
+    before: PortStatistics,
+    queues: Vec<Arc<packet::PortStatistics>>,
+    /// Of each queue.
+    ring: Option<ReceiveRing>,
+    /// When the rate was measured last, and what each queue had received then.
+    measured: Option<(Time, Vec<u64>)>,
+    /// Frames in a second, of the busiest queue.
+    rate: u64,
+}
+
+/// The time over which rates are measured.
+const MEASURED: Duration = Duration::from_secs(1);
+
+impl PortCounts {
+    fn total(&self) -> PortStatistics {
+        self.before.plus(&total(&self.queues))
+    }
+
+    fn measure(&mut self, now: Time) {
+        if self.measured.as_ref().is_some_and(|(at, _)| now.since(*at) < MEASURED) {
+            return;
+        }
+        let came = |queue: &Arc<packet::PortStatistics>| {
+            queue.rx_packets.read() + queue.rx_ring_full.read()
+        };
+        let counts: Vec<u64> = self.queues.iter().map(came).collect();
+        if let Some((at, before)) = self.measured.replace((now, counts.clone())) {
+            let most = counts.iter().zip(before).map(|(now, before)| now - before).max();
+            let milliseconds = now.since(at).as_millis().max(1) as u64;
+            self.rate = most.unwrap_or(0) * 1000 / milliseconds;
+        }
+    }
+
+    fn ring_view(&self) -> Option<RingView> {
+        let ring = self.ring?;
+        Some(RingView {
+            queues: self.queues.len() as u64,
+            frames: ring.frames as u64,
+            bytes: ring.bytes as u64,
+            rate: self.rate,
+            holds_ms: (ring.frames as u64 * 1000).checked_div(self.rate),
+        })
     }
 }
 
@@ -148,11 +232,14 @@ fn total(queues: &[Arc<packet::PortStatistics>]) -> PortStatistics {
     PortStatistics {
         rx_packets: sum(|queue| &queue.rx_packets),
         rx_bytes: sum(|queue| &queue.rx_bytes),
+        rx_ring_full: sum(|queue| &queue.rx_ring_full),
         rx_missed: sum(|queue| &queue.rx_missed),
         rx_errors: sum(|queue| &queue.rx_errors),
         tx_packets: sum(|queue| &queue.tx_packets),
         tx_bytes: sum(|queue| &queue.tx_bytes),
         tx_dropped: sum(|queue| &queue.tx_dropped),
+        tx_too_long: sum(|queue| &queue.tx_too_long),
+        tx_down: sum(|queue| &queue.tx_down),
         tx_errors: sum(|queue| &queue.tx_errors),
         rx_segmented: sum(|queue| &queue.rx_segmented),
         rx_checksummed: sum(|queue| &queue.rx_checksummed),

@@ -7,8 +7,8 @@ mod table;
 use std::fmt::Write;
 
 use api::{
-    CounterView, DropView, InterfaceState, NextHopView, PolicyView, PortView, Reply, Request,
-    Selector, StateView, Step, WorkerView,
+    CounterView, DeviceStatistics, DropView, InterfaceState, NextHopView, PolicyView, PortView,
+    Reply, Request, Selector, StateView, Step, WorkerView,
 };
 
 use runtime::output;
@@ -90,10 +90,10 @@ pub(crate) fn ports(views: &[PortView]) -> String {
             },
             counted.rx_packets.to_string(),
             counted.rx_bytes.to_string(),
-            (counted.rx_missed + counted.rx_errors).to_string(),
+            (counted.rx_lost() + unread(port)).to_string(),
             counted.tx_packets.to_string(),
             counted.tx_bytes.to_string(),
-            (counted.tx_dropped + counted.tx_errors).to_string(),
+            counted.unsent().to_string(),
             if addresses.is_empty() { "-".to_owned() } else { addresses },
         ]
     };
@@ -111,7 +111,54 @@ pub(crate) fn ports(views: &[PortView]) -> String {
         "TX LOST",
         "ADDRESSES",
     ];
-    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+    let ports = table(&heading, &views.iter().map(row).collect::<Vec<_>>());
+    let devices: Vec<_> = views.iter().filter_map(device).collect();
+    if devices.is_empty() {
+        return ports;
+    }
+    let heading = [
+        "PORT",
+        "INTERFACE",
+        "STATE",
+        "RX",
+        "RX DROPPED",
+        "RX MISSED",
+        "RX ERRORS",
+        "TX",
+        "TX DROPPED",
+        "TX ERRORS",
+        "RING FRAMES",
+        "RATE",
+        "HOLDS MS",
+    ];
+    format!("{ports}\n{}", table(&heading, &devices))
+}
+
+/// Frames that a TAP device's queue had no room for. Only the device counts them.
+fn unread(port: &PortView) -> u64 {
+    port.device.filter(|_| port.kind == "tap").map_or(0, |device| device.tx_dropped)
+}
+
+/// What the system's interface of a port has counted, and how much waits for its workers at most.
+fn device(port: &PortView) -> Option<Vec<String>> {
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let device = |counter: fn(&DeviceStatistics) -> u64| number(port.device.as_ref().map(counter));
+    let ring = port.ring;
+    Some(vec![
+        port.name.clone(),
+        port.interface.clone()?,
+        port.interface_state?.name().to_owned(),
+        device(|device| device.rx_packets),
+        device(|device| device.rx_dropped),
+        device(|device| device.rx_missed),
+        device(|device| device.rx_errors),
+        device(|device| device.tx_packets),
+        device(|device| device.tx_dropped),
+        device(|device| device.tx_errors),
+        number(ring.map(|ring| ring.frames)),
+        number(ring.map(|ring| ring.rate)),
+        number(ring.and_then(|ring| ring.holds_ms)),
+    ])
 }
 
 /// Next hops and what was sent by them.

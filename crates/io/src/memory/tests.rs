@@ -61,7 +61,7 @@ fn a_frame_longer_than_the_mtu_is_refused() {
         batch.push(packet);
     }
     port.transmit(NOW, &mut pool, &mut batch).unwrap();
-    assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_errors.read()), (1, 1));
+    assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_too_long.read()), (1, 1));
     assert_eq!((handle.pop().unwrap().len(), pool.available()), (1514, 2));
 }
 
@@ -79,7 +79,7 @@ fn a_tag_does_not_make_a_frame_too_long() {
             batch.push(packet);
         }
         port.transmit(NOW, &mut pool, &mut batch).unwrap();
-        assert_eq!((port.statistics().tx_errors.read(), pool.available()), (1, 2));
+        assert_eq!((port.statistics().tx_too_long.read(), pool.available()), (1, 2));
         assert_eq!(handle.pop().unwrap().len(), longest);
     }
 }

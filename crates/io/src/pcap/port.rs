@@ -233,8 +233,12 @@ impl Port for PcapPort {
         let (link, mtu) = (self.options.link, self.options.mtu);
         let mut result = Ok(());
         for packet in batch.drain(..) {
+            if is_too_long(link, mtu, packet.bytes()) {
+                self.statistics.tx_too_long.add(1);
+                pool.give(packet);
+                continue;
+            }
             let written = match &mut self.writer {
-                _ if is_too_long(link, mtu, packet.bytes()) => Ok(false),
                 Some(writer) if result.is_ok() => writer.write(now, packet.bytes()).map(|()| true),
                 Some(_) => Ok(false),
                 None => Ok(true),

@@ -583,7 +583,7 @@ fn what_is_sent_is_written_at_its_time() {
     }
     port.transmit(Time(77), &mut pool, &mut batch).unwrap();
     assert_eq!((pool.available(), batch.len()), (3, 0));
-    assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_errors.read()), (2, 1));
+    assert_eq!((port.statistics().tx_packets.read(), port.statistics().tx_too_long.read()), (2, 1));
     port.finish().unwrap();
     assert_eq!(file.bytes(), written(&[(77, vec![60; 60]), (77, vec![234; 1514])]));
 }

@@ -90,6 +90,13 @@ impl Query {
         self.ask(libc::SIOCSIFMTU as _, &mut request)
     }
 
+    pub(crate) fn set_queue_length(&self, name: &str, frames: i32) -> io::Result<()> {
+        let mut request = request(name)?;
+        // The union has the length of the queue where it has the metric.
+        request.ifr_ifru.ifru_metric = frames;
+        self.ask(libc::SIOCSIFTXQLEN as _, &mut request)
+    }
+
     /// The `IFF_*` flags.
     pub(crate) fn flags(&self, name: &str) -> io::Result<i32> {
         let mut request = request(name)?;

@@ -6,6 +6,8 @@ use std::mem::size_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use packet::ReceiveRing;
+
 use super::socket::PacketSocket;
 
 /// The kernel's header of a frame: a `tpacket2_hdr`.
@@ -108,6 +110,11 @@ impl Ring {
         }
         let map = NonNull::new(map.cast()).ok_or_else(invalid)?;
         Ok(Self { map, length, slot_size, slots, head: 0 })
+    }
+
+    /// How much it holds.
+    pub(crate) fn size(&self) -> ReceiveRing {
+        ReceiveRing { frames: self.slots, bytes: self.length }
     }
 
     /// The oldest frame that was not released yet.

@@ -156,7 +156,7 @@ fn a_flood_of_answers_is_bounded() {
     }
     consistent(&control);
     let learned = control.publisher.current().port_named("lan").unwrap().neighbours.len();
-    assert_eq!(learned, 32_768);
+    assert_eq!(learned, 16_384);
     run(&mut control, "neigh add 10.99.0.1 lladdr 02:00:00:00:00:77 dev lan").unwrap();
     assert!(control.tick(after(60)).len() <= 256);
 }
