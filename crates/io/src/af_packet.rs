@@ -35,11 +35,11 @@
 //! lost. Longer frames than fitted when it was opened go by the socket's queue.
 //!
 //! # Counters
-//! `rx_ring_full` has the kernel's own drops (`PACKET_STATISTICS`): the ring was full, or the kernel
-//! could not describe a frame's offload. Each frame that cannot be sent is counted by what the system
-//! says: `tx_dropped` (`EAGAIN`, `ENOBUFS`: a queue is full), `tx_too_long` (`EMSGSIZE`), `tx_down`
-//! (`ENETDOWN`, `ENXIO`, `ENODEV`), `tx_errors`. What the device itself drops after that, the system
-//! calls sent; its counters are in [`crate::links`].
+//! `rx_ring_full` has the kernel's own drops (`PACKET_STATISTICS`): the ring was full, or the
+//! kernel could not describe a frame's offload. Each frame that cannot be sent is counted by what the
+//! system says: `tx_dropped` (`EAGAIN`, `ENOBUFS`: a queue is full), `tx_too_long` (`EMSGSIZE`),
+//! `tx_down` (`ENETDOWN`, `ENXIO`, `ENODEV`), `tx_errors`. What the device itself drops after that,
+//! the system calls sent; its counters are in [`crate::links`].
 
 use std::io;
 use std::os::fd::RawFd;

@@ -9,9 +9,9 @@
 //! uncut. If it hands over anything else, the header says so and [`crate::offload`] does it, as
 //! for packet sockets.
 //!
-//! Frames that the kernel sends wait in its queue for the device until they are read. Those for which
-//! it has no room are lost before the port sees them, and count as the device's `tx_dropped`
-//! ([`crate::links`]).
+//! Frames that the kernel sends wait in its queue for the device until they are read. Those for
+//! which it has no room are lost before the port sees them, and count as the device's
+//! `tx_dropped` ([`crate::links`]).
 //!
 //! Two stations share the link, so the port's address is not the interface's. Unless one is
 //! configured it is the interface's with one bit changed, which stays the same as long as the

@@ -15,8 +15,8 @@ use packet::Time;
 use siphasher::sip::SipHasher13;
 use wire::PortId;
 
-/// How long an answer is waited for. Longer than the packets wait that it is asked for, as a gateway
-/// that has too much to do reads answers late.
+/// How long an answer is waited for. Longer than the packets wait that it is asked for, as a
+/// gateway that has too much to do reads answers late.
 const ANSWER: Duration = Duration::from_secs(8);
 
 /// Slots for each worker, which seeks at most 1024 next hops at once: one in eight is used.
