@@ -12,12 +12,11 @@ use wire::{Addresses, FlowKey, Origin, Protocol, TcpFlags, Upper, VrfId};
 const WAYS: usize = 4;
 /// Groups of places; a power of two.
 const SETS: usize = 4096;
-/// How long a first fragment is remembered: as long as others reassemble IPv4 (RFC 1122 section
-/// 3.3.2 says 60 s to 120 s, Linux 30 s).
-const LIFETIME: Duration = Duration::from_secs(30);
-/// Two first fragments of one datagram that come within this time must agree. A sender who uses an
-/// identification again after that has begun another datagram.
-const IN_FLIGHT: Duration = Duration::from_secs(2);
+/// How long a first fragment speaks for later ones, and must not be contradicted by another one.
+/// Fragments of a datagram follow each other; a sender who uses an identification again after this
+/// time has begun another datagram. It is short since a later fragment that overtakes its own first
+/// is taken for one of whatever first came before, and that may be forged.
+const LIFETIME: Duration = Duration::from_secs(2);
 
 /// Remembers the upper-layer fields and TCP flags of first fragments, so that later ones, which do not have them,
 /// are keyed alike.
@@ -49,7 +48,7 @@ struct First {
 pub enum Recalled {
     /// Its first fragment said this.
     First(Upper, TcpFlags),
-    /// No first fragment came within the last 30 seconds.
+    /// No first fragment came within the last two seconds.
     Unknown,
     /// Two first fragments came, and they contradict each other.
     Contradicted,
@@ -88,7 +87,7 @@ impl FragmentUpper {
             set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
         let contradicted = known.and_then(|way| set[way]).is_some_and(|first| {
             let differs = (first.upper, first.tcp_flags) != (upper, tcp_flags);
-            now < first.learned + IN_FLIGHT && (first.contradicted || differs)
+            now < first.learned + LIFETIME && (first.contradicted || differs)
         });
         // None is less than any time: free places first, then the oldest.
         let worst =
@@ -98,7 +97,7 @@ impl FragmentUpper {
         !contradicted
     }
 
-    /// What the first fragment of the datagram said, within the last 30 seconds.
+    /// What the first fragment of the datagram said, within the last two seconds.
     pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Recalled {
         let datagram = Datagram::of(key, identification);
         let mut known = self.set(&datagram).iter().flatten();
@@ -171,7 +170,7 @@ mod tests {
         table.learn(now, &first(), 7, (PORTS, SYN));
         assert_eq!(table.recall(now, &later(), 7), Recalled::First(PORTS, SYN));
         let newer = (Upper::Ports { source: 3, destination: 4 }, TcpFlags::FIN);
-        let now = now + IN_FLIGHT;
+        let now = now + LIFETIME;
         assert!(table.learn(now, &first(), 7, newer));
         assert_eq!(table.recall(now, &later(), 7), Recalled::First(newer.0, newer.1));
     }
@@ -208,17 +207,17 @@ mod tests {
         assert!(!table.learn(Time(5), &first(), 7, forged));
         assert_eq!(table.recall(Time(6), &later(), 7), Recalled::Contradicted);
         // The number is used again for another datagram.
-        let next = Time(5) + IN_FLIGHT;
+        let next = Time(5) + LIFETIME;
         assert!(table.learn(next, &first(), 7, (PORTS, SYN)));
         assert_eq!(table.recall(next, &later(), 7), Recalled::First(PORTS, SYN));
     }
 
     #[test]
-    fn forgotten_after_thirty_seconds() {
+    fn forgotten_after_two_seconds() {
         let mut table = FragmentUpper::new(3);
         table.learn(Time(0), &first(), 7, (PORTS, SYN));
-        assert_eq!(table.recall(Time(29_999_999_999), &later(), 7), Recalled::First(PORTS, SYN));
-        assert_eq!(table.recall(Time(30_000_000_000), &later(), 7), Recalled::Unknown);
+        assert_eq!(table.recall(Time(1_999_999_999), &later(), 7), Recalled::First(PORTS, SYN));
+        assert_eq!(table.recall(Time(2_000_000_000), &later(), 7), Recalled::Unknown);
     }
 
     #[test]

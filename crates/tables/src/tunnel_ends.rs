@@ -3,17 +3,22 @@
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use wire::{IpPrefix, PortId, VrfId};
 
 /// The ends of all tunnels: of SAs and of policies' templates.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct TunnelEnds {
-    /// By address, so that the ends that a route leads to stand side by side.
-    ends: BTreeMap<(VrfId, IpAddr), End>,
+    /// By address, so that the ends that a route leads to stand side by side; in parts, so that a
+    /// change copies one of them.
+    parts: [Arc<BTreeMap<(VrfId, IpAddr), End>>; PARTS],
     /// How many ends each port holds or leads to. None is zero.
     by_port: BTreeMap<PortId, usize>,
 }
+
+/// In how many parts the ends stand.
+const PARTS: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 struct End {
@@ -23,23 +28,43 @@ struct End {
     ports: Box<[PortId]>,
 }
 
+impl Default for TunnelEnds {
+    fn default() -> Self {
+        Self { parts: core::array::from_fn(|_| Arc::default()), by_port: BTreeMap::new() }
+    }
+}
+
+/// In which part an end stands: ends side by side in different ones.
+fn part(address: IpAddr) -> usize {
+    let number = match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64 ^ address.to_bits() as u64,
+    };
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PARTS.ilog2())) as usize
+}
+
 impl TunnelEnds {
+    fn part_mut(&mut self, address: IpAddr) -> &mut BTreeMap<(VrfId, IpAddr), End> {
+        Arc::make_mut(&mut self.parts[part(address)])
+    }
+
     /// Counts one more user of an end. Returns whether it is the first.
     pub(crate) fn hold(&mut self, vrf: VrfId, address: IpAddr) -> bool {
-        let end = self.ends.entry((vrf, address)).or_default();
+        let end = self.part_mut(address).entry((vrf, address)).or_default();
         end.users += 1;
         end.users == 1
     }
 
     /// Counts one user of an end less. Returns the ports of the end if it was the last.
     pub(crate) fn release(&mut self, vrf: VrfId, address: IpAddr) -> Box<[PortId]> {
-        let Some(end) = self.ends.get_mut(&(vrf, address)) else { return Box::default() };
+        let ends = self.part_mut(address);
+        let Some(end) = ends.get_mut(&(vrf, address)) else { return Box::default() };
         end.users -= 1;
         if end.users > 0 {
             return Box::default();
         }
         let ports = self.place(vrf, address, Box::default());
-        self.ends.remove(&(vrf, address));
+        self.part_mut(address).remove(&(vrf, address));
         ports
     }
 
@@ -53,7 +78,13 @@ impl TunnelEnds {
             Some(range) => range.first()..=range.last(),
             None => IpAddr::from([0; 4])..=IpAddr::from([0xff; 16]),
         };
-        let ends = self.ends.range((vrf, *all.start())..=(vrf, *all.end()));
+        let range = (vrf, *all.start())..=(vrf, *all.end());
+        let one = (all.start() == all.end()).then(|| part(*all.start()));
+        let parts = match one {
+            Some(part) => &self.parts[part..=part],
+            None => &self.parts[..],
+        };
+        let ends = parts.iter().flat_map(move |part| part.range(range.clone()));
         ends.map(|((_, address), end)| (*address, &*end.ports))
     }
 
@@ -64,11 +95,13 @@ impl TunnelEnds {
         address: IpAddr,
         ports: Box<[PortId]>,
     ) -> Box<[PortId]> {
-        let Some(end) = self.ends.get_mut(&(vrf, address)) else { return Box::default() };
+        let Some(end) = self.part_mut(address).get_mut(&(vrf, address)) else {
+            return Box::default();
+        };
+        let before = core::mem::replace(&mut end.ports, ports.clone());
         for port in &ports {
             *self.by_port.entry(*port).or_default() += 1;
         }
-        let before = core::mem::replace(&mut end.ports, ports);
         for port in &before {
             if let Some(count) = self.by_port.get_mut(port) {
                 *count -= 1;
@@ -88,7 +121,7 @@ impl TunnelEnds {
     /// The first end at a port, to say why it is on the unprotected side.
     pub(crate) fn first_at(&self, port: PortId) -> Option<IpAddr> {
         self.are_at(port).then(|| {
-            let mut ends = self.ends.iter();
+            let mut ends = self.parts.iter().flat_map(|part| part.iter());
             ends.find(|(_, end)| end.ports.contains(&port)).map(|((_, address), _)| *address)
         })?
     }

@@ -235,7 +235,7 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "\"block\"",
                 "What happens to packets for the gateway itself that no policy matches, where the \
-                VRF has policies.",
+                VRF has policies; and to forwarded ones, where it has no `fwd` policy.",
             ),
             key(
                 "default-out",
@@ -250,8 +250,8 @@ pub const SECTIONS: &[Section] = &[
                 "\"block\" or \"accept\"",
                 "",
                 "\"block\"",
-                "What happens to forwarded packets that no policy matches, where the VRF has \
-                policies.",
+                "What happens to forwarded packets that no policy matches, where the VRF has `fwd` \
+                policies. Without, `in` policies and `default-in` decide.",
             ),
         ],
     },

@@ -279,11 +279,17 @@ impl Draft<'_> {
             false => Vec::new(),
         };
         let reply = self.change(request, now)?;
-        let mut closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
-        match closed.next() {
-            Some(vrf) if may_close => Ok(Reply::Warned(closed_by(&vrf.name))),
-            _ => Ok(reply),
+        let closed: Vec<_> =
+            closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id)).collect();
+        if !may_close || closed.is_empty() {
+            return Ok(reply);
         }
+        let removed = match reply {
+            Reply::Count(count) => format!("{count} removed. "),
+            _ => String::new(),
+        };
+        let closed: Vec<_> = closed.iter().map(|vrf| closed_by(&vrf.name)).collect();
+        Ok(Reply::Warned(removed + &closed.join(". ")))
     }
 
     fn change(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {

@@ -170,7 +170,7 @@ fn perform(
             let why = said(&*panic);
             let is_last = schedule.failed(job, now);
             tracing::error!(?job, why, is_last, "compiling policies panicked; please report it");
-            let then = if is_last { "not tried again" } else { "tried again soon" };
+            let then = if is_last { "tried again in an hour" } else { "tried again soon" };
             let why = format!("compiling panicked ({why}) and is {then}");
             Some(Message::CompileFailed { vrf, direction, why })
         }

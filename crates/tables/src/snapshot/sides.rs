@@ -108,15 +108,16 @@ impl Tables {
             return Ok(());
         }
         let vrf = self.existing_vrf(id)?;
-        let owners: BTreeMap<IpAddr, PortId> = self
-            .ports()
-            .filter(|port| port.spec.vrf == id)
-            .flat_map(|port| port.spec.addresses.iter().map(|own| (own.address(), port.id)))
-            .collect();
-        let ports_of = |end: IpAddr| -> Box<[PortId]> {
+        // Few ends are ours, and of many the same.
+        let mut owners: BTreeMap<IpAddr, Option<PortId>> = BTreeMap::new();
+        let owner = |end| {
+            let mut ports = self.ports().filter(|port| port.spec.vrf == id);
+            ports.find(|port| port.owns(end)).map(|port| port.id)
+        };
+        let mut ports_of = |end: IpAddr| -> Box<[PortId]> {
             let mut ports: Vec<_> = match vrf.route(end) {
                 Some(Route { kind: RouteKind::Local, .. }) => {
-                    owners.get(&end).copied().into_iter().collect()
+                    (*owners.entry(end).or_insert_with(|| owner(end))).into_iter().collect()
                 }
                 _ => self.ports_to(vrf, end).collect(),
             };

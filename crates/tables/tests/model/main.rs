@@ -13,7 +13,10 @@ use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tables::{Action, Direction, Port, RouteKind, SaSpec, Side, TableError, Tables, Vrf};
+use tables::{
+    Action, Boundary, Direction, Port, ReversePath, RouteKind, SaSpec, Side, TableError, Tables,
+    Vrf,
+};
 use wire::{IpPrefix, PacketFields, Spi, VrfId};
 
 use reference::{Change, Model, ModelRoute, broadcast, derived_link_local, longest, vrf_name};
@@ -167,6 +170,14 @@ fn compare_ports(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
         prop_assert_eq!(port.side, side(tables, model, port), "{}", spec.name);
         let own = tables.next_hop(port.next_hop).map(|next_hop| next_hop.side);
         prop_assert_eq!(own, Some(port.side));
+        let inside = tables.ports().any(|port| port.side == Side::Protected);
+        prop_assert_eq!(tables.has_protected_ports(), inside);
+        let judges = port.spec.reverse_path != ReversePath::Off
+            || (inside && port.side == Side::Unprotected);
+        prop_assert_eq!(tables.boundary(*id), Boundary { side: port.side, judges_sources: judges });
+        for (_, next_hop) in tables.next_hops() {
+            prop_assert_eq!(Some(next_hop.side), tables.port(next_hop.port).map(|port| port.side));
+        }
         let neighbours: BTreeMap<_, _> = port.neighbours.iter().collect();
         prop_assert_eq!(&neighbours, &expected.neighbours);
         for address in addresses() {

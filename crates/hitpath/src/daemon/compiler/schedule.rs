@@ -12,8 +12,12 @@ pub(super) const QUIET: Duration = Duration::from_secs(2);
 /// How long policies whose compiling failed are left alone.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// Failures in a row after which the policies of a VRF and direction are not compiled any more.
+/// Failures in a row after which the policies of a VRF and direction are left alone for
+/// [`LONG_PAUSE`].
 pub(super) const MOST_FAILURES: u32 = 3;
+
+/// See [`MOST_FAILURES`]. By then they may be other policies.
+pub(super) const LONG_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Something to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,18 +88,26 @@ impl Schedule {
         self.failures.remove(&job.key());
     }
 
-    /// A job could not be done. Returns whether that was the last time that it was tried.
+    /// A job could not be done. Returns whether it is not tried again for [`LONG_PAUSE`].
     pub(super) fn failed(&mut self, job: &Job, now: Instant) -> bool {
         let failures =
             self.failures.entry(job.key()).or_insert(Failures { in_a_row: 0, last: now });
         *failures = Failures { in_a_row: failures.in_a_row + 1, last: now };
-        failures.in_a_row >= MOST_FAILURES
+        let is_last = failures.in_a_row >= MOST_FAILURES;
+        // What was compiled before is as it was.
+        if job.effort == Some(Effort::Best)
+            && let Some(state) = self.states.get_mut(&job.key())
+        {
+            state.is_quick = true;
+        }
+        is_last
     }
 
-    /// Whether it failed too often, or a short time ago.
+    /// Whether it failed a short time ago, or too often lately.
     fn is_paused(&self, key: Key, now: Instant) -> bool {
         self.failures.get(&key).is_some_and(|failures| {
-            failures.in_a_row >= MOST_FAILURES || now.duration_since(failures.last) < PAUSE
+            let pause = if failures.in_a_row < MOST_FAILURES { PAUSE } else { LONG_PAUSE };
+            now.duration_since(failures.last) < pause
         })
     }
 

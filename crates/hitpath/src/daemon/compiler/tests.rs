@@ -463,3 +463,20 @@ fn policies_that_change_all_the_time_do_not_keep_others_waiting() {
     let mut next = || world.schedule.next(&tables, Instant::now()).unwrap().vrf;
     assert_eq!([next(), next(), next()], [VrfId::MAIN, other, VrfId::MAIN]);
 }
+
+#[test]
+fn a_best_compile_that_panics_is_tried_again() {
+    without_panic_messages();
+    let mut world = World::new();
+    assert!(world.take(Step::Start) && world.take(Step::Finish) && world.take(Step::Install));
+    world.now += QUIET;
+    assert!(world.take(Step::Start));
+    assert_eq!(world.running.as_ref().unwrap().1.effort, Some(tables::Effort::Best));
+    assert!(world.take(Step::Panic));
+    let mut tried = 0;
+    for _ in 0..100 {
+        world.now += PAUSE;
+        tried += usize::from(world.take(Step::Start));
+    }
+    assert!(tried > 0);
+}
