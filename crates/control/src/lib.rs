@@ -17,5 +17,9 @@ pub mod render;
 mod settings;
 
 pub use config::{Config, Diagnostic, Diagnostics, load};
-pub use model::{Boundary, Control, OpenedPort, Plan, SeenInterface};
-pub use settings::{CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings};
+pub use model::{
+    Boundary, Changes, Control, OpenedPort, Plan, Restored, SeenInterface,
+};
+pub use settings::{
+    CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, StateDirectory,
+};

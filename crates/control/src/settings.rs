@@ -1,5 +1,6 @@
 //! What a configuration file says, checked.
 
+use core::fmt;
 use std::path::{Path, PathBuf};
 
 pub use types::Idle;
@@ -25,6 +26,10 @@ pub struct GatewaySettings {
     pub large_buffers: Option<usize>,
     /// The control socket.
     pub socket: PathBuf,
+    /// Where changes by command are kept.
+    pub state: StateDirectory,
+    /// Whether SAs that commands add are kept, with their keys.
+    pub keep_keys: bool,
     /// How packets are decided.
     pub ipsec: IpsecSettings,
 }
@@ -115,6 +120,57 @@ pub enum PortKind {
 impl GatewaySettings {
     /// Large buffers of each worker if a port needs them and the file says nothing.
     pub const DEFAULT_LARGE_BUFFERS: usize = 1024;
+
+    /// What is different in `wanted`: its section, and `KEY OLD -> NEW`.
+    pub(crate) fn changes_to(&self, wanted: &Self) -> Vec<(&'static str, String)> {
+        let mut changes: Vec<_> =
+            self.ipsec.changes_to(&wanted.ipsec).into_iter().map(|text| ("ipsec", text)).collect();
+        let mut note = |key: &str, is: String, wanted: String| {
+            if is != wanted {
+                changes.push(("gateway", format!("{key} {is} -> {wanted}")));
+            }
+        };
+        note("workers", self.workers.to_string(), wanted.workers.to_string());
+        note("processors", format!("{:?}", self.processors), format!("{:?}", wanted.processors));
+        note("idle", self.idle.to_string(), wanted.idle.to_string());
+        note("buffers", self.buffers.to_string(), wanted.buffers.to_string());
+        let large = |settings: &Self| {
+            settings.large_buffers.map_or_else(|| "default".to_owned(), |count| count.to_string())
+        };
+        note("large-buffers", large(self), large(wanted));
+        note("socket", self.socket.display().to_string(), wanted.socket.display().to_string());
+        note("state-directory", self.state.to_string(), wanted.state.to_string());
+        note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
+        changes
+    }
+}
+
+/// Where changes by command are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StateDirectory {
+    /// In [`StateDirectory::DEFAULT`] if the gateway runs as root, and nowhere otherwise.
+    #[default]
+    Usual,
+    /// Nowhere.
+    Off,
+    /// There.
+    At(PathBuf),
+}
+
+impl StateDirectory {
+    /// Where root's gateway keeps changes.
+    pub const DEFAULT: &str = "/var/lib/hitpath";
+}
+
+/// As the key `state-directory` has it.
+impl fmt::Display for StateDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("default"),
+            Self::Off => f.write_str("off"),
+            Self::At(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// Whether frames of a port with this MTU may be too long for a small buffer. Those of a VLAN have
@@ -133,6 +189,8 @@ impl Default for GatewaySettings {
             buffers: 16_384,
             large_buffers: None,
             socket: PathBuf::from("/run/hitpath/control.sock"),
+            state: StateDirectory::Usual,
+            keep_keys: true,
             ipsec: IpsecSettings::default(),
         }
     }

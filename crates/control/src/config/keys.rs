@@ -92,6 +92,23 @@ pub const SECTIONS: &[Section] = &[
                 "\"/run/hitpath/control.sock\"",
                 "The control socket. It is made with mode 0600.",
             ),
+            key(
+                "state-directory",
+                "path, or \"off\"",
+                "",
+                "\"/var/lib/hitpath\" if the gateway runs as root, else \"off\"",
+                "Where changes by command are kept, so that they survive a restart: see \
+                [state](state.md). Each gateway needs a directory of its own. It is made with \
+                mode 0700.",
+            ),
+            key(
+                "keep-keys",
+                "true or false",
+                "",
+                "true",
+                "Whether SAs that commands add are kept there too, with their keys, in a file of \
+                mode 0600.",
+            ),
         ],
     },
     Section {

@@ -16,7 +16,9 @@ use super::VrfSettings;
 use super::diagnostic::Errors;
 use super::reader::{Found, Table, number_element, parsed_element};
 use crate::check::{self, Fault};
-use crate::settings::{GatewaySettings, Idle, PORT_KINDS, PortKind, PortKindValues, PortSettings};
+use crate::settings::{
+    GatewaySettings, Idle, PORT_KINDS, PortKind, PortKindValues, PortSettings, StateDirectory,
+};
 
 /// The most worker threads.
 const MAX_WORKERS: i128 = 64;
@@ -55,6 +57,12 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         buffers: buffers.map_or(usual.buffers, |found| found.value),
         large_buffers: large_buffers.map(|found| found.value),
         socket: path(&table, "socket", errors).unwrap_or(usual.socket),
+        state: match path(&table, "state-directory", errors) {
+            None => usual.state,
+            Some(word) if word.as_os_str() == "off" => StateDirectory::Off,
+            Some(path) => StateDirectory::At(path),
+        },
+        keep_keys: table.flag("keep-keys", errors).map_or(usual.keep_keys, |found| found.value),
         ipsec: usual.ipsec,
     }
 }

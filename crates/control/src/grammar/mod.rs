@@ -18,7 +18,7 @@ use api::{Refusal, Request};
 use words::Words;
 
 /// Commands are never longer than this, in words.
-const MAX_WORDS: usize = 256;
+const MAX_WORDS: usize = 512;
 
 /// Reads a command: `xfrm state add ...`, `route add ...` and so on, one word to an element, as a
 /// shell would split it.

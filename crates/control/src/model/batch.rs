@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use api::{
-    Batch, BatchReport, BatchWarning, Direction, OnRefusal, Refusal, RefusalCode, Reply, Request,
+    Batch, BatchReport, BatchWarning, Direction, OnRefusal, Origin, Refusal, RefusalCode, Reply,
+    Request,
 };
 use packet::Time;
 use tables::Tables;
@@ -19,9 +20,16 @@ impl Control {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
+            journal: self.journal.as_mut(),
+            origin: Origin::Runtime,
+            is_restoring: false,
         };
+        let mark = draft.journal.as_ref().map(|journal| journal.mark());
         let mut report = draft.carry_out_all(requests, on_refusal, now);
         if on_refusal == OnRefusal::Undo && report.refusals > 0 {
+            if let (Some(journal), Some(mark)) = (&mut draft.journal, mark) {
+                journal.back_to(mark);
+            }
             report = BatchReport {
                 refused: report.refused,
                 refusals: report.refusals,
@@ -87,13 +95,17 @@ impl Draft<'_> {
     }
 
     /// Carries a request out. If it is refused, the draft stays as it was.
-    fn carry_out_or_leave(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+    pub(super) fn carry_out_or_leave(
+        &mut self,
+        request: Request,
+        now: Time,
+    ) -> Result<Reply, Refusal> {
         if is_one_step(&request) {
-            return self.carry_out(request, now);
+            return self.carry_out_or_forget(request, now);
         }
         let tables = self.tables.clone();
         let desired = many(&request).then(|| self.desired.clone());
-        let done = self.carry_out(request, now);
+        let done = self.carry_out_or_forget(request, now);
         if done.is_err() {
             self.tables = tables;
             if let Some(desired) = desired {

@@ -8,11 +8,14 @@
 mod batch;
 mod boundary;
 mod desired;
+mod difference;
 mod interfaces;
+mod journal;
 mod neighbours;
 mod ports;
 mod refuse;
 mod reload;
+mod restore;
 mod routes;
 mod security;
 mod spd;
@@ -23,7 +26,7 @@ mod vlans;
 use core::fmt;
 use std::sync::Arc;
 
-use api::{Difference, LinkFilter, Refusal, RefusalCode, Reply, Request};
+use api::{Difference, LinkFilter, Origin, Refusal, RefusalCode, Reply, Request};
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -32,9 +35,12 @@ use types::{LinkKind, Mac, PortId, VrfId};
 
 pub use boundary::Boundary;
 pub use interfaces::SeenInterface;
+pub use journal::Changes;
 pub use reload::Plan;
+pub use restore::Restored;
 
 use self::desired::{Desired, defaults_in_force};
+use self::journal::Journal;
 use crate::config::Config;
 use crate::settings::GatewaySettings;
 
@@ -45,6 +51,10 @@ pub struct Control {
     /// For the IVs of SAs.
     randomness: ChaCha20Rng,
     gateway: GatewaySettings,
+    /// The configuration that was applied last.
+    applied: Config,
+    /// Changes by command, if somebody keeps them.
+    journal: Option<Journal>,
 }
 
 /// A port that was opened, and what was found.
@@ -67,6 +77,24 @@ struct Draft<'c> {
     tables: Tables,
     desired: &'c mut Desired,
     randomness: &'c mut ChaCha20Rng,
+    journal: Option<&'c mut Journal>,
+    /// Who asks.
+    origin: Origin,
+    /// Whether what was in force before a restart comes back: what does not fit now, and came to be
+    /// so step by step, is desired all the same.
+    is_restoring: bool,
+}
+
+impl<'c> Draft<'c> {
+    /// A draft of changes that are not noted.
+    fn new(
+        tables: Tables,
+        desired: &'c mut Desired,
+        randomness: &'c mut ChaCha20Rng,
+        origin: Origin,
+    ) -> Self {
+        Self { tables, desired, randomness, journal: None, origin, is_restoring: false }
+    }
 }
 
 impl Control {
@@ -76,7 +104,14 @@ impl Control {
     pub fn new(workers: usize, seed: [u8; 32]) -> Self {
         let mut randomness = ChaCha20Rng::from_seed(seed);
         let publisher = Publisher::new(Tables::new(workers, randomness.next_u64()));
-        Self { publisher, desired: Desired::new(), randomness, gateway: GatewaySettings::default() }
+        Self {
+            publisher,
+            desired: Desired::new(),
+            randomness,
+            gateway: GatewaySettings::default(),
+            applied: Config::default(),
+            journal: None,
+        }
     }
 
     /// What workers read from.
@@ -102,7 +137,7 @@ impl Control {
         // Nothing of this rehearsal is kept, so that its randomness is of no matter.
         let (mut desired, mut randomness) = (self.desired.clone(), ChaCha20Rng::from_seed([0; 32]));
         let mut draft =
-            Draft { tables: self.tables(), desired: &mut desired, randomness: &mut randomness };
+            Draft::new(self.tables(), &mut desired, &mut randomness, Origin::Configuration);
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);
@@ -122,16 +157,14 @@ impl Control {
         _now: Time,
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
-        let mut draft = Draft {
-            tables: self.tables(),
-            desired: &mut desired,
-            randomness: &mut self.randomness,
-        };
+        let (tables, origin) = (self.tables(), Origin::Configuration);
+        let mut draft = Draft::new(tables, &mut desired, &mut self.randomness, origin);
         let Plan { config, .. } = plan;
         let difference = draft.reconcile(&config, opened)?;
         let tables = draft.tables;
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
+        self.applied = config;
         self.publisher.publish(tables);
         Ok(difference)
     }
@@ -154,8 +187,11 @@ impl Control {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
+            journal: self.journal.as_mut(),
+            origin: Origin::Runtime,
+            is_restoring: false,
         };
-        let reply = draft.carry_out(request, now)?;
+        let reply = draft.carry_out_or_forget(request, now)?;
         let tables = draft.tables;
         if let Some(desired) = copy {
             self.desired = desired;
@@ -268,6 +304,22 @@ impl Control {
 }
 
 impl Draft<'_> {
+    /// Carries a request out. What was noted of it is forgotten if it is refused.
+    fn carry_out_or_forget(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+        let mark = self.journal.as_ref().map(|journal| journal.mark());
+        let done = self.carry_out(request, now);
+        if let (Err(_), Some(journal), Some(mark)) = (&done, &mut self.journal, mark) {
+            journal.back_to(mark);
+        }
+        done
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut Journal)) {
+        if let Some(journal) = &mut self.journal {
+            note(journal);
+        }
+    }
+
     /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now.
     fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         let may_close = matches!(
@@ -294,15 +346,15 @@ impl Draft<'_> {
 
     fn change(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         use Request as R;
-        use api::Origin::Runtime;
+        let origin = self.origin;
         match request {
-            R::StateAdd(spec) => self.add_state(spec, Runtime)?,
+            R::StateAdd(spec) => self.add_state(spec, origin)?,
             R::StateUpdate(spec) => self.update_state(&spec)?,
             R::StateDelete(id) => self.delete_state(&id)?,
             R::StateFlush(flush) => return Ok(Reply::Count(self.flush_states(&flush.filter)?)),
             R::PolicyAdd(spec) => {
                 let (vrf, direction) = (spec.vrf.clone(), spec.direction);
-                let index = self.add_policy(spec, Runtime)?;
+                let index = self.add_policy(spec, origin)?;
                 return Ok(Reply::PolicyAdded(self.added(index, &vrf, direction)?));
             }
             R::PolicyUpdate(spec) => {
@@ -313,13 +365,13 @@ impl Draft<'_> {
             R::PolicyDelete(id) => self.delete_policy(&id)?,
             R::PolicyFlush(filter) => return Ok(Reply::Count(self.flush_policies(&filter)?)),
             R::PolicySetDefault(defaults) => self.set_defaults(&defaults)?,
-            R::RouteAdd(spec) => self.add_route(spec, Runtime)?,
+            R::RouteAdd(spec) => self.add_route(spec, origin)?,
             R::RouteReplace(spec) => self.replace_route(spec, false)?,
             R::RouteChange(spec) => self.replace_route(spec, true)?,
             R::RouteDelete(id) => self.delete_route(&id)?,
             R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
-            R::NeighbourAdd(spec) => self.put_neighbour(&spec, Runtime, false)?,
-            R::NeighbourReplace(spec) => self.put_neighbour(&spec, Runtime, true)?,
+            R::NeighbourAdd(spec) => self.put_neighbour(&spec, origin, false)?,
+            R::NeighbourReplace(spec) => self.put_neighbour(&spec, origin, true)?,
             R::NeighbourDelete(id) => self.delete_neighbour(&id)?,
             R::NeighbourFlush(filter) => {
                 return Ok(Reply::Count(self.flush_neighbours(&filter, now)?));
@@ -331,7 +383,7 @@ impl Draft<'_> {
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
             R::LinkSet(change) => self.change_link(&change)?,
-            R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, Runtime)?,
+            R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, origin)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,
             _ => return Err(not_here()),

@@ -75,7 +75,9 @@ impl Draft<'_> {
             };
         }
         crate::check::mtu("mtu", port.mtu, spec.address.address().is_ipv6())?;
-        port.addresses.push((spec.address, Origin::Runtime));
+        let origin = self.origin;
+        port.addresses.push((spec.address, origin));
+        self.note(|journal| journal.add_address(origin, spec.address, &spec.port));
         self.change_port(&spec.port, port)
     }
 
@@ -84,9 +86,12 @@ impl Draft<'_> {
         let wanted = |own: IpPrefix| {
             own == spec.address || spec.address.is_host() && own.address() == spec.address.address()
         };
-        let before = port.addresses.len();
-        port.addresses.retain(|(own, _)| !wanted(*own));
-        if port.addresses.len() == before {
+        let (gone, left): (Vec<_>, _) = port.addresses.iter().partition(|(own, _)| wanted(*own));
+        port.addresses = left;
+        for (own, _) in &gone {
+            self.note(|journal| journal.delete_address(*own, &spec.port));
+        }
+        if gone.is_empty() {
             return Err(Refusal::new(
                 RefusalCode::NotFound,
                 format!("port {} has no address {}", spec.port, spec.address),
@@ -104,14 +109,19 @@ impl Draft<'_> {
         let mut count = 0;
         for name in self.desired.ports.keys().cloned().collect::<Vec<_>>() {
             let mut port = self.desired.port(&name)?.clone();
-            let before = port.addresses.len();
-            port.addresses.retain(|(own, _)| {
-                !views.iter().any(|view| {
-                    view.port == name && view.address == *own && matches_address(filter, view)
+            let is_meant = |own: IpPrefix| {
+                views.iter().any(|view| {
+                    view.port == name && view.address == own && matches_address(filter, view)
                 })
-            });
-            if port.addresses.len() < before {
-                count += (before - port.addresses.len()) as u64;
+            };
+            let (gone, left): (Vec<_>, _) =
+                port.addresses.iter().partition(|(own, _)| is_meant(*own));
+            port.addresses = left;
+            for (own, _) in &gone {
+                self.note(|journal| journal.delete_address(*own, &name));
+            }
+            if !gone.is_empty() {
+                count += gone.len() as u64;
                 self.change_port(&name, port)?;
             }
         }
@@ -120,8 +130,11 @@ impl Draft<'_> {
 
     pub(super) fn change_link(&mut self, change: &LinkChange) -> Result<(), Refusal> {
         let mut port = self.desired.port(&change.port)?.clone();
+        self.note(|journal| journal.change_link(change));
         if let Some(mtu) = change.mtu {
-            check_mtu(&change.port, &port, self.desired.parent(&port), mtu)?;
+            // What its parent takes may have become less after the MTU was set.
+            let parent = self.desired.parent(&port).filter(|_| !self.is_restoring);
+            check_mtu(&change.port, &port, parent, mtu)?;
             let has_tags = port.settings.kind.vlan().is_some()
                 || !self.desired.vlans_of(&change.port).is_empty();
             let large_buffers = self.desired.large_buffers.unwrap_or(0);
@@ -161,6 +174,7 @@ impl Draft<'_> {
         crate::check::name("name", name)?;
         let id = self.tables.add_vrf(name).map_err(|error| refusal(&error))?;
         self.desired.vrfs.insert(name.to_owned(), DesiredVrf::new(id, origin));
+        self.note(|journal| journal.note(origin, format_args!("vrf add {name}")));
         Ok(id)
     }
 
@@ -169,6 +183,7 @@ impl Draft<'_> {
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
         self.desired.routes.retain(|(vrf, _), _| *vrf != id);
+        self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
         Ok(())
     }
 
@@ -189,18 +204,29 @@ impl Draft<'_> {
         let origin = known.map_or(origin, |known| {
             if known.origin() == Origin::Gateway { origin } else { known.origin() }
         });
-        self.tables.set_neighbour(port, spec.address, spec.mac).map_err(|error| refusal(&error))?;
+        match self.tables.set_neighbour(port, spec.address, spec.mac) {
+            // It may have become the port's own address after it was added.
+            Err(_) if self.is_restoring => {}
+            result => result.map_err(|error| refusal(&error))?,
+        }
         self.desired.neighbours.put_permanent(port, spec.address, spec.mac, origin);
+        self.note(|journal| journal.put_neighbour(origin, spec.address, spec.mac, &spec.port));
         Ok(())
     }
 
     pub(super) fn delete_neighbour(&mut self, id: &NeighbourId) -> Result<(), Refusal> {
         let port = self.desired.port(&id.port)?.id;
-        if self.desired.neighbours.remove(port, id.address).is_none() {
+        let Some(gone) = self.desired.neighbours.remove(port, id.address) else {
             return Err(Refusal::new(
                 RefusalCode::NotFound,
                 format!("port {} has no neighbour {}", id.port, id.address),
             ));
+        };
+        // What was learned is not kept.
+        if gone.state() == NeighbourState::Permanent {
+            let NeighbourId { address, port } = id;
+            let command = format_args!("neigh delete {address} dev {port}");
+            self.note(|journal| journal.note(Origin::Runtime, command));
         }
         // A permanent one that is the port's own address by now is desired and not in the tables.
         let _ = self.tables.remove_neighbour(port, id.address);

@@ -138,10 +138,10 @@ fn keeps(desired: &Desired, wanted: &PortSettings) -> bool {
 
 /// Notes changes.
 #[derive(Debug, Default)]
-struct Notes(Vec<Change>);
+pub(super) struct Notes(pub(super) Vec<Change>);
 
 impl Notes {
-    fn note(&mut self, change: ChangeKind, object: &str, text: impl Into<String>) {
+    pub(super) fn note(&mut self, change: ChangeKind, object: &str, text: impl Into<String>) {
         self.0.push(Change { change, object: object.to_owned(), text: text.into() });
     }
 }
@@ -177,23 +177,9 @@ impl Draft<'_> {
             self.desired.gateway = Some(wanted.clone());
             return;
         };
-        for change in is.ipsec.changes_to(&wanted.ipsec) {
-            notes.note(ChangeKind::AtRestart, "ipsec", change);
+        for (object, change) in is.changes_to(wanted) {
+            notes.note(ChangeKind::AtRestart, object, change);
         }
-        let mut note = |key: &str, is: String, wanted: String| {
-            if is != wanted {
-                notes.note(ChangeKind::AtRestart, "gateway", format!("{key} {is} -> {wanted}"));
-            }
-        };
-        note("workers", is.workers.to_string(), wanted.workers.to_string());
-        note("processors", format!("{:?}", is.processors), format!("{:?}", wanted.processors));
-        note("idle", is.idle.to_string(), wanted.idle.to_string());
-        note("buffers", is.buffers.to_string(), wanted.buffers.to_string());
-        let large = |settings: &GatewaySettings| {
-            settings.large_buffers.map_or_else(|| "default".to_owned(), |count| count.to_string())
-        };
-        note("large-buffers", large(is), large(wanted));
-        note("socket", is.socket.display().to_string(), wanted.socket.display().to_string());
     }
 
     fn add_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {

@@ -51,7 +51,7 @@ impl Draft<'_> {
                 format!("there is no route to {} with metric {}", spec.destination, spec.metric);
             return Err(Refusal::new(RefusalCode::NotFound, message).with_hint("add"));
         }
-        let origin = old.map_or(Origin::Runtime, |entry| entry.origin);
+        let origin = old.map_or(self.origin, |entry| entry.origin);
         self.put_route(place, DesiredRoute { spec, origin })
     }
 
@@ -113,6 +113,7 @@ impl Draft<'_> {
         place: (VrfId, IpPrefix),
         entry: DesiredRoute,
     ) -> Result<(), Refusal> {
+        self.note(|journal| journal.put_route(entry.origin, &entry.spec));
         let mut alternatives = self.alternatives(place).to_vec();
         alternatives.retain(|other| other.spec.metric != entry.spec.metric);
         if alternatives.len() == MAX_ALTERNATIVES {
@@ -134,6 +135,10 @@ impl Draft<'_> {
         metric: u32,
     ) -> Result<(), Refusal> {
         let mut alternatives = self.alternatives(place).to_vec();
+        if let Some(gone) = alternatives.iter().find(|other| other.spec.metric == metric) {
+            let vrf = &gone.spec.vrf;
+            self.note(|journal| journal.delete_route(vrf, place.1, metric));
+        }
         alternatives.retain(|other| other.spec.metric != metric);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
         if alternatives.is_empty() {
@@ -166,6 +171,10 @@ impl Draft<'_> {
     pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
         crate::check::route(spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
+        if self.is_restoring {
+            // Its port or its link may have gone after it was added.
+            return Ok((vrf, spec.destination));
+        }
         for port in spec.nexthops.iter().filter_map(|one| one.dev.as_ref()).chain(&spec.port) {
             self.desired.port(port)?;
         }

@@ -15,6 +15,7 @@ use types::{Spi, VrfId};
 use super::Draft;
 use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
 use super::refuse::refusal;
+use crate::describe;
 
 impl Draft<'_> {
     pub(super) fn add_state(&mut self, spec: StateSpec, origin: Origin) -> Result<(), Refusal> {
@@ -36,6 +37,7 @@ impl Draft<'_> {
         let outbound = OutboundSa::new(spi, &checked.keys, spec.sent_sequence, self.randomness);
         let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
         self.tables.add_sa(sa, outbound, inbound).map_err(|error| refusal(&error))?;
+        self.note(|journal| journal.add_state(origin, &spec));
         self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, origin });
         Ok(())
     }
@@ -65,7 +67,15 @@ impl Draft<'_> {
     pub(super) fn drop_state(&mut self, key: StateKey) -> Result<(), Refusal> {
         let (vrf, destination, spi) = key;
         self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
-        self.desired.states.remove(&key);
+        let removed = self.desired.states.remove(&key);
+        if let Some(DesiredSa { spec, .. }) = removed {
+            self.note(|journal| {
+                let StateSpec { vrf, destination, spi, .. } = &spec;
+                let command =
+                    format_args!("xfrm state delete dst {destination} spi {spi:#x} vrf {vrf}");
+                journal.note(Origin::Runtime, command);
+            });
+        }
         Ok(())
     }
 
@@ -86,6 +96,10 @@ impl Draft<'_> {
     pub(super) fn add_policy(&mut self, spec: PolicySpec, origin: Origin) -> Result<u32, Refusal> {
         let (wanted, spec) = self.check_policy(spec)?;
         let index = self.tables.add_policy(wanted).map_err(|error| refusal(&error))?;
+        self.note(|journal| {
+            let command = describe::policy(&spec);
+            journal.note(origin, format_args!("xfrm policy add {command}"));
+        });
         self.desired.policies.insert(index, DesiredPolicy { spec, origin });
         Ok(index)
     }
@@ -96,10 +110,14 @@ impl Draft<'_> {
             .tables
             .policy_of_selector(wanted.vrf, wanted.direction, &wanted.selector)
             .map(|policy| policy.index);
-        let Some(index) = known else { return self.add_policy(said, Origin::Runtime) };
+        let Some(index) = known else { return self.add_policy(said, self.origin) };
         self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
         if let Some(entry) = self.desired.policies.get_mut(&index) {
+            let (origin, command) = (entry.origin, describe::policy(&said));
             entry.spec = said;
+            self.note(|journal| {
+                journal.note(origin, format_args!("xfrm policy update {command}"));
+            });
         }
         Ok(index)
     }
@@ -111,7 +129,9 @@ impl Draft<'_> {
 
     pub(super) fn drop_policy(&mut self, index: u32) -> Result<(), Refusal> {
         self.tables.remove_policy(index).map_err(|error| refusal(&error))?;
-        self.desired.policies.remove(&index);
+        if let Some(DesiredPolicy { spec, .. }) = self.desired.policies.remove(&index) {
+            self.note(|journal| journal.delete_policy(&spec));
+        }
         Ok(())
     }
 
@@ -139,7 +159,7 @@ impl Draft<'_> {
         for (at, action) in
             wanted.into_iter().filter_map(|(direction, action)| Some((direction, action?)))
         {
-            self.set_default(&defaults.vrf, vrf, at, action, Origin::Runtime)?;
+            self.set_default(&defaults.vrf, vrf, at, action, self.origin)?;
         }
         Ok(())
     }
@@ -156,6 +176,7 @@ impl Draft<'_> {
         if let Some(entry) = self.desired.vrfs.get_mut(name) {
             entry.defaults[at as usize] = origin;
         }
+        self.note(|journal| journal.set_default(origin, name, at, action));
         Ok(())
     }
 
@@ -353,7 +374,11 @@ fn no_state(destination: IpAddr, spi: u32) -> Refusal {
     )
 }
 
-fn find_policy(tables: &Tables, desired: &Desired, id: &PolicyId) -> Result<u32, Refusal> {
+pub(super) fn find_policy(
+    tables: &Tables,
+    desired: &Desired,
+    id: &PolicyId,
+) -> Result<u32, Refusal> {
     let vrf = desired.vrf(&id.vrf)?;
     let none = |what: &str| {
         Refusal::new(

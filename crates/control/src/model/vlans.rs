@@ -50,7 +50,7 @@ impl Draft<'_> {
                 side: Side::Unset,
                 reverse_path: ReversePath::Off,
             },
-            origin: Origin::Runtime,
+            origin: self.origin,
             found: parent.found,
             vrf,
             mtu: spec.mtu.unwrap_or(parent.found.mtu),
@@ -61,7 +61,7 @@ impl Draft<'_> {
             addresses: Vec::new(),
         };
         let mtu = spec.mtu.unwrap_or(parent.mtu);
-        check_mtu(&spec.name, &port, Some(&parent), mtu)?;
+        check_mtu(&spec.name, &port, Some(&parent).filter(|_| !self.is_restoring), mtu)?;
         let large_buffers = self.desired.large_buffers.unwrap_or(0);
         check_buffers(&spec.name, port.found.link, true, mtu, large_buffers)?;
         let vrf = self.desired.vrf(&port.vrf)?;
@@ -69,6 +69,8 @@ impl Draft<'_> {
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
         self.desired.ports.insert(spec.name.clone(), port);
+        let origin = self.origin;
+        self.note(|journal| journal.add_link(origin, spec));
         Ok(())
     }
 
@@ -87,7 +89,11 @@ impl Draft<'_> {
         self.tables.remove_port(id).map_err(|error| refusal(&error))?;
         // What is desired changes once nothing can be refused any more.
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
-        self.remove_port(&link.port)
+        self.remove_port(&link.port)?;
+        self.note(|journal| {
+            journal.note(Origin::Runtime, format_args!("link delete dev {}", link.port));
+        });
+        Ok(())
     }
 
     /// Removes a port that has no VLANs any more, with what is known of its neighbours.

@@ -14,6 +14,7 @@ mod neighbours;
 mod random;
 mod reload;
 mod requests;
+mod restore;
 mod vlans;
 
 pub(super) const BASE: &str = r#"

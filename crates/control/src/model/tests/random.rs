@@ -127,7 +127,7 @@ enum Step {
     Tick(u64),
 }
 
-const RED: &str = r#"
+pub(super) const RED: &str = r#"
 [[vrf]]
 name = "red"
 default-in = "accept"
@@ -156,7 +156,7 @@ action = "bypass"
 "#;
 
 /// VLANs, one of which stands before its parent, which is opened anew for its Ethernet address.
-const VLANS: &str = r#"
+pub(super) const VLANS: &str = r#"
 [[vrf]]
 name = "red"
 [[port]]

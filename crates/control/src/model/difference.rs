@@ -1,0 +1,436 @@
+//! What is in force and not in a configuration: as commands that lead from one to the other, and
+//! in words.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use api::{
+    Change, ChangeKind, DefaultAction, Difference, Direction, LinkChange, LinkSpec, Origin,
+    PolicySpec, RouteSpec, Selector, StateSpec,
+};
+use tables::Tables;
+use types::{IpPrefix, Mac, PortId};
+
+use super::Control;
+use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
+use super::journal::Journal;
+use super::security;
+use crate::config::Config;
+use crate::describe;
+use crate::settings::PortSettings;
+
+impl Control {
+    /// How the gateway differs from one that was started with `config`. `lost` are ports that are
+    /// down because what they were opened on is gone.
+    pub fn difference(&self, config: &Config, lost: &BTreeSet<PortId>) -> Difference {
+        let mut journal = Journal::new(false);
+        let (tables, desired) = (self.publisher.current(), &self.desired);
+        difference(&tables, desired, config, lost, &mut journal)
+    }
+}
+
+/// Notes the commands that lead from `config` to what is in force, and returns the difference.
+pub(super) fn difference(
+    tables: &Tables,
+    desired: &Desired,
+    config: &Config,
+    lost: &BTreeSet<PortId>,
+    journal: &mut Journal,
+) -> Difference {
+    let mut differ = Differ { tables, desired, config, lost, journal, changes: Vec::new() };
+    differ.gateway();
+    differ.add_vrfs();
+    differ.ports();
+    differ.neighbours();
+    differ.routes();
+    differ.states();
+    differ.policies();
+    differ.defaults();
+    differ.delete_vrfs();
+    Difference { changes: differ.changes }
+}
+
+struct Differ<'a> {
+    tables: &'a Tables,
+    desired: &'a Desired,
+    config: &'a Config,
+    lost: &'a BTreeSet<PortId>,
+    journal: &'a mut Journal,
+    changes: Vec<Change>,
+}
+
+/// A port that the file names and that is there as the file asked for it.
+type Kept<'a> = (&'a PortSettings, &'a DesiredPort);
+
+impl<'a> Differ<'a> {
+    fn say(&mut self, change: ChangeKind, object: &str, text: impl Into<String>) {
+        self.changes.push(Change { change, object: object.to_owned(), text: text.into() });
+    }
+
+    fn command(&mut self, origin: Origin, command: std::fmt::Arguments<'_>) {
+        self.journal.note(origin, command);
+    }
+
+    fn gateway(&mut self) {
+        let Some(is) = &self.desired.gateway else { return };
+        for (object, change) in self.config.gateway.changes_to(is) {
+            self.say(ChangeKind::Modified, object, change);
+        }
+    }
+
+    fn add_vrfs(&mut self) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is_said = self.config.vrfs.iter().any(|said| said.name == *name);
+            if name != api::MAIN_VRF && !is_said {
+                self.say(ChangeKind::Added, "vrf", name);
+            }
+            if name != api::MAIN_VRF && (!is_said || vrf.origin == Origin::Runtime) {
+                self.command(vrf.origin, format_args!("vrf add {name}"));
+            }
+        }
+    }
+
+    fn delete_vrfs(&mut self) {
+        for said in &self.config.vrfs {
+            if !self.desired.vrfs.contains_key(&said.name) {
+                self.say(ChangeKind::Removed, "vrf", &said.name);
+                self.command(Origin::Runtime, format_args!("vrf delete {}", said.name));
+            }
+        }
+    }
+
+    /// The port that the file asks for under this name, if it is still the file's.
+    fn kept(&self, name: &str) -> Option<Kept<'a>> {
+        let said = self.config.ports.iter().find(|said| said.name == name)?;
+        let port = self.desired.ports.get(name)?;
+        let is_same = port.settings.kind == said.kind && port.origin == Origin::Configuration;
+        is_same.then_some((said, port))
+    }
+
+    fn ports(&mut self) {
+        let (config, desired) = (self.config, self.desired);
+        // What goes makes room for what comes.
+        for said in &config.ports {
+            let name = &said.name;
+            match self.kept(name) {
+                Some((said, port)) => {
+                    let moves = port.vrf != said.vrf;
+                    let stays = |own: &IpPrefix| {
+                        !moves && port.addresses.contains(&(*own, Origin::Configuration))
+                    };
+                    for own in said.addresses.iter().filter(|own| !stays(own)) {
+                        self.journal.delete_address(*own, name);
+                    }
+                }
+                None => {
+                    if !desired.ports.contains_key(name) {
+                        self.say(ChangeKind::Removed, "port", describe::port(said));
+                    }
+                    if said.kind.vlan().is_some() {
+                        self.command(Origin::Runtime, format_args!("link delete dev {name}"));
+                    }
+                }
+            }
+        }
+        for (name, port) in &desired.ports {
+            match self.kept(name) {
+                Some((said, port)) => self.change_link(name, said, port),
+                None => self.add_link(name, port),
+            }
+        }
+        for (name, port) in &desired.ports {
+            let stays = |own: &IpPrefix, origin: Origin| {
+                self.kept(name).is_some_and(|(said, port)| {
+                    port.vrf == said.vrf
+                        && origin == Origin::Configuration
+                        && said.addresses.contains(own)
+                })
+            };
+            let added: Vec<_> =
+                port.addresses.iter().filter(|(own, origin)| !stays(own, *origin)).collect();
+            for (own, origin) in added {
+                self.journal.add_address(*origin, *own, name);
+            }
+        }
+    }
+
+    fn is_up(&self, port: &DesiredPort) -> bool {
+        port.up || port.lost || self.lost.contains(&port.id)
+    }
+
+    fn change_link(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
+        let up = if said.up { self.is_up(port) } else { port.up };
+        let mtu = said.mtu.unwrap_or(port.found.mtu);
+        let change = LinkChange {
+            port: name.to_owned(),
+            up: (up != said.up).then_some(up),
+            mtu: (port.mtu != mtu).then_some(port.mtu),
+            vrf: (port.vrf != said.vrf).then(|| port.vrf.clone()),
+        };
+        let mut words = Vec::new();
+        if change.vrf.is_some() {
+            words.push(format!("vrf {} -> {}", said.vrf, port.vrf));
+        }
+        if change.mtu.is_some() {
+            words.push(format!("mtu {mtu} -> {}", port.mtu));
+        }
+        if let Some(up) = change.up {
+            words.push(if up { "up" } else { "down" }.to_owned());
+        }
+        let own: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
+        let gone = said.addresses.iter().filter(|said| !own.contains(said));
+        words.extend(gone.map(|own| format!("- address {own}")));
+        let come = own.iter().filter(|own| !said.addresses.contains(own));
+        words.extend(come.map(|own| format!("+ address {own}")));
+        if change.up.is_some() || change.mtu.is_some() || change.vrf.is_some() {
+            self.journal.change_link(&change);
+        }
+        if !words.is_empty() {
+            self.say(ChangeKind::Modified, "port", format!("{name}: {}", words.join(", ")));
+        }
+    }
+
+    fn add_link(&mut self, name: &str, port: &DesiredPort) {
+        let said = self.config.ports.iter().find(|said| said.name == name);
+        let settings = PortSettings {
+            addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
+            vrf: port.vrf.clone(),
+            ..port.settings.clone()
+        };
+        match said {
+            None => self.say(ChangeKind::Added, "port", describe::port(&settings)),
+            Some(said) if *said != settings => {
+                let (before, after) = (describe::port(said), describe::port(&settings));
+                self.say(ChangeKind::Modified, "port", format!("{before} -> {after}"));
+            }
+            Some(_) => {}
+        }
+        // Other ports come and go with the file alone.
+        if let Some((parent, id)) = port.settings.kind.vlan() {
+            let spec = LinkSpec {
+                name: name.to_owned(),
+                parent: parent.to_owned(),
+                vlan: id.number(),
+                mtu: (port.mtu != port.found.mtu).then_some(port.mtu),
+                vrf: Some(port.vrf.clone()),
+                up: port.up,
+            };
+            self.journal.add_link(port.origin, &spec);
+        }
+    }
+
+    fn neighbours(&mut self) {
+        let text =
+            |address: IpAddr, port: &str, mac: Mac| format!("{address} dev {port} lladdr {mac}");
+        let mut is: BTreeMap<(&str, IpAddr), (Mac, Origin)> = BTreeMap::new();
+        let of_port: HashMap<PortId, &str> =
+            self.desired.ports.iter().map(|(name, port)| (port.id, name.as_str())).collect();
+        for (port, address, neighbour) in self.desired.neighbours.iter() {
+            if let (Some(name), true) = (of_port.get(&port), neighbour.origin() != Origin::Gateway)
+            {
+                is.insert((name, address), (neighbour.mac, neighbour.origin()));
+            }
+        }
+        for said in &self.config.neighbours {
+            let (port, address) = (said.port.as_str(), said.address);
+            // What was on a VLAN that went, went with it.
+            let is_kept = self.kept(port).is_some();
+            let Some((mac, origin)) = is.get(&(port, address)).copied() else {
+                self.say(ChangeKind::Removed, "neighbour", text(address, port, said.mac));
+                if is_kept {
+                    let command = format_args!("neigh delete {address} dev {port}");
+                    self.command(Origin::Runtime, command);
+                }
+                continue;
+            };
+            is.remove(&(port, address));
+            if mac != said.mac {
+                let before = text(address, port, said.mac);
+                self.say(ChangeKind::Modified, "neighbour", format!("{before} -> lladdr {mac}"));
+            } else if is_kept && origin == Origin::Configuration {
+                continue;
+            }
+            if is_kept && origin != Origin::Configuration {
+                self.command(Origin::Runtime, format_args!("neigh delete {address} dev {port}"));
+            }
+            self.journal.put_neighbour(origin, address, mac, port);
+        }
+        for ((port, address), (mac, origin)) in is {
+            self.say(ChangeKind::Added, "neighbour", text(address, port, mac));
+            self.journal.put_neighbour(origin, address, mac, port);
+        }
+    }
+
+    fn routes(&mut self) {
+        type Place<'s> = (&'s str, IpPrefix, u32);
+        let place = |spec: &'a RouteSpec| -> Place<'a> {
+            (spec.vrf.as_str(), spec.destination, spec.metric)
+        };
+        let mut said: HashMap<Place<'a>, &RouteSpec> =
+            self.config.routes.iter().map(|spec| (place(spec), spec)).collect();
+        let desired = self.desired;
+        for entry in desired.routes.values().flatten() {
+            let (spec, text) = (&entry.spec, || describe::route(&entry.spec));
+            match said.remove(&place(spec)) {
+                Some(same) if same == spec && entry.origin == Origin::Configuration => continue,
+                Some(same) => {
+                    if same != spec {
+                        let change = format!("{} -> {}", describe::route(same), text());
+                        self.say(ChangeKind::Modified, "route", change);
+                    }
+                    if entry.origin != Origin::Configuration {
+                        self.journal.delete_route(&spec.vrf, spec.destination, spec.metric);
+                    }
+                }
+                None => self.say(ChangeKind::Added, "route", text()),
+            }
+            self.journal.put_route(entry.origin, spec);
+        }
+        let config = self.config;
+        for spec in config.routes.iter().filter(|spec| said.contains_key(&place(spec))) {
+            self.say(ChangeKind::Removed, "route", describe::route(spec));
+            self.journal.delete_route(&spec.vrf, spec.destination, spec.metric);
+        }
+    }
+
+    fn states(&mut self) {
+        let name = |spec: &'a StateSpec| (spec.vrf.as_str(), spec.destination, spec.spi);
+        let mut said: HashMap<_, _> =
+            self.config.states.iter().map(|spec| (name(spec), spec)).collect();
+        let (tables, desired) = (self.tables, self.desired);
+        // In the order in which they were added, since the newest one sends.
+        let serial = |(key, _): &(&super::desired::StateKey, &DesiredSa)| {
+            tables.sad().inbound(key.0, key.1, key.2).map_or(0, |sa| sa.serial)
+        };
+        let mut all: Vec<_> = desired.states.iter().collect();
+        all.sort_by_cached_key(serial);
+        let mut added = Vec::new();
+        for (_, entry) in all {
+            let spec = &entry.spec;
+            let same = said.remove(&name(spec));
+            let what = same.map(|same| security::difference(same, spec));
+            match what {
+                Some(None) if entry.origin == Origin::Configuration => continue,
+                Some(None) => {}
+                Some(Some(what)) => {
+                    let text = format!("{}: another {what}", describe::state(spec));
+                    self.say(ChangeKind::Modified, "sa", text);
+                }
+                None => self.say(ChangeKind::Added, "sa", describe::state(spec)),
+            }
+            if same.is_some() {
+                self.delete_state(spec);
+            }
+            added.push(entry);
+        }
+        let config = self.config;
+        for spec in config.states.iter().filter(|spec| said.contains_key(&name(spec))) {
+            self.say(ChangeKind::Removed, "sa", describe::state(spec));
+            self.delete_state(spec);
+        }
+        for entry in added {
+            self.journal.add_state(entry.origin, &entry.spec);
+        }
+    }
+
+    fn delete_state(&mut self, StateSpec { vrf, destination, spi, .. }: &StateSpec) {
+        let command = format_args!("xfrm state delete dst {destination} spi {spi:#x} vrf {vrf}");
+        self.command(Origin::Runtime, command);
+    }
+
+    fn policies(&mut self) {
+        type Place<'s> = (&'s str, Direction, Selector);
+        /// What the file says of a policy: with all addresses said, and its place among others.
+        type Said<'s> = HashMap<Place<'s>, (usize, PolicySpec)>;
+        let mut said: Said<'a> = HashMap::with_capacity(self.config.policies.len());
+        for (at, spec) in self.config.policies.iter().enumerate() {
+            let Ok(checked) = crate::check::policy(spec) else { continue };
+            let selector = Selector {
+                source: Some(checked.selector.source),
+                destination: Some(checked.selector.destination),
+                ..spec.selector
+            };
+            let spec_said = PolicySpec { selector, ..spec.clone() };
+            said.insert((spec.vrf.as_str(), spec.direction, selector), (at, spec_said));
+        }
+        let (tables, desired, config) = (self.tables, self.desired, self.config);
+        // What goes makes room for what comes, where a table is full.
+        for spec in &config.policies {
+            let Ok(checked) = crate::check::policy(spec) else { continue };
+            let is_there = desired.vrf(&spec.vrf).is_ok_and(|vrf| {
+                tables.policy_of_selector(vrf, spec.direction, &checked.selector).is_some()
+            });
+            if !is_there {
+                self.say(ChangeKind::Removed, "policy", describe::policy(spec));
+                self.journal.delete_policy(spec);
+            }
+        }
+        for vrf in tables.vrfs() {
+            for direction in Direction::ALL {
+                // Of equal priority, policies are tried in the order in which they were added. By
+                // priority: the place in the file of the last one that is where it should be, or
+                // nothing once one has to be added behind.
+                let mut last: HashMap<u32, Option<usize>> = HashMap::new();
+                for policy in vrf.spd.policies(direction) {
+                    let Some(entry) = desired.policies.get(&policy.index) else { continue };
+                    let (spec, origin) = (&entry.spec, entry.origin);
+                    let last = last.entry(spec.priority).or_insert(Some(0));
+                    let place = (spec.vrf.as_str(), spec.direction, spec.selector);
+                    let text = || describe::policy(spec);
+                    let Some((at, same)) = said.remove(&place) else {
+                        *last = None;
+                        self.say(ChangeKind::Added, "policy", text());
+                        let text = text();
+                        self.command(origin, format_args!("xfrm policy add {text}"));
+                        continue;
+                    };
+                    if same != *spec {
+                        let change = format!("{} -> {}", describe::policy(&same), text());
+                        self.say(ChangeKind::Modified, "policy", change);
+                    }
+                    let in_order = same.priority == spec.priority
+                        && origin == Origin::Configuration
+                        && last.is_some_and(|last| at + 1 > last);
+                    if in_order {
+                        *last = Some(at + 1);
+                        if same != *spec {
+                            let text = text();
+                            self.command(origin, format_args!("xfrm policy update {text}"));
+                        }
+                        continue;
+                    }
+                    *last = None;
+                    self.journal.delete_policy(spec);
+                    let text = text();
+                    self.command(origin, format_args!("xfrm policy add {text}"));
+                }
+            }
+        }
+    }
+
+    fn defaults(&mut self) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is = defaults_in_force(self.tables, name, vrf.id);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            for (direction, action) in [
+                (Direction::In, is.inbound),
+                (Direction::Out, is.outbound),
+                (Direction::Fwd, is.forward),
+            ] {
+                let said = said
+                    .and_then(|said| said.defaults.iter().find(|(of, _)| *of == direction))
+                    .map(|(_, action)| *action);
+                let before = said.unwrap_or(DefaultAction::Block);
+                let origin = vrf.defaults[direction as usize];
+                if action != before {
+                    let text = format!("{name}: default {direction} {before} -> {action}");
+                    self.say(ChangeKind::Modified, "vrf", text);
+                }
+                let is_said = said.is_some() == (origin == Origin::Configuration);
+                if action != before || !is_said || origin == Origin::Runtime {
+                    self.journal.set_default(Origin::Runtime, name, direction, action);
+                }
+            }
+        }
+    }
+}

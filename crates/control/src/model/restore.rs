@@ -1,0 +1,254 @@
+//! What commands had made of the gateway, made anew after a restart.
+//!
+//! The configuration file is applied first. If it is the one that ran before, every command is
+//! carried out again. If it is another one, what it names stays as it says: commands about its
+//! objects, and those about objects of the former file, are left out; what commands had added and
+//! the file does not name comes back. So a restart with another file comes to the same as a reload
+//! of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Key, Origin, Refusal, RefusalCode, Request};
+use packet::Time;
+use tables::Tables;
+use types::Spi;
+use zeroize::Zeroizing;
+
+use super::desired::Desired;
+use super::journal::{KEY, OF_FILE};
+use super::security::find_policy;
+use super::{Changes, Control, Draft, Journal};
+
+/// The most lines of [`Restored::refused`].
+const MAX_REFUSED: usize = 100;
+
+/// What became of changes that were to be made anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Commands that were carried out.
+    pub done: u64,
+    /// Commands that were left out, as the configuration file changed since and says otherwise.
+    pub left: u64,
+    /// Commands that were refused, of very many the first, and why.
+    pub refused: Vec<String>,
+    /// How many were refused.
+    pub refusals: u64,
+    /// SAs that do not come back, as their keys were not kept.
+    pub without_keys: u64,
+}
+
+/// An SA as commands name it: VRF, destination, SPI.
+type StateName = (String, std::net::IpAddr, u32);
+
+impl Control {
+    /// Notes changes by command from now on: [`Control::take_changes`] returns them. SAs are
+    /// noted, with their keys, if `keeps_keys`.
+    pub fn keep_changes(&mut self, keeps_keys: bool) {
+        self.journal = Some(Journal::new(keeps_keys));
+    }
+
+    /// What commands have changed since it was last called.
+    pub fn take_changes(&mut self) -> Changes {
+        self.journal.as_mut().map(Journal::take).unwrap_or_default()
+    }
+
+    /// All that is in force and not in the configuration that was applied last. Changes that were
+    /// noted before are in it. `lost` are ports that are down because what they were opened on is
+    /// gone.
+    pub fn all_changes(&mut self, lost: &BTreeSet<types::PortId>) -> Changes {
+        let Some(journal) = &mut self.journal else { return Changes::default() };
+        *journal = journal.anew();
+        let tables = self.publisher.current();
+        super::difference::difference(&tables, &self.desired, &self.applied, lost, journal);
+        journal.take()
+    }
+
+    /// Makes changes anew: the commands in `texts`, with their `keys`. The configuration has to be
+    /// applied. `is_same_file` says that it is the one that ran when the changes were made.
+    pub fn restore<'t>(
+        &mut self,
+        texts: impl Iterator<Item = &'t str>,
+        keys: &BTreeMap<u64, Key>,
+        is_same_file: bool,
+        now: Time,
+    ) -> Restored {
+        let mut restored = Restored::default();
+        let mut without_keys = BTreeSet::new();
+        let tables = self.tables();
+        let mut draft =
+            Draft::new(tables, &mut self.desired, &mut self.randomness, Origin::Runtime);
+        draft.is_restoring = true;
+        for line in texts.flat_map(str::lines) {
+            let (command, origin) = match line.strip_prefix(OF_FILE) {
+                Some(_) if !is_same_file => {
+                    restored.left += 1;
+                    continue;
+                }
+                Some(rest) => (rest, Origin::Configuration),
+                None => (line, Origin::Runtime),
+            };
+            let request = match parse(command, keys) {
+                Ok(Parsed::Request(request)) => request,
+                Ok(Parsed::WithoutKey(name)) => {
+                    without_keys.insert(name);
+                    continue;
+                }
+                Err(refusal) => {
+                    restored.refuse(command, &refusal);
+                    continue;
+                }
+            };
+            if let Request::StateDelete(id) = &request {
+                let name = (id.vrf.clone(), id.destination, id.spi);
+                if without_keys.remove(&name) {
+                    continue;
+                }
+            }
+            if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
+                restored.left += 1;
+                continue;
+            }
+            // One that the file names too, deleted and added by commands.
+            if let Request::VrfAdd(vrf) = &request
+                && is_same_file
+                && let Some(known) = draft.desired.vrfs.get_mut(&vrf.name)
+            {
+                known.origin = origin;
+                restored.done += 1;
+                continue;
+            }
+            draft.origin = origin;
+            match draft.carry_out_or_leave(request, now) {
+                Ok(_) => restored.done += 1,
+                // The file names it, or what it is about is gone with the former file.
+                Err(_) if !is_same_file => restored.left += 1,
+                // An SA that was not kept.
+                Err(refusal)
+                    if refusal.code == RefusalCode::NotFound
+                        && command.starts_with("xfrm state delete") => {}
+                Err(refusal) => restored.refuse(command, &refusal),
+            }
+        }
+        restored.without_keys = without_keys.len() as u64;
+        let tables = draft.tables;
+        self.publisher.publish(tables);
+        restored
+    }
+}
+
+impl Restored {
+    fn refuse(&mut self, command: &str, refusal: &Refusal) {
+        self.refusals += 1;
+        if self.refused.len() < MAX_REFUSED {
+            self.refused.push(format!("{command}: {refusal}"));
+        }
+    }
+}
+
+enum Parsed {
+    Request(Request),
+    WithoutKey(StateName),
+}
+
+/// Reads a line of the journal's text.
+fn parse(command: &str, keys: &BTreeMap<u64, Key>) -> Result<Parsed, Refusal> {
+    let mut with_keys = Vec::new();
+    let mut is_missing = false;
+    for word in command.split_ascii_whitespace() {
+        let key = word.strip_prefix(KEY).and_then(|number| number.parse::<u64>().ok());
+        with_keys.push(match key {
+            None => Zeroizing::new(word.to_owned()),
+            Some(number) => match keys.get(&number) {
+                Some(key) => key.to_hex(),
+                None => {
+                    is_missing = true;
+                    Zeroizing::new(String::new())
+                }
+            },
+        });
+    }
+    if is_missing {
+        return name_of_state(&with_keys).map(Parsed::WithoutKey).ok_or_else(|| {
+            Refusal::new(
+                RefusalCode::Invalid,
+                "a key that is not there, of something else than an SA",
+            )
+        });
+    }
+    let words: Vec<&str> = with_keys.iter().map(|word| word.as_str()).collect();
+    crate::grammar::parse(&words).map(Parsed::Request)
+}
+
+/// Which SA a command adds whose key is not there.
+fn name_of_state(words: &[Zeroizing<String>]) -> Option<StateName> {
+    let after = |key: &str| {
+        let at = words.iter().position(|word| word.as_str() == key)?;
+        words.get(at + 1).map(|word| word.as_str())
+    };
+    let spi = after("spi")?;
+    let spi = u32::from_str_radix(spi.strip_prefix("0x")?, 16).ok()?;
+    let vrf = after("vrf").unwrap_or(api::MAIN_VRF);
+    Some((vrf.to_owned(), after("dst")?.parse().ok()?, spi))
+}
+
+/// Whether a command would change or remove what the configuration file names.
+fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
+    let origin = match request {
+        Request::StateDelete(id) => desired
+            .vrf(&id.vrf)
+            .ok()
+            .and_then(|vrf| Some(desired.states.get(&(vrf, id.destination, Spi(id.spi)))?.origin)),
+        Request::PolicyDelete(id) => find_policy(tables, desired, id)
+            .ok()
+            .and_then(|index| Some(desired.policies.get(&index)?.origin)),
+        Request::PolicyUpdate(spec) => {
+            let id = api::PolicyId {
+                vrf: spec.vrf.clone(),
+                direction: spec.direction,
+                index: None,
+                selector: spec.selector,
+            };
+            find_policy(tables, desired, &id)
+                .ok()
+                .and_then(|index| Some(desired.policies.get(&index)?.origin))
+        }
+        Request::PolicySetDefault(defaults) => desired.vrfs.get(&defaults.vrf).and_then(|vrf| {
+            let said = [defaults.inbound, defaults.outbound, defaults.forward];
+            let at = [api::Direction::In, api::Direction::Out, api::Direction::Fwd];
+            let mut said = at.into_iter().zip(said).filter(|(_, action)| action.is_some());
+            said.next().map(|(at, _)| vrf.defaults[at as usize])
+        }),
+        Request::RouteReplace(spec) => {
+            origin_of_route(desired, &spec.vrf, spec.destination, spec.metric)
+        }
+        Request::RouteDelete(id) => {
+            origin_of_route(desired, &id.vrf, id.destination, id.metric.unwrap_or(0))
+        }
+        Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
+        Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
+        Request::AddressDelete(spec) => desired.ports.get(&spec.port).and_then(|port| {
+            let own = port.addresses.iter().find(|(own, _)| *own == spec.address);
+            own.map(|(_, origin)| *origin)
+        }),
+        Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
+        Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
+        Request::VrfDelete(vrf) => desired.vrfs.get(&vrf.name).map(|vrf| vrf.origin),
+        _ => None,
+    };
+    origin == Some(Origin::Configuration)
+}
+
+fn origin_of_route(
+    desired: &Desired,
+    vrf: &str,
+    destination: types::IpPrefix,
+    metric: u32,
+) -> Option<Origin> {
+    let all = desired.routes.get(&(desired.vrf(vrf).ok()?, destination))?;
+    all.iter().find(|entry| entry.spec.metric == metric).map(|entry| entry.origin)
+}
+
+fn origin_of_neighbour(desired: &Desired, port: &str, address: std::net::IpAddr) -> Option<Origin> {
+    let port = desired.ports.get(port)?.id;
+    desired.neighbours.get(port, address).map(|known| known.origin())
+}

@@ -1,0 +1,292 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Direction, Key, Origin};
+use proptest::prelude::*;
+
+use super::random::{RED, VLANS, command};
+use super::*;
+use crate::model::desired::defaults_in_force;
+use crate::model::{Changes, Restored};
+
+/// All that is desired, by name and in the order that matters, without numbers that may differ.
+fn desired(control: &Control) -> Vec<String> {
+    let (tables, desired) = (&*control.publisher.current(), &control.desired);
+    let vrf_name = |id| {
+        desired.vrfs.iter().find(|(_, vrf)| vrf.id == id).map(|(name, _)| name.clone()).unwrap()
+    };
+    let mut lines = Vec::new();
+    for (name, vrf) in &desired.vrfs {
+        let defaults = defaults_in_force(tables, name, vrf.id);
+        // Whether a command or nobody asked for a default that is not the file's makes no
+        // difference to anything.
+        let of_file = vrf.defaults.map(|origin| origin == Origin::Configuration);
+        lines.push(format!("vrf {name} {:?} {of_file:?} {defaults:?}", vrf.origin));
+    }
+    for (name, port) in &desired.ports {
+        lines.push(format!(
+            "port {name} {:?} {:?} {} {} {} {:?}",
+            port.settings.kind, port.origin, port.vrf, port.mtu, port.up, port.addresses
+        ));
+    }
+    for ((vrf, _), entries) in &desired.routes {
+        let entries = entries.iter();
+        lines.extend(entries.map(|entry| format!("route {} {entry:?}", vrf_name(*vrf))));
+    }
+    for (port, address, neighbour) in desired.neighbours.iter() {
+        if neighbour.origin() != Origin::Gateway {
+            let (port, origin) = (desired.port_name(port), neighbour.origin());
+            lines.push(format!("neighbour {port} {address} {} {origin:?}", neighbour.mac));
+        }
+    }
+    lines.sort();
+    let mut states: Vec<_> = desired.states.iter().collect();
+    // The newest SA of a tunnel sends; others do not meet.
+    states.sort_by_key(|((vrf, to, spi), entry)| {
+        let serial = tables.sad().inbound(*vrf, *to, *spi).unwrap().serial;
+        (entry.spec.vrf.clone(), *to, entry.spec.source, entry.spec.reqid, serial)
+    });
+    lines.extend(states.iter().map(|(_, entry)| {
+        let key = entry.spec.aead.as_ref().map(|aead| aead.key.to_hex().to_string());
+        format!("{entry:?} {key:?}")
+    }));
+    let mut names: Vec<_> = desired.vrfs.iter().collect();
+    names.sort_by_key(|(name, _)| (*name).clone());
+    for (name, vrf) in names {
+        for direction in Direction::ALL {
+            for policy in tables.vrf(vrf.id).unwrap().spd.policies(direction) {
+                let entry = &desired.policies[&policy.index];
+                lines.push(format!("{name} {direction} {entry:?}"));
+            }
+        }
+    }
+    lines
+}
+
+fn restore(file: &str, changes: &[Changes], is_same_file: bool) -> (Control, Restored) {
+    let mut control = running(file);
+    let keys: BTreeMap<u64, Key> =
+        changes.iter().flat_map(|changes| changes.keys.iter().cloned()).collect();
+    let texts = changes.iter().map(|changes| changes.text.as_str());
+    let restored = control.restore(texts, &keys, is_same_file, NOW);
+    consistent(&control);
+    (control, restored)
+}
+
+fn keeping(file: &str) -> Control {
+    let mut control = running(file);
+    control.keep_changes(true);
+    control
+}
+
+fn commands(control: &mut Control, lines: &[String]) -> Vec<Changes> {
+    let mut changes = Vec::new();
+    for line in lines {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let Ok(request) = crate::grammar::parse(&words) {
+            let done = handle(control, request, NOW);
+            changes.push(control.take_changes());
+            assert!(done.is_ok() || changes.last().unwrap().is_empty(), "{line}: {changes:?}");
+        }
+    }
+    changes
+}
+
+fn file() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(&[BASE, RED, VLANS][..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// After a restart the gateway is as it was, be it from each change by itself or from all
+    /// of them together.
+    #[test]
+    fn what_commands_changed_is_there_after_a_restart(
+        file in file(),
+        lines in prop::collection::vec(command(), 1..60),
+    ) {
+        let mut control = keeping(file);
+        let changes = commands(&mut control, &lines);
+        let (one_by_one, restored) = restore(file, &changes, true);
+        prop_assert_eq!(desired(&one_by_one), desired(&control));
+        prop_assert_eq!(restored.refused, Vec::<String>::new());
+
+        let all = control.all_changes(&BTreeSet::new());
+        let (together, restored) = restore(file, std::slice::from_ref(&all), true);
+        prop_assert_eq!(desired(&together), desired(&control), "{}", all.text);
+        prop_assert_eq!(restored.refused, Vec::<String>::new(), "{}", all.text);
+    }
+
+    /// So it is if the file was reloaded meanwhile.
+    #[test]
+    fn what_commands_changed_before_and_after_a_reload_is_there_after_a_restart(
+        before in file(),
+        after in file(),
+        first in prop::collection::vec(command(), 1..30),
+        then in prop::collection::vec(command(), 0..10),
+    ) {
+        let mut control = keeping(before);
+        commands(&mut control, &first);
+        if reload(&mut control, after).is_ok() {
+            commands(&mut control, &then);
+            let all = control.all_changes(&BTreeSet::new());
+            let (restored, report) = restore(after, std::slice::from_ref(&all), true);
+            prop_assert_eq!(desired(&restored), desired(&control), "{}", all.text);
+            prop_assert_eq!(report.refused, Vec::<String>::new(), "{}", all.text);
+        }
+    }
+
+    /// After a restart with another file, what that names is as it says.
+    #[test]
+    fn what_another_file_names_is_as_it_says(
+        before in file(),
+        after in file(),
+        lines in prop::collection::vec(command(), 1..60),
+    ) {
+        let mut control = keeping(before);
+        let changes = commands(&mut control, &lines);
+        let all = control.all_changes(&BTreeSet::new());
+        for changes in [&changes[..], std::slice::from_ref(&all)] {
+            let (restored, report) = restore(after, changes, false);
+            prop_assert_eq!(report.refused, Vec::<String>::new());
+            let config = load("test.toml", after).unwrap();
+            let difference = restored.difference(&config, &BTreeSet::new());
+            for change in &difference.changes {
+                let line = change.to_string();
+                // What came is by command. A port may have got an address besides.
+                let is_more = change.change == api::ChangeKind::Added
+                    || change.object == "port" && !line.contains("- ") && !line.contains("->")
+                    || change.object == "vrf" && line.contains("default");
+                prop_assert!(is_more, "{line}");
+            }
+        }
+    }
+
+    /// The difference from the file is none exactly if the gateway is as the file says.
+    #[test]
+    fn there_is_a_difference_if_there_are_changes(
+        file in file(),
+        lines in prop::collection::vec(command(), 1..30),
+    ) {
+        let mut control = keeping(file);
+        commands(&mut control, &lines);
+        let config = load("test.toml", file).unwrap();
+        let difference = control.difference(&config, &BTreeSet::new());
+        let fresh = running(file);
+        let without_origin = |control: &Control| -> Vec<String> {
+            let lines = desired(control).into_iter();
+            lines.map(|line| line.replace("Runtime", "O").replace("Configuration", "O")
+                .replace("Gateway", "O")).collect()
+        };
+        if without_origin(&fresh) == without_origin(&control) {
+            prop_assert_eq!(difference.to_string(), "");
+        } else if difference.is_empty() {
+            // The order of what is alike, or of a port's addresses, is no difference.
+            let sorted = |control: &Control| {
+                let mut lines: Vec<_> = without_origin(control).into_iter().map(|line| {
+                    let mut letters: Vec<_> = line.chars().collect();
+                    letters.sort_unstable();
+                    letters
+                }).collect();
+                lines.sort();
+                lines
+            };
+            prop_assert_eq!(sorted(&fresh), sorted(&control));
+        }
+    }
+}
+
+#[test]
+fn keys_are_beside_the_text_and_not_in_it() {
+    let mut control = keeping(BASE);
+    let aead = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+    let line = format!(
+        "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 7 reqid 3 mode tunnel {aead} \
+        replay-window 32 replay-oseq 9 flag noecn nopmtudisc"
+    );
+    run(&mut control, &line).unwrap();
+    let line = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 8 mode tunnel enc \
+        cipher_null 0x auth-trunc hmac(sha256) 0x01020304 128";
+    run(&mut control, line).unwrap();
+    let changes = control.take_changes();
+    assert!(!changes.text.contains("0001020304") && !changes.text.contains("01020304"));
+    assert_eq!(changes.keys.len(), 3);
+    let (restored, report) = restore(BASE, std::slice::from_ref(&changes), true);
+    assert_eq!(desired(&restored), desired(&control));
+    assert_eq!((report.done, report.without_keys), (2, 0));
+
+    let changes = Changes { keys: changes.keys[..1].to_vec(), ..changes };
+    let (restored, report) = restore(BASE, std::slice::from_ref(&changes), true);
+    assert_eq!((report.done, report.without_keys, report.refusals), (1, 1, 0));
+    assert_eq!(restored.desired.states.len(), 2);
+}
+
+#[test]
+fn without_keys_no_sa_is_kept_and_its_deletion_harms_nothing() {
+    let mut control = running(BASE);
+    control.keep_changes(false);
+    let add = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 7 mode tunnel \
+        aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+    run(&mut control, add).unwrap();
+    assert!(control.take_changes().is_empty());
+    run(&mut control, "xfrm state delete dst 192.0.2.2 spi 7").unwrap();
+    run(&mut control, "xfrm state delete dst 192.168.11.1 spi 0x1001").unwrap();
+    let (restored, report) = restore(BASE, &[control.take_changes()], true);
+    assert_eq!(report.refused, Vec::<String>::new());
+    assert_eq!(restored.desired.states.len(), 0, "one of the file was deleted");
+}
+
+#[test]
+fn a_batch_is_noted_as_far_as_it_was_carried_out() {
+    let mut control = keeping(BASE);
+    let request = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        crate::grammar::parse(&words).unwrap()
+    };
+    let batch = |on_refusal| {
+        let lines = ["vrf add red", "vrf add red", "vrf add blue"];
+        Request::Batch(api::Batch { on_refusal, requests: lines.map(request).to_vec() })
+    };
+    handle(&mut control, batch(api::OnRefusal::Undo), NOW).unwrap();
+    assert_eq!(control.take_changes().text, "");
+    handle(&mut control, batch(api::OnRefusal::Stop), NOW).unwrap();
+    assert_eq!(control.take_changes().text, "vrf add red\n");
+    handle(&mut control, batch(api::OnRefusal::Continue), NOW).unwrap();
+    assert_eq!(control.take_changes().text, "vrf add blue\n");
+}
+
+#[test]
+fn a_policy_named_by_its_index_is_noted_by_its_selector() {
+    let mut control = keeping(BASE);
+    let policy = control.desired.policies.keys().next().copied().unwrap();
+    run(&mut control, &format!("xfrm policy delete index {policy} dir out")).unwrap();
+    assert_eq!(
+        control.take_changes().text,
+        "xfrm policy delete src 192.168.13.0/24 dst 192.168.12.0/24 dir out vrf main\n"
+    );
+}
+
+#[test]
+fn with_another_file_what_changed_in_the_former_is_forgotten_and_additions_stay() {
+    let mut control = keeping(BASE);
+    for line in [
+        "route replace default via 192.168.11.9",
+        "route add 10.0.0.0/8 via 192.168.11.1",
+        "addr add 10.9.0.1/24 dev lan",
+        "link set wan mtu 1300",
+        "xfrm policy setdefault in accept",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let changes = control.take_changes();
+    assert!(changes.text.starts_with("~route replace 0.0.0.0/0"), "{}", changes.text);
+    let other = BASE.replace("192.168.13.1/24", "192.168.14.1/24");
+    let without_default = other.replace("to = \"default\"", "to = \"172.16.0.0/12\"");
+    let (restored, report) = restore(&without_default, std::slice::from_ref(&changes), false);
+    assert_eq!((report.done, report.left, report.refusals), (3, 2, 0));
+    let shown = |control: &mut Control| show(control, "route show");
+    let mut restored = restored;
+    let routes = shown(&mut restored);
+    assert!(!routes.contains("default") && routes.contains("10.0.0.0/8"), "{routes}");
+    assert_eq!(restored.desired.ports["wan"].mtu, 1500);
+}
