@@ -44,7 +44,9 @@ pub use object::{
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
 };
-pub use reply::{Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, Step};
+pub use reply::{
+    Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, SavedConfiguration, Step,
+};
 pub use request::Request;
 pub use route::{
     MemberSpec, MemberView, NextHopView, RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView,
@@ -67,6 +69,10 @@ pub const PATH: &str = "/v1";
 
 /// Where a [`Batch`] is posted to that is longer than other requests may be.
 pub const BATCH_PATH: &str = "/v1/batch";
+
+/// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
+/// survive power loss.
+pub const NO_SYNC: &str = "sync=no";
 
 /// The longest request in bytes.
 pub const MAX_REQUEST_BYTES: usize = 1 << 20;

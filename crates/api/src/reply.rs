@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
+use crate::key::Key;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
 use crate::route::{NextHopView, RouteView};
@@ -43,8 +44,11 @@ pub enum Reply {
     Caches(CacheReport),
     /// Security policy databases.
     Spd(SpdReport),
-    /// What a reload changed, or would change.
+    /// What a reload changed, or would change; or what is in force and not in the file, and the
+    /// other way round.
     Difference(Difference),
+    /// What is in force, as a configuration file.
+    Saved(SavedConfiguration),
     /// What would happen to a packet.
     Steps(Vec<Step>),
     /// SAs.
@@ -63,6 +67,20 @@ pub enum Reply {
     Addresses(Vec<AddressView>),
     /// VRFs.
     Vrfs(Vec<VrfView>),
+}
+
+/// What is in force, as a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedConfiguration {
+    /// The file.
+    pub text: String,
+    /// The keys that it names by number, from 1, if they were asked for: the lines of the file of
+    /// keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+    /// What a file cannot say, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// Why a request was not carried out. Nothing was changed.

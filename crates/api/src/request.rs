@@ -40,6 +40,15 @@ pub enum Request {
         #[serde(default)]
         dry_run: bool,
     },
+    /// How the gateway differs from its configuration file as it is now.
+    Diff,
+    /// What is in force, as a configuration file.
+    Save {
+        /// The name of a file for the keys of SAs, as the configuration is to have it. Without
+        /// it, the configuration has no SAs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys_file: Option<String>,
+    },
     /// What would happen to a packet, step by step. None is sent.
     Explain {
         /// The packet, as in `udp 192.0.2.1:5000 > 198.51.100.7:53 in lan`.
@@ -153,6 +162,8 @@ impl Request {
                 | Self::Caches
                 | Self::Spd(_)
                 | Self::Reload { dry_run: true }
+                | Self::Diff
+                | Self::Save { .. }
                 | Self::Explain { .. }
                 | Self::StateGet(_)
                 | Self::StateList(_)

@@ -16,10 +16,8 @@ mod model;
 pub mod render;
 mod settings;
 
-pub use config::{Config, Diagnostic, Diagnostics, load};
-pub use model::{
-    Boundary, Changes, Control, OpenedPort, Plan, Restored, SeenInterface,
-};
+pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
+pub use model::{Boundary, Changes, Control, OpenedPort, Plan, Restored, SeenInterface};
 pub use settings::{
     CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, StateDirectory,
 };

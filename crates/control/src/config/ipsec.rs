@@ -8,9 +8,9 @@ use super::reader::{Found, Table, quoted};
 use crate::settings::{CacheSettings, IpsecSettings};
 
 /// The keys of one table of the cache: when it is used; its buckets; its buckets as VPP says it.
-type Keys = (CacheTable, &'static str, &'static str, &'static str);
+pub(super) type Keys = (CacheTable, &'static str, &'static str, &'static str);
 
-const TABLES: [Keys; 4] = [
+pub(super) const TABLES: [Keys; 4] = [
     (
         CacheTable::V4Outbound,
         "ipv4-outbound-spd-flow-cache",

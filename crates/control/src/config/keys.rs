@@ -109,6 +109,14 @@ pub const SECTIONS: &[Section] = &[
                 "Whether SAs that commands add are kept there too, with their keys, in a file of \
                 mode 0600.",
             ),
+            key(
+                "keys-file",
+                "path",
+                "",
+                "none",
+                "A file with keys, one in each line, that SAs name by `key:1`, `key:2` and so on. \
+                A path that does not begin with `/` is looked up beside this file.",
+            ),
         ],
     },
     Section {

@@ -12,11 +12,13 @@ mod reader;
 mod sections;
 mod security;
 mod shadow;
+mod write;
 
 use std::collections::HashSet;
+use std::path::Path;
 use types::Ipsec;
 
-use api::{DefaultAction, Direction, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
+use api::{DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -25,6 +27,8 @@ pub(crate) use self::diagnostic::nearest;
 pub use self::diagnostic::{Diagnostic, Diagnostics};
 use self::keys::{SECTIONS, Section};
 use self::reader::{Table, quoted};
+pub use self::write::Written;
+pub(crate) use self::write::write;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// The largest configuration file in bytes.
@@ -75,15 +79,31 @@ struct Said<'t, T> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
-    load_with(name, text, Notes::Quick)
+    load_with_keys(name, text, &|path| Err(format!("{} is not read here", path.display())))
 }
 
-/// As [`load`], with notes that may take seconds to find: policies that never match a packet.
+/// Reads the keys of a file: those that `key:1`, `key:2` and so on stand for.
+pub type ReadKeys<'r> = &'r dyn Fn(&Path) -> Result<Vec<Key>, String>;
+
+/// The same for a file whose keys may be in another one, which `read_keys` reads.
 ///
 /// # Errors
 /// As [`load`].
-pub fn check(name: &str, text: &str) -> Result<Config, Diagnostics> {
-    load_with(name, text, Notes::All)
+pub fn load_with_keys(
+    name: &str,
+    text: &str,
+    read_keys: ReadKeys<'_>,
+) -> Result<Config, Diagnostics> {
+    load_with(name, text, Notes::Quick, read_keys)
+}
+
+/// As [`load_with_keys`], with notes that may take seconds to find: policies that never match a
+/// packet.
+///
+/// # Errors
+/// As [`load`].
+pub fn check(name: &str, text: &str, read_keys: ReadKeys<'_>) -> Result<Config, Diagnostics> {
+    load_with(name, text, Notes::All, read_keys)
 }
 
 /// Which notes are made.
@@ -95,9 +115,14 @@ enum Notes {
     All,
 }
 
-fn load_with(name: &str, text: &str, notes: Notes) -> Result<Config, Diagnostics> {
+fn load_with(
+    name: &str,
+    text: &str,
+    notes: Notes,
+    read_keys: ReadKeys<'_>,
+) -> Result<Config, Diagnostics> {
     let mut errors = Errors::new(text);
-    let mut config = read(text, notes, &mut errors);
+    let mut config = read(text, notes, read_keys, &mut errors);
     if errors.count() > 0 {
         return Err(errors.into_diagnostics(name));
     }
@@ -105,7 +130,12 @@ fn load_with(name: &str, text: &str, notes: Notes) -> Result<Config, Diagnostics
     Ok(config)
 }
 
-fn read(text: &str, notes: Notes, errors: &mut Errors<'_>) -> Config {
+fn read(
+    text: &str,
+    notes: Notes,
+    read_keys: ReadKeys<'_>,
+    errors: &mut Errors<'_>,
+) -> Config {
     if text.len() > MAX_FILE {
         errors.add(
             0,
@@ -119,7 +149,7 @@ fn read(text: &str, notes: Notes, errors: &mut Errors<'_>) -> Config {
         .iter()
         .map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end()))
         .collect();
-    let config = interpret(&document, broken.is_empty(), notes, errors);
+    let config = interpret(&document, broken.is_empty(), notes, read_keys, errors);
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
     for (at, message) in broken {
@@ -133,15 +163,16 @@ fn interpret(
     document: &Spanned<DeTable<'_>>,
     whole: bool,
     notes: Notes,
+    read_keys: ReadKeys<'_>,
     errors: &mut Errors<'_>,
 ) -> Config {
     let document = document.get_ref();
     refuse_unknown_sections(document, errors);
     let whole = whole && errors.count() == 0;
 
-    let mut gateway = single(document, "gateway", errors)
-        .map(|table| sections::gateway(table, errors))
-        .unwrap_or_default();
+    let table = single(document, "gateway", errors);
+    let keys = table.map_or_else(Vec::new, |table| sections::keys(&table, read_keys, errors));
+    let mut gateway = table.map(|table| sections::gateway(table, errors)).unwrap_or_default();
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();
@@ -150,7 +181,7 @@ fn interpret(
         ports: each(document, "port", errors, sections::port),
         routes: each(document, "route", errors, sections::route),
         neighbours: each(document, "neighbour", errors, sections::neighbour),
-        states: each(document, "sa", errors, security::state),
+        states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
         policies: each(document, "policy", errors, security::policy),
     };
 

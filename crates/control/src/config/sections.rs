@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use api::{MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
+use api::{Key, MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
 use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
@@ -12,9 +12,9 @@ use types::{
     Word,
 };
 
-use super::VrfSettings;
 use super::diagnostic::Errors;
 use super::reader::{Found, Table, number_element, parsed_element};
+use super::{ReadKeys, VrfSettings};
 use crate::check::{self, Fault};
 use crate::settings::{
     GatewaySettings, Idle, PORT_KINDS, PortKind, PortKindValues, PortSettings, StateDirectory,
@@ -65,6 +65,19 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         keep_keys: table.flag("keep-keys", errors).map_or(usual.keep_keys, |found| found.value),
         ipsec: usual.ipsec,
     }
+}
+
+/// The keys of the file that `keys-file` names, if it names one.
+pub(super) fn keys(
+    table: &Table<'_>,
+    read_keys: ReadKeys<'_>,
+    errors: &mut Errors<'_>,
+) -> Vec<Key> {
+    let Some(file) = path(table, "keys-file", errors) else { return Vec::new() };
+    read_keys(&file).unwrap_or_else(|why| {
+        errors.add(table.place("keys-file"), why, None);
+        Vec::new()
+    })
 }
 
 pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSettings> {

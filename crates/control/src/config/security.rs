@@ -9,13 +9,13 @@ use types::{
 };
 
 use super::diagnostic::Errors;
-use super::reader::{Table, word_element};
+use super::reader::{Table, quoted, word_element};
 use super::sections::vrf_name;
 use crate::check;
 
 const ADDRESS: &str = "\"192.0.2.1\"";
 
-pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateSpec> {
+pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<StateSpec> {
     let before = errors.count();
     let source = table.required::<IpAddr>("source", ADDRESS, errors);
     let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
@@ -28,13 +28,13 @@ pub(super) fn state(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<StateS
     let window = table.number("replay-window", 0..=4096, errors);
     let flags =
         table.list("flags", errors, |element, errors| word_element(element, SaFlag::WORDS, errors));
-    let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, errors));
+    let aead = table.table("aead", "aead.", errors).and_then(|table| aead(&table, keys, errors));
     let encryption = table
         .table("encryption", "encryption.", errors)
-        .and_then(|table| encryption(&table, errors));
+        .and_then(|table| encryption(&table, keys, errors));
     let authentication = table
         .table("authentication", "authentication.", errors)
-        .and_then(|table| authentication(&table, errors));
+        .and_then(|table| authentication(&table, keys, errors));
     let vrf = vrf_name(table, errors);
     if errors.count() > before {
         return None;
@@ -121,25 +121,33 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     good.then_some(spec)
 }
 
-fn aead(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Aead> {
+fn aead(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Aead> {
     let name = table.required_text("name", errors);
     if !table.has("key") {
         table.missing("key", errors);
     }
-    let key = key(table, errors);
+    let key = key(table, keys, errors);
     let icv_bits = table.number("icv-bits", 0..=1024, errors).map_or(128, |found| found.value);
     Some(Aead { name: name?.value.to_owned(), key: key?, icv_bits })
 }
 
-fn encryption(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Encryption> {
+fn encryption(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Encryption> {
     let name = table.required_text("name", errors);
-    Some(Encryption { key: key(table, errors)?, name: name?.value.to_owned() })
+    Some(Encryption { key: key(table, keys, errors)?, name: name?.value.to_owned() })
 }
 
-fn authentication(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Authentication> {
+fn authentication(
+    table: &Table<'_>,
+    keys: &[Key],
+    errors: &mut Errors<'_>,
+) -> Option<Authentication> {
     let name = table.required_text("name", errors);
     let truncate_bits = table.number("truncate-bits", 0..=1024, errors).map(|found| found.value);
-    Some(Authentication { key: key(table, errors)?, name: name?.value.to_owned(), truncate_bits })
+    Some(Authentication {
+        key: key(table, keys, errors)?,
+        name: name?.value.to_owned(),
+        truncate_bits,
+    })
 }
 
 fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
@@ -158,8 +166,21 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
 }
 
 /// A key. Where there is none, it is empty; what does not read as one is never shown.
-fn key(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Key> {
+fn key(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Key> {
     let Some(text) = table.text("key", errors) else { return Some(Key::new(Vec::new())) };
+    if let Some(number) = text.value.strip_prefix("key:") {
+        let found =
+            number.parse::<usize>().ok().and_then(|number| keys.get(number.checked_sub(1)?));
+        if found.is_none() {
+            let message = format!("there is no {}", quoted(text.value));
+            let hint = match keys.len() {
+                0 => "keys-file in [gateway], or the key itself, with 0x in front".to_owned(),
+                count => format!("key:1 to key:{count}, as in the file that keys-file names"),
+            };
+            errors.add(text.at, message, Some(hint));
+        }
+        return found.cloned();
+    }
     text.value
         .parse()
         .map_err(|why: api::KeyTextError| errors.add(text.at, format!("key: {why}"), None))

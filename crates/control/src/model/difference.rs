@@ -154,12 +154,13 @@ impl<'a> Differ<'a> {
         }
     }
 
-    fn is_up(&self, port: &DesiredPort) -> bool {
-        port.up || port.lost || self.lost.contains(&port.id)
+    /// Whether the port is up, or would be if what it was opened on were there.
+    fn is_up(&self, port: &DesiredPort, said: &PortSettings) -> bool {
+        port.up || said.up && (port.lost || self.lost.contains(&port.id))
     }
 
     fn change_link(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
-        let up = if said.up { self.is_up(port) } else { port.up };
+        let up = self.is_up(port, said);
         let mtu = said.mtu.unwrap_or(port.found.mtu);
         let change = LinkChange {
             port: name.to_owned(),
@@ -167,14 +168,29 @@ impl<'a> Differ<'a> {
             mtu: (port.mtu != mtu).then_some(port.mtu),
             vrf: (port.vrf != said.vrf).then(|| port.vrf.clone()),
         };
+        if change.up.is_some() || change.mtu.is_some() || change.vrf.is_some() {
+            self.journal.change_link(&change);
+        }
+        self.say_what_changed(name, said, port);
+    }
+
+    /// Says how a port differs from what the file says of it.
+    fn say_what_changed(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
+        // That of a VLAN is at most its parent's, whatever was said.
+        let most = self.desired.parent(port).map_or(u16::MAX, |parent| parent.mtu);
+        let (mtu, is) = (said.mtu.unwrap_or(port.found.mtu).min(most), port.mtu.min(most));
+        let up = self.is_up(port, said);
         let mut words = Vec::new();
-        if change.vrf.is_some() {
+        if said.kind != port.settings.kind {
+            words.push(format!("{} -> {}", said.kind.name(), port.settings.kind.name()));
+        }
+        if port.vrf != said.vrf {
             words.push(format!("vrf {} -> {}", said.vrf, port.vrf));
         }
-        if change.mtu.is_some() {
-            words.push(format!("mtu {mtu} -> {}", port.mtu));
+        if is != mtu {
+            words.push(format!("mtu {mtu} -> {is}"));
         }
-        if let Some(up) = change.up {
+        if up != said.up {
             words.push(if up { "up" } else { "down" }.to_owned());
         }
         let own: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
@@ -182,28 +198,22 @@ impl<'a> Differ<'a> {
         words.extend(gone.map(|own| format!("- address {own}")));
         let come = own.iter().filter(|own| !said.addresses.contains(own));
         words.extend(come.map(|own| format!("+ address {own}")));
-        if change.up.is_some() || change.mtu.is_some() || change.vrf.is_some() {
-            self.journal.change_link(&change);
-        }
         if !words.is_empty() {
             self.say(ChangeKind::Modified, "port", format!("{name}: {}", words.join(", ")));
         }
     }
 
     fn add_link(&mut self, name: &str, port: &DesiredPort) {
-        let said = self.config.ports.iter().find(|said| said.name == name);
-        let settings = PortSettings {
-            addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
-            vrf: port.vrf.clone(),
-            ..port.settings.clone()
-        };
-        match said {
-            None => self.say(ChangeKind::Added, "port", describe::port(&settings)),
-            Some(said) if *said != settings => {
-                let (before, after) = (describe::port(said), describe::port(&settings));
-                self.say(ChangeKind::Modified, "port", format!("{before} -> {after}"));
+        match self.config.ports.iter().find(|said| said.name == name) {
+            None => {
+                let settings = PortSettings {
+                    addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
+                    vrf: port.vrf.clone(),
+                    ..port.settings.clone()
+                };
+                self.say(ChangeKind::Added, "port", describe::port(&settings));
             }
-            Some(_) => {}
+            Some(said) => self.say_what_changed(name, said, port),
         }
         // Other ports come and go with the file alone.
         if let Some((parent, id)) = port.settings.kind.vlan() {

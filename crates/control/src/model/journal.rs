@@ -56,9 +56,10 @@ impl Journal {
         core::mem::take(&mut self.changes)
     }
 
-    /// One that has noted nothing, and numbers keys from 0.
+    /// One that has noted nothing. No key gets a number that one has had: the log that knows that
+    /// one may go on.
     pub(super) fn anew(&self) -> Self {
-        Self::new(self.keeps_keys)
+        Self { next_key: self.next_key, ..Self::new(self.keeps_keys) }
     }
 
     /// How much was noted: [`Journal::back_to`] forgets what comes behind.

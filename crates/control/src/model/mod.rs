@@ -17,6 +17,7 @@ mod refuse;
 mod reload;
 mod restore;
 mod routes;
+mod save;
 mod security;
 mod spd;
 #[cfg(test)]

@@ -30,6 +30,7 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
             text.push_str("nothing is different\n");
         }
         Reply::Difference(difference) => _ = writeln!(text, "{difference}"),
+        Reply::Saved(saved) => text.push_str(&saved.text),
         Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),
         Reply::Addresses(views) => net::addresses(&mut text, views),
         Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),

@@ -1,0 +1,372 @@
+//! Writes a configuration file.
+
+use core::fmt::{Display, Write};
+use std::path::Path;
+
+use api::{Key, MemberSpec, NeighbourSpec, PolicySpec, RouteSpec, Selector, StateSpec, Template};
+use types::{CacheTable, RouteKind};
+
+use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
+use crate::describe;
+use crate::settings::{
+    CacheSettings, GatewaySettings, IpsecSettings, PortKind, PortSettings, StateDirectory,
+};
+
+/// A configuration as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The file.
+    pub text: String,
+    /// Its keys, which it names by number, from 1.
+    pub keys: Vec<Key>,
+    /// What it cannot say, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Writes `config`, and leaves out routes and neighbours that no file can ask for, as their link
+/// is gone. SAs are in it if `keys_file` names the file of their keys.
+///
+/// # Errors
+/// If the file would not be accepted for another reason.
+pub(crate) fn write(mut config: Config, keys_file: Option<&str>) -> Result<Written, Diagnostics> {
+    let mut left_out = Vec::new();
+    if keys_file.is_none() {
+        let sas = std::mem::take(&mut config.states);
+        let name = |spec: &StateSpec| format!("sa {}: without keys", describe::state(spec));
+        left_out.extend(sas.iter().map(name));
+    }
+    loop {
+        let mut writer = Writer::default();
+        writer.config(&config, keys_file);
+        let Writer { text, keys, begins, .. } = writer;
+        let Err(wrong) = load_with_keys("saved", &text, &|_| Ok(keys.clone())) else {
+            return Ok(Written { text, keys, left_out });
+        };
+        // By the lines that are wrong: which routes, and behind them which neighbours.
+        let place = |line: usize| begins.partition_point(|begin| *begin <= line).checked_sub(1);
+        let mut gone = wrong.0.iter().map(|wrong| Some((place(wrong.line)?, &wrong.message)));
+        let Some(mut gone) = gone.by_ref().collect::<Option<Vec<_>>>() else { return Err(wrong) };
+        gone.sort_by_key(|(at, _)| *at);
+        gone.dedup_by_key(|(at, _)| *at);
+        for (at, why) in gone.into_iter().rev() {
+            left_out.push(if at < config.routes.len() {
+                format!("route {}: {why}", describe::route(&config.routes.remove(at)))
+            } else {
+                let spec = config.neighbours.remove(at - config.routes.len());
+                format!("neighbour {} dev {}: {why}", spec.address, spec.port)
+            });
+        }
+    }
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+    keys: Vec<Key>,
+    /// Lines written.
+    lines: usize,
+    /// The lines at which routes and neighbours begin, from 1.
+    begins: Vec<usize>,
+}
+
+impl Writer {
+    /// Routes and neighbours come last.
+    fn config(&mut self, config: &Config, keys_file: Option<&str>) {
+        let Config { gateway, vrfs, ports, routes, neighbours, states, policies, notes: _ } =
+            config;
+        self.gateway(gateway, keys_file);
+        self.ipsec(&gateway.ipsec);
+        vrfs.iter().for_each(|vrf| self.vrf(vrf));
+        ports.iter().for_each(|port| self.port(port));
+        states.iter().for_each(|state| self.state(state));
+        policies.iter().for_each(|policy| self.policy(policy));
+        for route in routes {
+            self.begin("[[route]]");
+            self.begins.push(self.lines);
+            self.route(route);
+        }
+        for NeighbourSpec { port, address, mac } in neighbours {
+            self.begin("[[neighbour]]");
+            self.begins.push(self.lines);
+            self.quoted("port", port);
+            self.quoted("address", address);
+            self.quoted("mac", mac);
+        }
+    }
+
+    fn gateway(&mut self, gateway: &GatewaySettings, keys_file: Option<&str>) {
+        let usual = GatewaySettings::default();
+        let GatewaySettings {
+            workers,
+            processors,
+            idle,
+            buffers,
+            large_buffers,
+            socket,
+            state,
+            keep_keys,
+            ipsec: _,
+        } = gateway;
+        self.line("[gateway]");
+        self.value("workers", workers);
+        if !processors.is_empty() {
+            self.value("processors", format_args!("{processors:?}"));
+        }
+        self.quoted("idle", idle);
+        self.value("buffers", buffers);
+        if let Some(count) = large_buffers {
+            self.value("large-buffers", count);
+        }
+        self.path("socket", socket);
+        match state {
+            StateDirectory::Usual => {}
+            StateDirectory::Off => self.quoted("state-directory", "off"),
+            StateDirectory::At(path) => self.path("state-directory", path),
+        }
+        if *keep_keys != usual.keep_keys {
+            self.value("keep-keys", keep_keys);
+        }
+        if let Some(name) = keys_file {
+            self.path("keys-file", Path::new(name));
+        }
+    }
+
+    fn ipsec(&mut self, settings: &IpsecSettings) {
+        let IpsecSettings { caches, associativity, lookup } = settings;
+        if *settings == IpsecSettings::default() {
+            return;
+        }
+        self.begin("[ipsec]");
+        for (table, mode_key, buckets_key, _) in ipsec::TABLES {
+            let CacheSettings { mode, buckets } = caches[table as usize];
+            self.quoted(mode_key, mode);
+            self.value(buckets_key, buckets);
+        }
+        self.value("spd-flow-cache-associativity", associativity);
+        self.quoted("policy-lookup", lookup);
+        debug_assert_eq!(caches.len(), CacheTable::ALL.len());
+    }
+
+    fn vrf(&mut self, VrfSettings { name, defaults }: &VrfSettings) {
+        self.begin("[[vrf]]");
+        self.quoted("name", name);
+        for (direction, action) in defaults {
+            self.quoted(&format!("default-{direction}"), action);
+        }
+    }
+
+    fn port(&mut self, port: &PortSettings) {
+        let PortSettings { name, kind, vrf, mac, mtu, addresses, up } = port;
+        self.begin("[[port]]");
+        self.quoted("name", name);
+        self.quoted("kind", kind.name());
+        match kind {
+            PortKind::Memory { link } => self.quoted("link", link),
+            PortKind::Pcap { input, output, link } => {
+                if let Some(input) = input {
+                    self.path("input", input);
+                }
+                if let Some(output) = output {
+                    self.path("output", output);
+                }
+                self.quoted("link", link);
+            }
+            PortKind::Tap { interface } | PortKind::AfPacket { interface } => {
+                self.quoted("interface", interface);
+            }
+            PortKind::Vlan { parent, id } => {
+                self.quoted("parent", parent);
+                self.value("id", id);
+            }
+        }
+        self.in_vrf(vrf);
+        if let Some(mac) = mac {
+            self.quoted("mac", mac);
+        }
+        if let Some(mtu) = mtu {
+            self.value("mtu", mtu);
+        }
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        self.value("addresses", format_args!("{addresses:?}"));
+        if !up {
+            self.value("up", up);
+        }
+    }
+
+    fn route(&mut self, route: &RouteSpec) {
+        let RouteSpec { vrf, destination, kind, via, port, nexthops, metric } = route;
+        self.quoted("to", destination);
+        self.in_vrf(vrf);
+        if *kind != RouteKind::Unicast {
+            self.quoted("kind", kind);
+        }
+        if let Some(via) = via {
+            self.quoted("via", via);
+        }
+        if let Some(port) = port {
+            self.quoted("port", port);
+        }
+        if !nexthops.is_empty() {
+            let member = |MemberSpec { gateway, dev, weight }: &MemberSpec| {
+                let port = dev.as_ref().map(|dev| format!(", port = \"{dev}\""));
+                let port = port.unwrap_or_default();
+                format!("{{ via = \"{gateway}\"{port}, weight = {weight} }}")
+            };
+            let members: Vec<_> = nexthops.iter().map(member).collect();
+            self.value("next-hops", format_args!("[{}]", members.join(", ")));
+        }
+        if *metric != 0 {
+            self.value("metric", metric);
+        }
+    }
+
+    fn state(&mut self, state: &StateSpec) {
+        // Sequence numbers begin anew, as with every start from a file.
+        let StateSpec {
+            vrf,
+            source,
+            destination,
+            spi,
+            reqid,
+            mode,
+            aead,
+            encryption,
+            authentication,
+            replay_window,
+            flags,
+            sent_sequence: _,
+            received_sequence: _,
+        } = state;
+        self.begin("[[sa]]");
+        self.quoted("source", source);
+        self.quoted("destination", destination);
+        self.value("spi", format_args!("{spi:#x}"));
+        self.in_vrf(vrf);
+        self.value("reqid", reqid);
+        self.quoted("mode", mode);
+        if let Some(aead) = aead {
+            let (name, key, bits) = (&aead.name, self.key(&aead.key), aead.icv_bits);
+            self.value(
+                "aead",
+                format_args!("{{ name = \"{name}\", key = {key}, icv-bits = {bits} }}"),
+            );
+        }
+        if let Some(encryption) = encryption {
+            let (name, key) = (&encryption.name, self.key(&encryption.key));
+            self.value("encryption", format_args!("{{ name = \"{name}\", key = {key} }}"));
+        }
+        if let Some(authentication) = authentication {
+            let (name, key) = (&authentication.name, self.key(&authentication.key));
+            let bits = authentication.truncate_bits;
+            let bits = bits.map(|bits| format!(", truncate-bits = {bits}")).unwrap_or_default();
+            self.value(
+                "authentication",
+                format_args!("{{ name = \"{name}\", key = {key}{bits} }}"),
+            );
+        }
+        self.value("replay-window", replay_window);
+        if !flags.is_empty() {
+            let flags: Vec<_> = flags.iter().map(|flag| flag.name()).collect();
+            self.value("flags", format_args!("{flags:?}"));
+        }
+    }
+
+    fn policy(&mut self, policy: &PolicySpec) {
+        let PolicySpec { vrf, direction, selector, priority, action, template } = policy;
+        self.begin("[[policy]]");
+        self.quoted("direction", direction);
+        self.in_vrf(vrf);
+        if *priority != 0 {
+            self.value("priority", priority);
+        }
+        let Selector {
+            source,
+            destination,
+            protocol,
+            source_ports,
+            destination_ports,
+            icmp_type,
+            icmp_code,
+            dscp,
+            tcp_flags,
+            ttl,
+        } = selector;
+        self.quoted_if("source", source.as_ref());
+        self.quoted_if("destination", destination.as_ref());
+        self.quoted_if("protocol", protocol.as_ref());
+        self.quoted_if("source-ports", source_ports.as_ref());
+        self.quoted_if("destination-ports", destination_ports.as_ref());
+        self.quoted_if("icmp-type", icmp_type.as_ref());
+        self.quoted_if("icmp-code", icmp_code.as_ref());
+        self.quoted_if("dscp", dscp.as_ref());
+        self.quoted_if("tcp-flags", tcp_flags.as_ref());
+        if let Some(ttl) = ttl {
+            self.value("ttl", ttl);
+        }
+        self.quoted("action", action);
+        if let Some(Template { source, destination, spi, reqid, mode }) = template {
+            let source = source.map(|source| format!("source = \"{source}\", "));
+            let spi = spi.map(|spi| format!(", spi = {spi:#x}")).unwrap_or_default();
+            self.value(
+                "template",
+                format_args!(
+                    "{{ {}destination = \"{destination}\", reqid = {reqid}, mode = \"{mode}\"{spi} }}",
+                    source.unwrap_or_default()
+                ),
+            );
+        }
+    }
+
+    /// The word that stands for a key.
+    fn key(&mut self, key: &Key) -> String {
+        self.keys.push(key.clone());
+        format!("\"key:{}\"", self.keys.len())
+    }
+
+    fn in_vrf(&mut self, vrf: &str) {
+        if vrf != api::MAIN_VRF {
+            self.quoted("vrf", vrf);
+        }
+    }
+
+    fn begin(&mut self, header: &str) {
+        self.line("");
+        self.line(header);
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // A string takes everything that is written to it.
+        let _ = writeln!(self.text, "{line}");
+        self.lines += 1;
+    }
+
+    fn value(&mut self, key: &str, value: impl Display) {
+        self.line(format_args!("{key} = {value}"));
+    }
+
+    /// A value that needs no escapes.
+    fn quoted(&mut self, key: &str, value: impl Display) {
+        self.line(format_args!("{key} = \"{value}\""));
+    }
+
+    fn quoted_if(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.quoted(key, value);
+        }
+    }
+
+    /// Paths come from a file's text, and so are text.
+    fn path(&mut self, key: &str, path: &Path) {
+        let mut value = String::new();
+        for letter in path.to_string_lossy().chars() {
+            match letter {
+                '"' | '\\' => value.extend(['\\', letter]),
+                letter if letter.is_control() => {
+                    let _ = write!(value, "\\u{:04X}", u32::from(letter));
+                }
+                letter => value.push(letter),
+            }
+        }
+        self.quoted(key, value);
+    }
+}

@@ -1,0 +1,101 @@
+//! What is in force, as a configuration.
+
+use std::collections::BTreeSet;
+
+use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
+use tables::Tables;
+use types::PortId;
+
+use super::Control;
+use super::desired::{Desired, DesiredPort, defaults_in_force};
+use crate::config::{Config, VrfSettings, Written, write};
+use crate::settings::PortSettings;
+
+impl Control {
+    /// What is in force as a configuration file, which makes the same gateway. SAs are in it if
+    /// `keys_file` names the file for their keys. `lost` are ports that are down because what they
+    /// were opened on is gone.
+    ///
+    /// # Errors
+    /// If no file can say it.
+    pub fn save(
+        &self,
+        keys_file: Option<&str>,
+        lost: &BTreeSet<PortId>,
+    ) -> Result<Written, Refusal> {
+        let config = config(&self.publisher.current(), &self.desired, lost);
+        write(config, keys_file).map_err(|wrong| {
+            let message = format!("no configuration file can say what is in force:\n{wrong}");
+            Refusal::new(RefusalCode::Unsupported, message)
+        })
+    }
+}
+
+fn config(tables: &Tables, desired: &Desired, lost: &BTreeSet<PortId>) -> Config {
+    let mut config = Config {
+        gateway: desired.gateway.clone().unwrap_or_default(),
+        vrfs: vrfs(tables, desired),
+        ..Config::default()
+    };
+    let mut ports: Vec<_> = desired.ports.iter().collect();
+    ports.sort_by_key(|(_, port)| port.id);
+    config.ports = ports.into_iter().map(|(_, port)| settings(desired, port, lost)).collect();
+    config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
+    config.routes.sort_by_key(|spec| spec.vrf != api::MAIN_VRF);
+    for (port, address, neighbour) in desired.neighbours.iter() {
+        if neighbour.origin() != Origin::Gateway {
+            let port = desired.port_name(port).to_owned();
+            config.neighbours.push(NeighbourSpec { port, address, mac: neighbour.mac });
+        }
+    }
+    // Of the SAs of a tunnel, the one that was added last sends.
+    let mut states: Vec<_> = desired.states.iter().collect();
+    states.sort_by_cached_key(|((vrf, destination, spi), _)| {
+        tables.sad().inbound(*vrf, *destination, *spi).map_or(0, |sa| sa.serial)
+    });
+    config.states = states.into_iter().map(|(_, entry)| entry.spec.clone()).collect();
+    // In the order in which they are tried.
+    for vrf in tables.vrfs() {
+        for direction in Direction::ALL {
+            let all = vrf.spd.policies(direction);
+            let entries = all.filter_map(|policy| desired.policies.get(&policy.index));
+            config.policies.extend(entries.map(|entry| entry.spec.clone()));
+        }
+    }
+    config
+}
+
+fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
+    let mut vrfs: Vec<_> = desired.vrfs.iter().collect();
+    vrfs.sort_by_key(|(_, vrf)| vrf.id);
+    let settings = |(name, vrf): (&String, &super::desired::DesiredVrf)| {
+        let is = defaults_in_force(tables, name, vrf.id);
+        let all = [
+            (Direction::In, is.inbound),
+            (Direction::Out, is.outbound),
+            (Direction::Fwd, is.forward),
+        ];
+        let is_said = |(direction, action): &(Direction, DefaultAction)| {
+            *action != DefaultAction::Block
+                || vrf.defaults[*direction as usize] == Origin::Configuration
+        };
+        let defaults: Vec<_> = all.into_iter().filter(is_said).collect();
+        let is_needed = name != api::MAIN_VRF || !defaults.is_empty();
+        is_needed.then(|| VrfSettings { name: name.clone(), defaults })
+    };
+    vrfs.into_iter().filter_map(settings).collect()
+}
+
+fn settings(desired: &Desired, port: &DesiredPort, lost: &BTreeSet<PortId>) -> PortSettings {
+    // The MTU of a VLAN may have been set when its parent's was larger.
+    let most = desired.parent(port).map_or(port.mtu, |parent| parent.mtu);
+    let mtu = port.mtu.min(most);
+    let is_own = mtu == port.found.mtu && port.settings.mtu.is_none();
+    PortSettings {
+        vrf: port.vrf.clone(),
+        mtu: (!is_own).then_some(mtu),
+        addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
+        up: port.up || (port.lost || lost.contains(&port.id)) && port.settings.up,
+        ..port.settings.clone()
+    }
+}
