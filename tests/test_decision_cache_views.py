@@ -95,7 +95,7 @@ def test_a_table_that_finds_no_memory_ends_the_start_and_is_named(tmp_path):
     path = tmp_path / "gw.toml"
     config = with_keys(ipv6_outbound_spd_flow_cache_hash_buckets=1 << 30)
     path.write_text(config.render(tmp_path / "hitpath.sock"))
-    done = run(["prlimit", f"--as={8 << 30}", binary(), "run", "--config", path], check=False)
+    done = run(["prlimit", f"--as={8 << 30}", binary(), "run", "--config", path, "--state-directory", "off"], check=False)
     assert done.returncode == 1 and "ready" not in done.stdout and "panicked" not in done.stderr
     for word in ("ipv6-outbound", "1073741824 buckets", "bytes"):
         assert word in done.stderr, done.stderr

@@ -65,6 +65,7 @@ class Gateway(Client):
         self._namespace, self._directory = namespace, pathlib.Path(directory)
         super().__init__(self._directory / "hitpath.sock")
         self.config_path = self._directory / "gw.toml"
+        self.state_path = self._directory / "state"
         self.write(config)
 
     def write(self, config):
@@ -74,7 +75,14 @@ class Gateway(Client):
     def __enter__(self):
         self._log = (self._directory / "gateway.log").open("w+")
         self.process = self._namespace.start(
-            binary(), "run", "--config", self.config_path, stdout=self._log, stderr=subprocess.STDOUT
+            binary(),
+            "run",
+            "--config",
+            self.config_path,
+            "--state-directory",
+            self.state_path,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
         )
         try:
             self._wait_until(lambda: "ready" in self.log(), "to be ready")
@@ -102,6 +110,16 @@ class Gateway(Client):
             print(f"the gateway said:\n{log}")
         elif not alive or self.process.returncode != 0:
             raise CommandFailed(f"the gateway ended with {self.process.wait()}:\n{log}")
+
+    def kill(self):
+        """Ends the gateway as a crash would. It may be started again."""
+        self.process.kill()
+        self.process.wait()
+        self._log.close()
+
+    def start_again(self):
+        """Starts a gateway that was killed."""
+        return self.__enter__()
 
     def log(self):
         """What the gateway has said so far."""

@@ -37,9 +37,22 @@ pub(crate) struct Answer {
 /// # Errors
 /// [`Unreachable`] if no daemon listens, the daemon's [`Refusal`] if it refuses.
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Reply> {
+    change(socket, request, true)
+}
+
+/// The same of a change, whose answer waits until it would survive power loss if `sync` says so.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn change(socket: &Path, request: &Request, sync: bool) -> anyhow::Result<Reply> {
     // Keys are among what is sent.
     let body = Zeroizing::new(serde_json::to_vec(request)?);
-    ask_in_parts(socket, api::PATH, &[&body])
+    ask_in_parts(socket, &path(api::PATH, sync), &[&body])
+}
+
+/// Where a change is posted to.
+pub(crate) fn path(path: &str, sync: bool) -> String {
+    if sync { path.to_owned() } else { format!("{path}?{}", api::NO_SYNC) }
 }
 
 /// Asks the daemon that listens on `socket` at `path`. `parts` are the request, one behind the

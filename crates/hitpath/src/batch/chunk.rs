@@ -90,7 +90,11 @@ impl Chunk {
     }
 
     /// Sends it, and is empty afterwards. Returns the lines of the commands, and what came of them.
-    pub(super) fn send(&mut self, socket: &Path) -> anyhow::Result<(Vec<usize>, BatchReport)> {
+    pub(super) fn send(
+        &mut self,
+        socket: &Path,
+        sync: bool,
+    ) -> anyhow::Result<(Vec<usize>, BatchReport)> {
         let lines = std::mem::take(&mut self.lines);
         let pieces = std::mem::take(&mut self.pieces);
         self.bytes = 0;
@@ -105,7 +109,7 @@ impl Chunk {
         parts.extend(pieces.iter().map(|piece| piece.as_slice()));
         parts.push(b"]}}");
         let path = if self.on_refusal == OnRefusal::Undo { BATCH_PATH } else { PATH };
-        match client::ask_in_parts(socket, path, &parts)? {
+        match client::ask_in_parts(socket, &client::path(path, sync), &parts)? {
             Reply::Batch(report) => Ok((lines, report)),
             other => Err(client::unexpected(&other)),
         }

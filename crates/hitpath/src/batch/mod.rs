@@ -28,6 +28,8 @@ pub(crate) struct Load<'a> {
     pub(crate) file: PathBuf,
     /// The daemon's control socket.
     pub(crate) socket: &'a Path,
+    /// Whether to wait until the changes would survive power loss.
+    pub(crate) sync: bool,
     /// What to do about a command that is refused.
     pub(crate) on_refusal: OnRefusal,
     /// JSON instead of text.
@@ -169,7 +171,7 @@ impl Load<'_> {
         if self.on_refusal == OnRefusal::Undo {
             outcome.bar.set_message("carrying out");
         }
-        let (lines, report) = chunk.send(self.socket).map_err(|error| {
+        let (lines, report) = chunk.send(self.socket, self.sync).map_err(|error| {
             let known = error.is::<Refusal>() || error.is::<Unreachable>();
             error.context(outcome.ended(first.unwrap_or_default(), known))
         })?;

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use anyhow::Context;
-use api::{Difference, Refusal, RefusalCode, Reply, Request};
+use api::{Difference, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
 use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface};
 use packet::{Port, Time};
 use tables::Reader;
 use wire::{Mac, PortId};
 
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
+use crate::daemon::state::{self, Keeper};
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, ports};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -61,6 +62,8 @@ pub(crate) struct ControlThread {
     interfaces: Interfaces,
     /// The boundaries as they were last logged, and the snapshot that they are of.
     boundaries: (u64, Vec<Boundary>),
+    /// What keeps changes by command, if they are kept.
+    keeper: Option<Keeper>,
 }
 
 impl ControlThread {
@@ -71,12 +74,13 @@ impl ControlThread {
         pool: WorkerPool,
         clock: Clock,
         interfaces: Interfaces,
+        keeper: Option<Keeper>,
     ) -> Self {
         let mut reader = handler.control.shared().reader();
         let announced = reader.load().generation();
         let file = file.to_owned();
         let boundaries = (u64::MAX, Vec::new());
-        Self { file, handler, pool, clock, reader, announced, interfaces, boundaries }
+        Self { file, handler, pool, clock, reader, announced, interfaces, boundaries, keeper }
     }
 
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
@@ -123,9 +127,10 @@ impl ControlThread {
         exit
     }
 
-    /// Ends the workers and closes their ports.
+    /// Ends the workers and closes their ports. What was changed is written, and replied to.
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
+        self.keeper = None;
     }
 
     /// Gives the workers the queues of a port that the tables have already, and follows its
@@ -172,13 +177,42 @@ impl ControlThread {
     }
 
     fn reply(&mut self, pending: PendingRequest) {
-        let reply = match pending.request {
-            Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Difference),
+        let PendingRequest { request, sync, reply: waiting } = pending;
+        let is_change = !request.only_reads();
+        if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
+            let _ = waiting.send(Err(refusal));
+            return;
+        }
+        let reply = match request {
+            Request::Reload { dry_run: false } => {
+                return match self.reload() {
+                    Ok((difference, digest)) => {
+                        let done = state::replies(Ok(Reply::Difference(difference)), waiting);
+                        self.note_reload(digest, Some(done));
+                    }
+                    Err(refusal) => _ = waiting.send(Err(refusal)),
+                };
+            }
+            Request::Reload { dry_run: true } => self.would_reload().map(Reply::Difference),
+            Request::Diff => self.load().map(|(config, _)| {
+                Reply::Difference(self.handler.control.difference(&config))
+            }),
+            Request::Save { keys_file } => {
+                let saved = self.handler.control.save(keys_file.as_deref());
+                saved.map(|control::Written { text, keys, left_out }| {
+                    Reply::Saved(SavedConfiguration { text, keys, left_out })
+                })
+            }
             request => self.handler.handle(request, self.clock.now()),
         };
         let reply = reply.map(|reply| self.with_devices(reply));
-        // A client that has gone away wants no answer.
-        let _ = pending.reply.send(reply);
+        match &mut self.keeper {
+            Some(keeper) if is_change => {
+                keeper.keep(&mut self.handler.control, reply, waiting, sync);
+            }
+            // A client that has gone away wants no answer.
+            _ => _ = waiting.send(reply),
+        }
     }
 
     /// Adds what the ports' interfaces have counted themselves.
@@ -191,28 +225,55 @@ impl ControlThread {
         reply
     }
 
-    fn reload(&mut self, dry_run: bool) -> Result<Difference, Refusal> {
-        let refuse =
-            |error: anyhow::Error| Refusal::new(RefusalCode::Invalid, format!("{error:#}"));
-        let config = gateway::load(&self.file).map_err(|error| refuse(error.into()))?;
-        if dry_run {
-            return Ok(self.handler.control.plan(config).difference().clone());
-        }
+    /// The configuration file as it is now, and its digest.
+    fn load(&self) -> Result<(Config, String), Refusal> {
+        gateway::load_with_digest(&self.file).map_err(|error| refuse(error.into()))
+    }
+
+    fn would_reload(&self) -> Result<Difference, Refusal> {
+        let (config, _) = self.load()?;
+        Ok(self.handler.control.plan(config).difference().clone())
+    }
+
+    /// Returns what has changed, and the digest of the file.
+    fn reload(&mut self) -> Result<(Difference, String), Refusal> {
+        let (config, digest) = self.load()?;
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        self.apply(config).map_err(|error| match error.downcast::<Refusal>() {
-            Ok(refusal) => refusal,
-            Err(error) => refuse(error.context("nothing was changed")),
-        })
+        match self.apply(config) {
+            Ok(difference) => Ok((difference, digest)),
+            Err(error) => Err(match error.downcast::<Refusal>() {
+                Ok(refusal) => refusal,
+                Err(error) => refuse(error.context("nothing was changed")),
+            }),
+        }
+    }
+
+    /// Changes are kept with respect to another file from now on.
+    fn note_reload(&mut self, digest: String, done: Option<store::Done>) {
+        match &mut self.keeper {
+            Some(keeper) => {
+                let (control, now) = (&mut self.handler.control, self.clock.now());
+                keeper.reloaded(control, digest, done, now);
+            }
+            None => {
+                if let Some(done) = done {
+                    done(Ok(()));
+                }
+            }
+        }
     }
 
     fn reload_by_signal(&mut self) {
-        match self.reload(false) {
-            Ok(difference) if difference.is_empty() => {
-                tracing::info!("reloaded: nothing is different");
-            }
-            Ok(difference) => {
-                tracing::info!(changes = difference.changes.len(), "reloaded");
-                difference.changes.iter().for_each(|change| tracing::info!("{change}"));
+        let refusal = self.keeper.as_ref().and_then(Keeper::refusal);
+        match refusal.map_or_else(|| self.reload(), Err) {
+            Ok((difference, digest)) => {
+                if difference.is_empty() {
+                    tracing::info!("reloaded: nothing is different");
+                } else {
+                    tracing::info!(changes = difference.changes.len(), "reloaded");
+                    difference.changes.iter().for_each(|change| tracing::info!("{change}"));
+                }
+                self.note_reload(digest, None);
             }
             Err(refusal) => tracing::error!("not reloaded: {refusal}"),
         }
@@ -285,6 +346,9 @@ impl ControlThread {
     fn tick(&mut self, now: Time) {
         self.handler.measure(now);
         self.look_at_interfaces(self.interfaces.closed());
+        if let Some(keeper) = &mut self.keeper {
+            keeper.tick(&mut self.handler.control, now);
+        }
         let probes = self.handler.control.tick(now);
         if !probes.is_empty() {
             probes.into_iter().for_each(|probe| self.pool.probe(probe));
@@ -319,4 +383,8 @@ impl ControlThread {
             self.pool.wake();
         }
     }
+}
+
+fn refuse(error: anyhow::Error) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
 }

@@ -13,6 +13,7 @@ mod ports;
 mod server;
 mod signals;
 mod socket;
+mod state;
 mod worker;
 mod worker_pool;
 
@@ -24,6 +25,7 @@ use tables::{Compiled, Direction};
 use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
+use ::control::StateDirectory;
 use control::ControlThread;
 use interfaces::Interfaces;
 use runtime::clock::Clock;
@@ -83,15 +85,24 @@ pub(crate) enum Message {
 }
 
 /// Runs the gateway of the configuration `file` until it is told to stop. `socket` overrides the
-/// configuration's control socket.
+/// configuration's control socket, `state` its state directory.
 ///
 /// # Errors
-/// If the configuration is wrong, a port cannot be opened, or another daemon listens on the
-/// control socket.
-pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
-    let config = gateway::load(file)?;
+/// If the configuration is wrong, a port cannot be opened, another daemon listens on the control
+/// socket, or the state directory cannot be used.
+pub(crate) fn run(
+    file: &Path,
+    socket: Option<&Path>,
+    state: Option<&Path>,
+) -> anyhow::Result<Exit> {
+    let (config, digest) = gateway::load_with_digest(file)?;
     config.notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let settings = config.gateway.clone();
+    let mut settings = config.gateway.clone();
+    match state {
+        None => {}
+        Some(off) if off.as_os_str() == "off" => settings.state = StateDirectory::Off,
+        Some(path) => settings.state = StateDirectory::At(path.to_owned()),
+    }
     if config.ports.is_empty() {
         bail!("{}: the configuration has no port (add a [[port]] section)", file.display());
     }
@@ -100,6 +111,7 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     // First of all, so that a second daemon touches no port of the first one's.
     let socket = socket.unwrap_or(&settings.socket);
     let (listener, socket_file) = socket::listen(socket)?;
+    let opened = state::Opened::of(&settings, socket)?;
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
@@ -108,11 +120,18 @@ pub(crate) fn run(file: &Path, socket: Option<&Path>) -> anyhow::Result<Exit> {
     // Before the workers start, as the ports decide what buffers they need.
     let plan = handler.control.plan(config);
     let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
+    // What commands had changed is there before the first packet is.
+    let keeper = match opened {
+        Some(opened) => {
+            Some(opened.restore(&mut handler.control, &settings, digest, clock.now())?)
+        }
+        None => None,
+    };
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let interfaces = Interfaces::new()?;
-    let mut control = ControlThread::new(file, handler, pool, clock, interfaces);
+    let mut control = ControlThread::new(file, handler, pool, clock, interfaces, keeper);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
     for (settings, id, queues) in ports {

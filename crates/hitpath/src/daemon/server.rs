@@ -15,7 +15,7 @@ use anyhow::Context;
 use api::{Refusal, RefusalCode, Reply, Request};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -46,6 +46,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct PendingRequest {
     /// What is asked.
     pub(crate) request: Request,
+    /// Whether the reply waits until a change would survive power loss.
+    pub(crate) sync: bool,
     /// Who waits for the reply.
     pub(crate) reply: oneshot::Sender<Result<Reply, Refusal>>,
 }
@@ -135,9 +137,17 @@ struct Senders {
     long: Arc<Semaphore>,
 }
 
-async fn handle_request(State(senders): State<Senders>, body: Bytes) -> Response {
+async fn handle_request(
+    State(senders): State<Senders>,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Response {
+    let sync = match waits(query.as_deref()) {
+        Ok(sync) => sync,
+        Err(refusal) => return refused(&refusal),
+    };
     match serde_json::from_slice(&body) {
-        Ok(request) => ask(&senders.control, request).await,
+        Ok(request) => ask(&senders.control, request, sync).await,
         Err(error) => refused(&not_understood(&error)),
     }
 }
@@ -146,6 +156,10 @@ async fn handle_request(State(senders): State<Senders>, body: Bytes) -> Response
 async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Request) -> Response {
     let Ok(_turn) = senders.long.try_acquire() else {
         return refused(&system("the gateway is busy with another batch; try again"));
+    };
+    let sync = match waits(request.uri().query()) {
+        Ok(sync) => sync,
+        Err(refusal) => return refused(&refusal),
     };
     let body = match axum::body::to_bytes(request.into_body(), api::MAX_BATCH_BYTES).await {
         Ok(body) => body,
@@ -160,7 +174,7 @@ async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Re
     // Other requests are served meanwhile.
     let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
     match read {
-        Ok(Ok(request @ Request::Batch(_))) => ask(&senders.control, request).await,
+        Ok(Ok(request @ Request::Batch(_))) => ask(&senders.control, request, sync).await,
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
@@ -170,9 +184,20 @@ async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Re
     }
 }
 
-async fn ask(control: &SyncSender<Message>, request: Request) -> Response {
+/// Whether a reply is to wait until a change would survive power loss.
+fn waits(query: Option<&str>) -> Result<bool, Refusal> {
+    match query {
+        None => Ok(true),
+        Some(api::NO_SYNC) => Ok(false),
+        Some(_) => Err(Refusal::new(RefusalCode::Invalid, "unknown words behind the path")
+            .with_hint(format!("?{}, or nothing", api::NO_SYNC))),
+    }
+}
+
+async fn ask(control: &SyncSender<Message>, request: Request, sync: bool) -> Response {
     let (sender, receiver) = oneshot::channel();
-    match control.try_send(Message::Request(Box::new(PendingRequest { request, reply: sender }))) {
+    let pending = Box::new(PendingRequest { request, sync, reply: sender });
+    match control.try_send(Message::Request(pending)) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => {
             return refused(&system("the gateway is busy with other requests; try again"));

@@ -6,12 +6,17 @@ mod inline;
 mod request_handler;
 pub(crate) mod twin;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use control::{Config, Diagnostic, Diagnostics};
+use api::Key;
+use control::{Config, Diagnostic, Diagnostics, ReadKeys};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
@@ -42,7 +47,7 @@ pub(crate) enum ConfigError {
 /// # Errors
 /// If it cannot be read, or with everything that is wrong with it.
 pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
-    read(file, control::load)
+    load_with_digest(file).map(|(config, _)| config)
 }
 
 /// As [`load`], with notes that may take seconds to find.
@@ -50,15 +55,59 @@ pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
-    read(file, control::config::check)
+    load_by(control::config::check, file).map(|(config, _)| config)
 }
 
-fn read(
+/// As [`load`], with a digest of what was read.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_with_digest(file: &Path) -> Result<(Config, String), ConfigError> {
+    load_by(control::load_with_keys, file)
+}
+
+fn load_by(
+    load: impl FnOnce(&str, &str, ReadKeys<'_>) -> Result<Config, Diagnostics>,
     file: &Path,
-    load: impl FnOnce(&str, &str) -> Result<Config, Diagnostics>,
-) -> Result<Config, ConfigError> {
+) -> Result<(Config, String), ConfigError> {
+    let bytes = read(file)?;
+    let name = file.display().to_string();
+    let Ok(text) = str::from_utf8(&bytes) else {
+        let good = str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
+        return Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..good])])));
+    };
+    let digest = RefCell::new(Sha256::new_with_prefix(&bytes));
+    let read_keys = |path: &Path| {
+        // Beside the file, unless it says where.
+        let path = file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path));
+        let keys = read(&path).map_err(|error| error.to_string())?;
+        digest.borrow_mut().update(&keys);
+        warn_of_readers(&path);
+        keys_of(&keys).ok_or_else(|| {
+            format!("{}: each line is a key in hexadecimal, with 0x in front", path.display())
+        })
+    };
+    let config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
+    let digest = digest.into_inner().finalize();
+    let hex = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    Ok((config, format!("sha256:{hex}")))
+}
+
+fn keys_of(bytes: &[u8]) -> Option<Vec<Key>> {
+    str::from_utf8(bytes).ok()?.lines().map(|line| line.trim().parse().ok()).collect()
+}
+
+fn warn_of_readers(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
+    if mode & 0o077 != 0 {
+        let mode = format!("{:04o}", mode & 0o7777);
+        tracing::warn!(file = %path.display(), mode, "others may read these keys (chmod 0600)");
+    }
+}
+
+fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     let unreadable = |problem: String| ConfigError::Unreadable { file: file.to_owned(), problem };
-    let mut bytes = Vec::new();
+    let mut bytes = Zeroizing::new(Vec::new());
     // Devices and pipes do not say how much there is to come.
     let opened = File::open(file).map(|file| file.take(MAX_CONFIG + 1));
     opened
@@ -69,13 +118,7 @@ fn read(
             "more than the {MAX_CONFIG} bytes that a configuration may have"
         )));
     }
-    let name = file.display().to_string();
-    match str::from_utf8(&bytes) {
-        Ok(text) => load(&name, text).map_err(ConfigError::Wrong),
-        Err(error) => {
-            Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..error.valid_up_to()])])))
-        }
-    }
+    Ok(bytes)
 }
 
 /// The file stops being text behind `good`.

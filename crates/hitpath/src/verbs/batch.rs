@@ -45,6 +45,10 @@ pub(crate) struct Batch {
     /// Go on behind a command that is refused
     #[arg(short, long)]
     force: bool,
+
+    /// Do not wait until the changes are on the disk: they are in force, and lost with power
+    #[arg(long)]
+    no_sync: bool,
 }
 
 impl Batch {
@@ -57,6 +61,7 @@ impl Batch {
         Load {
             file: self.file.clone(),
             socket: global.socket(),
+            sync: !self.no_sync,
             on_refusal,
             json: global.json,
             verbose: global.verbose > 0,

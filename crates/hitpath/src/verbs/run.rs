@@ -12,21 +12,28 @@ use runtime::exit::Exit;
 ///
 /// Checks the file, opens its ports, starts its workers and the control socket, and prints `ready`
 /// when packets pass. SIGHUP, or `hitpath reload`, reads the file again and applies the difference,
-/// all of it or none. SIGTERM and SIGINT stop it cleanly.
+/// all of it or none. SIGTERM and SIGINT stop it cleanly. What commands change is kept in the state
+/// directory, and is there again after the next start.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   hitpath run --config gw.toml
-  hitpath run --config gw.toml --socket /run/hitpath/east.sock
+  hitpath run --config gw.toml --socket /run/hitpath/east.sock \\
+      --state-directory /var/lib/hitpath-east
   kill -HUP $(pidof hitpath)                 read the file again")]
 pub(crate) struct Run {
     /// The configuration file
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+
+    /// Where changes by command are kept, or `off` [default: as the configuration says, or else
+    /// /var/lib/hitpath for root and `off` for others]
+    #[arg(long, value_name = "PATH")]
+    state_directory: Option<PathBuf>,
 }
 
 impl Run {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        daemon::run(&self.config, global.socket_override())
+        daemon::run(&self.config, global.socket_override(), self.state_directory.as_deref())
     }
 }

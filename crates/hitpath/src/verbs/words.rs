@@ -19,11 +19,15 @@ macro_rules! verbs {
                 /// The command, in iproute2's grammar
                 #[arg(value_name = "WORD")]
                 words: Vec<String>,
+
+                /// Do not wait until a change is on the disk: it is in force, and lost with power
+                #[arg(long)]
+                no_sync: bool,
             }
 
             impl $name {
                 pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-                    run($object, &self.words, global)
+                    run($object, &self.words, !self.no_sync, global)
                 }
             }
         )+
@@ -115,14 +119,14 @@ Examples:
     Vrf = "vrf",
 }
 
-fn run(object: &str, words: &[String], global: &Global) -> anyhow::Result<Exit> {
+fn run(object: &str, words: &[String], sync: bool, global: &Global) -> anyhow::Result<Exit> {
     if asks_for_help(object, words) {
         return help(object);
     }
     let words: Vec<&str> =
         std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
     let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
-    let reply = client::ask(global.socket(), &request)?;
+    let reply = client::change(global.socket(), &request, sync)?;
     view::print(&request, &reply, global.json)?;
     if let Reply::PolicyAdded(added) = &reply
         && !global.json

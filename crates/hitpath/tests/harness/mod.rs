@@ -151,6 +151,8 @@ impl Daemon {
             .arg(config)
             .arg("--socket")
             .arg(&socket)
+            .arg("--state-directory")
+            .arg(folder.path("state"))
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log).unwrap())
             .spawn()

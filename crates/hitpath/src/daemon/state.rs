@@ -1,0 +1,270 @@
+//! What survives a restart: changes by command go to the state directory's log.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use api::{Refusal, RefusalCode, Reply};
+use control::{Control, GatewaySettings, StateDirectory};
+use packet::Time;
+use store::{Directory, Done, Log, Saved, Snapshot};
+use tokio::sync::oneshot;
+use wire::PortId;
+
+/// The log begins anew when it has this much more than twice what it began with.
+const SLACK: usize = 1 << 20;
+
+/// The most bytes that may wait for the disk before changes are refused.
+const MAX_WAITING: usize = 64 << 20;
+
+/// How long the keys of SAs that are gone may stay on the disk.
+const FORGET: Duration = Duration::from_secs(60);
+
+/// How long to wait before a log that failed is begun anew.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The control thread is busy with beginning the log anew for less than this part of its time,
+/// where it is not the log's length that asks for it.
+const SHARE: u32 = 50;
+
+/// Who waits for a reply.
+pub(super) type Waiting = oneshot::Sender<Result<Reply, Refusal>>;
+
+/// The directory that the settings name, if they name one.
+pub(super) fn directory(settings: &GatewaySettings) -> Option<PathBuf> {
+    match &settings.state {
+        StateDirectory::Off => None,
+        StateDirectory::At(path) => Some(path.clone()),
+        StateDirectory::Usual => {
+            nix::unistd::geteuid().is_root().then(|| PathBuf::from(StateDirectory::DEFAULT))
+        }
+    }
+}
+
+/// A state directory, locked, and what was kept in it.
+pub(super) struct Opened {
+    directory: Directory,
+    saved: Option<Saved>,
+}
+
+impl Opened {
+    /// Opens the directory that the settings name, if they name one. `socket` is what others are
+    /// told of this gateway.
+    ///
+    /// # Errors
+    /// If it cannot be used, or is damaged.
+    pub(super) fn of(settings: &GatewaySettings, socket: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(path) = directory(settings) else {
+            tracing::info!("changes by command are not kept: there is no state-directory");
+            return Ok(None);
+        };
+        let holder = format!("hitpath run, socket {}", socket.display());
+        let directory = Directory::open(&path, &holder)?;
+        let saved = directory.read()?;
+        Ok(Some(Self { directory, saved }))
+    }
+
+    /// Makes anew what was kept, on top of the configuration, whose digest is `configuration`.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(super) fn restore(
+        self,
+        control: &mut Control,
+        settings: &GatewaySettings,
+        configuration: String,
+        now: Time,
+    ) -> anyhow::Result<Keeper> {
+        let Self { directory, saved } = self;
+        if let Some(saved) = saved {
+            restore(control, &directory, &saved, configuration == saved.configuration, now);
+        }
+        control.keep_changes(settings.keep_keys);
+        let path = directory.path().to_owned();
+        let mut keeper = Keeper {
+            log: Log::start(directory).context("starting the state directory's log")?,
+            configuration,
+            keeps_keys: settings.keep_keys,
+            began_with: 0,
+            length: 0,
+            has_dead_keys: false,
+            began: now,
+            took: Duration::ZERO,
+        };
+        // Before packets pass. If the disk is full they do all the same.
+        let (sender, receiver) = mpsc::channel();
+        let done: Done = Box::new(move |result| _ = sender.send(result));
+        keeper.begin_anew(control, &BTreeSet::new(), true, Some(done), now);
+        match receiver.recv() {
+            Ok(Ok(())) => tracing::info!(directory = %path.display(), "changes are kept"),
+            Ok(Err(why)) => tracing::error!("changes by command are refused: {why}"),
+            Err(_) => tracing::error!("changes by command are refused: the log has ended"),
+        }
+        Ok(keeper)
+    }
+}
+
+fn restore(control: &mut Control, directory: &Directory, saved: &Saved, is_same: bool, now: Time) {
+    if !saved.torn.is_empty() {
+        tracing::warn!(
+            bytes = saved.torn.len(),
+            "the last write to the log was cut short, and is dropped: it was never answered"
+        );
+    }
+    let texts = saved.changes.iter().map(String::as_str);
+    let restored = control.restore(texts, &saved.keys, is_same, now);
+    if restored.done > 0 {
+        tracing::info!(changes = restored.done, "made anew what commands had changed");
+    }
+    if restored.left > 0 {
+        tracing::info!(
+            changes = restored.left,
+            "the configuration file is another one: changes to what it or the former one names are \
+            left out"
+        );
+    }
+    if restored.without_keys > 0 {
+        tracing::warn!(
+            sas = restored.without_keys,
+            "SAs are not there, as their keys were not kept: what they protect is dropped"
+        );
+    }
+    if restored.refusals > 0 {
+        restored.refused.iter().take(10).for_each(|refused| tracing::error!("{refused}"));
+        let copy = match directory.keep_copy() {
+            Ok(Some(path)) => format!("the log as it was is {}", path.display()),
+            Ok(None) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(changes = restored.refusals, "could not be made anew; {copy}");
+    }
+}
+
+/// Keeps changes.
+pub(super) struct Keeper {
+    log: Log,
+    /// The digest of the configuration in force.
+    configuration: String,
+    keeps_keys: bool,
+    /// Bytes that the log began with, and has now.
+    began_with: usize,
+    length: usize,
+    /// Whether keys may be on the disk whose SAs are gone.
+    has_dead_keys: bool,
+    /// When the log was last begun anew, and how long that took the control thread.
+    began: Time,
+    took: Duration,
+}
+
+impl Keeper {
+    /// Why no change can be kept now, so that none is made.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        if let Some(why) = self.log.failure() {
+            let message = format!("changes cannot be kept: {why}");
+            return Some(Refusal::new(RefusalCode::System, message).with_hint(
+                "make room on the disk; the gateway tries again by itself, and forwards meanwhile",
+            ));
+        }
+        (self.log.waiting() > MAX_WAITING).then(|| {
+            Refusal::new(RefusalCode::System, "the disk is too slow for so many changes")
+                .with_hint("try again")
+        })
+    }
+
+    /// Keeps what commands have changed, and replies to who has asked for it: with `sync` once it
+    /// is durable.
+    pub(super) fn keep(
+        &mut self,
+        control: &mut Control,
+        reply: Result<Reply, Refusal>,
+        waiting: Waiting,
+        sync: bool,
+    ) {
+        let changes = control.take_changes();
+        if changes.is_empty() {
+            let _ = waiting.send(reply);
+            return;
+        }
+        self.length += changes.text.len();
+        self.has_dead_keys |= changes.text.contains("xfrm state delete");
+        if sync {
+            self.log.append(changes.text, changes.keys, Some(replies(reply, waiting)));
+        } else {
+            self.log.append(changes.text, changes.keys, None);
+            let _ = waiting.send(reply);
+        }
+    }
+
+    /// Takes note of the configuration that is in force from now on, and replies once that is
+    /// durable.
+    pub(super) fn reloaded(
+        &mut self,
+        control: &mut Control,
+        configuration: String,
+        lost: &BTreeSet<PortId>,
+        done: Option<Done>,
+        now: Time,
+    ) {
+        self.configuration = configuration;
+        self.begin_anew(control, lost, true, done, now);
+    }
+
+    /// Begins the log anew where that is due.
+    pub(super) fn tick(&mut self, control: &mut Control, lost: &BTreeSet<PortId>, now: Time) {
+        let rested = now.since(self.began);
+        let is_rested = |least: Duration| rested >= least.max(self.took * SHARE);
+        let has_failed = self.log.failure().is_some() && is_rested(RETRY);
+        let forgets = self.has_dead_keys && self.keeps_keys && is_rested(FORGET);
+        if has_failed || forgets || self.length > 2 * self.began_with + SLACK {
+            let done: Done = Box::new(move |result| match result {
+                Ok(()) if has_failed => tracing::info!("changes are kept again"),
+                Ok(()) => {}
+                Err(why) if has_failed => tracing::debug!("{why}"),
+                Err(why) => tracing::warn!("{why}; the former log goes on"),
+            });
+            self.begin_anew(control, lost, false, Some(done), now);
+        }
+    }
+
+    fn begin_anew(
+        &mut self,
+        control: &mut Control,
+        lost: &BTreeSet<PortId>,
+        is_needed: bool,
+        done: Option<Done>,
+        now: Time,
+    ) {
+        let begin = Instant::now();
+        let changes = control.all_changes(lost);
+        (self.began, self.took) = (now, begin.elapsed());
+        (self.began_with, self.length) = (changes.text.len(), changes.text.len());
+        self.has_dead_keys = false;
+        let snapshot = Snapshot {
+            configuration: self.configuration.clone(),
+            text: changes.text,
+            keys: changes.keys,
+            keeps_keys: self.keeps_keys,
+            is_needed,
+        };
+        self.log.replace(snapshot, done);
+    }
+}
+
+/// Replies once changes are durable, or says that they are not.
+pub(super) fn replies(reply: Result<Reply, Refusal>, waiting: Waiting) -> Done {
+    Box::new(move |result| {
+        // A client that has gone away wants no answer.
+        let _ = waiting.send(match result {
+            Ok(()) => reply,
+            Err(why) => {
+                let message = format!("the change is in force, and was not kept: {why}");
+                Err(Refusal::new(RefusalCode::System, message).with_hint(
+                    "it ends with the gateway, unless there is room on the disk before; further \
+                    changes are refused until then",
+                ))
+            }
+        });
+    })
+}

@@ -1,0 +1,115 @@
+//! `hitpath state`: what commands have changed, as it lies on the disk.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use store::Directory;
+
+use crate::cli::Global;
+use control::StateDirectory;
+use runtime::exit::Exit;
+use runtime::output;
+
+/// Show, mend or drop what commands have changed
+///
+/// What commands change is kept in the state directory and made anew when the gateway starts. These
+/// commands are for a gateway that is not running: while it runs, `hitpath diff` shows the same.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  hitpath state show                         what would be made anew?
+  hitpath state repair                       a damaged log: keep what can be read
+  hitpath state drop                         begin with the configuration file alone
+  hitpath state show /var/lib/hitpath-east   of another directory")]
+pub(crate) struct State {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Print the commands that would be carried out; `~` is in front of those about objects of
+    /// the configuration file
+    Show(At),
+    /// Keep of a damaged log what can be read
+    ///
+    /// The damaged log stays beside it. What could not be read is said by its place; look at
+    /// `hitpath diff` once the gateway runs again.
+    Repair(At),
+    /// Forget all that commands have changed
+    ///
+    /// The log is moved aside; keys of SAs are removed from the disk.
+    Drop(At),
+}
+
+#[derive(Args, Debug)]
+struct At {
+    /// The state directory
+    #[arg(default_value = StateDirectory::DEFAULT, value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+impl State {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        let (What::Show(At { directory })
+        | What::Repair(At { directory })
+        | What::Drop(At { directory })) = &self.what;
+        if !directory.is_dir() {
+            anyhow::bail!("there is no directory {}", directory.display());
+        }
+        let opened = Directory::open(directory, "hitpath state")?;
+        match self.what {
+            What::Show(_) => show(&opened, global.json),
+            What::Repair(_) => repair(&opened, global.json),
+            What::Drop(_) => drop(&opened, global.json),
+        }
+    }
+}
+
+fn show(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
+    let saved = directory.read()?.unwrap_or_default();
+    if is_json {
+        let commands: Vec<&str> = saved.changes.iter().flat_map(|text| text.lines()).collect();
+        output::json(&json!({ "configuration": saved.configuration, "commands": commands,
+            "keys": saved.keys.len(), "torn_bytes": saved.torn.len() }))?;
+    } else {
+        for text in &saved.changes {
+            output::text(text)?;
+        }
+        if !saved.torn.is_empty() {
+            let (bytes, at) = (saved.torn.len(), saved.torn.start);
+            output::say(&format!("the last {bytes} bytes, from {at}, were not written whole"));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
+    let repaired = directory.repair()?;
+    if is_json {
+        let lost: Vec<_> = repaired.lost.iter().map(|lost| [lost.start, lost.end]).collect();
+        output::json(&json!({ "kept": repaired.changes, "lost_bytes": lost,
+            "damaged_log": repaired.backup }))?;
+        return Ok(Exit::Done);
+    }
+    output::line(&format!("{} commands kept", repaired.changes))?;
+    for lost in &repaired.lost {
+        output::line(&format!("bytes {} to {} could not be read", lost.start, lost.end))?;
+    }
+    output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
+    Ok(Exit::Done)
+}
+
+fn drop(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
+    let moved = directory.put_aside()?;
+    if is_json {
+        output::json(&json!({ "dropped_log": moved }))?;
+    } else {
+        output::line(&match moved {
+            Some(path) => format!("dropped; the log is {} now, without keys", path.display()),
+            None => "there is no log".to_owned(),
+        })?;
+    }
+    Ok(Exit::Done)
+}
