@@ -3,6 +3,7 @@
 mod change;
 mod view;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -52,6 +53,10 @@ pub(crate) struct Options {
     /// The decision cache: off, on, or auto
     #[arg(long, default_value = "auto", value_enum)]
     cache: variant::Mode,
+    /// Also measure changes by requests that are kept, as the gateway keeps them, in a log in this
+    /// directory. It is made with mode 0700; what was in it is replaced
+    #[arg(long, value_name = "DIRECTORY")]
+    log: Option<PathBuf>,
     /// Milliseconds of a run [default: 1000, quickly 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     milliseconds: Option<u32>,
@@ -64,12 +69,17 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     bar.inc(1);
     let flows: Vec<u32> = options.flows.iter().map(|&flows| flows.min(options.policies)).collect();
     let first = flows.first().copied().unwrap_or(1);
-    let mut requests = Some(Requests::new(options.policies, first)?);
+    let mut requests = vec![("by requests", "requests", Requests::new(options.policies, first)?)];
+    if let Some(directory) = &options.log {
+        let mut kept = Requests::new(options.policies, first)?;
+        kept.keep_in(directory)?;
+        requests.push(("by requests, kept", "requests-kept", kept));
+    }
     bar.finish_and_clear();
     let mut rows = Vec::new();
     for flows in flows {
         // By requests, once is enough.
-        rows.extend(policies(context, options, &base, flows, requests.take())?);
+        rows.extend(policies(context, options, &base, flows, std::mem::take(&mut requests))?);
     }
     rows.extend(rekeys(context, options, first)?);
     Ok(rows)
@@ -80,7 +90,7 @@ fn policies(
     options: &Options,
     base: &Tables,
     flows: u32,
-    requests: Option<Requests>,
+    requests: Vec<(&'static str, &'static str, Requests)>,
 ) -> anyhow::Result<Vec<Row>> {
     let clear =
         || Clear { frame: frame(), traffic: Traffic::new(flows.into(), Spread::UNIFORM, 1) };
@@ -96,13 +106,11 @@ fn policies(
         let change: Box<dyn Change> = Box::new(Policies::new(publisher, flows));
         series.push((churn(format!("{rate}/s"), rate, reader, Some(change))?, "tables"));
     }
-    if let (Some(requests), Some(&rate)) = (requests, options.changes.last()) {
+    for (name, by, requests) in requests {
+        let Some(&rate) = options.changes.last() else { continue };
         let reader = requests.shared().reader();
         let change: Box<dyn Change> = Box::new(requests);
-        series.push((
-            churn(format!("{rate}/s by requests"), rate, reader, Some(change))?,
-            "requests",
-        ));
+        series.push((churn(format!("{rate}/s {name}"), rate, reader, Some(change))?, by));
     }
     measure(context, options, "policy", flows, series)
 }
@@ -342,12 +350,15 @@ mod tests {
 
     #[test]
     fn changes_are_made_and_seen_and_no_packet_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
         let options = Options {
             changes: vec![1, 1000],
             policies: 50,
             flows: vec![20, 10],
             rekeys: vec![100],
             cache: variant::Mode::Auto,
+            log: Some(log.clone()),
             milliseconds: Some(5),
         };
         let rows = run(&Context::tiny(), &options).unwrap();
@@ -358,6 +369,7 @@ mod tests {
             ("policy", "1/s"),
             ("policy", "1000/s"),
             ("policy", "1000/s by requests"),
+            ("policy", "1000/s by requests, kept"),
             ("policy", "quiet"),
             ("policy", "1/s"),
             ("policy", "1000/s"),

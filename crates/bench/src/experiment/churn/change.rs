@@ -1,9 +1,14 @@
 //! What is changed: policies by the tables themselves or by requests to the control thread, and the
 //! SAs of a tunnel.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc;
+
 use api::{NeighbourSpec, PolicyAction, PolicyId, Request};
-use control::{Control, OpenedPort};
+use control::{Changes, Control, OpenedPort};
 use packet::{LinkKind, Time};
+use store::{Directory, Log, Snapshot};
 use tables::{
     Action, Direction, FieldsSelector, PolicySpec, Publisher, Selector, Shared, Tables,
     UpperSelector,
@@ -109,6 +114,7 @@ pub(crate) struct Requests {
     flows: u32,
     next: u32,
     deleted: bool,
+    log: Option<Log>,
 }
 
 /// The gateway of [`topology::tables`], as somebody would configure it.
@@ -150,7 +156,22 @@ impl Requests {
         }
         let all = topology::policy_for_all(Direction::Out, false, 2, Action::Bypass)?;
         control.handle(Request::PolicyAdd(request(&all)), Time(0))?;
-        Ok(Self { control, flows, next: 0, deleted: false })
+        Ok(Self { control, flows, next: 0, deleted: false, log: None })
+    }
+
+    /// Keeps every change in a log in `directory` from now on. As with clients that do not wait,
+    /// the disk is not waited for.
+    pub(crate) fn keep_in(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let log = Log::start(Directory::open(directory, "hitpath bench churn")?)?;
+        self.control.keep_changes(true);
+        let Changes { text, keys } = self.control.all_changes(&BTreeSet::new());
+        let configuration = "bench".to_owned();
+        let snapshot = Snapshot { configuration, text, keys, keeps_keys: true, is_needed: true };
+        let (sender, receiver) = mpsc::channel();
+        log.replace(snapshot, Some(Box::new(move |result| _ = sender.send(result))));
+        receiver.recv()?.map_err(anyhow::Error::msg)?;
+        self.log = Some(log);
+        Ok(())
     }
 
     /// What workers read from.
@@ -175,6 +196,13 @@ impl Change for Requests {
             self.control.handle(Request::PolicyDelete(id), Time(0))?;
         }
         self.deleted = !self.deleted;
+        if let Some(log) = &self.log {
+            if let Some(failure) = log.failure() {
+                anyhow::bail!("{failure}");
+            }
+            let Changes { text, keys } = self.control.take_changes();
+            log.append(text, keys, None);
+        }
         Ok(())
     }
 }
