@@ -173,7 +173,8 @@ def test_killed_while_changes_come(gateway):
 
         adding = threading.Thread(target=add)
         adding.start()
-        time.sleep(0.3 + 0.1 * turn)
+        while len(answered) < 3 + turn and adding.is_alive():
+            time.sleep(0.01)
         gateway.kill()
         adding.join()
         gateway.start_again()

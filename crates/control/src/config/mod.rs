@@ -130,12 +130,7 @@ fn load_with(
     Ok(config)
 }
 
-fn read(
-    text: &str,
-    notes: Notes,
-    read_keys: ReadKeys<'_>,
-    errors: &mut Errors<'_>,
-) -> Config {
+fn read(text: &str, notes: Notes, read_keys: ReadKeys<'_>, errors: &mut Errors<'_>) -> Config {
     if text.len() > MAX_FILE {
         errors.add(
             0,

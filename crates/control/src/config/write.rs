@@ -4,7 +4,7 @@ use core::fmt::{Display, Write};
 use std::path::Path;
 
 use api::{Key, MemberSpec, NeighbourSpec, PolicySpec, RouteSpec, Selector, StateSpec, Template};
-use types::{CacheTable, RouteKind};
+use types::{CacheTable, ReversePath, RouteKind, Side};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
 use crate::describe;
@@ -147,16 +147,17 @@ impl Writer {
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
     }
 
-    fn vrf(&mut self, VrfSettings { name, defaults }: &VrfSettings) {
+    fn vrf(&mut self, VrfSettings { name, defaults, ipsec }: &VrfSettings) {
         self.begin("[[vrf]]");
         self.quoted("name", name);
         for (direction, action) in defaults {
             self.quoted(&format!("default-{direction}"), action);
         }
+        self.quoted_if("ipsec", ipsec.as_ref());
     }
 
     fn port(&mut self, port: &PortSettings) {
-        let PortSettings { name, kind, vrf, mac, mtu, addresses, up } = port;
+        let PortSettings { name, kind, vrf, mac, mtu, addresses, up, side, reverse_path } = port;
         self.begin("[[port]]");
         self.quoted("name", name);
         self.quoted("kind", kind.name());
@@ -190,6 +191,12 @@ impl Writer {
         self.value("addresses", format_args!("{addresses:?}"));
         if !up {
             self.value("up", up);
+        }
+        if *side != Side::Unset {
+            self.quoted("side", side);
+        }
+        if *reverse_path != ReversePath::Off {
+            self.quoted("rpf", reverse_path);
         }
     }
 

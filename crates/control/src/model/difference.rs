@@ -9,7 +9,7 @@ use api::{
     PolicySpec, RouteSpec, Selector, StateSpec,
 };
 use tables::Tables;
-use types::{IpPrefix, Mac, PortId};
+use types::{IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
@@ -44,7 +44,9 @@ pub(super) fn difference(
     differ.neighbours();
     differ.routes();
     differ.states();
+    differ.ipsec(true);
     differ.policies();
+    differ.ipsec(false);
     differ.defaults();
     differ.delete_vrfs();
     Difference { changes: differ.changes }
@@ -167,8 +169,10 @@ impl<'a> Differ<'a> {
             up: (up != said.up).then_some(up),
             mtu: (port.mtu != mtu).then_some(port.mtu),
             vrf: (port.vrf != said.vrf).then(|| port.vrf.clone()),
+            side: (port.side != said.side).then_some(port.side),
+            rpf: (port.reverse_path != said.reverse_path).then_some(port.reverse_path),
         };
-        if change.up.is_some() || change.mtu.is_some() || change.vrf.is_some() {
+        if change != nothing(name) {
             self.journal.change_link(&change);
         }
         self.say_what_changed(name, said, port);
@@ -192,6 +196,12 @@ impl<'a> Differ<'a> {
         }
         if up != said.up {
             words.push(if up { "up" } else { "down" }.to_owned());
+        }
+        if port.side != said.side {
+            words.push(format!("side {} -> {}", said.side, port.side));
+        }
+        if port.reverse_path != said.reverse_path {
+            words.push(format!("rpf {} -> {}", said.reverse_path, port.reverse_path));
         }
         let own: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
         let gone = said.addresses.iter().filter(|said| !own.contains(said));
@@ -226,6 +236,42 @@ impl<'a> Differ<'a> {
                 up: port.up,
             };
             self.journal.add_link(port.origin, &spec);
+            let change = LinkChange {
+                side: (port.side != Side::Unset).then_some(port.side),
+                rpf: (port.reverse_path != ReversePath::Off).then_some(port.reverse_path),
+                ..nothing(name)
+            };
+            if change != nothing(name) {
+                self.journal.change_link(&change);
+            }
+        }
+    }
+
+    /// Whether VRFs are IPsec gateways: where policies are to come first of all, and last of all
+    /// where none are left.
+    fn ipsec(&mut self, is_before: bool) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = said.and_then(|said| said.ipsec).unwrap_or_default();
+            // Policies and SAs make a gateway of a VRF.
+            let makes = self.config.policies.iter().any(|spec| spec.vrf == *name)
+                || self.config.states.iter().any(|spec| spec.vrf == *name);
+            let before = if said == Ipsec::Auto && makes { Ipsec::Required } else { said };
+            if is_before {
+                if before == Ipsec::Off && is != Ipsec::Off {
+                    self.journal.set_ipsec(name, is);
+                }
+                continue;
+            }
+            if is != before {
+                self.say(ChangeKind::Modified, "vrf", format!("{name}: ipsec {before} -> {is}"));
+            }
+            // That it had policies is kept even if another file names none.
+            let is_kept = is == Ipsec::Required || is == Ipsec::Off && vrf.ipsec == Origin::Runtime;
+            if is != before || is_kept {
+                self.journal.set_ipsec(name, is);
+            }
         }
     }
 
@@ -443,4 +489,9 @@ impl<'a> Differ<'a> {
             }
         }
     }
+}
+
+/// A change of nothing about a port.
+fn nothing(port: &str) -> LinkChange {
+    LinkChange { port: port.to_owned(), up: None, mtu: None, vrf: None, side: None, rpf: None }
 }

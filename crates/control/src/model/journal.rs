@@ -10,7 +10,7 @@ use core::fmt::{self, Write};
 use api::{
     DefaultAction, Direction, Key, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, StateSpec,
 };
-use types::{IpPrefix, Mac};
+use types::{IpPrefix, Ipsec, Mac};
 
 use crate::describe;
 
@@ -145,6 +145,10 @@ impl Journal {
         self.note(origin, format_args!("xfrm policy setdefault {at} {action} vrf {vrf}"));
     }
 
+    pub(super) fn set_ipsec(&mut self, vrf: &str, ipsec: Ipsec) {
+        self.note(Origin::Runtime, format_args!("vrf set {vrf} ipsec {ipsec}"));
+    }
+
     pub(super) fn put_neighbour(
         &mut self,
         origin: Origin,
@@ -175,6 +179,12 @@ impl Journal {
             Some(true) => text.push_str(" up"),
             Some(false) => text.push_str(" down"),
             None => {}
+        }
+        if let Some(side) = change.side {
+            let _ = write!(text, " side {side}");
+        }
+        if let Some(rpf) = change.rpf {
+            let _ = write!(text, " rpf {rpf}");
         }
         self.note(Origin::Runtime, format_args!("{text}"));
     }

@@ -153,7 +153,7 @@ impl Draft<'_> {
 
     pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
         let vrf = self.desired.vrf(&change.name)?;
-        self.set_ipsec(&change.name, vrf, change.ipsec, Origin::Runtime)
+        self.set_ipsec(&change.name, vrf, change.ipsec, self.origin)
     }
 
     pub(super) fn set_ipsec(
@@ -167,6 +167,7 @@ impl Draft<'_> {
         if let Some(entry) = self.desired.vrfs.get_mut(name) {
             entry.ipsec = origin;
         }
+        self.note(|journal| journal.set_ipsec(name, ipsec));
         Ok(())
     }
 

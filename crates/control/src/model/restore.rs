@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{Key, Origin, Refusal, RefusalCode, Request};
 use packet::Time;
 use tables::Tables;
-use types::Spi;
+use types::{Ipsec, Spi};
 use zeroize::Zeroizing;
 
 use super::desired::Desired;
@@ -232,6 +232,25 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         }),
         Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
         Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
+        // A VRF that had policies stays closed without, unless the file opens it.
+        Request::VrfSet(change) => desired.vrfs.get(&change.name).and_then(|vrf| {
+            let is = tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
+            let closes = change.ipsec == Ipsec::Required && is == Ipsec::Auto;
+            let opens = is == Ipsec::Required && change.ipsec != is;
+            let by_file = || {
+                let states = desired.states.iter().filter(|((of, ..), _)| *of == vrf.id);
+                let mut states = states.map(|(_, entry)| entry.origin);
+                let policies = desired.policies.values();
+                let policies = policies.filter(|entry| entry.spec.vrf == change.name);
+                let mut policies = policies.map(|entry| entry.origin);
+                let is_of_file = |origin| origin == Origin::Configuration;
+                states.any(is_of_file) || policies.any(is_of_file)
+            };
+            if opens && by_file() {
+                return Some(Origin::Configuration);
+            }
+            (!closes).then_some(vrf.ipsec)
+        }),
         Request::VrfDelete(vrf) => desired.vrfs.get(&vrf.name).map(|vrf| vrf.origin),
         _ => None,
     };

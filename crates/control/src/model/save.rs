@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
 use tables::Tables;
-use types::PortId;
+use types::{Ipsec, PortId};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
@@ -80,8 +80,10 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
                 || vrf.defaults[*direction as usize] == Origin::Configuration
         };
         let defaults: Vec<_> = all.into_iter().filter(is_said).collect();
-        let is_needed = name != api::MAIN_VRF || !defaults.is_empty();
-        is_needed.then(|| VrfSettings { name: name.clone(), defaults })
+        let ipsec = tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
+        let ipsec = Some(ipsec).filter(|ipsec| *ipsec != Ipsec::Auto);
+        let is_needed = name != api::MAIN_VRF || !defaults.is_empty() || ipsec.is_some();
+        is_needed.then(|| VrfSettings { name: name.clone(), defaults, ipsec })
     };
     vrfs.into_iter().filter_map(settings).collect()
 }
@@ -95,6 +97,8 @@ fn settings(desired: &Desired, port: &DesiredPort, lost: &BTreeSet<PortId>) -> P
         vrf: port.vrf.clone(),
         mtu: (!is_own).then_some(mtu),
         addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
+        side: port.side,
+        reverse_path: port.reverse_path,
         up: port.up || (port.lost || lost.contains(&port.id)) && port.settings.up,
         ..port.settings.clone()
     }

@@ -46,9 +46,24 @@ pub(super) fn command() -> impl Strategy<Value = String> {
     prop_oneof![
         (pick(&["add", "del"]), pick(&["red", "blue"]))
             .prop_map(|(verb, name)| format!("vrf {verb} {name}")),
+        (pick(&["main", "red", "blue"]), pick(&["auto", "off", "required"]))
+            .prop_map(|(name, ipsec)| format!("vrf set {name} ipsec {ipsec}")),
         (pick(&["add", "replace", "del"]), address(), port())
             .prop_map(|(verb, address, port)| format!("addr {verb} {address} dev {port}")),
-        (port(), pick(&["up", "down", "mtu 1300", "mtu 1500", "vrf red", "vrf blue", "nomaster"]))
+        (
+            port(),
+            pick(&[
+                "up",
+                "down",
+                "mtu 1300",
+                "mtu 1500",
+                "vrf red",
+                "vrf blue",
+                "nomaster",
+                "side protected",
+                "side unset rpf strict"
+            ])
+        )
             .prop_map(|(port, what)| format!("link set {port} {what}")),
         (
             pick(&["lan", "wan", "tap0", "wan.1"]),
