@@ -243,7 +243,7 @@ def test_damage_is_refused_with_what_mends_it(gateway):
     assert "damaged bytes at byte" in gateway.log()
     assert state("show", gateway.state_path, check=False).returncode == 1
     repaired = state("repair", gateway.state_path).stdout
-    assert "15 commands kept" in repaired and "could not be read" in repaired and "log.damaged.1" in repaired
+    assert "16 commands kept" in repaired and "could not be read" in repaired and "log.damaged.1" in repaired
     assert (gateway.state_path / "log.damaged.1").read_bytes() == data
     gateway.start_again()
     routes = gateway.run("route", "show").stdout
