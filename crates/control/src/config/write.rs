@@ -172,8 +172,9 @@ impl Writer {
                 }
                 self.quoted("link", link);
             }
-            PortKind::Tap { interface } | PortKind::AfPacket { interface } => {
+            PortKind::Tap { interface, ring } | PortKind::AfPacket { interface, ring } => {
                 self.quoted("interface", interface);
+                self.value("receive-ring", ring);
             }
             PortKind::Vlan { parent, id } => {
                 self.quoted("parent", parent);

@@ -1,7 +1,7 @@
 //! What is in force and not in a configuration: as commands that lead from one to the other, and
 //! in words.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use api::{
@@ -20,12 +20,11 @@ use crate::describe;
 use crate::settings::PortSettings;
 
 impl Control {
-    /// How the gateway differs from one that was started with `config`. `lost` are ports that are
-    /// down because what they were opened on is gone.
-    pub fn difference(&self, config: &Config, lost: &BTreeSet<PortId>) -> Difference {
+    /// How the gateway differs from one that was started with `config`.
+    pub fn difference(&self, config: &Config) -> Difference {
         let mut journal = Journal::new(false);
         let (tables, desired) = (self.publisher.current(), &self.desired);
-        difference(&tables, desired, config, lost, &mut journal)
+        difference(&tables, desired, config, &mut journal)
     }
 }
 
@@ -34,10 +33,9 @@ pub(super) fn difference(
     tables: &Tables,
     desired: &Desired,
     config: &Config,
-    lost: &BTreeSet<PortId>,
     journal: &mut Journal,
 ) -> Difference {
-    let mut differ = Differ { tables, desired, config, lost, journal, changes: Vec::new() };
+    let mut differ = Differ { tables, desired, config, journal, changes: Vec::new() };
     differ.gateway();
     differ.add_vrfs();
     differ.ports();
@@ -56,7 +54,6 @@ struct Differ<'a> {
     tables: &'a Tables,
     desired: &'a Desired,
     config: &'a Config,
-    lost: &'a BTreeSet<PortId>,
     journal: &'a mut Journal,
     changes: Vec<Change>,
 }
@@ -156,13 +153,8 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Whether the port is up, or would be if what it was opened on were there.
-    fn is_up(&self, port: &DesiredPort, said: &PortSettings) -> bool {
-        port.up || said.up && (port.lost || self.lost.contains(&port.id))
-    }
-
     fn change_link(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
-        let up = self.is_up(port, said);
+        let up = port.up;
         let mtu = said.mtu.unwrap_or(port.found.mtu);
         let change = LinkChange {
             port: name.to_owned(),
@@ -183,7 +175,7 @@ impl<'a> Differ<'a> {
         // That of a VLAN is at most its parent's, whatever was said.
         let most = self.desired.parent(port).map_or(u16::MAX, |parent| parent.mtu);
         let (mtu, is) = (said.mtu.unwrap_or(port.found.mtu).min(most), port.mtu.min(most));
-        let up = self.is_up(port, said);
+        let up = port.up;
         let mut words = Vec::new();
         if said.kind != port.settings.kind {
             words.push(format!("{} -> {}", said.kind.name(), port.settings.kind.name()));

@@ -51,9 +51,8 @@ impl Control {
 
     fn change_interface(&mut self, name: &str, seen: &SeenInterface) -> Result<(), Refusal> {
         let before = self.desired.ports.clone();
-        let tables = self.tables();
-        let mut draft =
-            Draft { tables, desired: &mut self.desired, randomness: &mut self.randomness };
+        let (tables, origin) = (self.tables(), api::Origin::Gateway);
+        let mut draft = Draft::new(tables, &mut self.desired, &mut self.randomness, origin);
         let done = draft.change_interface(name, seen);
         let tables = draft.tables;
         match done {

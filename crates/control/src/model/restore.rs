@@ -53,13 +53,12 @@ impl Control {
     }
 
     /// All that is in force and not in the configuration that was applied last. Changes that were
-    /// noted before are in it. `lost` are ports that are down because what they were opened on is
-    /// gone.
-    pub fn all_changes(&mut self, lost: &BTreeSet<types::PortId>) -> Changes {
+    /// noted before are in it.
+    pub fn all_changes(&mut self) -> Changes {
         let Some(journal) = &mut self.journal else { return Changes::default() };
         *journal = journal.anew();
         let tables = self.publisher.current();
-        super::difference::difference(&tables, &self.desired, &self.applied, lost, journal);
+        super::difference::difference(&tables, &self.desired, &self.applied, journal);
         journal.take()
     }
 

@@ -1,10 +1,8 @@
 //! What is in force, as a configuration.
 
-use std::collections::BTreeSet;
-
 use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
 use tables::Tables;
-use types::{Ipsec, PortId};
+use types::Ipsec;
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
@@ -13,17 +11,12 @@ use crate::settings::PortSettings;
 
 impl Control {
     /// What is in force as a configuration file, which makes the same gateway. SAs are in it if
-    /// `keys_file` names the file for their keys. `lost` are ports that are down because what they
-    /// were opened on is gone.
+    /// `keys_file` names the file for their keys.
     ///
     /// # Errors
     /// If no file can say it.
-    pub fn save(
-        &self,
-        keys_file: Option<&str>,
-        lost: &BTreeSet<PortId>,
-    ) -> Result<Written, Refusal> {
-        let config = config(&self.publisher.current(), &self.desired, lost);
+    pub fn save(&self, keys_file: Option<&str>) -> Result<Written, Refusal> {
+        let config = config(&self.publisher.current(), &self.desired);
         write(config, keys_file).map_err(|wrong| {
             let message = format!("no configuration file can say what is in force:\n{wrong}");
             Refusal::new(RefusalCode::Unsupported, message)
@@ -31,7 +24,7 @@ impl Control {
     }
 }
 
-fn config(tables: &Tables, desired: &Desired, lost: &BTreeSet<PortId>) -> Config {
+fn config(tables: &Tables, desired: &Desired) -> Config {
     let mut config = Config {
         gateway: desired.gateway.clone().unwrap_or_default(),
         vrfs: vrfs(tables, desired),
@@ -39,7 +32,7 @@ fn config(tables: &Tables, desired: &Desired, lost: &BTreeSet<PortId>) -> Config
     };
     let mut ports: Vec<_> = desired.ports.iter().collect();
     ports.sort_by_key(|(_, port)| port.id);
-    config.ports = ports.into_iter().map(|(_, port)| settings(desired, port, lost)).collect();
+    config.ports = ports.into_iter().map(|(_, port)| settings(desired, port)).collect();
     config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
     config.routes.sort_by_key(|spec| spec.vrf != api::MAIN_VRF);
     for (port, address, neighbour) in desired.neighbours.iter() {
@@ -88,7 +81,7 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
     vrfs.into_iter().filter_map(settings).collect()
 }
 
-fn settings(desired: &Desired, port: &DesiredPort, lost: &BTreeSet<PortId>) -> PortSettings {
+fn settings(desired: &Desired, port: &DesiredPort) -> PortSettings {
     // The MTU of a VLAN may have been set when its parent's was larger.
     let most = desired.parent(port).map_or(port.mtu, |parent| parent.mtu);
     let mtu = port.mtu.min(most);
@@ -99,7 +92,7 @@ fn settings(desired: &Desired, port: &DesiredPort, lost: &BTreeSet<PortId>) -> P
         addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
         side: port.side,
         reverse_path: port.reverse_path,
-        up: port.up || (port.lost || lost.contains(&port.id)) && port.settings.up,
+        up: port.up,
         ..port.settings.clone()
     }
 }

@@ -194,9 +194,9 @@ impl ControlThread {
                 };
             }
             Request::Reload { dry_run: true } => self.would_reload().map(Reply::Difference),
-            Request::Diff => self.load().map(|(config, _)| {
-                Reply::Difference(self.handler.control.difference(&config))
-            }),
+            Request::Diff => self
+                .load()
+                .map(|(config, _)| Reply::Difference(self.handler.control.difference(&config))),
             Request::Save { keys_file } => {
                 let saved = self.handler.control.save(keys_file.as_deref());
                 saved.map(|control::Written { text, keys, left_out }| {

@@ -1,6 +1,5 @@
 //! What survives a restart: changes by command go to the state directory's log.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,6 @@ use control::{Control, GatewaySettings, StateDirectory};
 use packet::Time;
 use store::{Directory, Done, Log, Saved, Snapshot};
 use tokio::sync::oneshot;
-use wire::PortId;
 
 /// The log begins anew when it has this much more than twice what it began with.
 const SLACK: usize = 1 << 20;
@@ -96,7 +94,7 @@ impl Opened {
         // Before packets pass. If the disk is full they do all the same.
         let (sender, receiver) = mpsc::channel();
         let done: Done = Box::new(move |result| _ = sender.send(result));
-        keeper.begin_anew(control, &BTreeSet::new(), true, Some(done), now);
+        keeper.begin_anew(control, true, Some(done), now);
         match receiver.recv() {
             Ok(Ok(())) => tracing::info!(directory = %path.display(), "changes are kept"),
             Ok(Err(why)) => tracing::error!("changes by command are refused: {why}"),
@@ -203,16 +201,15 @@ impl Keeper {
         &mut self,
         control: &mut Control,
         configuration: String,
-        lost: &BTreeSet<PortId>,
         done: Option<Done>,
         now: Time,
     ) {
         self.configuration = configuration;
-        self.begin_anew(control, lost, true, done, now);
+        self.begin_anew(control, true, done, now);
     }
 
     /// Begins the log anew where that is due.
-    pub(super) fn tick(&mut self, control: &mut Control, lost: &BTreeSet<PortId>, now: Time) {
+    pub(super) fn tick(&mut self, control: &mut Control, now: Time) {
         let rested = now.since(self.began);
         let is_rested = |least: Duration| rested >= least.max(self.took * SHARE);
         let has_failed = self.log.failure().is_some() && is_rested(RETRY);
@@ -224,20 +221,19 @@ impl Keeper {
                 Err(why) if has_failed => tracing::debug!("{why}"),
                 Err(why) => tracing::warn!("{why}; the former log goes on"),
             });
-            self.begin_anew(control, lost, false, Some(done), now);
+            self.begin_anew(control, false, Some(done), now);
         }
     }
 
     fn begin_anew(
         &mut self,
         control: &mut Control,
-        lost: &BTreeSet<PortId>,
         is_needed: bool,
         done: Option<Done>,
         now: Time,
     ) {
         let begin = Instant::now();
-        let changes = control.all_changes(lost);
+        let changes = control.all_changes();
         (self.began, self.took) = (now, begin.elapsed());
         (self.began_with, self.length) = (changes.text.len(), changes.text.len());
         self.has_dead_keys = false;

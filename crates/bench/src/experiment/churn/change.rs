@@ -1,7 +1,6 @@
 //! What is changed: policies by the tables themselves or by requests to the control thread, and the
 //! SAs of a tunnel.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc;
 
@@ -164,7 +163,7 @@ impl Requests {
     pub(crate) fn keep_in(&mut self, directory: &Path) -> anyhow::Result<()> {
         let log = Log::start(Directory::open(directory, "hitpath bench churn")?)?;
         self.control.keep_changes(true);
-        let Changes { text, keys } = self.control.all_changes(&BTreeSet::new());
+        let Changes { text, keys } = self.control.all_changes();
         let configuration = "bench".to_owned();
         let snapshot = Snapshot { configuration, text, keys, keeps_keys: true, is_needed: true };
         let (sender, receiver) = mpsc::channel();

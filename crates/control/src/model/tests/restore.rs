@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(desired(&one_by_one), desired(&control));
         prop_assert_eq!(restored.refused, Vec::<String>::new());
 
-        let all = control.all_changes(&BTreeSet::new());
+        let all = control.all_changes();
         let (together, restored) = restore(file, std::slice::from_ref(&all), true);
         prop_assert_eq!(desired(&together), desired(&control), "{}", all.text);
         prop_assert_eq!(restored.refused, Vec::<String>::new(), "{}", all.text);
@@ -145,7 +145,7 @@ proptest! {
         commands(&mut control, &first);
         if reload(&mut control, after).is_ok() {
             commands(&mut control, &then);
-            let all = control.all_changes(&BTreeSet::new());
+            let all = control.all_changes();
             let (restored, report) = restore(after, std::slice::from_ref(&all), true);
             prop_assert_eq!(desired(&restored), desired(&control), "{}", all.text);
             prop_assert_eq!(report.refused, Vec::<String>::new(), "{}", all.text);
@@ -160,7 +160,7 @@ proptest! {
     ) {
         let mut control = keeping(file);
         commands(&mut control, &lines);
-        let saved = control.save(Some("x.keys"), &BTreeSet::new()).unwrap();
+        let saved = control.save(Some("x.keys")).unwrap();
         let read = |text: &str| {
             crate::load_with_keys("saved.toml", text, &|_| Ok(saved.keys.clone())).unwrap()
         };
@@ -217,7 +217,7 @@ proptest! {
         }
         // What is saved again is the same, but for the VRFs that their SAs have made gateways.
         let with_states = !control.desired.states.is_empty();
-        let second = again.save(Some("x.keys"), &BTreeSet::new()).unwrap();
+        let second = again.save(Some("x.keys")).unwrap();
         let text = |text: &str| match with_states {
             true => text.replace("ipsec = \"required\"\n", ""),
             false => text.to_owned(),
@@ -234,12 +234,12 @@ proptest! {
     ) {
         let mut control = keeping(before);
         let changes = commands(&mut control, &lines);
-        let all = control.all_changes(&BTreeSet::new());
+        let all = control.all_changes();
         for changes in [&changes[..], std::slice::from_ref(&all)] {
             let (restored, report) = restore(after, changes, false);
             prop_assert_eq!(report.refused, Vec::<String>::new());
             let config = load("test.toml", after).unwrap();
-            let difference = restored.difference(&config, &BTreeSet::new());
+            let difference = restored.difference(&config);
             for change in &difference.changes {
                 let line = change.to_string();
                 // What came is by command. A port may have got an address besides.
@@ -261,7 +261,7 @@ proptest! {
         let mut control = keeping(file);
         commands(&mut control, &lines);
         let config = load("test.toml", file).unwrap();
-        let difference = control.difference(&config, &BTreeSet::new());
+        let difference = control.difference(&config);
         let fresh = running(file);
         let lines = |control: &Control| -> Vec<String> {
             desired(control).iter().map(|line| without_origin(line)).collect()
