@@ -19,6 +19,7 @@
 
 mod batch;
 mod cache;
+mod daemon;
 mod key;
 mod object;
 mod policy;
@@ -34,6 +35,7 @@ pub use cache::{
     CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, CompiledView, FamilyTrees,
     FlowCacheEntries, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
 };
+pub use daemon::DaemonView;
 pub use key::{Key, KeyTextError};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,

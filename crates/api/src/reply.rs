@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
+use crate::daemon::DaemonView;
 use crate::key::Key;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
@@ -34,6 +35,8 @@ pub enum Reply {
         /// The interface's: [`crate::VERSION`].
         interface: u32,
     },
+    /// The daemon's process.
+    Daemon(DaemonView),
     /// Ports.
     Ports(Vec<PortView>),
     /// Workers.

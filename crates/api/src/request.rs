@@ -23,6 +23,8 @@ pub enum Request {
     Version,
     /// All ports, with their statistics.
     Ports,
+    /// The daemon's process.
+    Daemon,
     /// The workers.
     Workers,
     /// Packets dropped, by reason.
@@ -157,6 +159,7 @@ impl Request {
             self,
             Self::Version
                 | Self::Ports
+                | Self::Daemon
                 | Self::Workers
                 | Self::Drops
                 | Self::Caches

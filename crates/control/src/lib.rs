@@ -19,5 +19,6 @@ mod settings;
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use model::{Boundary, Changes, Control, OpenedPort, Plan, Restored, SeenInterface};
 pub use settings::{
-    CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, StateDirectory,
+    CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, Seccomp,
+    StateDirectory,
 };

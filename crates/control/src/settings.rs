@@ -3,10 +3,10 @@
 use core::fmt;
 use std::path::{Path, PathBuf};
 
-pub use types::Idle;
 use types::{
     CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
 };
+pub use types::{Idle, Seccomp};
 
 /// What concerns the gateway as a whole. A change takes effect when the gateway is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct GatewaySettings {
     pub state: StateDirectory,
     /// Whether SAs that commands add are kept, with their keys.
     pub keep_keys: bool,
+    /// What happens to system calls that it has no use for.
+    pub seccomp: Seccomp,
     /// How packets are decided.
     pub ipsec: IpsecSettings,
 }
@@ -140,6 +142,7 @@ impl GatewaySettings {
         note("large-buffers", large(self), large(wanted));
         note("socket", self.socket.display().to_string(), wanted.socket.display().to_string());
         note("state-directory", self.state.to_string(), wanted.state.to_string());
+        note("seccomp", self.seccomp.to_string(), wanted.seccomp.to_string());
         note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
         changes
     }
@@ -191,6 +194,7 @@ impl Default for GatewaySettings {
             socket: PathBuf::from("/run/hitpath/control.sock"),
             state: StateDirectory::Usual,
             keep_keys: true,
+            seccomp: Seccomp::On,
             ipsec: IpsecSettings::default(),
         }
     }

@@ -9,6 +9,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use crate::verbs;
 use runtime::exit::Exit;
+use runtime::log::LogWriter;
 
 /// Where clients look for the daemon unless told otherwise.
 const DEFAULT_SOCKET: &str = "/run/hitpath/control.sock";
@@ -165,7 +166,8 @@ impl Cli {
         };
         tracing_subscriber::fmt()
             .with_max_level(level)
-            .with_writer(std::io::stderr)
+            .with_writer(LogWriter::default)
+            .log_internal_errors(false)
             .with_target(false)
             .with_ansi(std::io::stderr().is_terminal())
             .init();

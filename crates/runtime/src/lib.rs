@@ -1,8 +1,16 @@
 //! What hitpath's programs need of their process, and what no crate below may ask of it: which
-//! processors there are, what time it is, standard output and standard error, and exit codes.
-#![forbid(unsafe_code)]
+//! processors there are, what time it is, standard output and standard error, log lines, and exit
+//! codes.
+//!
+//! `unsafe` is confined to the private module `sys`, which makes one system call.
+#![deny(unsafe_code)]
 
 pub mod affinity;
+pub mod claims;
 pub mod clock;
 pub mod exit;
+pub mod log;
 pub mod output;
+pub mod privileges;
+pub mod seccomp;
+mod sys;

@@ -43,4 +43,4 @@ pub use side::{Ipsec, ReversePath, Side};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
 pub use vlan::{NotAVlanId, VlanId};
 pub use word::{UnknownWord, Word};
-pub use worker::Idle;
+pub use worker::{Idle, Seccomp};

@@ -1,4 +1,4 @@
-//! Worker threads.
+//! Worker threads, and the process that they are in.
 
 use crate::word::words;
 
@@ -13,3 +13,17 @@ pub enum Idle {
 }
 
 words!(Idle { Sleep = "sleep", Poll = "poll" });
+
+/// What happens to system calls that the gateway has no use for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seccomp {
+    /// They are refused, and logged by the system.
+    #[default]
+    On,
+    /// They are made, and logged by the system.
+    Log,
+    /// They are made.
+    Off,
+}
+
+words!(Seccomp { On = "on", Log = "log", Off = "off" });

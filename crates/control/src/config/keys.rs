@@ -58,7 +58,7 @@ pub const SECTIONS: &[Section] = &[
                 "processors",
                 "list of numbers",
                 "",
-                "the first ones the process may use",
+                "free ones that the process may use",
                 "The processors that the workers are pinned to, one for each worker.",
             ),
             key(
@@ -116,6 +116,14 @@ pub const SECTIONS: &[Section] = &[
                 "none",
                 "A file with keys, one in each line, that SAs name by `key:1`, `key:2` and so on. \
                 A path that does not begin with `/` is looked up beside this file.",
+            ),
+            key(
+                "seccomp",
+                "\"on\", \"log\" or \"off\"",
+                "",
+                "\"on\"",
+                "What happens to system calls that a gateway has no use for: they fail and the \
+                system logs them; they are made and logged; nothing.",
             ),
         ],
     },

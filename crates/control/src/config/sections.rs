@@ -8,8 +8,8 @@ use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
-    DefaultAction, Direction, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Side, VlanId,
-    Word,
+    DefaultAction, Direction, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Seccomp,
+    Side, VlanId, Word,
 };
 
 use super::diagnostic::Errors;
@@ -44,6 +44,7 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         }
     }
     let idle = table.word("idle", Idle::WORDS, errors);
+    let seccomp = table.word("seccomp", Seccomp::WORDS, errors);
     let buffers = table.number("buffers", 1024..=4_194_304, errors);
     let large_buffers = table.number("large-buffers", 0..=65_536, errors);
     if let Some(Found { value: few @ 1..=255_usize, at }) = large_buffers {
@@ -63,6 +64,7 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
             Some(path) => StateDirectory::At(path),
         },
         keep_keys: table.flag("keep-keys", errors).map_or(usual.keep_keys, |found| found.value),
+        seccomp: seccomp.map_or(usual.seccomp, |found| found.value),
         ipsec: usual.ipsec,
     }
 }

@@ -105,6 +105,7 @@ impl Writer {
             socket,
             state,
             keep_keys,
+            seccomp,
             ipsec: _,
         } = gateway;
         self.line("[gateway]");
@@ -125,6 +126,9 @@ impl Writer {
         }
         if *keep_keys != usual.keep_keys {
             self.value("keep-keys", keep_keys);
+        }
+        if *seccomp != usual.seccomp {
+            self.quoted("seccomp", seccomp);
         }
         if let Some(name) = keys_file {
             self.path("keys-file", Path::new(name));

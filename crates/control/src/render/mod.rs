@@ -31,6 +31,11 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
         }
         Reply::Difference(difference) => _ = writeln!(text, "{difference}"),
         Reply::Saved(saved) => text.push_str(&saved.text),
+        Reply::Daemon(view) => {
+            for (name, value) in view.rows() {
+                let _ = writeln!(text, "{name}: {value}");
+            }
+        }
         Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),
         Reply::Addresses(views) => net::addresses(&mut text, views),
         Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),

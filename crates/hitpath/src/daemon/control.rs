@@ -32,6 +32,20 @@ pub(crate) fn open_and_apply(
     workers: usize,
     now: Time,
 ) -> anyhow::Result<(Difference, OpenedQueues)> {
+    let claimed = ports::claim(plan.ports_to_open(), &mut handler.daemon.claims)?;
+    let result = open_and_apply_claimed(handler, plan, workers, now);
+    if result.is_err() {
+        claimed.iter().for_each(|name| handler.daemon.claims.release(name));
+    }
+    result
+}
+
+fn open_and_apply_claimed(
+    handler: &mut RequestHandler,
+    plan: Plan,
+    workers: usize,
+    now: Time,
+) -> anyhow::Result<(Difference, OpenedQueues)> {
     let ids: Vec<PortId> = handler.free_port_ids().take(plan.ports_to_open().len()).collect();
     let mut opened = Vec::with_capacity(ids.len());
     let mut ports = Vec::with_capacity(ids.len());
@@ -172,6 +186,9 @@ impl ControlThread {
         }
         configured.iter().for_each(|settings| self.interfaces.set(settings));
         self.look_at_interfaces(self.interfaces.closed());
+        if let Err(error) = ports::release_others(&configured, &mut self.handler.daemon.claims) {
+            tracing::warn!("interfaces that are not used any more stay claimed: {error:#}");
+        }
         self.announce();
         Ok(difference)
     }
@@ -238,6 +255,7 @@ impl ControlThread {
     /// Returns what has changed, and the digest of the file.
     fn reload(&mut self) -> Result<(Difference, String), Refusal> {
         let (config, digest) = self.load()?;
+        self.handler.daemon.reloads += 1;
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
         match self.apply(config) {
             Ok(difference) => Ok((difference, digest)),

@@ -10,6 +10,8 @@ mod compiler;
 mod control;
 mod interfaces;
 mod ports;
+mod processors;
+mod protection;
 mod server;
 mod signals;
 mod socket;
@@ -30,7 +32,7 @@ use control::ControlThread;
 use interfaces::Interfaces;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
-use runtime::output;
+use runtime::log;
 use server::PendingRequest;
 use worker_pool::WorkerPool;
 
@@ -113,10 +115,17 @@ pub(crate) fn run(
     let (listener, socket_file) = socket::listen(socket)?;
     let opened = state::Opened::of(&settings, socket)?;
 
+    let claims = protection::claims(file);
+    // Before there are other threads, which have what this one has.
+    let mut protection = protection::give_up(file)?;
+
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
     let mut handler =
         RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
+    handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    handler.daemon.socket = socket.to_owned();
+    handler.daemon.claims = claims;
     // Before the workers start, as the ports decide what buffers they need.
     let plan = handler.control.plan(config);
     let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
@@ -131,6 +140,8 @@ pub(crate) fn run(
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let interfaces = Interfaces::new()?;
+    protection::filter(&mut protection, settings.seccomp)?;
+    handler.daemon.protection = protection;
     let mut control = ControlThread::new(file, handler, pool, clock, interfaces, keeper);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
@@ -139,7 +150,7 @@ pub(crate) fn run(
     }
     server::start(listener, sender)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
-    output::line("ready")?;
+    log::announce("ready");
 
     let exit = control.run(&messages);
     drop(socket_file);

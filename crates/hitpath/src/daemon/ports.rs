@@ -1,17 +1,72 @@
 //! Opening the ports that a configuration asks for.
 
-use anyhow::bail;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Context, bail};
 use control::{PortKind, PortSettings};
 use io::af_packet::{self, AfPacketOptions};
 use io::memory;
 use io::tap::{self, TapOptions};
 use packet::Port;
+use runtime::claims::{ClaimError, Claims};
 use wire::PortId;
 
 use crate::gateway::twin;
 
 /// Frames that a memory port's link holds.
 const MEMORY_DEPTH: usize = 1024;
+
+/// What claims of interfaces begin with.
+const CLAIM: &str = "interface-";
+
+/// Claims the interface of each of `ports`. Returns what is new, to be released if the ports are not
+/// opened after all.
+///
+/// # Errors
+/// If another daemon has one of them. Nothing new is claimed then.
+pub(crate) fn claim(ports: &[PortSettings], claims: &mut Claims) -> anyhow::Result<Vec<String>> {
+    let mut new = Vec::new();
+    for settings in ports {
+        let Some(name) = claim_name(settings)? else { continue };
+        match claims.claim(&name) {
+            Ok(true) => new.push(name),
+            Ok(false) => {}
+            Err(ClaimError::Held { holder }) => {
+                new.iter().for_each(|name| claims.release(name));
+                bail!(
+                    "port {}: another daemon has interface {}: {holder}; stop that one first",
+                    settings.name,
+                    settings.kind.interface().unwrap_or_default()
+                );
+            }
+            Err(error) => tracing::warn!(
+                port = %settings.name,
+                "whether another daemon has the interface is not known: {error}"
+            ),
+        }
+    }
+    Ok(new)
+}
+
+/// Gives back the interfaces that none of `ports` is on.
+pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> anyhow::Result<()> {
+    let names = ports
+        .iter()
+        .filter_map(|port| claim_name(port).transpose())
+        .collect::<Result<Vec<_>, _>>()?;
+    claims.retain(CLAIM, |name| names.iter().any(|kept| kept == name));
+    Ok(())
+}
+
+/// The name of the claim of a port's interface, which has its network namespace in it: others have
+/// interfaces of the same names.
+fn claim_name(settings: &PortSettings) -> anyhow::Result<Option<String>> {
+    let Some(interface) = settings.kind.interface() else { return Ok(None) };
+    let namespace =
+        fs::metadata("/proc/thread-self/ns/net").context("finding the network namespace")?;
+    Ok(Some(format!("{CLAIM}{}-{interface}", namespace.ino())))
+}
 
 /// Opens a port, with a queue for each of `workers` workers if its kind has queues.
 ///

@@ -1,6 +1,6 @@
 //! The control socket as a file: who may open it, and what was there before.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::stat::{Mode, fchmod};
 
 /// The socket's file, removed when this is dropped.
@@ -39,6 +39,12 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> 
         fs::create_dir_all(folder)
             .with_context(|| format!("making {} for the control socket", folder.display()))?;
     }
+    // Two daemons that start at once must not take each other's new socket for a stale one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let _lock = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| {
+        folder.lock()?;
+        Ok(folder)
+    });
     let listener = match bind_private(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             remove_stale(path)?;
@@ -61,7 +67,7 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
         socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    socket::listen(&socket, Backlog::new(128)?)?;
+    socket::listen(&socket, Backlog::new(1024)?)?;
     Ok(socket.into())
 }
 
@@ -73,12 +79,11 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
         );
     }
     match UnixStream::connect(path) {
-        Ok(_) => {
-            bail!(
-                "a daemon already listens on {}: stop it first, or name another socket by --socket",
-                path.display()
-            )
-        }
+        Ok(stream) => bail!(
+            "a daemon already listens on {}: {}; stop it first, or name another socket by --socket",
+            path.display(),
+            holder(&stream)
+        ),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             tracing::info!(socket = %path.display(), "replacing the socket that an earlier daemon \
                 left");
@@ -88,6 +93,19 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
         Err(error) => {
             Err(error).with_context(|| format!("seeing who listens on {}", path.display()))
         }
+    }
+}
+
+/// Who listens at the other end: its process, and what that was started with.
+fn holder(stream: &UnixStream) -> String {
+    let Ok(peer) = socket::getsockopt(stream, sockopt::PeerCredentials) else {
+        return "the system does not say who".to_owned();
+    };
+    let arguments = fs::read(format!("/proc/{}/cmdline", peer.pid())).unwrap_or_default();
+    let command = String::from_utf8_lossy(&arguments).trim_end_matches('\0').replace('\0', " ");
+    match command.escape_debug().to_string() {
+        empty if empty.is_empty() => format!("pid {}", peer.pid()),
+        command => format!("pid {} ({command})", peer.pid()),
     }
 }
 
@@ -121,6 +139,7 @@ mod tests {
         let (listener, file) = listen(&path).unwrap();
         let error = listen(&path).unwrap_err().to_string();
         assert!(error.contains("already listens"), "{error}");
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
 
         // The daemon was killed and did not remove the file.
         std::mem::forget(file);

@@ -29,6 +29,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// may have given back.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
+/// How long a worker goes on with what has come in, once it is told to end.
+const LAST_ROUNDS: Duration = Duration::from_millis(50);
+
 /// What the control thread tells a worker.
 pub(crate) enum Command {
     /// Take over a queue of a port, of this opening of it.
@@ -122,6 +125,13 @@ impl WorkerLoop {
                 }
             }
         }
+        self.finish();
+    }
+
+    /// Sends on what came in before the end.
+    fn finish(&mut self) {
+        let begin = self.clock.now();
+        while self.round() > 0 && self.clock.now().since(begin) < LAST_ROUNDS {}
     }
 
     /// Runs what the control thread commands. Returns false if the worker is to end.

@@ -16,6 +16,7 @@ use tables::{Event, Probe};
 use wire::PortId;
 
 use crate::daemon::Message;
+use crate::daemon::processors;
 use crate::daemon::worker::{Command, Waker, WorkerLoop};
 use crate::gateway::{RING, RequestHandler, cache_settings};
 use runtime::affinity;
@@ -57,7 +58,8 @@ impl WorkerPool {
         clock: Clock,
         control: &SyncSender<Message>,
     ) -> anyhow::Result<Self> {
-        let processors = affinity::processors(settings.workers, &settings.processors)?;
+        let processors =
+            processors::choose(settings.workers, &settings.processors, &mut handler.daemon.claims)?;
         let workers = Vec::with_capacity(processors.len());
         let openings = BTreeMap::new();
         let mut pool = Self { workers, processors: processors.clone(), openings, opened: 0 };

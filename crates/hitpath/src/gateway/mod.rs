@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
 pub(crate) use inline::{Gateway, RING, TICK};
-pub(crate) use request_handler::RequestHandler;
+pub(crate) use request_handler::{Protection, RequestHandler};
 
 /// The longest configuration file that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;

@@ -1,13 +1,18 @@
 //! What handles requests: the control model, and what ports and workers have counted.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{CounterView, DropView, PortStatistics, Refusal, Reply, Request, RingView, WorkerView};
-use control::Control;
+use api::{
+    CounterView, DaemonView, DropView, PortStatistics, Refusal, Reply, Request, RingView,
+    WorkerView,
+};
+use control::{Control, Seccomp};
 use packet::{DropReason, ReceiveRing, Time};
 use path::WorkerStatistics;
+use runtime::claims::Claims;
 use tables::Tables;
 use wire::PortId;
 
@@ -22,6 +27,8 @@ pub(crate) struct RequestHandler {
     /// Of ports that are no more.
     closed: PortStatistics,
     workers: Vec<Counted>,
+    /// What there is to say of the process.
+    pub(crate) daemon: DaemonState,
 }
 
 /// A worker's counters, and the processor it is pinned to.
@@ -38,6 +45,7 @@ impl RequestHandler {
             ports: BTreeMap::new(),
             closed: PortStatistics::default(),
             workers: Vec::new(),
+            daemon: DaemonState::default(),
         }
     }
 
@@ -100,6 +108,7 @@ impl RequestHandler {
                 gateway: env!("CARGO_PKG_VERSION").to_owned(),
                 interface: api::VERSION,
             }),
+            Request::Daemon => Ok(Reply::Daemon(self.daemon.view())),
             Request::Workers => Ok(Reply::Workers(self.workers())),
             Request::Drops => Ok(Reply::Drops(self.drops())),
             Request::Caches => {
@@ -213,6 +222,47 @@ impl PortCounts {
             rate: self.rate,
             holds_ms: (ring.frames as u64 * 1000).checked_div(self.rate),
         })
+    }
+}
+
+/// What the process is run with.
+#[derive(Debug, Default)]
+pub(crate) struct DaemonState {
+    /// The configuration file.
+    pub(crate) config: PathBuf,
+    /// The control socket.
+    pub(crate) socket: PathBuf,
+    /// How often the configuration file was read again.
+    pub(crate) reloads: u64,
+    /// What no other daemon may use meanwhile.
+    pub(crate) claims: Claims,
+    /// How the process is protected.
+    pub(crate) protection: Protection,
+}
+
+/// How the daemon's process is protected from others, and others from it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Protection {
+    /// The capabilities that it has kept.
+    pub(crate) capabilities: Vec<String>,
+    /// Whether its memory is kept from swap.
+    pub(crate) memory_locked: bool,
+    /// Whether its system calls are filtered.
+    pub(crate) seccomp: Seccomp,
+}
+
+impl DaemonState {
+    fn view(&self) -> DaemonView {
+        DaemonView {
+            pid: std::process::id(),
+            config: self.config.display().to_string(),
+            socket: self.socket.display().to_string(),
+            reloads: self.reloads,
+            capabilities: self.protection.capabilities.clone(),
+            memory_locked: self.protection.memory_locked,
+            seccomp: self.protection.seccomp,
+            log_lines_dropped: runtime::log::dropped(),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ Examples:
   hitpath show drops --all                   every reason there is, and what it means
   watch -d hitpath show sas                  live
   hitpath -j show workers
+  hitpath show daemon                        its process, files and log
   hitpath show spd                           policies of every VRF, and what finding one costs
   hitpath show spd vrf blue dir out
   hitpath show cache                         what the decision cache does, and what it saves
@@ -46,6 +47,8 @@ pub(crate) struct Show {
 enum What {
     /// Ports, with their addresses and statistics
     Ports,
+    /// The daemon's process
+    Daemon,
     /// Worker threads
     Workers,
     /// Packets dropped, by reason
@@ -78,6 +81,7 @@ impl Show {
         }
         let request = match self.what {
             What::Ports => Request::Ports,
+            What::Daemon => Request::Daemon,
             What::Workers => Request::Workers,
             What::Drops => Request::Drops,
             What::Cache => Request::Caches,

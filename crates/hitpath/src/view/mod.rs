@@ -7,8 +7,8 @@ mod table;
 use std::fmt::Write;
 
 use api::{
-    CounterView, DeviceStatistics, DropView, InterfaceState, NextHopView, PolicyView, PortView,
-    Reply, Request, Selector, StateView, Step, WorkerView,
+    CounterView, DaemonView, DeviceStatistics, DropView, InterfaceState, NextHopView, PolicyView,
+    PortView, Reply, Request, Selector, StateView, Step, WorkerView,
 };
 
 use runtime::output;
@@ -54,6 +54,7 @@ pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
 fn text(request: &Request, reply: &Reply) -> String {
     match reply {
         Reply::Ports(views) if matches!(request, Request::Ports) => ports(views),
+        Reply::Daemon(view) => daemon(view),
         Reply::Workers(views) => workers(views),
         Reply::Drops(views) => drops(views, false),
         Reply::Caches(report) => cache::caches(report),
@@ -177,6 +178,13 @@ fn next_hops(views: &[NextHopView]) -> String {
     };
     let heading = ["ID", "VRF", "PORT", "ADDRESS", "STATE", "MTU", "PACKETS", "BYTES"];
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What there is to say of the daemon's process.
+fn daemon(view: &DaemonView) -> String {
+    let rows: Vec<_> =
+        view.rows().into_iter().map(|(name, value)| vec![name.into(), value]).collect();
+    table(&["DAEMON", ""], &rows)
 }
 
 /// Workers, then everything that they have counted, with a column for each of them.

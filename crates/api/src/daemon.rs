@@ -1,0 +1,47 @@
+//! The daemon's process.
+
+use serde::{Deserialize, Serialize};
+use types::Seccomp;
+
+/// The daemon's process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonView {
+    /// Its process.
+    pub pid: u32,
+    /// The configuration file that it reads.
+    pub config: String,
+    /// The control socket that it listens on.
+    pub socket: String,
+    /// How often it has read the configuration file again to apply it.
+    pub reloads: u64,
+    /// The capabilities that it has (capabilities(7)).
+    pub capabilities: Vec<String>,
+    /// Whether its memory is kept from being written to swap.
+    pub memory_locked: bool,
+    /// Whether its system calls are filtered.
+    pub seccomp: Seccomp,
+    /// Log lines that could not be written.
+    pub log_lines_dropped: u64,
+}
+
+impl DaemonView {
+    /// Everything as a person reads it: a name, and a value.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("pid", self.pid.to_string()),
+            ("config", self.config.clone()),
+            ("socket", self.socket.clone()),
+            ("reloads", self.reloads.to_string()),
+            (
+                "capabilities",
+                match &*self.capabilities.join(" ") {
+                    "" => "none".to_owned(),
+                    names => names.to_owned(),
+                },
+            ),
+            ("memory locked", if self.memory_locked { "yes" } else { "no" }.to_owned()),
+            ("seccomp", self.seccomp.to_string()),
+            ("log lines dropped", self.log_lines_dropped.to_string()),
+        ]
+    }
+}

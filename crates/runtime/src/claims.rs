@@ -1,0 +1,180 @@
+//! What only one program may use at a time, by agreement of the programs: a locked file for each.
+//!
+//! A lock (flock(2)) ends with its process, however that ends. The file says who holds it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The longest word on a holder that is read, in bytes.
+const MAX_HOLDER: u64 = 4096;
+
+/// The claims of this process.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// Without a folder, everything may be had.
+    folder: Option<PathBuf>,
+    holder: String,
+    held: BTreeMap<String, Claim>,
+}
+
+/// Why something cannot be claimed.
+#[derive(Debug, Error)]
+pub enum ClaimError {
+    /// Somebody else has it.
+    #[error("{holder}")]
+    Held {
+        /// Who, as the holder says it.
+        holder: String,
+    },
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Claims {
+    /// Claims by files in `folder`, which is made if need be. `holder` is what others are told.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn new(folder: &Path, holder: String) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        Ok(Self { folder: Some(folder.to_owned()), holder, held: BTreeMap::new() })
+    }
+
+    /// Claims `name`, until it is released or the process ends. Returns false if this process has
+    /// it already.
+    ///
+    /// # Errors
+    /// Another process has it, or the system refuses.
+    pub fn claim(&mut self, name: &str) -> Result<bool, ClaimError> {
+        let Some(folder) = &self.folder else { return Ok(true) };
+        if self.held.contains_key(name) {
+            return Ok(false);
+        }
+        let claim = Claim::new(&folder.join(name), &self.holder)?;
+        self.held.insert(name.to_owned(), claim);
+        Ok(true)
+    }
+
+    /// Gives `name` back.
+    pub fn release(&mut self, name: &str) {
+        self.held.remove(name);
+    }
+
+    /// Gives back what begins with `prefix`, unless `keep` says to keep it.
+    pub fn retain(&mut self, prefix: &str, mut keep: impl FnMut(&str) -> bool) {
+        self.held.retain(|name, _| !name.starts_with(prefix) || keep(name));
+    }
+}
+
+/// A locked file, removed when it is given back.
+#[derive(Debug)]
+struct Claim {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    _file: File,
+}
+
+impl Claim {
+    fn new(path: &Path, holder: &str) -> Result<Self, ClaimError> {
+        let system = |source| ClaimError::System { path: path.to_owned(), source };
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+                .map_err(system)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let mut holder = String::new();
+                    // What cannot be read is not said.
+                    let _ = file.take(MAX_HOLDER).read_to_string(&mut holder);
+                    let holder = match holder.trim() {
+                        "" => "another process".to_owned(),
+                        said => said.to_owned(),
+                    };
+                    return Err(ClaimError::Held { holder });
+                }
+                Err(TryLockError::Error(source)) => return Err(system(source)),
+            }
+            // The one before may have removed the file between opening and locking it.
+            let is_same = |found: fs::Metadata| {
+                file.metadata()
+                    .is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+            };
+            if fs::symlink_metadata(path).is_ok_and(is_same) {
+                let written = file
+                    .set_len(0)
+                    .and_then(|()| file.rewind())
+                    .and_then(|()| file.write_all(format!("{holder}\n").as_bytes()));
+                // On a full disk, others are not told who it is.
+                if let Err(error) = written {
+                    tracing::warn!(file = %path.display(), %error, "a claim cannot name its holder");
+                }
+                return Ok(Self { path: path.to_owned(), _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // While it is locked, so that it is no other's.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_claim_is_refused_with_the_name_of_the_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let mut first = Claims::new(&path, "pid 1, config a.toml".to_owned()).unwrap();
+        let mut second = Claims::new(&path, "pid 2".to_owned()).unwrap();
+        assert!(first.claim("interface-1-wan").unwrap());
+        assert!(!first.claim("interface-1-wan").unwrap());
+        let refused = second.claim("interface-1-wan").unwrap_err();
+        assert_eq!(refused.to_string(), "pid 1, config a.toml");
+        second.claim("interface-2-wan").unwrap();
+        first.release("interface-1-wan");
+        second.claim("interface-1-wan").unwrap();
+        second.claim("processor-0").unwrap();
+        second.retain("interface-", |name| name.ends_with("2-wan"));
+        first.claim("interface-1-wan").unwrap();
+        assert!(first.claim("interface-2-wan").is_err());
+        assert!(first.claim("processor-0").is_err());
+        drop((first, second));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "a claim leaves nothing behind");
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("processor-0"), "pid 1").unwrap();
+        let mut claims = Claims::new(folder.path(), "pid 2".to_owned()).unwrap();
+        claims.claim("processor-0").unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("processor-0")).unwrap(), "pid 2\n");
+    }
+
+    #[test]
+    fn without_a_folder_everything_may_be_had() {
+        Claims::default().claim("interface-1-wan").unwrap();
+    }
+}

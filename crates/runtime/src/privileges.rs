@@ -1,0 +1,95 @@
+//! What a running gateway gives up: capabilities, new privileges, core dumps.
+
+use std::io;
+
+use anyhow::Context;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs,
+};
+
+/// What ports need: raw packets, and interfaces.
+const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN);
+
+/// Gives up every capability but those that ports need, and for good: a program that this thread
+/// or one that it starts would execute gains none. What is kept can be had only if the process has
+/// it. Threads that run already are not changed.
+///
+/// # Errors
+/// The system refuses.
+pub fn give_up() -> anyhow::Result<()> {
+    set_no_new_privs(true).context("giving up new privileges")?;
+    let has = capabilities(None).context("asking for capabilities")?;
+    let kept = has.permitted.intersection(KEPT);
+    // Older kernels know no ambient capabilities.
+    match clear_ambient_capability_set() {
+        Err(error) if error != rustix::io::Errno::INVAL => {
+            return Err(error).context("giving up ambient capabilities");
+        }
+        _ => {}
+    }
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).context("giving up capabilities")
+}
+
+/// Names of the capabilities that the calling thread has, as capabilities(7) writes them.
+pub fn kept() -> Vec<String> {
+    let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    has.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
+}
+
+/// Keeps memory from being seen by others: no core dump, no tracing by processes of the same user,
+/// and the files of /proc/PID belong to root.
+///
+/// # Errors
+/// The system refuses.
+pub fn hide_memory() -> anyhow::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).context("forbidding core dumps")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("forbidding core dumps")
+}
+
+/// Keeps memory from being written to swap: pages are locked when they are first used. Keys are
+/// in many places, those of cryptographic libraries among them, so all memory is locked.
+///
+/// # Errors
+/// The system gives no right to lock memory without a limit. Nothing is locked then: with a limit,
+/// later allocations would fail.
+pub fn lock_memory() -> io::Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
+    let unlimited = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+    if unlimited.is_err() && hard != RLIM_INFINITY {
+        let message = format!("RLIMIT_MEMLOCK is {hard} bytes, and should be unlimited");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    if unlimited.is_err() {
+        setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard)?;
+    }
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ports_need_is_kept() {
+        std::thread::spawn(|| {
+            give_up().unwrap();
+            assert!(kept().iter().all(|name| ["CAP_NET_RAW", "CAP_NET_ADMIN"].contains(&&**name)));
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+            let sets = capabilities(None).unwrap();
+            assert!(KEPT.contains(sets.effective) && sets.inheritable.is_empty());
+            // It is for good.
+            let all = CapabilitySets { effective: CapabilitySet::all(), ..sets };
+            set_capabilities(None, all).unwrap_err();
+        })
+        .join()
+        .unwrap();
+    }
+}
