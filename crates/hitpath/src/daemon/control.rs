@@ -1,5 +1,6 @@
 //! The control thread: it alone changes the tables.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
@@ -13,7 +14,7 @@ use wire::{Mac, PortId};
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
 use crate::daemon::worker_pool::WorkerPool;
-use crate::daemon::{Message, PendingRequest, ports};
+use crate::daemon::{Message, PendingRequest, QUEUE, ports};
 use crate::gateway::{self, RequestHandler, TICK};
 use runtime::clock::Clock;
 use runtime::exit::Exit;
@@ -100,9 +101,17 @@ impl ControlThread {
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
     pub(crate) fn run(&mut self, messages: &Receiver<Message>) -> Exit {
         let mut due = self.clock.now();
+        let mut queue = VecDeque::new();
         let exit = loop {
-            match messages.recv_timeout(due.since(self.clock.now())) {
-                Ok(Message::Request(pending)) => self.reply(*pending),
+            let next = match queue.pop_front() {
+                Some(message) => Ok(message),
+                None => messages.recv_timeout(due.since(self.clock.now())),
+            };
+            match next {
+                Ok(Message::Request(mut pending)) => {
+                    join_reloads(&mut pending, messages, &mut queue);
+                    self.reply(*pending);
+                }
                 Ok(Message::Events) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Compiled { vrf, direction, compiled }) => {
                     if !self.handler.control.install_compiled(vrf, direction, &compiled) {
@@ -194,10 +203,13 @@ impl ControlThread {
     }
 
     fn reply(&mut self, pending: PendingRequest) {
-        let PendingRequest { request, sync, reply: waiting } = pending;
+        let PendingRequest { request, sync, reply: mut waiting } = pending;
+        if !waiting.begin() {
+            return;
+        }
         let is_change = !request.only_reads();
         if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
-            let _ = waiting.send(Err(refusal));
+            waiting.send(Err(refusal));
             return;
         }
         let reply = match request {
@@ -207,7 +219,7 @@ impl ControlThread {
                         let done = state::replies(Ok(Reply::Difference(difference)), waiting);
                         self.note_reload(digest, Some(done));
                     }
-                    Err(refusal) => _ = waiting.send(Err(refusal)),
+                    Err(refusal) => waiting.send(Err(refusal)),
                 };
             }
             Request::Reload { dry_run: true } => self.would_reload().map(Reply::Difference),
@@ -228,7 +240,7 @@ impl ControlThread {
                 keeper.keep(&mut self.handler.control, reply, waiting, sync);
             }
             // A client that has gone away wants no answer.
-            _ => _ = waiting.send(reply),
+            _ => waiting.send(reply),
         }
     }
 
@@ -405,4 +417,28 @@ impl ControlThread {
 
 fn refuse(error: anyhow::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
+}
+
+/// If `pending` asks for a reload, adds everybody who asks for the same by now: the file is read
+/// once for all of them. Who asks later may have changed the file meanwhile, and waits for the next
+/// reload. Other messages go into `queue`, in their order.
+fn join_reloads(
+    pending: &mut PendingRequest,
+    messages: &Receiver<Message>,
+    queue: &mut VecDeque<Message>,
+) {
+    if !matches!(pending.request, Request::Reload { .. }) {
+        return;
+    }
+    let waiting = messages.try_iter().take(QUEUE.saturating_sub(queue.len()));
+    for message in queue.drain(..).chain(waiting).collect::<Vec<_>>() {
+        match message {
+            Message::Request(other)
+                if other.request == pending.request && other.sync == pending.sync =>
+            {
+                pending.reply.join(other.reply);
+            }
+            message => queue.push_back(message),
+        }
+    }
 }

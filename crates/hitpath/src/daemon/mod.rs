@@ -7,11 +7,13 @@
 //! ```
 
 mod compiler;
+mod connections;
 mod control;
 mod interfaces;
 mod ports;
 mod processors;
 mod protection;
+mod reply_to;
 mod server;
 mod signals;
 mod socket;
@@ -148,11 +150,14 @@ pub(crate) fn run(
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }
-    server::start(listener, sender)?;
+    let server = server::start(listener, sender)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
 
     let exit = control.run(&messages);
+    // Who is still in the queue is told that nothing was done.
+    drop(messages);
     drop(socket_file);
+    server.stop();
     Ok(exit)
 }

@@ -1,9 +1,14 @@
 //! The server on the control socket: HTTP in, one [`PendingRequest`] to the control thread for each
 //! request.
 //!
-//! What comes from outside is bounded everywhere: connections at once, the length of a request, and
-//! the time that a connection may take. Who may speak is decided by the kernel's word on who
-//! connected, besides the socket file's mode.
+//! What comes from outside is bounded everywhere: connections at once, the length of a request, the
+//! time that it takes to arrive, the memory of all replies together, and the time that a client has
+//! to read its own. Who may speak is decided by the kernel's word on who connected, besides the
+//! socket file's mode.
+//!
+//! A request that has arrived is replied to: with its outcome, or with a refusal that says that
+//! nothing was done. A connection that is closed without a reply has asked for nothing, unless the
+//! daemon itself was killed.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -13,23 +18,30 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::{Refusal, RefusalCode, Reply, Request};
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
+use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::daemon::Message;
+use crate::daemon::connections::{Connection, Connections, Phase};
+use crate::daemon::reply_to::{Claim, ReplyTo};
 
-/// Connections served at once; the next ones wait.
-const CONNECTIONS: usize = 64;
+/// Connections served at once. If there are more, one that waits for its client makes room.
+const CONNECTIONS: usize = 256;
+
+/// How long a new connection, or a reply, waits for others to end by themselves.
+const EVICTION_PERIOD: Duration = Duration::from_millis(20);
 
 /// Long batches that are read and carried out at once. More are refused, to be tried again. The
 /// reason is their memory.
@@ -38,8 +50,24 @@ const LONG_BATCHES: usize = 1;
 /// How long the head of a request may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may last.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long its body may take, and that of a long batch.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+const LONG_BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a request waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Lists that are made at once. The reason is their memory.
+const LISTS: usize = 2;
+
+/// What all replies that are being read may take together, in KiB.
+const REPLY_ROOM: usize = 256 << 10;
+
+/// A reply of up to so many bytes takes no room: as many as there are connections fit.
+const SHORT_REPLY: usize = 64 << 10;
+
+/// How long connections have to end once the daemon does.
+const LAST_REPLIES: Duration = Duration::from_secs(2);
 
 /// A request, and where its reply goes.
 #[derive(Debug)]
@@ -49,14 +77,36 @@ pub(crate) struct PendingRequest {
     /// Whether the reply waits until a change would survive power loss.
     pub(crate) sync: bool,
     /// Who waits for the reply.
-    pub(crate) reply: oneshot::Sender<Result<Reply, Refusal>>,
+    pub(crate) reply: ReplyTo,
 }
 
-/// Serves `listener` on a thread of its own until the process ends.
+/// The server's thread.
+#[derive(Debug)]
+pub(crate) struct Server {
+    thread: Option<thread::JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Stops accepting, and gives those who wait a moment to read their replies.
+    pub(crate) fn stop(mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the server ended in a panic; please report it");
+        }
+    }
+}
+
+/// Serves `listener` on a thread of its own until it is stopped.
 ///
 /// # Errors
 /// If the system gives no thread or no event queue.
-pub(crate) fn start(listener: UnixListener, control: SyncSender<Message>) -> anyhow::Result<()> {
+pub(crate) fn start(
+    listener: UnixListener,
+    control: SyncSender<Message>,
+) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -65,26 +115,39 @@ pub(crate) fn start(listener: UnixListener, control: SyncSender<Message>) -> any
         let _inside = runtime.enter();
         tokio::net::UnixListener::from_std(listener).context("starting the server")?
     };
-    thread::Builder::new()
+    let (stop, stopped) = watch::channel(false);
+    let thread = thread::Builder::new()
         .name("server".into())
-        .spawn(move || runtime.block_on(serve(listener, control)))
+        .spawn(move || runtime.block_on(serve(listener, control, stopped)))
         .context("starting the server's thread")?;
-    Ok(())
+    Ok(Server { thread: Some(thread), stop })
 }
 
-async fn serve(listener: tokio::net::UnixListener, control: SyncSender<Message>) {
+async fn serve(
+    listener: tokio::net::UnixListener,
+    control: SyncSender<Message>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Arc::new(Connections::default());
     let open = Router::new()
         .route(api::PATH, post(handle_request))
         .route(api::BATCH_PATH, post(handle_batch))
         .fallback(any(elsewhere))
-        .layer(DefaultBodyLimit::max(api::MAX_REQUEST_BYTES))
-        .with_state(Senders { control, long: Arc::new(Semaphore::new(LONG_BATCHES)) });
+        .with_state(Senders {
+            control,
+            long: Arc::new(Semaphore::new(LONG_BATCHES)),
+            lists: Arc::new(Semaphore::new(LISTS)),
+            room: Arc::new(Semaphore::new(REPLY_ROOM)),
+            connections: Arc::clone(&connections),
+        });
     let closed = Router::new().fallback(any(forbidden));
     loop {
-        // Never closed, so there is always a slot to wait for.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => break,
+        };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, most likely: connections that end give some back.
@@ -93,19 +156,52 @@ async fn serve(listener: tokio::net::UnixListener, control: SyncSender<Message>)
                 continue;
             }
         };
-        let router = if may_speak(&stream) { open.clone() } else { closed.clone() };
-        tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-            match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a client's connection broke"),
-                Err(_) => tracing::debug!("a client's connection took too long and was closed"),
+        let slot = loop {
+            // Never closed, so there is a slot as soon as somebody has ended.
+            let slot = Arc::clone(&slots).acquire_owned();
+            if let Ok(Ok(slot)) = tokio::time::timeout(EVICTION_PERIOD, slot).await {
+                break slot;
             }
+            connections.evict_one();
+        };
+        let router = if may_speak(&stream) { open.clone() } else { closed.clone() };
+        let connections = Arc::clone(&connections);
+        tokio::spawn(async move {
+            let connection = connections.add();
+            tokio::select! {
+                () = converse(stream, router, &connection) => {}
+                why = connection.ended() => tracing::debug!("a client's connection ends: {why}"),
+            }
+            connections.remove(&connection);
             drop(slot);
         });
+    }
+    // Nobody connects any more. Those who wait are replied to.
+    drop(listener);
+    let all = slots.acquire_many(CONNECTIONS as u32);
+    let _ = tokio::time::timeout(LAST_REPLIES, all).await;
+}
+
+/// One request and its reply.
+async fn converse(stream: UnixStream, router: Router, connection: &Arc<Connection>) {
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(connection));
+        let reply = TowerToHyperService::new(router.clone()).call(request);
+        async {
+            let reply = reply.await;
+            connection.enter(Phase::Replying);
+            reply
+        }
+    });
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .keep_alive(false)
+        // A client that has said everything may still read.
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = conversation.await {
+        tracing::debug!(%error, "a client's connection broke");
     }
 }
 
@@ -135,25 +231,43 @@ struct Senders {
     control: SyncSender<Message>,
     /// Whose turn it is to be long.
     long: Arc<Semaphore>,
+    /// Whose turn it is to make a list.
+    lists: Arc<Semaphore>,
+    /// What replies may take.
+    room: Arc<Semaphore>,
+    /// Who has to make room.
+    connections: Arc<Connections>,
 }
 
 async fn handle_request(
     State(senders): State<Senders>,
     RawQuery(query): RawQuery,
-    body: Bytes,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
 ) -> Response {
     let sync = match waits(query.as_deref()) {
         Ok(sync) => sync,
         Err(refusal) => return refused(&refusal),
     };
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
     match serde_json::from_slice(&body) {
-        Ok(request) => ask(&senders.control, request, sync).await,
+        Ok(request) => {
+            drop(body);
+            ask(&senders, &connection, request, sync).await
+        }
         Err(error) => refused(&not_understood(&error)),
     }
 }
 
 /// A batch may be long, and no more than one at a time is.
-async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Request) -> Response {
+async fn handle_batch(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
     let Ok(_turn) = senders.long.try_acquire() else {
         return refused(&system("the gateway is busy with another batch; try again"));
     };
@@ -161,20 +275,14 @@ async fn handle_batch(State(senders): State<Senders>, request: axum::extract::Re
         Ok(sync) => sync,
         Err(refusal) => return refused(&refusal),
     };
-    let body = match axum::body::to_bytes(request.into_body(), api::MAX_BATCH_BYTES).await {
+    let body = match arrived(request, api::MAX_BATCH_BYTES, LONG_BODY_TIMEOUT).await {
         Ok(body) => body,
-        Err(_) => {
-            let message = format!("a batch has {} bytes at most", api::MAX_BATCH_BYTES);
-            return with_json(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                &Refusal::new(RefusalCode::Invalid, message),
-            );
-        }
+        Err(refusal) => return refusal,
     };
     // Other requests are served meanwhile.
     let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
     match read {
-        Ok(Ok(request @ Request::Batch(_))) => ask(&senders.control, request, sync).await,
+        Ok(Ok(request @ Request::Batch(_))) => ask(&senders, &connection, request, sync).await,
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
@@ -194,21 +302,120 @@ fn waits(query: Option<&str>) -> Result<bool, Refusal> {
     }
 }
 
-async fn ask(control: &SyncSender<Message>, request: Request, sync: bool) -> Response {
-    let (sender, receiver) = oneshot::channel();
-    let pending = Box::new(PendingRequest { request, sync, reply: sender });
-    match control.try_send(Message::Request(pending)) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_)) => {
-            return refused(&system("the gateway is busy with other requests; try again"));
+/// The body of a request, if it arrives in time and is not too long.
+async fn arrived(
+    request: axum::extract::Request,
+    longest: usize,
+    timeout: Duration,
+) -> Result<Bytes, Response> {
+    let too_long = || {
+        let message = format!("a request to this path has {longest} bytes at most");
+        with_json(StatusCode::PAYLOAD_TOO_LARGE, &Refusal::new(RefusalCode::Invalid, message))
+    };
+    let body: Body = request.into_body();
+    // What is said to be too long is refused before any of it arrives.
+    if axum::body::HttpBody::size_hint(&body).lower() > longest as u64 {
+        return Err(too_long());
+    }
+    match tokio::time::timeout(timeout, axum::body::to_bytes(body, longest)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(too_long()),
+        Err(_) => {
+            let message = format!(
+                "the request did not arrive within {} seconds, and nothing was done",
+                timeout.as_secs()
+            );
+            Err(with_json(StatusCode::REQUEST_TIMEOUT, &system(&message)))
         }
-        Err(TrySendError::Disconnected(_)) => return refused(&system("the gateway is stopping")),
     }
-    match receiver.await {
-        Ok(Ok(reply)) => with_json(StatusCode::OK, &reply),
+}
+
+/// Has the control thread carry a request out.
+async fn ask(senders: &Senders, connection: &Connection, request: Request, sync: bool) -> Response {
+    connection.enter(Phase::Waiting);
+    // Held until there is room for the reply: so it is not in memory more often than that.
+    let _turn = if is_list(&request) {
+        match tokio::time::timeout(TURN_TIMEOUT, senders.lists.acquire()).await {
+            Ok(turn) => turn.ok(),
+            Err(_) => return refused(&busy()),
+        }
+    } else {
+        None
+    };
+    let (sender, mut receiver) = oneshot::channel();
+    let claim = Claim::default();
+    let reply = ReplyTo::new(sender, claim.clone());
+    match senders.control.try_send(Message::Request(Box::new(PendingRequest {
+        request,
+        sync,
+        reply,
+    }))) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => return refused(&busy()),
+        Err(TrySendError::Disconnected(_)) => return refused(&stopping()),
+    }
+    let outcome = match tokio::time::timeout(TURN_TIMEOUT, &mut receiver).await {
+        Ok(outcome) => outcome,
+        Err(_) if claim.take() => return refused(&busy()),
+        // It is being carried out, however long that takes.
+        Err(_) => receiver.await,
+    };
+    match outcome {
+        Ok(Ok(reply)) => with_room(senders, connection, reply).await,
         Ok(Err(refusal)) => refused(&refusal),
-        Err(_) => refused(&system("the gateway is stopping")),
+        Err(_) if claim.take() => refused(&stopping()),
+        Err(_) => refused(&system("the gateway has stopped while it carried the request out")),
     }
+}
+
+/// The response for `reply`, as soon as there is room for it. Changes are made by now, so their
+/// replies are always sent.
+async fn with_room(senders: &Senders, connection: &Connection, reply: Reply) -> Response {
+    let body = match serde_json::to_vec(&reply) {
+        Ok(body) => Bytes::from(body),
+        Err(error) => return refused(&system(&format!("the reply cannot be written: {error}"))),
+    };
+    drop(reply);
+    if body.len() > SHORT_REPLY {
+        let wanted = (body.len() >> 10).min(REPLY_ROOM) as u32;
+        loop {
+            let room = Arc::clone(&senders.room).acquire_many_owned(wanted);
+            match tokio::time::timeout(EVICTION_PERIOD, room).await {
+                Ok(room) => {
+                    // Never closed, so there is room in the end.
+                    room.into_iter().for_each(|room| connection.keep(room));
+                    break;
+                }
+                Err(_) => senders.connections.evict_reader(),
+            }
+        }
+    }
+    (StatusCode::OK, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Whether the reply may be long because there is much to show.
+const fn is_list(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Ports
+            | Request::Spd(_)
+            | Request::StateList(_)
+            | Request::PolicyList(_)
+            | Request::RouteList(_)
+            | Request::NextHopList
+            | Request::NeighbourList(_)
+            | Request::AddressList(_)
+            | Request::LinkList(_)
+            | Request::VrfList
+    )
+}
+
+fn busy() -> Refusal {
+    system("the gateway is busy with other requests, and nothing was done; try again")
+}
+
+fn stopping() -> Refusal {
+    system("the gateway is stopping, and nothing was done")
 }
 
 fn not_understood(error: &serde_json::Error) -> Refusal {
@@ -260,7 +467,7 @@ mod tests {
         start(listener, sender).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
-                let _ = pending.reply.send(match pending.request {
+                pending.reply.send(match pending.request {
                     Request::Version => Ok(Reply::Count(0)),
                     _ => Err(Refusal::new(RefusalCode::NotFound, "no such thing")),
                 });

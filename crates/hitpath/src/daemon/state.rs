@@ -9,7 +9,8 @@ use api::{Refusal, RefusalCode, Reply};
 use control::{Control, GatewaySettings, StateDirectory};
 use packet::Time;
 use store::{Directory, Done, Log, Saved, Snapshot};
-use tokio::sync::oneshot;
+
+use super::reply_to::ReplyTo;
 
 /// The log begins anew when it has this much more than twice what it began with.
 const SLACK: usize = 1 << 20;
@@ -28,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const SHARE: u32 = 50;
 
 /// Who waits for a reply.
-pub(super) type Waiting = oneshot::Sender<Result<Reply, Refusal>>;
+pub(super) type Waiting = ReplyTo;
 
 /// The directory that the settings name, if they name one.
 pub(super) fn directory(settings: &GatewaySettings) -> Option<PathBuf> {
@@ -182,7 +183,7 @@ impl Keeper {
     ) {
         let changes = control.take_changes();
         if changes.is_empty() {
-            let _ = waiting.send(reply);
+            waiting.send(reply);
             return;
         }
         self.length += changes.text.len();
@@ -191,7 +192,7 @@ impl Keeper {
             self.log.append(changes.text, changes.keys, Some(replies(reply, waiting)));
         } else {
             self.log.append(changes.text, changes.keys, None);
-            let _ = waiting.send(reply);
+            waiting.send(reply);
         }
     }
 
@@ -252,7 +253,7 @@ impl Keeper {
 pub(super) fn replies(reply: Result<Reply, Refusal>, waiting: Waiting) -> Done {
     Box::new(move |result| {
         // A client that has gone away wants no answer.
-        let _ = waiting.send(match result {
+        waiting.send(match result {
             Ok(()) => reply,
             Err(why) => {
                 let message = format!("the change is in force, and was not kept: {why}");

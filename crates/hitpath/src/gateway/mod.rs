@@ -7,13 +7,14 @@ mod request_handler;
 pub(crate) mod twin;
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use api::Key;
 use control::{Config, Diagnostic, Diagnostics, ReadKeys};
+use nix::libc::O_NONBLOCK;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -108,8 +109,8 @@ fn warn_of_readers(path: &Path) {
 fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     let unreadable = |problem: String| ConfigError::Unreadable { file: file.to_owned(), problem };
     let mut bytes = Zeroizing::new(Vec::new());
-    // Devices and pipes do not say how much there is to come.
-    let opened = File::open(file).map(|file| file.take(MAX_CONFIG + 1));
+    // A file may grow while it is read.
+    let opened = open_regular(file).map(|file| file.take(MAX_CONFIG + 1));
     opened
         .and_then(|mut reader| reader.read_to_end(&mut bytes))
         .map_err(|error| unreadable(error.to_string()))?;
@@ -119,6 +120,21 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
         )));
     }
     Ok(bytes)
+}
+
+/// Opens a regular file, and waits for nothing: a FIFO has no end until somebody writes to it, and
+/// a device may have none at all.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let kind = file.metadata()?.file_type();
+    let what = match kind {
+        kind if kind.is_file() => return Ok(file),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::other(format!("this is {what}; a configuration is a regular file")))
 }
 
 /// The file stops being text behind `good`.
