@@ -14,11 +14,17 @@ mod replay;
 mod verbs;
 mod view;
 
+use std::alloc::System;
 use std::process::ExitCode;
 
 use runtime::output;
+use zeroizing_alloc::ZeroAlloc;
 
 use crate::cli::Cli;
+
+/// Wipes what is freed. Keys pass through many hands: parsers, the HTTP library, growing vectors.
+#[global_allocator]
+static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 fn main() -> ExitCode {
     let cli = Cli::from_command_line();

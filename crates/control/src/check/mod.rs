@@ -7,10 +7,12 @@
 mod algorithm;
 mod policy;
 mod state;
+mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
 pub(crate) use policy::{action, policy, selector};
 pub(crate) use state::state;
+pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! What the tables of a file say of each other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
@@ -10,7 +10,7 @@ use types::{IpPrefix, LinkKind};
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
 use super::{Said, VrfSettings};
-use crate::check;
+use crate::check::{self, KeyUses};
 use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
 /// The names that the tables of a file give themselves, where not all of it could be read.
@@ -317,6 +317,25 @@ fn check_states(states: &[Said<'_, StateSpec>], names: &Names<'_>, errors: &mut 
         if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.spi), state.table.at) {
             let what = format!("the SA to {} with SPI {:#x}", spec.destination, spec.spi);
             errors.add_duplicate(state.table.place("spi"), &what, first);
+        }
+    }
+}
+
+/// Notes keys that somebody should know about: each kind of doubt once, at the first SA.
+pub(super) fn note_keys(states: &[Said<'_, StateSpec>], errors: &mut Errors<'_>) {
+    // The digests live as long as this call.
+    let mut uses = KeyUses::new([0; 16]);
+    let mut all: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for state in states {
+        let shared = uses.add(&state.value).then(|| check::SHARED.to_owned());
+        for doubt in check::doubts(&state.value).into_iter().chain(shared) {
+            all.entry(doubt).or_insert((state.table.at, 0)).1 += 1;
+        }
+    }
+    for (doubt, (at, count)) in all {
+        match count {
+            1 => errors.note(at, doubt),
+            _ => errors.note(at, format!("{doubt}; so it is with {count} SAs, this is the first")),
         }
     }
 }

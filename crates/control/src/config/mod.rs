@@ -185,6 +185,7 @@ fn interpret(
     if errors.count() == 0 {
         cross::check(&read, None, errors);
         cross::check_buffers(&gateway, &read.ports, errors);
+        cross::note_keys(&read.states, errors);
         // A file that was emptied by mistake must not empty the gateway.
         if read.ports.is_empty() {
             errors.add(

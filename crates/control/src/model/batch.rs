@@ -70,10 +70,13 @@ impl Draft<'_> {
                 Ok(reply) => {
                     report.done += 1;
                     touched.extend(place);
-                    if let Reply::PolicyAdded(added) = reply
-                        && report.warned.is_none()
-                    {
-                        report.warned = added.warning.map(|warning| BatchWarning { at, warning });
+                    if report.warned.is_none() {
+                        let warning = match reply {
+                            Reply::PolicyAdded(added) => added.warning,
+                            Reply::Warned(warning) => Some(warning),
+                            _ => None,
+                        };
+                        report.warned = warning.map(|warning| BatchWarning { at, warning });
                     }
                 }
                 Err(refusal) => {

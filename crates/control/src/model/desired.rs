@@ -10,6 +10,7 @@ use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
 
 use super::neighbours::Neighbours;
 use super::refuse::{no_port, no_vrf};
+use crate::check::KeyUses;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// The desired state. The tables follow from it.
@@ -24,6 +25,8 @@ pub(super) struct Desired {
     pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
+    /// Of the SAs.
+    pub(super) keys: KeyUses,
     /// By index.
     pub(super) policies: BTreeMap<u32, DesiredPolicy>,
     /// Why policies are compiled no more, if that is so.
@@ -93,8 +96,8 @@ pub(super) struct DesiredPolicy {
 }
 
 impl Desired {
-    /// Nothing but the VRF `main`.
-    pub(super) fn new() -> Self {
+    /// Nothing but the VRF `main`. `secret` keys the digests of keys.
+    pub(super) fn new(secret: [u8; 16]) -> Self {
         let main = DesiredVrf::new(VrfId::MAIN, Origin::Gateway);
         Self {
             gateway: None,
@@ -104,6 +107,7 @@ impl Desired {
             routes: BTreeMap::new(),
             neighbours: Neighbours::default(),
             states: BTreeMap::new(),
+            keys: KeyUses::new(secret),
             policies: BTreeMap::new(),
             compiler_ended: None,
         }

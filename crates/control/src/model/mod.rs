@@ -105,9 +105,14 @@ impl Control {
     pub fn new(workers: usize, seed: [u8; 32]) -> Self {
         let mut randomness = ChaCha20Rng::from_seed(seed);
         let publisher = Publisher::new(Tables::new(workers, randomness.next_u64()));
+        // A stream of its own, so that replays draw the same IVs as ever.
+        let mut secrets = ChaCha20Rng::from_seed(seed);
+        secrets.set_stream(1);
+        let mut secret = [0; 16];
+        secrets.fill_bytes(&mut secret);
         Self {
             publisher,
-            desired: Desired::new(),
+            desired: Desired::new(secret),
             randomness,
             gateway: GatewaySettings::default(),
             applied: Config::default(),
@@ -349,7 +354,10 @@ impl Draft<'_> {
         use Request as R;
         let origin = self.origin;
         match request {
-            R::StateAdd(spec) => self.add_state(spec, origin)?,
+            R::StateAdd(spec) => {
+                let doubts = self.add_state(spec, origin)?;
+                return Ok(doubts.map_or(Reply::Done, Reply::Warned));
+            }
             R::StateUpdate(spec) => self.update_state(&spec)?,
             R::StateDelete(id) => self.delete_state(&id)?,
             R::StateFlush(flush) => return Ok(Reply::Count(self.flush_states(&flush.filter)?)),

@@ -15,10 +15,16 @@ use types::{Spi, VrfId};
 use super::Draft;
 use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
 use super::refuse::refusal;
+use crate::check::SHARED;
 use crate::describe;
 
 impl Draft<'_> {
-    pub(super) fn add_state(&mut self, spec: StateSpec, origin: Origin) -> Result<(), Refusal> {
+    /// Returns what is doubtful about its keys.
+    pub(super) fn add_state(
+        &mut self,
+        spec: StateSpec,
+        origin: Origin,
+    ) -> Result<Option<String>, Refusal> {
         let checked = crate::check::state(&spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
         let spi = Spi(spec.spi);
@@ -38,8 +44,12 @@ impl Draft<'_> {
         let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
         self.tables.add_sa(sa, outbound, inbound).map_err(|error| refusal(&error))?;
         self.note(|journal| journal.add_state(origin, &spec));
+        let mut doubts = crate::check::doubts(&spec);
+        if self.desired.keys.add(&spec) {
+            doubts.push(SHARED.to_owned());
+        }
         self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, origin });
-        Ok(())
+        Ok((!doubts.is_empty()).then(|| doubts.join("; ")))
     }
 
     /// Changes nothing but says whether the SA is as `spec` says: what it is made of cannot change
@@ -69,6 +79,7 @@ impl Draft<'_> {
         self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
         let removed = self.desired.states.remove(&key);
         if let Some(DesiredSa { spec, .. }) = removed {
+            self.desired.keys.remove(&spec);
             self.note(|journal| {
                 let StateSpec { vrf, destination, spi, .. } = &spec;
                 let command =

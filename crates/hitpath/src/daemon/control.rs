@@ -13,6 +13,7 @@ use wire::{Mac, PortId};
 
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
+use crate::daemon::wipe::wipe_stack;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -27,6 +28,7 @@ pub(crate) type OpenedQueues = Vec<(PortSettings, PortId, Vec<Box<dyn Port>>)>;
 ///
 /// # Errors
 /// A port that cannot be opened, or what the tables refuse.
+#[inline(never)]
 pub(crate) fn open_and_apply(
     handler: &mut RequestHandler,
     plan: Plan,
@@ -110,7 +112,11 @@ impl ControlThread {
             match next {
                 Ok(Message::Request(mut pending)) => {
                     join_reloads(&mut pending, messages, &mut queue);
+                    let has_keys = has_keys(&pending.request);
                     self.reply(*pending);
+                    if has_keys {
+                        wipe_stack();
+                    }
                 }
                 Ok(Message::Events) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Compiled { vrf, direction, compiled }) => {
@@ -128,7 +134,10 @@ impl ControlThread {
                 }
                 Ok(Message::Lost { .. }) => {}
                 Ok(Message::Interfaces) => self.look_at_interfaces(self.interfaces.ports()),
-                Ok(Message::Reload) => self.reload_by_signal(),
+                Ok(Message::Reload) => {
+                    self.reload_by_signal();
+                    wipe_stack();
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::info!("stopping");
                     break Exit::Done;
@@ -202,6 +211,8 @@ impl ControlThread {
         Ok(difference)
     }
 
+    /// A frame of its own, which is wiped when it is left.
+    #[inline(never)]
     fn reply(&mut self, pending: PendingRequest) {
         let PendingRequest { request, sync, reply: mut waiting } = pending;
         if !waiting.begin() {
@@ -293,6 +304,7 @@ impl ControlThread {
         }
     }
 
+    #[inline(never)]
     fn reload_by_signal(&mut self) {
         let refusal = self.keeper.as_ref().and_then(Keeper::refusal);
         match refusal.map_or_else(|| self.reload(), Err) {
@@ -417,6 +429,14 @@ impl ControlThread {
 
 fn refuse(error: anyhow::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
+}
+
+/// Whether keys are handled when the request is.
+const fn has_keys(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::StateAdd(_) | Request::StateUpdate(_) | Request::Batch(_) | Request::Reload { .. }
+    )
 }
 
 /// If `pending` asks for a reload, adds everybody who asks for the same by now: the file is read

@@ -18,6 +18,7 @@ mod server;
 mod signals;
 mod socket;
 mod state;
+mod wipe;
 mod worker;
 mod worker_pool;
 
@@ -138,6 +139,7 @@ pub(crate) fn run(
         }
         None => None,
     };
+    wipe::wipe_stack();
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;

@@ -88,7 +88,8 @@ fn load_by(
             format!("{}: each line is a key in hexadecimal, with 0x in front", path.display())
         })
     };
-    let config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
+    let mut config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
+    config.notes.extend(readable_keys(file, &config));
     let digest = digest.into_inner().finalize();
     let hex = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     Ok((config, format!("sha256:{hex}")))
@@ -120,6 +121,18 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
         )));
     }
     Ok(bytes)
+}
+
+/// A note if `config` has keys, and others than its owner may read its file.
+fn readable_keys(file: &Path, config: &Config) -> Option<Diagnostic> {
+    let mode = file.metadata().ok()?.mode();
+    (mode & 0o077 != 0 && !config.states.is_empty()).then(|| Diagnostic {
+        file: file.display().to_string(),
+        line: 1,
+        column: 1,
+        message: format!("it has keys, and others may read it (mode {:04o})", mode & 0o7777),
+        hint: Some("chmod 0600".to_owned()),
+    })
 }
 
 /// Opens a regular file, and waits for nothing: a FIFO has no end until somebody writes to it, and
