@@ -137,13 +137,13 @@ impl Directory {
         move |error| StoreError::System { path: path.clone(), doing, error }
     }
 
-    pub(crate) fn damaged(&self, name: &str, problem: impl ToString) -> StoreError {
+    pub(crate) fn damaged(&self, name: &str, problem: &(impl ToString + ?Sized)) -> StoreError {
         let (folder, file) = (self.path.clone(), self.file(name));
         StoreError::Damaged { folder, file, problem: problem.to_string() }
     }
 
     pub(crate) fn damage(&self, name: &str) -> impl Fn(Damage) -> StoreError {
-        move |damage| self.damaged(name, damage)
+        move |damage| self.damaged(name, &damage)
     }
 
     /// Makes names that were given and taken survive power loss.

@@ -61,7 +61,7 @@ impl Directory {
         let mut texts = texts.into_iter();
         let first = texts.next().ok_or_else(|| self.damaged(LOG, "it has no beginning"))?;
         let (configuration, generation) = header(first)
-            .ok_or_else(|| self.damaged(LOG, format!("its first line is not `{VERSION}`")))?;
+            .ok_or_else(|| self.damaged(LOG, &format!("its first line is not `{VERSION}`")))?;
         let changes = texts.map(str::to_owned).collect();
         let keys = match generation {
             None => BTreeMap::new(),

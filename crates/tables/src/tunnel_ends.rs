@@ -63,7 +63,7 @@ impl TunnelEnds {
         if end.users > 0 {
             return Box::default();
         }
-        let ports = self.place(vrf, address, Box::default());
+        let ports = self.place(vrf, address, &[]);
         self.part_mut(address).remove(&(vrf, address));
         ports
     }
@@ -89,17 +89,12 @@ impl TunnelEnds {
     }
 
     /// Sets the ports of an end. Returns those that it had.
-    pub(crate) fn place(
-        &mut self,
-        vrf: VrfId,
-        address: IpAddr,
-        ports: Box<[PortId]>,
-    ) -> Box<[PortId]> {
+    pub(crate) fn place(&mut self, vrf: VrfId, address: IpAddr, ports: &[PortId]) -> Box<[PortId]> {
         let Some(end) = self.part_mut(address).get_mut(&(vrf, address)) else {
             return Box::default();
         };
-        let before = core::mem::replace(&mut end.ports, ports.clone());
-        for port in &ports {
+        let before = core::mem::replace(&mut end.ports, ports.into());
+        for port in ports {
             *self.by_port.entry(*port).or_default() += 1;
         }
         for port in &before {

@@ -87,7 +87,7 @@ impl Control {
                 None => (line, Origin::Runtime),
             };
             let request = match parse(command, keys) {
-                Ok(Parsed::Request(request)) => request,
+                Ok(Parsed::Request(request)) => *request,
                 Ok(Parsed::WithoutKey(name)) => {
                     without_keys.insert(name);
                     continue;
@@ -145,7 +145,7 @@ impl Restored {
 }
 
 enum Parsed {
-    Request(Request),
+    Request(Box<Request>),
     WithoutKey(StateName),
 }
 
@@ -175,7 +175,7 @@ fn parse(command: &str, keys: &BTreeMap<u64, Key>) -> Result<Parsed, Refusal> {
         });
     }
     let words: Vec<&str> = with_keys.iter().map(|word| word.as_str()).collect();
-    crate::grammar::parse(&words).map(Parsed::Request)
+    crate::grammar::parse(&words).map(|request| Parsed::Request(Box::new(request)))
 }
 
 /// Which SA a command adds whose key is not there.

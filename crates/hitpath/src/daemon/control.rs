@@ -267,7 +267,7 @@ impl ControlThread {
 
     /// The configuration file as it is now, and its digest.
     fn load(&self) -> Result<(Config, String), Refusal> {
-        gateway::load_with_digest(&self.file).map_err(|error| refuse(error.into()))
+        gateway::load_with_digest(&self.file).map_err(|error| refuse(&error.into()))
     }
 
     fn would_reload(&self) -> Result<Difference, Refusal> {
@@ -284,7 +284,7 @@ impl ControlThread {
             Ok(difference) => Ok((difference, digest)),
             Err(error) => Err(match error.downcast::<Refusal>() {
                 Ok(refusal) => refusal,
-                Err(error) => refuse(error.context("nothing was changed")),
+                Err(error) => refuse(&error.context("nothing was changed")),
             }),
         }
     }
@@ -427,7 +427,7 @@ impl ControlThread {
     }
 }
 
-fn refuse(error: anyhow::Error) -> Refusal {
+fn refuse(error: &anyhow::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
 }
 

@@ -46,7 +46,7 @@ impl Save {
         let keys_file = match keys.as_deref().and_then(Path::file_name).map(|name| name.to_str()) {
             None => None,
             Some(Some(name)) => Some(name.to_owned()),
-            Some(None) => bail!("a configuration file cannot name {:?}: it is not UTF-8", keys),
+            Some(None) => bail!("a configuration file cannot name {keys:?}: it is not UTF-8"),
         };
         let saved = match client::ask(global.socket(), &Request::Save { keys_file })? {
             Reply::Saved(saved) => saved,

@@ -139,7 +139,7 @@ impl Tables {
         let ends = Arc::make_mut(&mut self.tunnel_ends);
         for (end, now) in elsewhere {
             concerned.extend_from_slice(&now);
-            concerned.extend(ends.place(id, end, now));
+            concerned.extend(ends.place(id, end, &now));
         }
         concerned.sort_unstable();
         concerned.dedup();
