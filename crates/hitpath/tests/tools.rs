@@ -139,10 +139,8 @@ fn a_file_that_is_no_text_or_never_ends_is_refused() {
     assert!(out.contains("gw.toml:2:4: this is not text"), "{out}");
     let out = hitpath(&["-j", "check", "/dev/zero"]).with(1).json();
     assert_eq!(out["diagnostics"][0]["file"], "/dev/zero");
-    assert!(
-        out["diagnostics"][0]["message"].as_str().unwrap().starts_with("more than the "),
-        "{out}"
-    );
+    let message = out["diagnostics"][0]["message"].as_str().unwrap();
+    assert!(message.contains("this is a device"), "{out}");
 }
 
 #[test]

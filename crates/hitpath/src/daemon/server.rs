@@ -460,11 +460,11 @@ mod tests {
     use crate::daemon::socket;
 
     /// A server whose control thread answers every request with the number of ports it never has.
-    fn serve_in(folder: &Path) -> (std::path::PathBuf, socket::SocketFile) {
+    fn serve_in(folder: &Path) -> (std::path::PathBuf, (socket::SocketFile, Server)) {
         let path = folder.join("control");
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
-        start(listener, sender).unwrap();
+        let server = start(listener, sender).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {
@@ -473,13 +473,13 @@ mod tests {
                 });
             }
         });
-        (path, file)
+        (path, (file, server))
     }
 
     #[test]
     fn requests_are_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, _file) = serve_in(folder.path());
+        let (path, _server) = serve_in(folder.path());
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"version"}"#]).unwrap();
         assert_eq!((answer.status, &answer.body[..]), (200, &br#"{"is":"count","of":0}"#[..]));
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"ports"}"#]).unwrap();
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_a_message() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, _file) = serve_in(folder.path());
+        let (path, _server) = serve_in(folder.path());
         let answer = client::post_parts(&path, api::PATH, &[b"{"]).unwrap();
         assert_eq!(answer.status, 400);
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"sing"}"#]).unwrap();
@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn a_request_that_is_too_long_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, _file) = serve_in(folder.path());
+        let (path, _server) = serve_in(folder.path());
         let answer =
             client::post_parts(&path, api::PATH, &[&vec![b' '; api::MAX_REQUEST_BYTES + 1]])
                 .unwrap();
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn a_batch_may_be_long_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, _file) = serve_in(folder.path());
+        let (path, _server) = serve_in(folder.path());
         let padding = vec![b' '; api::MAX_REQUEST_BYTES];
         let post = |parts: &[&[u8]]| client::post_parts(&path, api::BATCH_PATH, parts).unwrap();
         let answer = post(&[br#"{"do":"batch","with":{"requests":[]}}"#, &padding]);
@@ -534,7 +534,7 @@ mod tests {
     #[test]
     fn many_connections_at_once_are_all_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, _file) = serve_in(folder.path());
+        let (path, _server) = serve_in(folder.path());
         let idle: Vec<_> = (0..CONNECTIONS - 1)
             .map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap())
             .collect();
