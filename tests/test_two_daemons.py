@@ -121,5 +121,5 @@ def test_nothing_is_left_behind(gw, tun, tmp_path, name):
         assert not gateway.socket.exists()
         assert "tap0" not in gw.ip("link").stdout
         assert not any(path.exists() for path in held)
-        assert sorted(os.listdir(gateway.socket.parent)) == ["gateway.log", "gw.toml"]
+        assert sorted(os.listdir(gateway.socket.parent)) == ["gateway.log", "gw.toml", "state"]
         gateway.process = Ended()
