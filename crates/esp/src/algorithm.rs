@@ -246,6 +246,12 @@ impl Algorithm {
         }
     }
 
+    /// Whether an IV that comes again under one key gives the key stream away (RFC 4106 section 2),
+    /// so that a key may never start its sequence numbers anew.
+    pub const fn is_counter_mode(self) -> bool {
+        matches!(self.iv(), Iv::Counter)
+    }
+
     /// The IV in each packet.
     #[inline]
     pub(crate) const fn iv(self) -> Iv {

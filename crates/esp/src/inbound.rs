@@ -1,6 +1,7 @@
 //! The inbound SA: judges the sequence number, authenticates, decrypts and unframes.
 
 use core::fmt;
+use std::sync::Arc;
 
 use types::{Protocol, Spi};
 
@@ -18,7 +19,7 @@ pub struct InboundSa {
     spi: Spi,
     algorithm: Algorithm,
     engine: Engine,
-    window: ReplayWindow,
+    window: Arc<ReplayWindow>,
 }
 
 impl InboundSa {
@@ -30,12 +31,12 @@ impl InboundSa {
             0 => WindowSize::OFF,
             _ => window,
         };
-        Self {
-            spi,
-            algorithm: keys.algorithm(),
-            engine: Engine::new(keys),
-            window: ReplayWindow::new(window, sequence),
-        }
+        Self::with_window(spi, keys, Arc::new(ReplayWindow::new(window, sequence)))
+    }
+
+    /// An SA that goes on with the window of an earlier one. It has integrity.
+    pub fn with_window(spi: Spi, keys: &KeyMaterial, window: Arc<ReplayWindow>) -> Self {
+        Self { spi, algorithm: keys.algorithm(), engine: Engine::new(keys), window }
     }
 
     /// The SPI by which its packets are found. Whoever finds them has compared it; opening does not
@@ -47,6 +48,11 @@ impl InboundSa {
     /// How it protects.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// Its replay window.
+    pub fn replay_window(&self) -> &Arc<ReplayWindow> {
+        &self.window
     }
 
     /// Size of its replay window.
@@ -64,8 +70,9 @@ impl InboundSa {
     /// A packet is refused, in this order, for its length, its sequence number, its ICV, its
     /// sequence number again (an equal one may have been accepted since, in this batch or by
     /// another worker) and its padding. A job that fails says why in its result and disturbs no
-    /// other; its buffer is not to be used.
-    pub fn open(&self, jobs: &mut [OpenJob<'_>]) {
+    /// other; its buffer is not to be used. Returns whether the window is past what is
+    /// [stored](ReplayWindow::set_stored) of it; that is said once.
+    pub fn open(&self, jobs: &mut [OpenJob<'_>]) -> bool {
         for batch in jobs.chunks_mut(BATCH) {
             for job in &mut *batch {
                 job.result = self.admit(job);
@@ -75,6 +82,7 @@ impl InboundSa {
                 job.result = self.window.mark(job.sequence).and_then(|()| self.unframe(job));
             }
         }
+        self.window.asks()
     }
 
     /// What costs no cryptography: length and sequence number.

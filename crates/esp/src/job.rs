@@ -45,6 +45,9 @@ pub enum SealError {
     /// The SA's sequence numbers are used up (RFC 4303 section 3.3.3).
     #[error("the SA's sequence numbers are used up")]
     SequenceExhausted,
+    /// No sequence number may be used before more are allowed.
+    #[error("no sequence number of the SA's key is reserved")]
+    SequenceUnreserved,
     /// The buffer has too little room in front of or behind the payload, or the payload is not
     /// inside the buffer.
     #[error("the buffer has no room for the ESP packet")]

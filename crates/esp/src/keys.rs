@@ -14,6 +14,9 @@ const ENCRYPTION_MAX: usize = 36;
 /// down (RFC 2104 section 2).
 const INTEGRITY_MAX: usize = 64;
 
+/// Length of [`KeyMaterial::digest`] in bytes.
+pub const DIGEST_LENGTH: usize = 16;
+
 /// An SA's keys, of the right lengths for its algorithm. Zeroized on drop.
 #[derive(Clone)]
 pub struct KeyMaterial {
@@ -129,6 +132,23 @@ impl KeyMaterial {
     /// Whose keys they are.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// What these keys are recognized by where they are not to be kept: HMAC-SHA-256 under `secret`
+    /// over algorithm, keys and `context`, cut to 128 bits. Who does not know `secret` learns
+    /// nothing from it, not even by guessing.
+    pub fn digest(&self, secret: &[u8], context: &[u8]) -> [u8; DIGEST_LENGTH] {
+        use aws_lc_rs::hmac;
+        let mut hash = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+        let algorithm = self.algorithm.to_string();
+        // Each part with its length, so that no two lists of parts are the same bytes.
+        for part in [algorithm.as_bytes(), self.encryption(), self.integrity(), context] {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let mut digest = [0; DIGEST_LENGTH];
+        digest.copy_from_slice(&hash.sign().as_ref()[..DIGEST_LENGTH]);
+        digest
     }
 
     pub(crate) fn encryption(&self) -> &[u8] {
@@ -287,6 +307,27 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("AesCbc128"));
+    }
+
+    #[test]
+    fn digests_tell_keys_algorithms_contexts_and_secrets_apart() {
+        let cbc = |key: &[u8], hash: &[u8]| {
+            KeyMaterial::cbc(key, Integrity::HmacSha256_128, hash).unwrap()
+        };
+        let keys = cbc(&[1; 16], &[2; 32]);
+        let own = keys.digest(b"secret", b"context");
+        assert_eq!(own, keys.clone().digest(b"secret", b"context"));
+        let others = [
+            cbc(&[1; 16], &[2; 31]).digest(b"secret", b"context"),
+            cbc(&[3; 16], &[2; 32]).digest(b"secret", b"context"),
+            cbc(&[1; 24], &[2; 32]).digest(b"secret", b"context"),
+            KeyMaterial::cbc(&[1; 16], Integrity::HmacSha1_96, &[2; 32])
+                .unwrap()
+                .digest(b"secret", b"context"),
+            keys.digest(b"other", b"context"),
+            keys.digest(b"secret", b""),
+        ];
+        assert!(others.iter().all(|other| *other != own));
     }
 
     #[test]

@@ -55,6 +55,7 @@ mod engine;
 mod inbound;
 mod job;
 mod keys;
+mod numbers;
 mod outbound;
 mod replay;
 #[cfg(test)]
@@ -66,6 +67,7 @@ pub use algorithm::{
 };
 pub use inbound::InboundSa;
 pub use job::{OpenError, OpenJob, SealError, SealJob};
-pub use keys::{KeyError, KeyLengths, KeyMaterial};
+pub use keys::{DIGEST_LENGTH, KeyError, KeyLengths, KeyMaterial};
+pub use numbers::Numbers;
 pub use outbound::OutboundSa;
-pub use replay::{WindowError, WindowSize};
+pub use replay::{ReplayWindow, WindowError, WindowSize};

@@ -1,7 +1,7 @@
 //! The outbound SA: numbers, frames and seals.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use rand::CryptoRng;
 use types::Spi;
@@ -10,10 +10,7 @@ use crate::algorithm::{Algorithm, HEADER_LENGTH, Iv, TRAILER_LENGTH};
 use crate::engine::{BATCH, Engine};
 use crate::job::{SealError, SealJob};
 use crate::keys::KeyMaterial;
-
-/// The last sequence number there is. Extended sequence numbers are not used, so no packet follows
-/// it (RFC 4303 section 3.3.3).
-const LAST: u64 = u32::MAX as u64;
+use crate::numbers::{LAST, Numbers};
 
 /// What padding is cut from: 1, 2, 3, ... (RFC 4303 section 2.4).
 pub(crate) const PADDING: [u8; 255] = {
@@ -32,37 +29,29 @@ pub struct OutboundSa {
     spi: Spi,
     algorithm: Algorithm,
     engine: Engine,
-    /// The number given to the last packet. May pass [`LAST`], and then stands for it.
-    sequence: AtomicU64,
-    iv_mask: u64,
+    numbers: Arc<Numbers>,
 }
 
 impl OutboundSa {
-    /// An SA whose first packet has the number after `sequence`: 0 for a new SA, or where an
-    /// earlier one left off (Linux `replay-oseq`).
+    /// An SA with numbers of its own, whose first packet has the number after `sequence`: 0 for a
+    /// new SA, or where an earlier one left off (Linux `replay-oseq`).
     ///
-    /// `randomness` gives IVs that must not repeat a starting point: each is the sequence number
-    /// exclusive-or a 64-bit secret of this SA, as in Linux's seqiv. So they never repeat within
-    /// the SA (RFC 4106 section 3.1), and those of two SAs that share a manually configured key, or of
-    /// one before and after a restart, do not meet either unless two secrets agree in all of their
-    /// upper 32 bits.
+    /// `randomness` gives the mask of its IVs. So the IVs of two SAs that share a key, or of one
+    /// before and after a restart, do not meet unless two masks agree in all of their upper 32
+    /// bits. [`OutboundSa::with_numbers`] makes sure of it.
     pub fn new<R: CryptoRng + ?Sized>(
         spi: Spi,
         keys: &KeyMaterial,
         sequence: u32,
         randomness: &mut R,
     ) -> Self {
-        Self::with_iv_mask(spi, keys, sequence, randomness.next_u64())
+        let numbers = Numbers::unlimited(sequence, randomness.next_u64());
+        Self::with_numbers(spi, keys, Arc::new(numbers))
     }
 
-    pub(crate) fn with_iv_mask(spi: Spi, keys: &KeyMaterial, sequence: u32, iv_mask: u64) -> Self {
-        Self {
-            spi,
-            algorithm: keys.algorithm(),
-            engine: Engine::new(keys),
-            sequence: AtomicU64::new(u64::from(sequence)),
-            iv_mask,
-        }
+    /// An SA that takes the numbers of its key from `numbers`, as others with that key do.
+    pub fn with_numbers(spi: Spi, keys: &KeyMaterial, numbers: Arc<Numbers>) -> Self {
+        Self { spi, algorithm: keys.algorithm(), engine: Engine::new(keys), numbers }
     }
 
     /// The SPI that its packets carry.
@@ -75,9 +64,14 @@ impl OutboundSa {
         self.algorithm
     }
 
-    /// The number given to the last packet; 0 where there was none yet.
+    /// Where its numbers come from.
+    pub fn numbers(&self) -> &Arc<Numbers> {
+        &self.numbers
+    }
+
+    /// The number given to the last packet under its key; 0 where there was none yet.
     pub fn sequence(&self) -> u32 {
-        self.sequence.load(Ordering::Relaxed).min(LAST) as u32
+        self.numbers.last()
     }
 
     /// Turns each job's payload into an ESP packet, in place and in order:
@@ -85,17 +79,23 @@ impl OutboundSa {
     ///
     /// A job that fails says why in its result, uses no sequence number where it had no room, and
     /// disturbs no other. `randomness` is drawn on for IVs that must be unpredictable (RFC 3602
-    /// section 3).
-    pub fn seal<R: CryptoRng + ?Sized>(&self, jobs: &mut [SealJob<'_>], randomness: &mut R) {
+    /// section 3). Returns whether more numbers are to be [allowed](Numbers::allow); that is said
+    /// once.
+    pub fn seal<R: CryptoRng + ?Sized>(
+        &self,
+        jobs: &mut [SealJob<'_>],
+        randomness: &mut R,
+    ) -> bool {
+        let mut asks = false;
         for batch in jobs.chunks_mut(BATCH) {
             let mut fitting = 0;
             for job in &mut *batch {
                 job.result = self.check_room(job);
                 fitting += u64::from(job.result.is_ok());
             }
-            // Relaxed: the number itself is all that threads agree on. Past the end this goes on
-            // counting, and would take longer than hardware lasts to wrap 64 bits.
-            let mut sequence = self.sequence.fetch_add(fitting, Ordering::Relaxed);
+            let taken = self.numbers.take(fitting);
+            asks |= taken.asks;
+            let (mut sequence, limit) = (taken.before, taken.limit.min(LAST));
             let mut ivs = [0; 16 * BATCH];
             if self.algorithm.iv() == Iv::Random {
                 randomness.fill_bytes(&mut ivs[..16 * batch.len()]);
@@ -104,13 +104,17 @@ impl OutboundSa {
                 batch.iter_mut().zip(ivs.as_chunks::<16>().0).filter(|(job, _)| job.result.is_ok())
             {
                 sequence += 1;
-                match u32::try_from(sequence) {
-                    Ok(sequence) => self.frame(job, sequence, iv),
-                    Err(_) => job.result = Err(SealError::SequenceExhausted),
+                if sequence <= limit {
+                    self.frame(job, sequence as u32, iv);
+                } else if sequence > LAST {
+                    job.result = Err(SealError::SequenceExhausted);
+                } else {
+                    job.result = Err(SealError::SequenceUnreserved);
                 }
             }
             self.engine.seal_batch(batch);
         }
+        asks
     }
 
     fn check_room(&self, job: &SealJob<'_>) -> Result<(), SealError> {
@@ -141,7 +145,7 @@ impl OutboundSa {
         match self.algorithm.iv() {
             Iv::None => {}
             Iv::Counter => {
-                rest[..8].copy_from_slice(&(u64::from(sequence) ^ self.iv_mask).to_be_bytes());
+                rest[..8].copy_from_slice(&self.numbers.iv(sequence));
             }
             Iv::Random => rest[..16].copy_from_slice(iv),
         }

@@ -67,10 +67,15 @@ impl fmt::Display for WindowSize {
 /// bit for each number in the lower. Naming the block in the word is what makes one
 /// compare-and-swap enough: a bit can never be set in, or read from, a block that the ring has gone
 /// past. `top` follows behind and only ever widens what is refused as too old.
-pub(crate) struct ReplayWindow {
+pub struct ReplayWindow {
     size: u64,
     /// Highest number accepted.
     top: AtomicU64,
+    /// Where a window begins after a restart, as it is written down; the largest number there is
+    /// where nobody writes it down, or has been asked to.
+    stored: AtomicU64,
+    /// Who writes it down knows the window by it.
+    place: u32,
     /// A power of two of them, enough that no two blocks that the window touches share a word.
     words: Box<[AtomicU64]>,
 }
@@ -78,7 +83,13 @@ pub(crate) struct ReplayWindow {
 impl ReplayWindow {
     /// A window in which the numbers up to `seen` were all seen. Number 0 always counts as seen: no
     /// sender uses it (RFC 4303 section 3.3.3).
-    pub(crate) fn new(size: WindowSize, seen: u32) -> Self {
+    pub fn new(size: WindowSize, seen: u32) -> Self {
+        Self::stored(size, seen, 0)
+    }
+
+    /// The same, of which it is written down where it begins after a restart. Whoever does that
+    /// knows it by `place`.
+    pub fn stored(size: WindowSize, seen: u32, place: u32) -> Self {
         let size = u64::from(size.0);
         let seen = u64::from(seen);
         // A window whose ends are in mid-block touches one block more than it would fill.
@@ -94,7 +105,25 @@ impl ReplayWindow {
                 None => 0,
             })
         });
-        Self { size, top: AtomicU64::new(seen), words: words.collect() }
+        let (top, stored) = (AtomicU64::new(seen), AtomicU64::new(u64::MAX));
+        Self { size, top, stored, place, words: words.collect() }
+    }
+
+    /// What it is known by.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// Takes note that after a restart a window begins with `seen`: it asks once it is past that.
+    pub fn set_stored(&self, seen: u32) {
+        self.stored.store(seen.into(), Ordering::Relaxed);
+    }
+
+    /// Whether it is past what is stored. Said once.
+    #[inline]
+    pub(crate) fn asks(&self) -> bool {
+        self.top.load(Ordering::Relaxed) > self.stored.load(Ordering::Relaxed)
+            && self.stored.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Whether `sequence` could still be accepted: cheap, and asked before any cryptography.
@@ -127,12 +156,13 @@ impl ReplayWindow {
     }
 
     /// Highest number accepted so far.
-    pub(crate) fn top(&self) -> u32 {
+    pub fn top(&self) -> u32 {
         // Only 32-bit numbers are ever stored.
         self.top.load(Ordering::Relaxed) as u32
     }
 
-    pub(crate) fn size(&self) -> WindowSize {
+    /// How many numbers back it looks.
+    pub fn size(&self) -> WindowSize {
         // It was made from one.
         WindowSize(self.size as u16)
     }
@@ -321,6 +351,20 @@ mod tests {
         });
         assert!(accepted.iter().all(|count| count.load(Ordering::Relaxed) <= 1));
         assert_eq!(window.top(), 100_000);
+    }
+
+    #[test]
+    fn it_asks_once_when_it_is_past_what_is_stored() {
+        let window = ReplayWindow::new(WindowSize::new(64).unwrap(), 10);
+        window.mark(1000).unwrap();
+        assert!(!window.asks(), "nobody writes it down");
+        window.set_stored(1064);
+        window.mark(1064).unwrap();
+        assert!(!window.asks());
+        window.mark(1065).unwrap();
+        assert!(window.asks() && !window.asks());
+        window.set_stored(1129);
+        assert!(!window.asks());
     }
 
     #[test]

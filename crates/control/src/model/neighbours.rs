@@ -182,6 +182,7 @@ impl Neighbours {
                     _ => false,
                 }
             }
+            Event::SequenceNumbers { .. } => false,
         }
     }
 

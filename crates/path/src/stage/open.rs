@@ -13,18 +13,23 @@ use wire::{Origin, Protocol};
 use crate::batch::{Arrival, Opening, Queue};
 use crate::encapsulation::propagate_congestion;
 use crate::outputs::{Buffers, Objects};
+use crate::statistics::WorkerStatistics;
 
-/// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty.
+/// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty. `asks` is
+/// told the places of replay windows that are past what is stored of them.
 pub(crate) fn open(
     opening: &mut ArrayVec<Opening, BATCH>,
     objects: Objects<'_>,
     buffers: &mut Buffers<'_>,
     again: &mut Queue,
+    mut asks: impl FnMut(&WorkerStatistics, u32),
 ) {
     opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
     let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
     for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi)) {
-        open_group(group, objects, buffers, &mut outcomes);
+        if let Some(place) = open_group(group, objects, buffers, &mut outcomes) {
+            asks(buffers.statistics, place);
+        }
     }
     for (item, outcome) in opening.drain(..).zip(outcomes) {
         let vrf = objects.slot(item.slot).map(|slot| slot.identity.vrf);
@@ -41,17 +46,19 @@ pub(crate) fn open(
     }
 }
 
-/// Decrypts the packets of one SA.
+/// Decrypts the packets of one SA. Returns the place of its replay window if that is
+/// past what is stored of it.
 fn open_group(
     group: &mut [Opening],
     objects: Objects<'_>,
     buffers: &Buffers<'_>,
     outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>,
-) {
+) -> Option<u32> {
     let slot = group.first().and_then(|first| objects.slot(first.slot));
     let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
     let Some(sa) = sa else {
-        return outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
+        outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
+        return None;
     };
     let mut jobs: ArrayVec<OpenJob<'_>, BATCH> = group
         .iter_mut()
@@ -60,7 +67,7 @@ fn open_group(
             OpenJob::new(buffer, start, length)
         })
         .collect();
-    sa.inbound.open(&mut jobs);
+    let asks = sa.inbound.open(&mut jobs);
     let results: ArrayVec<_, BATCH> =
         jobs.iter().map(|job| (job.start, job.length, job.next_header, job.result)).collect();
     drop(jobs);
@@ -86,6 +93,7 @@ fn open_group(
     if failed > 0 {
         sa.errors.add(objects.worker, failed, 0);
     }
+    asks.then(|| sa.inbound.replay_window().place())
 }
 
 /// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).

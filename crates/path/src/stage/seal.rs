@@ -1,10 +1,12 @@
 //! Seal: outbound packets are encrypted, those of one SA together, and get their outer header.
 //!
-//! Exits: `esp_no_outbound_sa`, `esp_sequence_exhausted`, `esp_no_room`.
+//! Exits: `esp_no_outbound_sa`, `esp_sequence_exhausted`, `esp_sequence_unreserved`,
+//! `esp_no_room`.
 
 use arrayvec::ArrayVec;
 use esp::{SealError, SealJob};
 use packet::{BATCH, DropReason};
+use tables::Event;
 use wire::Protocol;
 
 use crate::batch::Sealing;
@@ -44,7 +46,7 @@ fn seal_group(group: &mut [Sealing], applier: &mut Applier<'_, '_>) {
             SealJob::new(buffer, start, length, next_header)
         })
         .collect();
-    sa.outbound.seal(&mut jobs, state.randomness);
+    let asks = sa.outbound.seal(&mut jobs, state.randomness);
     let results: ArrayVec<_, BATCH> =
         jobs.iter().map(|job| (job.start, job.length, job.result)).collect();
     drop(jobs);
@@ -67,6 +69,7 @@ fn seal_group(group: &mut [Sealing], applier: &mut Applier<'_, '_>) {
                 }
             }
             Err(SealError::SequenceExhausted) => DropReason::EspSequenceExhausted,
+            Err(SealError::SequenceUnreserved) => DropReason::EspSequenceUnreserved,
             Err(SealError::NoRoom) => DropReason::EspNoRoom,
         };
         failed += 1;
@@ -77,5 +80,9 @@ fn seal_group(group: &mut [Sealing], applier: &mut Applier<'_, '_>) {
     sa.counters.add(objects.worker, packets, bytes);
     if failed > 0 {
         sa.errors.add(objects.worker, failed, 0);
+    }
+    if asks {
+        let place = sa.outbound.numbers().place();
+        applier.neighbours.outputs.tell(Event::SequenceNumbers { place });
     }
 }
