@@ -17,7 +17,10 @@ pub mod render;
 mod settings;
 
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
-pub use model::{Boundary, Changes, Control, OpenedPort, Plan, Restored, SeenInterface};
+pub use model::{
+    Boundary, Changes, Control, OpenedPort, Plan, Reservation, Restored, SECRET_LENGTH,
+    SeenInterface, SequenceRecord,
+};
 pub use settings::{
     CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, Seccomp,
     StateDirectory,

@@ -32,6 +32,8 @@ pub struct GatewaySettings {
     pub keep_keys: bool,
     /// What happens to system calls that it has no use for.
     pub seccomp: Seccomp,
+    /// Whether keys may start their sequence numbers anew where nobody remembers them.
+    pub allow_sequence_reuse: bool,
     /// How packets are decided.
     pub ipsec: IpsecSettings,
 }
@@ -142,9 +144,39 @@ impl GatewaySettings {
         note("large-buffers", large(self), large(wanted));
         note("socket", self.socket.display().to_string(), wanted.socket.display().to_string());
         note("state-directory", self.state.to_string(), wanted.state.to_string());
+        let reuse = |settings: &Self| settings.allow_sequence_reuse.to_string();
+        note("allow-sequence-reuse", reuse(self), reuse(wanted));
         note("seccomp", self.seccomp.to_string(), wanted.seccomp.to_string());
         note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
         changes
+    }
+}
+
+/// Where changes by command are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StateDirectory {
+    /// In [`StateDirectory::DEFAULT`] if the gateway runs as root, and nowhere otherwise.
+    #[default]
+    Usual,
+    /// Nowhere.
+    Off,
+    /// There.
+    At(PathBuf),
+}
+
+impl StateDirectory {
+    /// Where root's gateway keeps changes.
+    pub const DEFAULT: &str = "/var/lib/hitpath";
+}
+
+/// As the key `state-directory` has it.
+impl fmt::Display for StateDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("default"),
+            Self::Off => f.write_str("off"),
+            Self::At(path) => path.display().fmt(f),
+        }
     }
 }
 
@@ -195,6 +227,7 @@ impl Default for GatewaySettings {
             state: StateDirectory::Usual,
             keep_keys: true,
             seccomp: Seccomp::On,
+            allow_sequence_reuse: false,
             ipsec: IpsecSettings::default(),
         }
     }

@@ -97,9 +97,19 @@ pub const SECTIONS: &[Section] = &[
                 "path, or \"off\"",
                 "",
                 "\"/var/lib/hitpath\" if the gateway runs as root, else \"off\"",
-                "Where changes by command are kept, so that they survive a restart: see \
-                [state](state.md). Each gateway needs a directory of its own. It is made with \
-                mode 0700.",
+                "Where changes by command are kept, and the sequence numbers of SAs, so that they \
+                survive a restart: see [state](state.md) and \
+                [sequence numbers](sequence-numbers.md). Each gateway needs a directory of its \
+                own. It is made with mode 0700.",
+            ),
+            key(
+                "allow-sequence-reuse",
+                "true or false",
+                "",
+                "false",
+                "Whether SAs of AES-GCM are taken where `state-directory` is off. After a restart \
+                their keys send the same sequence numbers again, which a peer refuses as replays, \
+                and IVs that are new by chance alone: for keys that end with the gateway.",
             ),
             key(
                 "keep-keys",

@@ -65,6 +65,9 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         },
         keep_keys: table.flag("keep-keys", errors).map_or(usual.keep_keys, |found| found.value),
         seccomp: seccomp.map_or(usual.seccomp, |found| found.value),
+        allow_sequence_reuse: table
+            .flag("allow-sequence-reuse", errors)
+            .map_or(usual.allow_sequence_reuse, |found| found.value),
         ipsec: usual.ipsec,
     }
 }

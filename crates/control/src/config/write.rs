@@ -104,6 +104,7 @@ impl Writer {
             large_buffers,
             socket,
             state,
+            allow_sequence_reuse,
             keep_keys,
             seccomp,
             ipsec: _,
@@ -123,6 +124,9 @@ impl Writer {
             StateDirectory::Usual => {}
             StateDirectory::Off => self.quoted("state-directory", "off"),
             StateDirectory::At(path) => self.path("state-directory", path),
+        }
+        if *allow_sequence_reuse != usual.allow_sequence_reuse {
+            self.value("allow-sequence-reuse", allow_sequence_reuse);
         }
         if *keep_keys != usual.keep_keys {
             self.value("keep-keys", keep_keys);

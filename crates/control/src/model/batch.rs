@@ -20,6 +20,7 @@ impl Control {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
+            sequences: &mut self.sequences,
             journal: self.journal.as_mut(),
             origin: Origin::Runtime,
             is_restoring: false,

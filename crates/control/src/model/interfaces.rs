@@ -52,7 +52,8 @@ impl Control {
     fn change_interface(&mut self, name: &str, seen: &SeenInterface) -> Result<(), Refusal> {
         let before = self.desired.ports.clone();
         let (tables, origin) = (self.tables(), api::Origin::Gateway);
-        let mut draft = Draft::new(tables, &mut self.desired, &mut self.randomness, origin);
+        let (desired, randomness) = (&mut self.desired, &mut self.randomness);
+        let mut draft = Draft::new(tables, desired, randomness, &mut self.sequences, origin);
         let done = draft.change_interface(name, seen);
         let tables = draft.tables;
         match done {

@@ -19,6 +19,7 @@ mod restore;
 mod routes;
 mod save;
 mod security;
+mod sequences;
 mod spd;
 #[cfg(test)]
 mod tests;
@@ -27,21 +28,24 @@ mod vlans;
 use core::fmt;
 use std::sync::Arc;
 
-use api::{Difference, LinkFilter, Origin, Refusal, RefusalCode, Reply, Request};
+use api::{Difference, LinkFilter, Origin, Refusal, RefusalCode, Reply, Request, StateSpec};
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tables::{Compiled, Event, Probe, Publisher, Shared, Tables};
 use types::{LinkKind, Mac, PortId, VrfId};
+use zeroize::Zeroizing;
 
 pub use boundary::Boundary;
 pub use interfaces::SeenInterface;
 pub use journal::Changes;
 pub use reload::Plan;
 pub use restore::Restored;
+pub use sequences::{Reservation, SECRET_LENGTH, SequenceRecord};
 
 use self::desired::{Desired, defaults_in_force};
 use self::journal::Journal;
+use self::sequences::{Ledger, Sequences};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
 
@@ -56,6 +60,7 @@ pub struct Control {
     applied: Config,
     /// Changes by command, if somebody keeps them.
     journal: Option<Journal>,
+    sequences: Sequences,
 }
 
 /// A port that was opened, and what was found.
@@ -78,6 +83,7 @@ struct Draft<'c> {
     tables: Tables,
     desired: &'c mut Desired,
     randomness: &'c mut ChaCha20Rng,
+    sequences: &'c mut Sequences,
     journal: Option<&'c mut Journal>,
     /// Who asks.
     origin: Origin,
@@ -92,9 +98,11 @@ impl<'c> Draft<'c> {
         tables: Tables,
         desired: &'c mut Desired,
         randomness: &'c mut ChaCha20Rng,
+        sequences: &'c mut Sequences,
         origin: Origin,
     ) -> Self {
-        Self { tables, desired, randomness, journal: None, origin, is_restoring: false }
+        let (journal, is_restoring) = (None, false);
+        Self { tables, desired, randomness, sequences, journal, origin, is_restoring }
     }
 }
 
@@ -117,6 +125,7 @@ impl Control {
             gateway: GatewaySettings::default(),
             applied: Config::default(),
             journal: None,
+            sequences: Sequences::Free,
         }
     }
 
@@ -142,8 +151,10 @@ impl Control {
         let imagined = plan.imagined(&self.desired);
         // Nothing of this rehearsal is kept, so that its randomness is of no matter.
         let (mut desired, mut randomness) = (self.desired.clone(), ChaCha20Rng::from_seed([0; 32]));
+        let mut sequences = self.sequences.rehearsal();
+        let (tables, origin) = (self.tables(), Origin::Configuration);
         let mut draft =
-            Draft::new(self.tables(), &mut desired, &mut randomness, Origin::Configuration);
+            Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);
@@ -164,7 +175,8 @@ impl Control {
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
         let (tables, origin) = (self.tables(), Origin::Configuration);
-        let mut draft = Draft::new(tables, &mut desired, &mut self.randomness, origin);
+        let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
+        let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
         let Plan { config, .. } = plan;
         let difference = draft.reconcile(&config, opened)?;
         let tables = draft.tables;
@@ -193,6 +205,7 @@ impl Control {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
+            sequences: &mut self.sequences,
             journal: self.journal.as_mut(),
             origin: Origin::Runtime,
             is_restoring: false,
@@ -208,6 +221,9 @@ impl Control {
 
     /// Takes note of what a worker reports.
     pub fn event(&mut self, event: Event, now: Time) {
+        if let Event::SequenceNumbers { place } = event {
+            return self.sequences.look_at(place, now);
+        }
         let mut tables = self.tables();
         if self.desired.neighbours.hear(&mut tables, event, now) {
             self.publisher.publish(tables);
@@ -218,12 +234,82 @@ impl Control {
     /// about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
         self.publisher.reap();
+        self.sequences.tick(now);
         let mut tables = self.tables();
         let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
             self.publisher.publish(tables);
         }
         probes
+    }
+
+    /// Refuses SAs whose sequence numbers would come again after a restart, where that breaks their
+    /// algorithm.
+    pub fn refuse_sequence_reuse(&mut self) {
+        self.sequences = Sequences::Refused;
+    }
+
+    /// Has the sequence numbers of SAs begin above what their keys have used. `known` was written
+    /// down of the keys, by place, and `secret` is what they are recognized with. To be called
+    /// before there is an SA.
+    ///
+    /// From now on SAs send once numbers are durable: see [`Control::take_reservations`].
+    pub fn keep_sequences(
+        &mut self,
+        secret: Zeroizing<[u8; SECRET_LENGTH]>,
+        known: Vec<(u32, SequenceRecord)>,
+    ) {
+        self.sequences = Sequences::Kept(Box::new(Ledger::new(secret, known)));
+    }
+
+    /// Reserves sequence numbers for all SAs that need some, which takes a look at each.
+    pub fn reserve_sequences(&mut self, now: Time) {
+        self.sequences.look_at_all(now);
+    }
+
+    /// Reserves sequence numbers for the SAs that `request` adds. Returns whether some of them have
+    /// none yet, and would send nothing before their reservations are durable.
+    pub fn prepare(&mut self, request: &Request) -> bool {
+        match request {
+            Request::StateAdd(spec) => self.prepare_state(spec),
+            Request::Batch(batch) => {
+                let added = batch.requests.iter().filter_map(|request| match request {
+                    Request::StateAdd(spec) => Some(spec),
+                    _ => None,
+                });
+                self.prepare_states(added)
+            }
+            _ => false,
+        }
+    }
+
+    /// The same for the SAs of a configuration.
+    pub fn prepare_config(&mut self, config: &Config) -> bool {
+        self.prepare_states(config.states.iter())
+    }
+
+    fn prepare_states<'s>(&mut self, specs: impl Iterator<Item = &'s StateSpec>) -> bool {
+        let mut waits = false;
+        for spec in specs {
+            waits |= self.prepare_state(spec);
+        }
+        waits
+    }
+
+    fn prepare_state(&mut self, spec: &StateSpec) -> bool {
+        // What is wrong with it is said when it is added.
+        crate::check::state(spec)
+            .is_ok_and(|checked| self.sequences.prepare(spec, &checked.keys, &mut self.randomness))
+    }
+
+    /// What is to be written down, after every request, event and tick.
+    pub fn take_reservations(&mut self) -> Vec<Reservation> {
+        self.sequences.take()
+    }
+
+    /// What is to be written down last, after all workers have ended: where the numbers stopped.
+    pub fn take_last_reservations(&mut self) -> Vec<Reservation> {
+        self.sequences.take_last()
     }
 
     /// Uses what was compiled of a VRF's policies of a direction. Returns false if too much has

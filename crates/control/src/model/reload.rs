@@ -543,7 +543,10 @@ impl Draft<'_> {
             if !security::keys_differ(&entry.spec, spec)
                 && let Some(sa) = self.tables.sad().inbound(key.0, key.1, key.2)
             {
-                anew.sent_sequence = sa.outbound.sequence().saturating_add(SEQUENCE_MARGIN);
+                // Numbers that are kept go on by themselves.
+                if !self.sequences.keep(sa.outbound.algorithm()) {
+                    anew.sent_sequence = sa.outbound.sequence().saturating_add(SEQUENCE_MARGIN);
+                }
                 anew.received_sequence = sa.inbound.sequence();
             }
             self.drop_state(key)?;

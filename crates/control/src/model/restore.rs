@@ -74,8 +74,9 @@ impl Control {
         let mut restored = Restored::default();
         let mut without_keys = BTreeSet::new();
         let tables = self.tables();
+        let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft =
-            Draft::new(tables, &mut self.desired, &mut self.randomness, Origin::Runtime);
+            Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
         draft.is_restoring = true;
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {

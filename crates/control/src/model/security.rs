@@ -40,9 +40,20 @@ impl Draft<'_> {
             no_ecn: spec.flags.contains(&SaFlag::NoEcn),
             no_pmtu_discovery: spec.flags.contains(&SaFlag::NoPmtuDisc),
         };
-        let outbound = OutboundSa::new(spi, &checked.keys, spec.sent_sequence, self.randomness);
-        let inbound = InboundSa::new(spi, &checked.keys, checked.window, spec.received_sequence);
+        let (keys, sent, received) = (&checked.keys, spec.sent_sequence, spec.received_sequence);
+        let numbers = self.sequences.sending(&spec, keys, self.randomness)?;
+        let outbound = match &numbers {
+            Some(numbers) => OutboundSa::with_numbers(spi, keys, Arc::clone(numbers)),
+            None => OutboundSa::new(spi, keys, sent, self.randomness),
+        };
+        let inbound = match self.sequences.receiving(&spec, keys, checked.window) {
+            Some(window) => InboundSa::with_window(spi, keys, window),
+            None => InboundSa::new(spi, keys, checked.window, received),
+        };
         self.tables.add_sa(sa, outbound, inbound).map_err(|error| refusal(&error))?;
+        if let Some(numbers) = numbers {
+            numbers.skip(sent);
+        }
         self.note(|journal| journal.add_state(origin, &spec));
         let mut doubts = crate::check::doubts(&spec);
         if self.desired.keys.add(&spec) {

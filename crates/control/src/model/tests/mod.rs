@@ -15,6 +15,7 @@ mod random;
 mod reload;
 mod requests;
 mod restore;
+mod sequences;
 mod vlans;
 
 pub(super) const BASE: &str = r#"

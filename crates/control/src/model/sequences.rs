@@ -1,0 +1,515 @@
+//! Which sequence numbers every key has used, so that a restart uses none of them again.
+//!
+//! Whoever owns [`Control`](super::Control) has a disk, and this has none: what is to be written
+//! down is handed out as [`Reservation`]s, and takes effect once [`Reservation::is_durable`] was
+//! called. Numbers that are not durable yet are not used.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Refusal, RefusalCode, StateSpec};
+use esp::{Algorithm, DIGEST_LENGTH, KeyMaterial, Numbers, ReplayWindow, WindowSize};
+use packet::Time;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+use zeroize::Zeroizing;
+
+/// Length in bytes of the secret that keys are recognized with.
+pub const SECRET_LENGTH: usize = 32;
+
+/// How many keys are remembered that no SA has. Those of SAs are remembered besides.
+pub(super) const REMEMBERED: usize = 65_536;
+
+/// One part of those is forgotten at once, as finding the oldest ones takes a look at all of them.
+pub(super) const FORGOTTEN_AT_ONCE: usize = REMEMBERED / 16;
+
+/// The fewest numbers that are reserved at once for what is sent. More than are lost on the way:
+/// an SA that starts at full rate must get along with them while the disk writes.
+const SEND_AHEAD: u64 = 16_384;
+
+/// The fewest numbers by which the start of a replay window is stored ahead. Each of them is a
+/// packet that a peer loses by a crash.
+const RECEIVE_AHEAD: u64 = 64;
+
+/// Numbers are reserved for so long at the rate measured.
+const AHEAD_SECONDS: u64 = 2;
+
+/// No rate is measured over less.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// How many keys a tick looks at, so that it takes a millisecond or two. Of more keys than in a
+/// few ticks' time, those that need numbers first ask for them by themselves.
+const LOOKED_AT_ONCE: usize = 32_768;
+
+/// What is written down of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceRecord {
+    /// What the key is recognized by.
+    pub digest: [u8; DIGEST_LENGTH],
+    /// Numbers up to this one count as used after a restart.
+    pub number: u32,
+    /// Makes IVs of numbers.
+    pub iv_mask: u64,
+    /// Records with a greater one were written later.
+    pub stamp: u64,
+}
+
+/// A record to be written down.
+#[derive(Debug)]
+pub struct Reservation {
+    /// Where: records of one place replace each other.
+    pub place: u32,
+    /// What.
+    pub record: SequenceRecord,
+    user: User,
+}
+
+impl Reservation {
+    /// The record survives power loss from now on.
+    pub fn is_durable(&self) {
+        match &self.user {
+            User::Nobody => {}
+            User::Sends(numbers) => numbers.allow(self.record.number),
+            User::Receives(window) => window.set_stored(self.record.number),
+        }
+    }
+}
+
+impl Reservation {
+    /// Whether an SA waits for it. Otherwise nothing is lost by giving it up.
+    pub fn is_wanted(&self) -> bool {
+        // Besides the ledger and this.
+        match &self.user {
+            User::Nobody => false,
+            User::Sends(numbers) => Arc::strong_count(numbers) > 2,
+            User::Receives(window) => Arc::strong_count(window) > 2,
+        }
+    }
+}
+
+/// Where the numbers of new SAs begin.
+#[derive(Debug)]
+pub(super) enum Sequences {
+    /// Where they are told to.
+    Free,
+    /// Where they are told to; what would be broken by numbers that come again is refused.
+    Refused,
+    /// Above what their keys have used.
+    Kept(Box<Ledger>),
+}
+
+/// All keys that are remembered.
+pub(super) struct Ledger {
+    secret: Zeroizing<[u8; SECRET_LENGTH]>,
+    /// The keys by place, and the places by digest.
+    entries: Vec<Option<Entry>>,
+    places: HashMap<[u8; DIGEST_LENGTH], u32>,
+    /// Places without a key.
+    free: Vec<u32>,
+    stamp: u64,
+    /// The place that the next tick looks at first.
+    next: usize,
+    waiting: Vec<Reservation>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: SequenceRecord,
+    user: User,
+    /// The number that `user` began with.
+    base: u32,
+    /// The number that it had when its rate was last measured, and when that was.
+    seen: u32,
+    measured: Option<Time>,
+    /// Numbers a second.
+    rate: u64,
+}
+
+/// What goes through the numbers of a key. Kept when the last SA with it is gone, so that the next
+/// one goes on where that one was.
+#[derive(Clone, Debug)]
+enum User {
+    Nobody,
+    Sends(Arc<Numbers>),
+    Receives(Arc<ReplayWindow>),
+}
+
+impl Sequences {
+    /// Those for a rehearsal, of which nothing is kept.
+    pub(super) fn rehearsal(&self) -> Self {
+        match self {
+            Self::Refused => Self::Refused,
+            Self::Free | Self::Kept(_) => Self::Free,
+        }
+    }
+
+    /// Whether numbers are kept of keys of this algorithm. Without a key there is nothing to be
+    /// recognized by.
+    pub(super) fn keep(&self, algorithm: Algorithm) -> bool {
+        matches!(self, Self::Kept(_)) && algorithm.icv_length() > 0
+    }
+
+    /// Where the numbers of a key for sending come from, if they are kept. A new key gets what
+    /// `randomness` gives as the mask of its IVs.
+    pub(super) fn sending(
+        &mut self,
+        spec: &StateSpec,
+        keys: &KeyMaterial,
+        randomness: &mut ChaCha20Rng,
+    ) -> Result<Option<Arc<Numbers>>, Refusal> {
+        match self {
+            Self::Refused if keys.algorithm().is_counter_mode() => Err(refused(spec, keys)),
+            Self::Kept(ledger) if keys.algorithm().icv_length() > 0 => {
+                Ok(Some(ledger.sender(keys, randomness)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The replay window of an SA, if where it begins is kept.
+    pub(super) fn receiving(
+        &mut self,
+        spec: &StateSpec,
+        keys: &KeyMaterial,
+        size: WindowSize,
+    ) -> Option<Arc<ReplayWindow>> {
+        match self {
+            Self::Kept(ledger) if size != WindowSize::OFF && keys.algorithm().icv_length() > 0 => {
+                Some(ledger.window(spec, keys, size))
+            }
+            _ => None,
+        }
+    }
+
+    /// Reserves numbers for an SA that is to come, unless its key has some. Returns whether it has
+    /// none yet.
+    pub(super) fn prepare(
+        &mut self,
+        spec: &StateSpec,
+        keys: &KeyMaterial,
+        randomness: &mut ChaCha20Rng,
+    ) -> bool {
+        match self {
+            Self::Kept(ledger) if keys.algorithm().icv_length() > 0 => {
+                let numbers = ledger.sender(keys, randomness);
+                let from = numbers.last().max(spec.sent_sequence);
+                let is_missing = from < u32::MAX && numbers.allowed() <= from;
+                if is_missing {
+                    ledger.reserve(numbers.place(), |entry| {
+                        Some(ahead(from, SEND_AHEAD).max(entry.record.number))
+                    });
+                }
+                is_missing
+            }
+            _ => false,
+        }
+    }
+
+    /// Reserves for a key that asks.
+    pub(super) fn look_at(&mut self, place: u32, now: Time) {
+        if let Self::Kept(ledger) = self {
+            ledger.reserve(place, |entry| entry.look(now));
+        }
+    }
+
+    pub(super) fn look_at_all(&mut self, now: Time) {
+        if let Self::Kept(ledger) = self {
+            for place in 0..ledger.entries.len() as u32 {
+                ledger.reserve(place, |entry| entry.look(now));
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Time) {
+        if let Self::Kept(ledger) = self {
+            ledger.tick(now);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Reservation> {
+        match self {
+            Self::Kept(ledger) => std::mem::take(&mut ledger.waiting),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn take_last(&mut self) -> Vec<Reservation> {
+        match self {
+            Self::Kept(ledger) => ledger.take_last(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn refused(spec: &StateSpec, keys: &KeyMaterial) -> Refusal {
+    let message = format!(
+        "the SA to {} with SPI {:#010x} is refused: after a restart its key would send sequence \
+        numbers and IVs again, which breaks {}, and without a state directory nobody remembers \
+        them",
+        spec.destination,
+        spec.spi,
+        keys.algorithm()
+    );
+    Refusal::new(RefusalCode::Unsupported, message).with_hint(
+        "state-directory in [gateway], or allow-sequence-reuse = true there if the key is never \
+        used after the gateway has ended",
+    )
+}
+
+impl Ledger {
+    /// What was written down, by place. `secret` is what its digests were made with.
+    pub(super) fn new(
+        secret: Zeroizing<[u8; SECRET_LENGTH]>,
+        known: Vec<(u32, SequenceRecord)>,
+    ) -> Self {
+        let mut places: HashMap<_, u32> = HashMap::with_capacity(known.len());
+        let mut entries: Vec<Option<Entry>> = Vec::new();
+        let mut stamp = 0;
+        for (place, record) in known {
+            let at = place as usize;
+            if entries.len() <= at {
+                entries.resize_with(at + 1, || None);
+            }
+            stamp = stamp.max(record.stamp);
+            // A key may be there twice, if it was forgotten and came back before its former place
+            // was used again. The greater number is the safe one, with the mask that it goes with.
+            let former = places.get(&record.digest).copied();
+            let former = former.and_then(|former| entries.get_mut(former as usize));
+            match former {
+                Some(Some(former)) if former.record.number > record.number => continue,
+                Some(former) => *former = None,
+                None => {}
+            }
+            places.insert(record.digest, place);
+            entries[at] = Some(Entry::new(record));
+        }
+        let free = (0..entries.len() as u32).filter(|at| entries[*at as usize].is_none()).collect();
+        Self { secret, entries, places, free, stamp, next: 0, waiting: Vec::new() }
+    }
+
+    /// How many keys are remembered.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The numbers of a key for sending.
+    pub(super) fn sender(
+        &mut self,
+        keys: &KeyMaterial,
+        randomness: &mut ChaCha20Rng,
+    ) -> Arc<Numbers> {
+        let digest = keys.digest(&*self.secret, b"sending");
+        let (place, entry) = self.entry(digest, || randomness.next_u64());
+        match &entry.user {
+            User::Sends(numbers) => Arc::clone(numbers),
+            _ => {
+                let SequenceRecord { number, iv_mask, .. } = entry.record;
+                let numbers = Arc::new(Numbers::reserved(number, iv_mask, place));
+                entry.begin(User::Sends(Arc::clone(&numbers)), number);
+                numbers
+            }
+        }
+    }
+
+    /// The replay window of an SA. A key with another SPI, VRF or destination is another SA, with
+    /// numbers of its own.
+    fn window(
+        &mut self,
+        spec: &StateSpec,
+        keys: &KeyMaterial,
+        size: WindowSize,
+    ) -> Arc<ReplayWindow> {
+        let context = format!("receiving {:#x} to {} in {}", spec.spi, spec.destination, spec.vrf);
+        let digest = keys.digest(&*self.secret, context.as_bytes());
+        let (place, entry) = self.entry(digest, || 0);
+        let top = match &entry.user {
+            User::Receives(window)
+                if window.size() == size && window.top() >= spec.received_sequence =>
+            {
+                return Arc::clone(window);
+            }
+            User::Receives(window) => window.top(),
+            _ => 0,
+        };
+        let seen = top.max(entry.record.number).max(spec.received_sequence);
+        let window = Arc::new(ReplayWindow::stored(size, seen, place));
+        window.set_stored(entry.record.number);
+        entry.begin(User::Receives(Arc::clone(&window)), seen);
+        window
+    }
+
+    /// The key with this digest, and its place. A new one gets a place.
+    fn entry(
+        &mut self,
+        digest: [u8; DIGEST_LENGTH],
+        iv_mask: impl FnOnce() -> u64,
+    ) -> (u32, &mut Entry) {
+        let known = self.places.get(&digest).copied();
+        let place = known.unwrap_or_else(|| {
+            if self.places.len() >= REMEMBERED {
+                self.forget();
+            }
+            self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                self.entries.len() as u32 - 1
+            })
+        });
+        if known.is_none() {
+            self.places.insert(digest, place);
+            self.stamp += 1;
+        }
+        let stamp = self.stamp;
+        let entry = self.entries[place as usize].get_or_insert_with(|| {
+            Entry::new(SequenceRecord { digest, number: 0, iv_mask: iv_mask(), stamp })
+        });
+        (place, entry)
+    }
+
+    /// Forgets keys that no SA has, the least recently used first. Their records stay where they
+    /// are until another key needs the place.
+    fn forget(&mut self) {
+        let mut idle: Vec<_> = self
+            .entries
+            .iter()
+            .zip(0..)
+            .filter_map(|(entry, place)| Some((entry.as_ref()?, place)))
+            .filter(|(entry, _)| !entry.user.is_used())
+            .map(|(entry, place)| (entry.record.stamp, place))
+            .collect();
+        idle.sort_unstable();
+        // Keys of SAs alone may be more than are to be remembered.
+        for (_, place) in idle.into_iter().take(FORGOTTEN_AT_ONCE) {
+            if let Some(entry) = self.entries[place as usize].take() {
+                self.places.remove(&entry.record.digest);
+                self.free.push(place);
+            }
+        }
+    }
+
+    /// Looks at the next keys.
+    fn tick(&mut self, now: Time) {
+        let begin = if self.next < self.entries.len() { self.next } else { 0 };
+        let end = self.entries.len().min(begin + LOOKED_AT_ONCE);
+        for place in begin..end {
+            let number = |entry: &mut Entry| {
+                let number = entry.look(now);
+                entry.measure(now);
+                number
+            };
+            self.reserve(place as u32, number);
+        }
+        self.next = end;
+    }
+
+    /// Writes down the number that a key needs.
+    fn reserve(&mut self, place: u32, number: impl FnOnce(&mut Entry) -> Option<u32>) {
+        let Some(Some(entry)) = self.entries.get_mut(place as usize) else { return };
+        if let Some(number) = number(entry) {
+            self.stamp += 1;
+            entry.record = SequenceRecord { number, stamp: self.stamp, ..entry.record };
+            let (record, user) = (entry.record, entry.user.clone());
+            self.waiting.push(Reservation { place, record, user });
+        }
+    }
+
+    /// What is to be written once nothing is sent or received any more: where each key stopped.
+    fn take_last(&mut self) -> Vec<Reservation> {
+        self.waiting.clear();
+        for place in 0..self.entries.len() as u32 {
+            self.reserve(place, |entry| entry.last().filter(|last| *last != entry.record.number));
+        }
+        let mut last = std::mem::take(&mut self.waiting);
+        last.iter_mut().for_each(|reservation| reservation.user = User::Nobody);
+        last
+    }
+}
+
+impl Entry {
+    fn new(record: SequenceRecord) -> Self {
+        let (base, seen) = (record.number, record.number);
+        Self { record, user: User::Nobody, base, seen, measured: None, rate: 0 }
+    }
+
+    fn begin(&mut self, user: User, base: u32) {
+        (self.user, self.base, self.seen, self.measured, self.rate) = (user, base, base, None, 0);
+    }
+
+    /// The number sent last, or the highest that was received.
+    fn last(&self) -> Option<u32> {
+        match &self.user {
+            User::Nobody => None,
+            User::Sends(numbers) => Some(numbers.last()),
+            User::Receives(window) => Some(window.top()),
+        }
+    }
+
+    /// Numbers a second since the rate was last measured.
+    fn rate_since(&self, last: u32, now: Time) -> u64 {
+        let passed = self.measured.map_or(SHORTEST, |measured| now.since(measured).max(SHORTEST));
+        let milliseconds = passed.as_millis() as u64;
+        u64::from(last.saturating_sub(self.seen)) * 1000 / milliseconds
+    }
+
+    /// A rate is believed at once if it rises, and by and by if it falls.
+    fn measure(&mut self, now: Time) {
+        let Some(last) = self.last() else { return };
+        let falling = self.rate - self.rate.div_ceil(8);
+        let rising = self.rate_since(last, now);
+        self.rate = match &self.user {
+            // A peer that starts again may leave many numbers out, which is no rate: stored so far
+            // ahead, a crash would cost what the peer sends in minutes.
+            User::Receives(_) => rising.min(2 * self.rate + RECEIVE_AHEAD).max(falling),
+            _ => rising.max(falling),
+        };
+        (self.seen, self.measured) = (last, Some(now));
+    }
+
+    /// The number to write down, if another than that which is written is needed.
+    fn look(&self, now: Time) -> Option<u32> {
+        if !self.user.is_used() {
+            return None;
+        }
+        let (last, number) = (self.last()?, self.record.number);
+        let left = u64::from(number.saturating_sub(last));
+        let (wanted, is_needed) = match &self.user {
+            User::Nobody => return None,
+            User::Sends(_) => {
+                let rate = self.rate_since(last, now).max(self.rate);
+                let wanted = (AHEAD_SECONDS * rate).max(SEND_AHEAD);
+                (wanted, left < wanted / 2)
+            }
+            User::Receives(_) => {
+                let wanted = (AHEAD_SECONDS * self.rate).max(RECEIVE_AHEAD);
+                // What is far ahead at the rate of now would cost a peer more than it should. While
+                // nothing came, nothing is stored ahead: else each start would cost some.
+                let is_off = left < wanted / 2 || left > 2 * wanted;
+                (wanted, last > number || last > self.base && is_off)
+            }
+        };
+        (is_needed && number < u32::MAX).then(|| ahead(last, wanted))
+    }
+}
+
+impl User {
+    /// Whether an SA, a snapshot of one, or a reservation has it besides the ledger.
+    fn is_used(&self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Sends(numbers) => Arc::strong_count(numbers) > 1,
+            Self::Receives(window) => Arc::strong_count(window) > 1,
+        }
+    }
+}
+
+fn ahead(last: u32, by: u64) -> u32 {
+    u32::try_from(u64::from(last) + by).unwrap_or(u32::MAX)
+}
+
+/// How many keys there are, and nothing of them.
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("keys", &self.places.len()).finish_non_exhaustive()
+    }
+}

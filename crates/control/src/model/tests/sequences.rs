@@ -1,0 +1,373 @@
+//! No key sends a number or an IV twice, whatever happens between.
+
+use std::collections::{BTreeMap, HashSet};
+
+use esp::{OpenJob, SealError, SealJob};
+use proptest::prelude::*;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
+use tables::Sa;
+use types::{Protocol, Spi, VrfId};
+
+use super::*;
+use crate::model::sequences::{FORGOTTEN_AT_ONCE, Ledger, REMEMBERED};
+use crate::model::{Reservation, SequenceRecord};
+use zeroize::Zeroizing;
+
+/// A gateway and its disk. What was reserved is on the disk when [`World::sync`] says so.
+struct World {
+    control: Control,
+    disk: BTreeMap<u32, SequenceRecord>,
+    reserved: Vec<Reservation>,
+    now: Time,
+    /// Every key's numbers and IVs that were sent.
+    sent: HashSet<(u8, Vec<u8>)>,
+    starts: u8,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            control: Control::new(1, [0; 32]),
+            disk: BTreeMap::new(),
+            reserved: Vec::new(),
+            now: NOW,
+            sent: HashSet::new(),
+            starts: 0,
+        };
+        world.start();
+        world
+    }
+
+    /// Starts, after a crash or a stop: nothing but the disk is left.
+    fn start(&mut self) {
+        self.starts += 1;
+        self.reserved.clear();
+        self.control = Control::new(1, [self.starts; 32]);
+        let known = self.disk.iter().map(|(place, record)| (*place, *record)).collect();
+        self.control.keep_sequences(Zeroizing::new([9; 32]), known);
+    }
+
+    fn stop(&mut self) {
+        self.reserved = self.control.take_last_reservations();
+        self.sync();
+        self.start();
+    }
+
+    fn tick(&mut self, milliseconds: u64) {
+        self.now = self.now + Duration::from_millis(milliseconds);
+        self.control.tick(self.now);
+        self.reserved.extend(self.control.take_reservations());
+    }
+
+    /// The control thread looks at once, as a worker asked for it.
+    fn look(&mut self) {
+        self.control.reserve_sequences(self.now);
+        self.reserved.extend(self.control.take_reservations());
+    }
+
+    fn sync(&mut self) {
+        for reservation in self.reserved.drain(..) {
+            self.disk.insert(reservation.place, reservation.record);
+            reservation.is_durable();
+        }
+    }
+
+    /// Adds an SA with one of the keys, in one of the ways that SAs come.
+    fn add(&mut self, spi: u32, key: u8) -> Result<Reply, Refusal> {
+        let line = format!(
+            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi {spi} mode tunnel replay-window 64 \
+            aead rfc4106(gcm(aes)) 0x{} 128",
+            format!("{key:02x}").repeat(20)
+        );
+        let words: Vec<_> = line.split_whitespace().collect();
+        let request = crate::grammar::parse(&words).unwrap();
+        if self.control.prepare(&request) {
+            self.reserved.extend(self.control.take_reservations());
+            self.sync();
+        }
+        let reply = self.control.handle(request, self.now);
+        self.reserved.extend(self.control.take_reservations());
+        reply
+    }
+
+    fn delete(&mut self, spi: u32) {
+        let _ = run(&mut self.control, &format!("xfrm state delete dst 192.0.2.2 spi {spi}"));
+    }
+
+    fn sa(&self, spi: u32) -> Option<std::sync::Arc<Sa>> {
+        let tables = self.control.publisher.current();
+        let destination = "192.0.2.2".parse().unwrap();
+        tables.sad().inbound(VrfId::MAIN, destination, Spi(spi)).cloned()
+    }
+
+    /// Sends packets. Returns how many left; panics if a number or an IV comes again.
+    fn send(&mut self, spi: u32, key: u8, count: usize) -> usize {
+        let Some(sa) = self.sa(spi) else { return 0 };
+        let mut randomness = ChaCha20Rng::from_seed([0; 32]);
+        let mut left = 0;
+        for _ in 0..count {
+            let mut buffer = [0; 128];
+            let mut jobs = [SealJob::new(&mut buffer, 32, 16, Protocol::IPV4)];
+            sa.outbound.seal(&mut jobs, &mut randomness);
+            let [job] = jobs;
+            match job.result {
+                Ok(()) => {
+                    let packet = &job.buffer[job.start..];
+                    left += 1;
+                    assert!(self.sent.insert((key, packet[4..8].to_vec())), "a number twice");
+                    assert!(self.sent.insert((key, packet[8..16].to_vec())), "an IV twice");
+                }
+                Err(why) => assert_eq!(why, SealError::SequenceUnreserved),
+            }
+        }
+        left
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u32, u8),
+    Delete(u32),
+    Flush,
+    Send(u32, usize),
+    Tick(u64),
+    Look,
+    Sync,
+    Stop,
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let spi = || 1u32..6;
+    let step = prop_oneof![
+        6 => (spi(), 1u8..4).prop_map(|(spi, key)| Step::Add(spi, key)),
+        2 => spi().prop_map(Step::Delete),
+        1 => Just(Step::Flush),
+        8 => (spi(), 1usize..200).prop_map(|(spi, count)| Step::Send(spi, count)),
+        2 => (spi(), 1usize..40_000).prop_map(|(spi, count)| Step::Send(spi, count)),
+        3 => (1u64..500).prop_map(Step::Tick),
+        1 => Just(Step::Look),
+        3 => Just(Step::Sync),
+        1 => Just(Step::Stop),
+        2 => Just(Step::Crash),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn no_key_sends_a_number_or_an_iv_twice(steps in steps()) {
+        let mut world = World::new();
+        // Which key an SA has.
+        let mut keys = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Add(spi, key) => {
+                    if world.add(spi, key).is_ok() {
+                        keys.insert(spi, key);
+                    }
+                }
+                Step::Delete(spi) => world.delete(spi),
+                Step::Flush => _ = run(&mut world.control, "xfrm state flush").unwrap(),
+                Step::Send(spi, count) => {
+                    let key = keys.get(&spi).copied().unwrap_or(0);
+                    world.send(spi, key, count);
+                }
+                Step::Tick(milliseconds) => world.tick(milliseconds),
+                Step::Look => world.look(),
+                Step::Sync => world.sync(),
+                Step::Stop => world.stop(),
+                Step::Crash => world.start(),
+            }
+        }
+    }
+}
+
+#[test]
+fn it_sends_at_once_goes_on_above_after_a_crash_and_where_it_was_after_a_stop() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    assert_eq!(world.send(1, 7, 10), 10);
+    let last = |world: &World| world.sa(1).unwrap().outbound.sequence();
+    assert_eq!(last(&world), 10);
+
+    world.start();
+    world.add(1, 7).unwrap();
+    let reserved = last(&world);
+    assert!((64..100_000).contains(&reserved), "{reserved}");
+    assert_eq!(world.send(1, 7, 10), 10);
+
+    world.stop();
+    world.add(1, 7).unwrap();
+    assert_eq!(last(&world), reserved + 10);
+    // Deleted and added again, by another SPI, or twice at once: one key, one row of numbers.
+    world.delete(1);
+    world.add(1, 7).unwrap();
+    world.add(2, 7).unwrap();
+    assert_eq!((world.send(1, 7, 5), world.send(2, 7, 5)), (5, 5));
+    assert_eq!(last(&world), reserved + 20);
+}
+
+#[test]
+fn numbers_end_while_the_disk_hangs_and_come_again_with_it() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    let left = world.send(1, 7, 100_000);
+    assert!((64..100_000).contains(&left), "{left}");
+    // Reserved for long, and not durable.
+    world.tick(100);
+    assert_eq!(world.send(1, 7, 1000), 0);
+    world.sync();
+    // Two seconds at the rate measured, and refused packets took no numbers.
+    let again = world.send(1, 7, 2_000_000);
+    assert!(again >= 2 * left, "{again}");
+    assert_eq!(world.sa(1).unwrap().outbound.sequence() as usize, left + again);
+}
+
+#[test]
+fn in_time_no_packet_is_refused_at_a_steady_rate() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    for slice in 1..=1000 {
+        // 100,000 a second, a disk that takes 10 ms, and workers who ask.
+        assert_eq!(world.send(1, 7, 1000), 1000);
+        world.sync();
+        match slice % 10 {
+            0 => world.tick(100),
+            _ => world.look(),
+        }
+    }
+    assert!(world.disk.len() == 1);
+}
+
+/// Receives the numbers in `numbers`, sealed by a peer. Returns those accepted.
+fn receive(world: &World, spi: u32, numbers: impl Iterator<Item = u32>) -> Vec<u32> {
+    let sa = world.sa(spi).unwrap();
+    let keys = esp::KeyMaterial::new(esp::Algorithm::AesGcm128, &[7; 20], &[]).unwrap();
+    let mut randomness = ChaCha20Rng::from_seed([0; 32]);
+    let mut is_accepted = |number: &u32| {
+        let peer = esp::OutboundSa::new(Spi(spi), &keys, number - 1, &mut randomness);
+        let mut buffer = [0; 128];
+        let mut jobs = [SealJob::new(&mut buffer, 32, 16, Protocol::IPV4)];
+        peer.seal(&mut jobs, &mut ChaCha20Rng::from_seed([0; 32]));
+        let [job] = jobs;
+        let (start, length) = (job.start, job.length);
+        let mut jobs = [OpenJob::new(&mut buffer, start, length)];
+        sa.inbound.open(&mut jobs);
+        jobs[0].result.is_ok()
+    };
+    numbers.filter(|number| is_accepted(number)).collect()
+}
+
+#[test]
+fn nothing_received_before_a_crash_is_accepted_again_and_few_are_lost() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    assert_eq!(receive(&world, 1, 1..=3).len(), 3);
+    world.look();
+    world.sync();
+    let mut last = 3;
+    // Slow, then fast, then slow again.
+    for (rate, ticks) in [(1, 50), (2000, 30), (1, 200)] {
+        for _ in 0..ticks {
+            assert_eq!(receive(&world, 1, last + 1..=last + rate).len() as u32, rate);
+            last += rate;
+            world.tick(100);
+            world.sync();
+        }
+        let disk = world.disk.clone();
+        world.start();
+        world.add(1, 7).unwrap();
+        assert!(receive(&world, 1, last.saturating_sub(200).max(1)..=last).is_empty());
+        let lost = world.sa(1).unwrap().inbound.sequence() - last;
+        // Two seconds, or 64 where that is more; half a second's margin for what is measured.
+        assert!(lost <= 128.max(rate * 45), "{lost} at {rate}");
+        assert_eq!(receive(&world, 1, last + lost + 1..=last + lost + 1).len(), 1);
+        // Starts without a packet between cost nothing.
+        for _ in 0..3 {
+            world.start();
+            world.add(1, 7).unwrap();
+            world.tick(100);
+            world.sync();
+        }
+        // On with the gateway as it was.
+        world.disk = disk;
+        world.start();
+        world.add(1, 7).unwrap();
+        last = world.sa(1).unwrap().inbound.sequence();
+    }
+    // After a stop nothing is lost.
+    assert_eq!(receive(&world, 1, last + 1..=last + 1).len(), 1);
+    world.stop();
+    world.add(1, 7).unwrap();
+    assert_eq!(receive(&world, 1, 1.max(last - 100)..=last + 2), [last + 2]);
+}
+
+#[test]
+fn a_peer_that_leaves_many_numbers_out_is_not_taken_for_a_fast_one() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    for last in [1, 2, 1_000_000, 1_000_001] {
+        assert_eq!(receive(&world, 1, last..=last).len(), 1);
+        world.tick(100);
+        world.sync();
+        let stored = world.disk[&world.sa(1).unwrap().inbound.replay_window().place()].number;
+        assert!((last..last + 500).contains(&stored), "{stored} after {last}");
+    }
+}
+
+#[test]
+fn an_sa_that_is_added_again_goes_on_with_its_window() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    assert_eq!(receive(&world, 1, [1, 2, 5].into_iter()).len(), 3);
+    run(&mut world.control, "xfrm state flush").unwrap();
+    world.add(1, 7).unwrap();
+    assert_eq!(receive(&world, 1, 1..=6), [3, 4, 6]);
+    // Another SPI is another SA: the key authenticates it.
+    world.add(2, 7).unwrap();
+    assert_eq!(receive(&world, 2, 1..=2), [1, 2]);
+}
+
+#[test]
+fn without_a_store_counter_modes_are_refused_and_others_are_not() {
+    let mut control = Control::new(1, [7; 32]);
+    control.refuse_sequence_reuse();
+    let refusal = reload(&mut control, BASE).unwrap_err();
+    assert!(refusal.message.contains("aes-gcm-128") && refusal.message.contains("0x00001001"));
+    assert!(refusal.hint.as_ref().is_some_and(|hint| hint.contains("allow-sequence-reuse")));
+    let states = "xfrm state add src 192.0.2.1 dst 192.0.2.2 mode tunnel spi";
+    let key = "01".repeat(20);
+    run(&mut control, &format!("{states} 1 aead rfc4106(gcm(aes)) 0x{key} 128")).unwrap_err();
+    run(&mut control, &format!("{states} 2 enc aes 0x{} auth sha1 0x{key}", "02".repeat(16)))
+        .unwrap();
+}
+
+#[test]
+fn keys_that_no_sa_has_are_forgotten_oldest_first_and_those_of_sas_never() {
+    let mut ledger = Ledger::new(Zeroizing::new([9; 32]), Vec::new());
+    let mut randomness = ChaCha20Rng::from_seed([0; 32]);
+    let keys = |number: u32| {
+        let key: Vec<u8> = number.to_be_bytes().repeat(5);
+        esp::KeyMaterial::new(esp::Algorithm::AesGcm128, &key, &[]).unwrap()
+    };
+    let used = ledger.sender(&keys(0), &mut randomness);
+    used.skip(1234);
+    for number in 1..REMEMBERED as u32 {
+        ledger.sender(&keys(number), &mut randomness).skip(5);
+    }
+    assert_eq!(ledger.known(), REMEMBERED);
+    ledger.sender(&keys(u32::MAX), &mut randomness);
+    assert_eq!(ledger.known(), REMEMBERED - FORGOTTEN_AT_ONCE + 1);
+    let mut last = |number| ledger.sender(&keys(number), &mut randomness).last();
+    assert_eq!((last(0), last(1), last(FORGOTTEN_AT_ONCE as u32)), (1234, 0, 0));
+    assert_eq!(last(FORGOTTEN_AT_ONCE as u32 + 1), 5);
+    // No place is given twice, and none beyond what is remembered.
+    let numbers: Vec<_> =
+        (0..20_000).map(|number| ledger.sender(&keys(number), &mut randomness)).collect();
+    let places: HashSet<_> = numbers.iter().map(|numbers| numbers.place()).collect();
+    assert_eq!(places.len(), numbers.len());
+    assert!(places.iter().all(|place| (*place as usize) < REMEMBERED));
+}
