@@ -180,34 +180,6 @@ impl fmt::Display for StateDirectory {
     }
 }
 
-/// Where changes by command are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StateDirectory {
-    /// In [`StateDirectory::DEFAULT`] if the gateway runs as root, and nowhere otherwise.
-    #[default]
-    Usual,
-    /// Nowhere.
-    Off,
-    /// There.
-    At(PathBuf),
-}
-
-impl StateDirectory {
-    /// Where root's gateway keeps changes.
-    pub const DEFAULT: &str = "/var/lib/hitpath";
-}
-
-/// As the key `state-directory` has it.
-impl fmt::Display for StateDirectory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usual => f.write_str("default"),
-            Self::Off => f.write_str("off"),
-            Self::At(path) => path.display().fmt(f),
-        }
-    }
-}
-
 /// Whether frames of a port with this MTU may be too long for a small buffer. Those of a VLAN have
 /// a tag besides.
 pub(crate) fn needs_large_buffers(link: LinkKind, is_vlan: bool, mtu: u16) -> bool {

@@ -174,6 +174,8 @@ fn a_daemon_that_cannot_run_says_why() {
             file.as_os_str(),
             "--socket".as_ref(),
             socket.as_os_str(),
+            "--state-directory".as_ref(),
+            "off".as_ref(),
         ])
         .with(1);
         assert!(ended.err.contains(why), "{why}: {}", ended.err);

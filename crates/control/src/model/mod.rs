@@ -153,8 +153,7 @@ impl Control {
         let (mut desired, mut randomness) = (self.desired.clone(), ChaCha20Rng::from_seed([0; 32]));
         let mut sequences = self.sequences.rehearsal();
         let (tables, origin) = (self.tables(), Origin::Configuration);
-        let mut draft =
-            Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
+        let mut draft = Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
         plan.outcome = draft.reconcile(&plan.config, &imagined);
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);

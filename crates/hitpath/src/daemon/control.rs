@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
 use api::{Difference, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
@@ -15,7 +15,7 @@ use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
 use crate::daemon::wipe::wipe_stack;
 use crate::daemon::worker_pool::WorkerPool;
-use crate::daemon::{Message, PendingRequest, QUEUE, ports};
+use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
 use runtime::clock::Clock;
 use runtime::exit::Exit;
@@ -81,6 +81,8 @@ pub(crate) struct ControlThread {
     boundaries: (u64, Vec<Boundary>),
     /// What keeps changes by command, if they are kept.
     keeper: Option<Keeper>,
+    /// What keeps sequence numbers, if they are kept, and where messages to this thread go.
+    sequences: Option<(sequences::Writer, SyncSender<Message>)>,
 }
 
 impl ControlThread {
@@ -92,12 +94,24 @@ impl ControlThread {
         clock: Clock,
         interfaces: Interfaces,
         keeper: Option<Keeper>,
+        sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     ) -> Self {
         let mut reader = handler.control.shared().reader();
         let announced = reader.load().generation();
         let file = file.to_owned();
         let boundaries = (u64::MAX, Vec::new());
-        Self { file, handler, pool, clock, reader, announced, interfaces, boundaries, keeper }
+        Self {
+            file,
+            handler,
+            pool,
+            clock,
+            reader,
+            announced,
+            interfaces,
+            boundaries,
+            keeper,
+            sequences,
+        }
     }
 
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
@@ -134,8 +148,8 @@ impl ControlThread {
                 }
                 Ok(Message::Lost { .. }) => {}
                 Ok(Message::Interfaces) => self.look_at_interfaces(self.interfaces.ports()),
-                Ok(Message::Reload) => {
-                    self.reload_by_signal();
+                Ok(Message::Reload { is_prepared }) => {
+                    self.reload_by_signal(is_prepared);
                     wipe_stack();
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => {
@@ -154,6 +168,9 @@ impl ControlThread {
                 }
             }
             self.announce();
+            if let Some((writer, _)) = &self.sequences {
+                writer.write(self.handler.control.take_reservations(), None);
+            }
         };
         self.stop();
         exit
@@ -162,6 +179,9 @@ impl ControlThread {
     /// Ends the workers and closes their ports. What was changed is written, and replied to.
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
+        if let Some((writer, _)) = self.sequences.take() {
+            writer.stop(&mut self.handler.control);
+        }
         self.keeper = None;
     }
 
@@ -214,7 +234,25 @@ impl ControlThread {
     /// A frame of its own, which is wiped when it is left.
     #[inline(never)]
     fn reply(&mut self, pending: PendingRequest) {
-        let PendingRequest { request, sync, reply: mut waiting } = pending;
+        if !pending.is_prepared && self.must_reserve(&pending.request) {
+            return self.reserve_before(move |result| match result {
+                Ok(()) => Some(Message::Request(Box::new(PendingRequest {
+                    is_prepared: true,
+                    ..pending
+                }))),
+                Err(why) => {
+                    let message = format!("sequence numbers cannot be reserved: {why}");
+                    let refusal = Refusal::new(RefusalCode::System, message)
+                        .with_hint("make room on the disk of the state directory, and try again");
+                    let mut waiting = pending.reply;
+                    if waiting.begin() {
+                        waiting.send(Err(refusal));
+                    }
+                    None
+                }
+            });
+        }
+        let PendingRequest { request, sync, reply: mut waiting, .. } = pending;
         if !waiting.begin() {
             return;
         }
@@ -304,8 +342,48 @@ impl ControlThread {
         }
     }
 
+    /// Reserves sequence numbers for SAs that a request adds. Returns whether it has to wait for
+    /// them: carried out now, it could put SAs that cannot send in place of some that can.
+    fn must_reserve(&mut self, request: &Request) -> bool {
+        let control = &mut self.handler.control;
+        self.sequences.is_some()
+            && match request {
+                // A file that is wrong is refused when it is applied.
+                Request::Reload { dry_run: false } => {
+                    gateway::load(&self.file).is_ok_and(|config| control.prepare_config(&config))
+                }
+                request => control.prepare(request),
+            }
+    }
+
+    /// Has what is reserved written, and then sends this thread a message, if there is one to send.
+    fn reserve_before(
+        &mut self,
+        message: impl FnOnce(Result<(), String>) -> Option<Message> + Send + 'static,
+    ) {
+        if let Some((writer, sender)) = &self.sequences {
+            let sender = sender.clone();
+            let done: sequences::Done = Box::new(move |result| {
+                if let Some(message) = message(result) {
+                    // Control may have ended.
+                    let _ = sender.send(message);
+                }
+            });
+            writer.write(self.handler.control.take_reservations(), Some(done));
+        }
+    }
+
     #[inline(never)]
-    fn reload_by_signal(&mut self) {
+    fn reload_by_signal(&mut self, is_prepared: bool) {
+        if !is_prepared && self.must_reserve(&Request::Reload { dry_run: false }) {
+            return self.reserve_before(|result| match result {
+                Ok(()) => Some(Message::Reload { is_prepared: true }),
+                Err(why) => {
+                    tracing::error!("not reloaded: sequence numbers cannot be reserved: {why}");
+                    None
+                }
+            });
+        }
         let refusal = self.keeper.as_ref().and_then(Keeper::refusal);
         match refusal.map_or_else(|| self.reload(), Err) {
             Ok((difference, digest)) => {

@@ -14,6 +14,7 @@ mod ports;
 mod processors;
 mod protection;
 mod reply_to;
+mod sequences;
 mod server;
 mod signals;
 mod socket;
@@ -84,7 +85,10 @@ pub(crate) enum Message {
         why: String,
     },
     /// SIGHUP: read the configuration again.
-    Reload,
+    Reload {
+        /// Whether sequence numbers are reserved for the SAs that it adds.
+        is_prepared: bool,
+    },
     /// SIGTERM or SIGINT.
     Stop,
 }
@@ -129,6 +133,8 @@ pub(crate) fn run(
     handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     handler.daemon.socket = socket.to_owned();
     handler.daemon.claims = claims;
+    let directory = opened.as_ref().map(state::Opened::path);
+    let sequences = sequences::start(&mut handler.control, directory, &settings)?;
     // Before the workers start, as the ports decide what buffers they need.
     let plan = handler.control.plan(config);
     let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
@@ -139,6 +145,9 @@ pub(crate) fn run(
         }
         None => None,
     };
+    if let Some(writer) = &sequences {
+        writer.prepare(&mut handler.control, clock.now());
+    }
     wipe::wipe_stack();
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
@@ -146,7 +155,8 @@ pub(crate) fn run(
     let interfaces = Interfaces::new()?;
     protection::filter(&mut protection, settings.seccomp)?;
     handler.daemon.protection = protection;
-    let mut control = ControlThread::new(file, handler, pool, clock, interfaces, keeper);
+    let sequences = sequences.map(|writer| (writer, sender.clone()));
+    let mut control = ControlThread::new(file, handler, pool, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
     for (settings, id, queues) in ports {

@@ -78,6 +78,8 @@ pub(crate) struct PendingRequest {
     pub(crate) sync: bool,
     /// Who waits for the reply.
     pub(crate) reply: ReplyTo,
+    /// Whether sequence numbers are reserved for the SAs that it adds.
+    pub(crate) is_prepared: bool,
 }
 
 /// The server's thread.
@@ -345,11 +347,8 @@ async fn ask(senders: &Senders, connection: &Connection, request: Request, sync:
     let (sender, mut receiver) = oneshot::channel();
     let claim = Claim::default();
     let reply = ReplyTo::new(sender, claim.clone());
-    match senders.control.try_send(Message::Request(Box::new(PendingRequest {
-        request,
-        sync,
-        reply,
-    }))) {
+    let pending = PendingRequest { request, sync, reply, is_prepared: false };
+    match senders.control.try_send(Message::Request(Box::new(pending))) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => return refused(&busy()),
         Err(TrySendError::Disconnected(_)) => return refused(&stopping()),

@@ -27,7 +27,7 @@ pub(crate) fn forward(control: SyncSender<Message>) -> anyhow::Result<()> {
         .spawn(move || {
             for signal in signals.forever() {
                 let message = match signal {
-                    SIGHUP => Message::Reload,
+                    SIGHUP => Message::Reload { is_prepared: false },
                     signal if IGNORED.contains(&signal) => {
                         let name = signal_hook::low_level::signal_name(signal).unwrap_or("?");
                         tracing::info!("{name} is ignored");

@@ -65,6 +65,11 @@ impl Opened {
         Ok(Some(Self { directory, saved }))
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Makes anew what was kept, on top of the configuration, whose digest is `configuration`.
     ///
     /// # Errors

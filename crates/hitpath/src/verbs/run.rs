@@ -13,7 +13,7 @@ use runtime::exit::Exit;
 /// Checks the file, opens its ports, starts its workers and the control socket, and prints `ready`
 /// when packets pass. SIGHUP, or `hitpath reload`, reads the file again and applies the difference,
 /// all of it or none. SIGTERM and SIGINT stop it cleanly. What commands change is kept in the state
-/// directory, and is there again after the next start.
+/// directory, and is there again after the next start; so are the sequence numbers of SAs.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,8 +26,8 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Where changes by command are kept, or `off` [default: as the configuration says, or else
-    /// /var/lib/hitpath for root and `off` for others]
+    /// Where changes by command and sequence numbers are kept, or `off` [default: as the
+    /// configuration says, or else /var/lib/hitpath for root and `off` for others]
     #[arg(long, value_name = "PATH")]
     state_directory: Option<PathBuf>,
 }

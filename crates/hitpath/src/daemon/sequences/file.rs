@@ -1,0 +1,521 @@
+//! The file `sequences` of the state directory: how far the numbers of every key are used.
+//!
+//! ```text
+//! header   64 bytes: magic, the secret that keys are recognized with, CRC-32
+//! places   128 bytes each, of two copies of 64: version, record, CRC-32
+//! ```
+//!
+//! A record is written over the older of its place's two copies. Whatever becomes of that write,
+//! the other copy is as it was, and says the last number that was ever allowed: a new one is
+//! allowed only once the write is on the disk. So there is nothing to compact, nothing to rename,
+//! and a disk that has become full takes everything but new keys. A place is used first in two
+//! steps, each on the disk before the next: so a place with two broken copies is damage, never a
+//! write that was cut short.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use control::{SECRET_LENGTH, SequenceRecord};
+use zeroize::Zeroizing;
+
+/// The file's name in the state directory.
+pub(super) const NAME: &str = "sequences";
+
+const MAGIC: [u8; 8] = *b"hitpseq1";
+const HEADER: usize = 64;
+const COPY: usize = 64;
+
+/// More places than any gateway has keys; a longer file is not one of ours.
+const MAX_PLACES: usize = 16 << 20;
+
+/// Where bytes are kept. Tests have disks of their own.
+pub(super) trait Disk: Send + 'static {
+    /// Writes all of `bytes`, or fails; what is on the disk then is anybody's guess.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was written survives power loss once this returns.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// What a file holds.
+#[derive(Default)]
+pub(super) struct Contents {
+    pub(super) secret: Zeroizing<[u8; SECRET_LENGTH]>,
+    /// The records, by place.
+    pub(super) known: Vec<(u32, SequenceRecord)>,
+    /// The version of each place's newer copy; 0 where there is none.
+    versions: Vec<u64>,
+}
+
+/// The places of a file.
+pub(super) struct Places<D> {
+    disk: D,
+    versions: Vec<u64>,
+}
+
+/// Opens the file in `directory`, which nobody else uses.
+///
+/// # Errors
+/// If the system refuses, others may use the file, or it is damaged.
+pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)> {
+    let path = directory.join(NAME);
+    if !path.exists() {
+        make(directory).with_context(|| format!("making {}", path.display()))?;
+    }
+    check_owner(&path)?;
+    let reading = || format!("opening {}", path.display());
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).with_context(reading)?;
+    let mut bytes = Zeroizing::new(Vec::new());
+    let longest = HEADER + MAX_PLACES * 2 * COPY;
+    (&mut file).take(longest as u64 + 1).read_to_end(&mut bytes).with_context(reading)?;
+    ensure!(bytes.len() <= longest, "{} is too long to be the gateway's", path.display());
+    let contents = read(&bytes).with_context(|| {
+        format!(
+            "{} is damaged. Without it the gateway could send sequence numbers again: give all SAs \
+            new keys, then remove the file",
+            path.display()
+        )
+    })?;
+    Ok((Places::new(file, &contents), contents))
+}
+
+/// Keys could be recognized, and numbers set back, by whoever has access.
+fn check_owner(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let found = fs::metadata(path).with_context(|| format!("looking at {shown}"))?;
+    let own = rustix::process::geteuid().as_raw();
+    ensure!(
+        found.uid() == own,
+        "{shown} belongs to user {}, and the gateway runs as {own} (chown {own} {shown})",
+        found.uid()
+    );
+    ensure!(
+        found.mode() & 0o077 == 0,
+        "{shown} has mode {:04o}, so that others may use it (chmod 0600 {shown})",
+        found.mode() & 0o7777
+    );
+    Ok(())
+}
+
+/// Makes a file without places. It has its name once it is whole.
+fn make(directory: &Path) -> io::Result<()> {
+    let new = directory.join("sequences.new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&*header(&rand::random()))?;
+    file.sync_all()?;
+    fs::rename(&new, directory.join(NAME))?;
+    File::open(directory)?.sync_all()
+}
+
+fn header(secret: &[u8; SECRET_LENGTH]) -> Zeroizing<[u8; HEADER]> {
+    let mut bytes = Zeroizing::new([0; HEADER]);
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..8 + SECRET_LENGTH].copy_from_slice(secret);
+    seal(&mut bytes);
+    bytes
+}
+
+/// Writes the checksum of what is before it.
+fn seal(bytes: &mut [u8; 64]) {
+    let sum = crc32fast::hash(&bytes[..60]);
+    bytes[60..].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn is_sealed(bytes: &[u8; 64]) -> bool {
+    crc32fast::hash(&bytes[..60]).to_be_bytes() == bytes[60..]
+}
+
+/// What `bytes` say, as far as they reach.
+fn read(bytes: &[u8]) -> anyhow::Result<Contents> {
+    let header = bytes.first_chunk::<HEADER>().context("it has no header")?;
+    ensure!(header[..8] == MAGIC, "it is no file of sequence numbers of this version");
+    ensure!(is_sealed(header), "its header's checksum is wrong");
+    let mut secret = Zeroizing::new([0; SECRET_LENGTH]);
+    secret.copy_from_slice(&header[8..8 + SECRET_LENGTH]);
+
+    let (mut known, mut versions) = (Vec::new(), Vec::new());
+    for (place, found) in bytes[HEADER..].chunks(2 * COPY).enumerate() {
+        let place = u32::try_from(place)?;
+        // What the file does not reach to was never written whole.
+        let mut both = [0; 2 * COPY];
+        both[..found.len()].copy_from_slice(found);
+        let [first, second] = [0, 1].map(|at| copy(place, &both[at * COPY..]));
+        let newer = match (first, second) {
+            (Found::Record(a), Found::Record(b)) => Some(if a.0 > b.0 { a } else { b }),
+            (Found::Record(one), _) | (_, Found::Record(one)) => Some(one),
+            (Found::Broken, Found::Broken) => bail!("the checksums of place {place} are wrong"),
+            // Written for the first time, and cut short: nothing was allowed yet.
+            _ => None,
+        };
+        versions.push(newer.map_or(0, |(version, _)| version));
+        known.extend(newer.map(|(_, record)| (place, record)));
+    }
+    Ok(Contents { secret, known, versions })
+}
+
+/// What a copy is.
+#[derive(Clone, Copy)]
+enum Found {
+    Nothing,
+    Broken,
+    /// With its version.
+    Record((u64, SequenceRecord)),
+}
+
+fn copy(place: u32, bytes: &[u8]) -> Found {
+    let Some(bytes) = bytes.first_chunk::<COPY>() else { return Found::Broken };
+    if *bytes == [0; COPY] {
+        return Found::Nothing;
+    }
+    let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| bytes[at + index]));
+    let digest = std::array::from_fn(|index| bytes[8 + index]);
+    match u32::try_from(word(24)) {
+        Ok(number) if is_sealed(bytes) && word(48) == u64::from(place) => {
+            let record = SequenceRecord { digest, number, iv_mask: word(32), stamp: word(40) };
+            Found::Record((word(0), record))
+        }
+        _ => Found::Broken,
+    }
+}
+
+fn encode(place: u32, version: u64, record: &SequenceRecord) -> [u8; COPY] {
+    let mut bytes = [0; COPY];
+    bytes[8..24].copy_from_slice(&record.digest);
+    let words =
+        [(0, version), (24, record.number.into()), (32, record.iv_mask), (40, record.stamp)];
+    for (at, word) in words.into_iter().chain([(48, place.into())]) {
+        bytes[at..at + 8].copy_from_slice(&word.to_be_bytes());
+    }
+    seal(&mut bytes);
+    bytes
+}
+
+impl<D: Disk> Places<D> {
+    /// The places of a file that holds `contents`.
+    pub(super) fn new(disk: D, contents: &Contents) -> Self {
+        Self { disk, versions: contents.versions.clone() }
+    }
+
+    /// Writes records. They survive power loss once this returns, but for those that the disk
+    /// refused, by place: a full disk takes no new places, and goes on with those it has.
+    ///
+    /// # Errors
+    /// If the disk refuses as a whole. Some of the records may be written, and none counts.
+    pub(super) fn write(
+        &mut self,
+        records: &BTreeMap<u32, &SequenceRecord>,
+    ) -> io::Result<BTreeMap<u32, String>> {
+        let mut refused = BTreeMap::new();
+        let Some((last, _)) = records.last_key_value() else { return Ok(refused) };
+        let count = self.versions.len().max(*last as usize + 1);
+        self.versions.resize(count, 0);
+        let is_new = |place: &u32| self.versions[*place as usize] == 0;
+        let mut new: Vec<_> = records.keys().copied().filter(is_new).collect();
+
+        self.write_copies(records.iter().map(|(place, record)| (*place, *record)), &mut refused)?;
+        for place in records.keys().filter(|place| !refused.contains_key(*place)) {
+            self.versions[*place as usize] += 1;
+        }
+        // A place that is new counts once both of its copies are written.
+        new.retain(|place| !refused.contains_key(place));
+        if !new.is_empty() {
+            let mut refused_again = BTreeMap::new();
+            let again = new.iter().map(|place| (*place, records[place]));
+            self.write_copies(again, &mut refused_again)?;
+            for place in new.iter().filter(|place| !refused_again.contains_key(*place)) {
+                self.versions[*place as usize] += 1;
+            }
+            refused.append(&mut refused_again);
+        }
+        Ok(refused)
+    }
+
+    /// Writes each record over the older copy of its place.
+    fn write_copies<'r>(
+        &mut self,
+        records: impl Iterator<Item = (u32, &'r SequenceRecord)>,
+        refused: &mut BTreeMap<u32, String>,
+    ) -> io::Result<()> {
+        for (place, record) in records {
+            let version = self.versions[place as usize] + 1;
+            let offset = HEADER as u64 + (u64::from(place) * 2 + version % 2) * COPY as u64;
+            if let Err(error) = self.disk.write_at(offset, &encode(place, version, record)) {
+                refused.insert(place, error.to_string());
+            }
+        }
+        self.disk.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A disk that loses power: what was not synced is there in part, in any order.
+    #[derive(Clone, Default)]
+    struct Failing {
+        /// What is on the disk for good.
+        bytes: Vec<u8>,
+        /// Writes since the last sync.
+        since: Vec<(u64, Vec<u8>)>,
+        /// Writes and syncs that still succeed.
+        steps: usize,
+    }
+
+    impl Failing {
+        fn step(&mut self) -> io::Result<()> {
+            self.steps = self.steps.checked_sub(1).ok_or_else(|| io::Error::other("power loss"))?;
+            Ok(())
+        }
+
+        fn put(bytes: &mut Vec<u8>, offset: u64, written: &[u8]) {
+            let end = offset as usize + written.len();
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            bytes[offset as usize..end].copy_from_slice(written);
+        }
+
+        /// The disk, with of each write since the last sync the bytes that `reached` it.
+        fn after(&self, mut reached: impl FnMut(usize) -> bool) -> Vec<u8> {
+            let (mut bytes, mut at) = (self.bytes.clone(), 0);
+            for (offset, written) in &self.since {
+                for (index, byte) in written.iter().enumerate() {
+                    if reached(at) {
+                        Self::put(&mut bytes, offset + index as u64, &[*byte]);
+                    }
+                    at += 1;
+                }
+            }
+            bytes
+        }
+
+        fn unsynced(&self) -> usize {
+            self.since.iter().map(|(_, written)| written.len()).sum()
+        }
+    }
+
+    impl Disk for Failing {
+        fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.since.push((offset, bytes.to_vec()));
+            self.step()
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            self.step()?;
+            for (offset, written) in std::mem::take(&mut self.since) {
+                Self::put(&mut self.bytes, offset, &written);
+            }
+            Ok(())
+        }
+    }
+
+    fn empty() -> Vec<u8> {
+        header(&[7; SECRET_LENGTH]).to_vec()
+    }
+
+    /// What is wrong with `bytes`.
+    #[track_caller]
+    fn damage(bytes: &[u8]) -> String {
+        read(bytes).err().unwrap().to_string()
+    }
+
+    fn record(key: u8, number: u32) -> SequenceRecord {
+        let (digest, iv_mask) = ([key; 16], u64::MAX - u64::from(key));
+        SequenceRecord { digest, number, iv_mask, stamp: number.into() }
+    }
+
+    /// The number of each key in `bytes`.
+    fn numbers(bytes: &[u8]) -> BTreeMap<u8, u32> {
+        let known = read(bytes).unwrap().known;
+        known.iter().map(|(_, record)| (record.digest[0], record.number)).collect()
+    }
+
+    /// Writes in rounds until the power fails after `steps` steps. Returns the disk, what was
+    /// allowed of each key, and what was asked for last.
+    fn until_power_fails(
+        bytes: Vec<u8>,
+        rounds: &[&[(u32, SequenceRecord)]],
+        steps: usize,
+    ) -> (Failing, BTreeMap<u8, u32>, BTreeMap<u8, u32>) {
+        let contents = read(&bytes).unwrap();
+        let mut places = Places::new(Failing { bytes, steps, ..Failing::default() }, &contents);
+        let (mut allowed, mut asked) = (BTreeMap::new(), BTreeMap::new());
+        for round in rounds {
+            asked.extend(round.iter().map(|(_, record)| (record.digest[0], record.number)));
+            let records = round.iter().map(|(place, record)| (*place, record)).collect();
+            if places.write(&records).is_err() {
+                break;
+            }
+            allowed.extend(round.iter().map(|(_, record)| (record.digest[0], record.number)));
+        }
+        (places.disk, allowed, asked)
+    }
+
+    #[test]
+    fn whatever_is_torn_no_number_that_was_allowed_is_lost() {
+        let rounds: [&[_]; 5] = [
+            &[(0, record(1, 100))],
+            &[(0, record(1, 200)), (1, record(2, 50))],
+            &[(1, record(2, 70)), (3, record(3, 10))],
+            &[(0, record(1, 300))],
+            // Another key takes the place of one that was forgotten.
+            &[(1, record(4, 5)), (0, record(1, 400))],
+        ];
+        let mut torn = 0;
+        for steps in 0..20 {
+            let (disk, allowed, asked) = until_power_fails(empty(), &rounds, steps);
+            // Cut at every byte, from the front and from behind, and with every byte alone missing.
+            let length = disk.unsynced();
+            for cut in 0..=length {
+                for bytes in [
+                    disk.after(|at| at < cut),
+                    disk.after(|at| at >= cut),
+                    disk.after(|at| at != cut),
+                    disk.after(|at| at == cut),
+                ] {
+                    torn += 1;
+                    let found = numbers(&bytes);
+                    for (key, number) in &allowed {
+                        // A key that was forgotten may be gone or there.
+                        if *key == 2 && asked.contains_key(&4) {
+                            continue;
+                        }
+                        let found = found.get(key);
+                        assert!(found >= Some(number), "key {key} after {steps} steps: {found:?}");
+                    }
+                    assert!(found.iter().all(|(key, number)| asked.get(key) >= Some(number)));
+                }
+            }
+        }
+        assert!(torn > 3000, "{torn}");
+    }
+
+    #[test]
+    fn after_a_power_loss_it_goes_on_and_survives_the_next() {
+        let rounds: [&[_]; 2] = [&[(0, record(1, 100))], &[(0, record(1, 200))]];
+        for first in 0..8 {
+            let (disk, ..) = until_power_fails(empty(), &rounds, first);
+            for cut in 0..=disk.unsynced() {
+                let bytes = disk.after(|at| at < cut);
+                for second in 0..6 {
+                    let more: [&[_]; 2] = [&[(0, record(1, 1000))], &[(0, record(1, 2000))]];
+                    let (disk, allowed, _) = until_power_fails(bytes.clone(), &more, second);
+                    for cut in [0, 1, 31, 60, 63, 64] {
+                        let found = numbers(&disk.after(|at| at < cut));
+                        assert!(found.get(&1) >= allowed.get(&1), "{first} {second} {cut}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_failed_is_made_good_by_the_next() {
+        for steps in 0..4 {
+            let contents = read(&empty()).unwrap();
+            let disk = Failing { bytes: empty(), steps, ..Failing::default() };
+            let mut places = Places::new(disk, &contents);
+            let first = record(1, 100);
+            places.write(&BTreeMap::from([(0, &first)])).unwrap_err();
+            places.disk.steps = usize::MAX;
+            let second = record(1, 200);
+            places.write(&BTreeMap::from([(0, &second)])).unwrap();
+            assert_eq!(numbers(&places.disk.bytes), BTreeMap::from([(1, 200)]));
+        }
+    }
+
+    /// A disk with room for so many bytes.
+    struct Full(Vec<u8>, usize);
+
+    impl Disk for Full {
+        fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            if offset as usize + bytes.len() > self.1 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            Failing::put(&mut self.0, offset, bytes);
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_refuses_new_keys_and_goes_on_with_those_it_has() {
+        // The second place has room for none of its copies, for one, and for both.
+        for (room, is_taken) in [(1, false), (COPY, false), (2 * COPY, true)] {
+            let disk = Full(empty(), HEADER + 2 * COPY + room);
+            let mut places = Places::new(disk, &read(&empty()).unwrap());
+            for number in [100, 200, 300] {
+                let (first, second) = (record(1, number), record(2, number));
+                let refused = places.write(&BTreeMap::from([(0, &first), (1, &second)])).unwrap();
+                assert_eq!(refused.is_empty(), is_taken, "{room}");
+                assert!(refused.keys().all(|place| *place == 1));
+                assert_eq!(numbers(&places.disk.0).get(&1), Some(&number));
+            }
+            places.disk.1 = usize::MAX;
+            assert!(places.write(&BTreeMap::from([(1, &record(2, 400))])).unwrap().is_empty());
+            assert_eq!(numbers(&places.disk.0), BTreeMap::from([(1, 300), (2, 400)]));
+        }
+    }
+
+    #[test]
+    fn other_damage_is_refused() {
+        let rounds: [&[_]; 1] = [&[(0, record(1, 100))]];
+        let (disk, ..) = until_power_fails(empty(), &rounds, 100);
+        assert_eq!(numbers(&disk.bytes), BTreeMap::from([(1, 100)]));
+        for at in 0..HEADER {
+            let mut bytes = disk.bytes.clone();
+            bytes[at] ^= 1;
+            damage(&bytes);
+        }
+        let mut bytes = disk.bytes.clone();
+        for at in [HEADER + 30, HEADER + COPY + 30] {
+            bytes[at] ^= 1;
+        }
+        assert!(damage(&bytes).contains("place 0"));
+        // A copy that stands in another place than it was written to is no copy.
+        let swapped = [&disk.bytes[..HEADER], &[0; 2 * COPY], &disk.bytes[HEADER..]].concat();
+        damage(&swapped);
+        for length in 0..HEADER {
+            damage(&disk.bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn it_is_for_its_owner_alone_and_has_one_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let (_, contents) = open(folder.path()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(contents.known.is_empty());
+        let (_, again) = open(folder.path()).unwrap();
+        assert_eq!(again.secret, contents.secret);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains("so that others may use it (chmod 0600"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "").unwrap();
+        let error = format!("{:#}", open(folder.path()).err().unwrap());
+        assert!(error.contains("is damaged") && error.contains("new keys"), "{error}");
+    }
+}
