@@ -1,0 +1,324 @@
+"""No key sends a sequence number or an IV twice, and nothing that was received is accepted again, however often
+the gateway is killed."""
+
+import contextlib
+import os
+import pathlib
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+from harness import flood
+from harness.algorithms import CBC_SHA256, GCM, Sa
+from harness.config import Config, Neighbour, Policy, Port, Route
+from harness.failure import CommandFailed
+from harness.gateway import Gateway, binary
+from harness.netns import run
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+pytestmark = pytest.mark.namespaces
+
+ROUNDS = int(os.environ.get("HITPATH_KILLS", "10"))
+"""How often the gateway is killed in each test."""
+
+HOST, EAST, WEST, FAR = "10.1.0.5", "192.0.2.1", "192.0.2.2", "10.2.0.5"
+FAR_MAC, HOST_MAC = "02:00:00:00:0f:05", "02:00:00:00:01:05"
+MARK = b"sequence"
+
+
+def gateway_config(sa, side, macs, state=None):
+    """One of the two gateways of the tunnel, `east` that encrypts or `west` that decrypts."""
+    east = side == "east"
+    lan = Port("lan", ["10.1.0.1/24" if east else "10.2.0.1/24"], kind="af-packet", interface="lan")
+    wan = Port("wan", [f"{EAST if east else WEST}/24"], kind="af-packet", interface="wan")
+    there, via = ("10.2.0.0/24", WEST) if east else ("10.1.0.0/24", EAST)
+    return Config(
+        ports=[lan, wan],
+        routes=[Route(there, via=via)],
+        neighbours=[
+            Neighbour("wan", via, macs["west" if east else "east"]),
+            Neighbour("lan", HOST if east else FAR, HOST_MAC if east else FAR_MAC),
+        ],
+        sas=[sa],
+        policies=[Policy("out" if east else "in", "10.1.0.0/24", "10.2.0.0/24", sa=sa)],
+    )
+
+
+class Capture:
+    """What leaves `interface`, by tcpdump: the numbers and IVs of its ESP packets."""
+
+    def __init__(self, namespace, interface, path):
+        self._path, self._log = path, path.with_suffix(".log").open("w+")
+        self._process = namespace.start(
+            *("tcpdump", "-i", interface, "-s", "64", "-B", "65536", "-U", "-w", path, "ip proto 50"),
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+        )
+        end = time.monotonic() + 10
+        while "listening" not in self.said() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def said(self):
+        """What tcpdump has said."""
+        return pathlib.Path(self._log.name).read_text()
+
+    def end(self):
+        """Ends it. Returns the SPI, number and IV of each packet, in order."""
+        time.sleep(2)  # The kernel hands frames over a block at a time.
+        self._process.terminate()
+        self._process.wait(10)
+        self._log.close()
+        data, at, packets = self._path.read_bytes(), 24, []
+        while at + 16 <= len(data):
+            length = struct.unpack_from("<I", data, at + 8)[0]
+            esp = at + 16 + 14 + 20
+            packets.append((data[esp : esp + 4], data[esp + 4 : esp + 8], data[esp + 8 : esp + 16]))
+            at += 16 + length
+        return packets
+
+
+class Site:
+    """A host, two gateways and a host: `lan - east - wan - west - far`. Packets go from left to right."""
+
+    def __init__(self, topology, directory, sa):
+        self.directory, self.sa = directory, sa
+        for label in ("host", "east", "west", "far"):
+            topology.namespace(label)
+        topology.link(topology["east"], "lan", topology["host"], "eth0")
+        topology.link(topology["east"], "wan", topology["west"], "wan")
+        topology.link(topology["west"], "lan", topology["far"], "eth0")
+        for label in ("east", "west"):
+            for interface in ("lan", "wan"):
+                topology[label].silence(interface)
+        self.spaces = topology
+        self.macs = {side: topology[side].mac("wan") for side in ("east", "west")}
+        self.gateways = {}
+        for side in ("east", "west"):
+            (directory / side).mkdir()
+            self.gateways[side] = Gateway(topology[side], gateway_config(sa, side, self.macs), directory / side)
+        self.far = topology["far"].packet_socket("eth0")
+        self.far.settimeout(3)
+        self.host = topology["host"].packet_socket("eth0")
+
+    def frame(self, tag):
+        """A frame from the host for the far one."""
+        return (
+            Ether(src=HOST_MAC, dst=self.spaces["east"].mac("lan"))
+            / IP(src=HOST, dst=FAR)
+            / UDP(sport=1, dport=2)
+            / Raw(MARK + tag)
+        )
+
+    def flood(self, rate):
+        """Sends at `rate` packets a second, or at full rate if that is 0, until the block ends."""
+        return ended(
+            self.spaces["host"].start(
+                sys.executable, "-B", flood.__file__, "eth0", str(rate), bytes(self.frame(bytes(4))).hex()
+            )
+        )
+
+    def arrives(self, tag):
+        """Whether a packet that is sent once now comes to the far host. What was under way before is gone."""
+        with contextlib.suppress(socket.timeout):
+            self.far.settimeout(0.2)
+            while True:
+                self.far.recv(2048)
+        self.far.settimeout(3)
+        self.host.send(bytes(self.frame(tag)))
+        with contextlib.suppress(socket.timeout):
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                if self.far.recv(2048).endswith(MARK + tag):
+                    return True
+        return False
+
+
+@contextlib.contextmanager
+def ended(process):
+    """The process, which ends with the block."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def killed(gateway):
+    """A gateway that is killed at the end of the block, as by SIGKILL of anybody."""
+    gateway.__enter__()
+    try:
+        yield gateway
+    finally:
+        assert gateway.process.poll() is None, gateway.log()
+        gateway.process.kill()
+        gateway.process.wait()
+        gateway._log.close()
+
+
+@pytest.fixture
+def site_with(topology, tmp_path):
+    """Makes the site with an SA of an algorithm."""
+    with contextlib.ExitStack() as sockets:
+
+        def make(algorithm):
+            site = Site(topology, tmp_path, Sa(algorithm, EAST, WEST, 0x1001))
+            sockets.enter_context(site.far)
+            sockets.enter_context(site.host)
+            return site
+
+        yield make
+
+
+def no_repetition(packets, has_counter):
+    """No number was sent twice under the key, and no IV either."""
+    numbers = [number for _, number, _ in packets]
+    assert len(set(numbers)) == len(numbers), f"{len(numbers) - len(set(numbers))} numbers of {len(numbers)} came again"
+    ivs = [iv for _, _, iv in packets]
+    if has_counter:
+        assert len(set(ivs)) == len(ivs), f"{len(ivs) - len(set(ivs))} IVs of {len(ivs)} came again"
+
+
+@pytest.mark.parametrize("rate", [20, 0], ids=["slow", "full-rate"])
+@pytest.mark.parametrize("algorithm", [GCM, CBC_SHA256], ids=str)
+def test_no_number_is_sent_twice_and_the_peer_takes_the_first_packet(site_with, topology, tmp_path, algorithm, rate):
+    site = site_with(algorithm)
+    capture = Capture(topology["west"], "wan", tmp_path / "wire.pcap")
+    with site.gateways["west"]:
+        for number in range(ROUNDS):
+            with killed(site.gateways["east"]):
+                assert site.arrives(b"round" + number.to_bytes(4, "big")), f"the first packet of round {number}"
+                with site.flood(rate):
+                    time.sleep(random.uniform(0.05, 0.8))
+        drops = site.gateways["west"].drops()
+    packets = capture.end()
+    assert len(packets) >= ROUNDS * (5000 if rate == 0 else 2), "it was no load"
+    print(f"{len(packets)} packets in {ROUNDS} rounds; the peer dropped {drops}")
+    no_repetition(packets, algorithm is GCM)
+    assert "esp_replayed" not in drops and "esp_too_old" not in drops, drops
+
+
+@pytest.mark.parametrize("rate", [20, 0], ids=["slow", "full-rate"])
+def test_a_killed_receiver_accepts_nothing_again(site_with, topology, rate):
+    site = site_with(GCM)
+    with site.gateways["east"]:
+        # Each waits until the sender has passed what was stored ahead.
+        for number in range(max(3, ROUNDS // 5)):
+            with topology["west"].packet_socket("wan") as wire:
+                wire.setblocking(False)
+                with killed(site.gateways["west"]) as west, site.flood(rate):
+                    # What is stored ahead at full rate may take a while on a machine that is busy now.
+                    end = time.monotonic() + 60
+                    while not west.sa_packets()[site.sa.spi]:
+                        assert time.monotonic() < end, f"nothing was accepted in round {number}: {west.drops()}"
+                        time.sleep(0.05)
+                    # What is accepted in the first moments is written down within the next ones.
+                    time.sleep(random.uniform(0.5, 1.2))
+                    # What waits in the ring when it is killed was not accepted.
+                    [accepted] = [sa["received_sequence"] for sa in west.json("show", "sas")]
+                old = []
+                with contextlib.suppress(BlockingIOError):
+                    while len(old) < 20_000:
+                        frame = wire.recv(2048)
+                        number = int.from_bytes(frame[38:42], "big")
+                        old += [frame] if frame[23] == 50 and number <= accepted else []
+            assert old, "nothing was captured"
+            with killed(site.gateways["west"]) as west, topology["east"].packet_socket("wan") as again:
+                end, refused = time.monotonic() + 5, 0
+                while not refused and time.monotonic() < end:
+                    for frame in old[-2000:]:
+                        again.send(frame)
+                    time.sleep(0.3)
+                    drops, packets = west.drops(), west.sa_packets()[site.sa.spi]
+                    assert packets == 0, f"{packets} of {len(old)} old packets were accepted in round {number}"
+                    refused = sum(drops.get(why, 0) for why in ("esp_too_old", "esp_replayed"))
+                assert refused, f"round {number}, {len(old)} old packets: {drops} {west.json('show', 'ports')}"
+
+
+def test_numbers_go_on_over_reload_flush_delete_and_rekey(site_with, topology, tmp_path):
+    site = site_with(GCM)
+    words = site.sa.kernel_words()
+    east = site.gateways["east"]
+    capture = Capture(topology["west"], "wan", tmp_path / "wire.pcap")
+    with site.gateways["west"], east, site.flood(2000):
+        identity = ("dst", WEST, "proto", "esp", "spi", hex(site.sa.spi))
+        for _ in range(ROUNDS):
+            east.run("xfrm", "state", "delete", *identity)
+            east.run("xfrm", "state", "add", *words)
+            time.sleep(0.05)
+            east.run("xfrm", "state", "flush")
+            east.run("xfrm", "state", "add", *words)
+            # The same key under another SPI, beside the first.
+            east.run("xfrm", "state", "add", *[hex(0x2002) if word == hex(site.sa.spi) else word for word in words])
+            time.sleep(0.05)
+            east.run("xfrm", "state", "delete", "dst", WEST, "proto", "esp", "spi", "0x2002")
+            east.run("reload")
+            time.sleep(0.05)
+        drops = east.drops()
+    packets = capture.end()
+    assert len({spi for spi, _, _ in packets}) == 2 and len(packets) > 100 * ROUNDS
+    no_repetition(packets, has_counter=True)
+    assert "esp_sequence_unreserved" not in drops, drops
+
+
+def test_after_a_clean_stop_no_number_is_lost(site_with, topology, tmp_path):
+    site = site_with(GCM)
+    capture = Capture(topology["west"], "wan", tmp_path / "wire.pcap")
+    with site.gateways["west"]:
+        for number in range(3):
+            with site.gateways["east"]:
+                assert site.arrives(b"stop" + bytes([number]))
+    assert [int.from_bytes(number, "big") for _, number, _ in capture.end()] == [1, 2, 3]
+
+
+def test_a_full_disk_costs_new_keys_alone_until_there_is_room(site_with):
+    site = site_with(GCM)
+    east = site.gateways["east"]
+    east.state_path.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", east.state_path])
+    try:
+        with site.gateways["west"], east:
+            assert site.arrives(b"before")
+            filler = east.state_path / "filler"
+            with contextlib.suppress(OSError), filler.open("wb") as full:
+                while True:
+                    full.write(bytes(4096))
+                    full.flush()
+            # Places that the files have room for are given out first.
+            with pytest.raises(CommandFailed, match="No space left"):
+                for spi in range(0x3000, 0x3200):
+                    other = Sa(GCM, EAST, "192.0.2.77", spi)
+                    east.run("xfrm", "state", "add", *other.kernel_words())
+            with site.flood(0):
+                time.sleep(1)
+            assert site.arrives(b"during"), east.drops()
+            filler.unlink()
+            end = time.monotonic() + 20
+            words = ["xfrm", "state", "add", *Sa(GCM, EAST, "192.0.2.77", 0x4000).kernel_words()]
+            while east.run(*words, check=False).returncode and time.monotonic() < end:
+                time.sleep(0.5)
+            assert 0x4000 in east.sa_packets()
+    finally:
+        run(["umount", "-l", east.state_path])
+
+
+def test_without_a_state_directory_gcm_is_refused_unless_it_is_allowed(site_with, topology):
+    site = site_with(GCM)
+    east = site.gateways["east"]
+    off = ["ip", "netns", "exec", topology["east"].name, binary(), "run", "--config", east.config_path]
+    done = run([*off, "--state-directory", "off"], check=False)
+    assert done.returncode == 1 and "ready" not in done.stdout
+    for word in ("aes-gcm-128", "0x00001001", "state-directory", "allow-sequence-reuse"):
+        assert word in done.stderr, done.stderr
+    text = east.config_path.read_text()
+    east.write(text.replace("[gateway]\n", "[gateway]\nallow-sequence-reuse = true\n"))
+    east.state_path = "off"
+    with site.gateways["west"], east:
+        assert site.arrives(b"allowed")
+        assert "begin anew with every start" in east.log()
