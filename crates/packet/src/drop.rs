@@ -126,6 +126,11 @@ reasons! {
     LinkLocal = "link_local",
     /// IPv4 source routing is refused (RFC 7126 section 4.3).
     SourceRoute = "source_route",
+    // Filters
+    /// A rule of a filter before routing says drop or reject.
+    FilterIngress = "filter_ingress",
+    /// A rule of a filter after routing says drop or reject.
+    FilterEgress = "filter_egress",
     // SPD
     /// The VRF is an IPsec gateway and has no policies now: nothing crosses its boundary.
     IpsecClosed = "ipsec_closed",

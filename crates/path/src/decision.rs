@@ -15,11 +15,12 @@ use wire::SaSlot;
 /// |---|---|---|
 /// | 0 | 0-7 | verdict, never 0 |
 /// | 0 | 8-15 | drop reason |
-/// | 0 | 16-17 | what the sender is told |
-/// | 0 | 18-31 | free: a set of actions |
+/// | 0 | 16-18 | what the sender is told |
+/// | 0 | 19 | whether it has an extension |
+/// | 0 | 20-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
-/// | 1 | 32-63 | free: operands of actions (VLAN), or an extension for features that few flows use |
+/// | 1 | 32-63 | the number of its extension, 0 if it has none |
 /// | 2 | 0-31 | inbound policy and one, 0 if none |
 /// | 2 | 32-63 | outbound policy and one, 0 if none |
 /// | 3 | 0-63 | free: the connection |
@@ -62,7 +63,19 @@ pub enum Refusal {
     HostUnreachable,
     /// Communication administratively prohibited.
     Prohibited,
+    /// Port unreachable.
+    Port,
+    /// A TCP reset, or [`Refusal::Prohibited`] if the packet is not TCP.
+    TcpReset,
 }
+
+impl Refusal {
+    const ALL: [Self; 5] =
+        [Self::NoRoute, Self::HostUnreachable, Self::Prohibited, Self::Port, Self::TcpReset];
+}
+
+/// Whether a decision has an extension.
+const EXTENDED: u64 = 1 << 19;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -93,12 +106,7 @@ impl Decision {
         let (way, sa) = match verdict {
             Verdict::Drop(why) => (number(code::DROP) | reason(why), 0),
             Verdict::Refuse(why, refusal) => {
-                let told = match refusal {
-                    Refusal::NoRoute => 0,
-                    Refusal::HostUnreachable => 1,
-                    Refusal::Prohibited => 2,
-                };
-                (number(code::REFUSE) | reason(why) | told << 16, 0)
+                (number(code::REFUSE) | reason(why) | (refusal as u64) << 16, 0)
             }
             Verdict::Forward(next_hop) => (number(code::FORWARD) | to(next_hop), 0),
             Verdict::Protect(slot, next_hop) => {
@@ -124,12 +132,8 @@ impl Decision {
             code::FORWARD => Verdict::Forward(self.next_hop_id()),
             code::PROTECT => Verdict::Protect(self.slot(), self.next_hop_id()),
             code::REFUSE => {
-                let refusal = match self.way >> 16 & 3 {
-                    0 => Refusal::NoRoute,
-                    1 => Refusal::HostUnreachable,
-                    _ => Refusal::Prohibited,
-                };
-                Verdict::Refuse(self.reason(), refusal)
+                let told = Refusal::ALL.get((self.way >> 16 & 7) as usize).copied();
+                Verdict::Refuse(self.reason(), told.unwrap_or(Refusal::Prohibited))
             }
             code::DECRYPT => Verdict::Decrypt(self.slot()),
             code::REASSEMBLE => Verdict::Reassemble,
@@ -153,6 +157,36 @@ impl Decision {
     /// Where a packet that is sent on leaves.
     pub fn next_hop(&self) -> Option<NextHopId> {
         self.is_sent_on().then(|| self.next_hop_id())
+    }
+
+    /// The same with an extension, which has no number yet.
+    pub(crate) fn extended(mut self) -> Self {
+        self.way |= EXTENDED;
+        self
+    }
+
+    /// Whether features want something of its packets that is in an extension.
+    #[inline(always)]
+    pub fn is_extended(&self) -> bool {
+        self.way & EXTENDED != 0
+    }
+
+    /// Says which extension it is.
+    #[inline]
+    pub(crate) fn set_extension(&mut self, number: u32) {
+        self.sa = self.sa & 0xffff_ffff | u64::from(number) << 32;
+    }
+
+    /// The number of its extension, if it has one.
+    #[inline(always)]
+    pub(crate) fn extension(&self) -> Option<u32> {
+        self.is_extended().then_some((self.sa >> 32) as u32)
+    }
+
+    /// Whether its packets leave in clear and nothing else is done with them.
+    #[inline(always)]
+    pub(crate) fn is_plain_forward(&self) -> bool {
+        self.way & (0xff | EXTENDED) == u64::from(code::FORWARD)
     }
 
     /// What stands in the cache.
@@ -218,6 +252,7 @@ impl fmt::Debug for Decision {
             .field("verdict", &self.verdict())
             .field("inbound", &self.inbound())
             .field("outbound", &self.outbound())
+            .field("extension", &self.extension())
             .finish()
     }
 }
@@ -242,11 +277,7 @@ mod tests {
     fn verdict() -> impl Strategy<Value = Verdict> {
         let reason = || (0..DropReason::ALL.len()).prop_map(|at| DropReason::ALL[at]);
         let next_hop = || any::<u32>().prop_map(NextHopId);
-        let refusal = prop_oneof![
-            Just(Refusal::NoRoute),
-            Just(Refusal::HostUnreachable),
-            Just(Refusal::Prohibited)
-        ];
+        let refusal = (0..Refusal::ALL.len()).prop_map(|at| Refusal::ALL[at]);
         prop_oneof![
             reason().prop_map(Verdict::Drop),
             (reason(), refusal).prop_map(|(reason, refusal)| Verdict::Refuse(reason, refusal)),
@@ -264,12 +295,20 @@ mod tests {
             verdict in verdict(),
             inbound in proptest::option::of(0..u32::MAX),
             outbound in proptest::option::of(0..u32::MAX),
+            extension in proptest::option::of(any::<u32>()),
         ) {
             let (inbound, outbound) = (inbound.map(PolicySlot), outbound.map(PolicySlot));
-            let decision = Decision::new(verdict, inbound, outbound);
+            let mut decision = Decision::new(verdict, inbound, outbound);
+            if let Some(number) = extension {
+                decision = decision.extended();
+                decision.set_extension(number);
+            }
             let again = Decision::from_words(decision.words());
             prop_assert_ne!(decision.words()[0], 0);
             prop_assert_eq!(again.verdict(), verdict);
+            prop_assert_eq!(again.extension(), extension);
+            let is_plain = matches!(verdict, Verdict::Forward(_)) && extension.is_none();
+            prop_assert_eq!(again.is_plain_forward(), is_plain);
             prop_assert_eq!((again.inbound(), again.outbound()), (inbound, outbound));
             prop_assert_eq!(Decision::policies_of(again.policies()), [inbound, outbound]);
         }

@@ -71,6 +71,13 @@ impl<'t> Objects<'t> {
         }
     }
 
+    /// Counts a packet for a rule of a filter.
+    pub(crate) fn count_rule(&self, rule: tables::FilterSlot, bytes: u64) {
+        if let Some(rule) = self.tables.filter_rule(rule) {
+            rule.counters.add(self.worker, 1, bytes);
+        }
+    }
+
     /// Counts frames that came by a sub-port.
     pub(crate) fn count_received(&self, port: PortId, frames: u64, bytes: u64) {
         if let Some(counters) = self.tables.port(port).and_then(|port| port.counters.as_ref()) {

@@ -60,7 +60,9 @@ counters! {
     echo_replies,
     /// ICMP and ICMPv6 errors sent.
     icmp_errors,
-    /// ICMP and ICMPv6 errors not sent because of the rate limit.
+    /// TCP resets sent, about packets that a filter rejects.
+    tcp_resets,
+    /// ICMP and ICMPv6 errors and TCP resets not sent because of the rate limit.
     icmp_errors_limited,
     /// Packets too large for their way that were cut into fragments.
     fragmented,
@@ -87,7 +89,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 19);
+        assert_eq!(all.len(), 20);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

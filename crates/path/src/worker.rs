@@ -13,6 +13,7 @@ use wire::PortId;
 use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
 use crate::decide::{Decider, Locality};
+use crate::extension::Extensions;
 use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::stage::apply::{Applier, State, apply};
@@ -54,6 +55,7 @@ pub struct Worker {
     ports: Ports,
     statistics: Arc<WorkerStatistics>,
     cache: Cache,
+    extensions: Extensions,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
     frames: Box<Batch>,
@@ -101,6 +103,7 @@ impl Worker {
             ports: Vec::new(),
             statistics,
             cache,
+            extensions: Extensions::new(),
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
                 reassembly: Reassembly::new(secret),
@@ -207,8 +210,9 @@ impl Worker {
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
         }
-        let Self { index, pool, ports, statistics, cache, traffic, frames, batch, queues, .. } =
-            self;
+        let Self { index, pool, ports, statistics, cache, extensions, .. } = self;
+        let (traffic, frames) = (&mut self.traffic, &mut self.frames);
+        let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
         let buffers = Buffers { pool, statistics };
         let events = &mut self.events;
@@ -219,6 +223,7 @@ impl Worker {
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
             fragments: &mut traffic.fragments,
             cache,
+            extensions,
             state: State {
                 reassembly: &mut traffic.reassembly,
                 errors: &mut traffic.errors,
@@ -248,6 +253,7 @@ struct Stages<'a> {
     neighbours: Neighbours<'a>,
     fragments: &'a mut FragmentUpper,
     cache: &'a mut Cache,
+    extensions: &'a mut Extensions,
     state: State<'a>,
     batch: &'a mut Packets,
     queues: &'a mut Queues,
@@ -300,21 +306,24 @@ impl Stages<'_> {
     fn decide(&mut self) {
         if !self.batch.is_empty() {
             let statistics = self.neighbours.outputs.buffers.statistics;
-            self.cache.decide(self.batch, self.decider, statistics);
+            self.extensions.forget_passing();
+            self.cache.decide(self.batch, self.decider, self.extensions, statistics);
         }
     }
 
     fn apply(&mut self) {
         let (batch, queues) = (&mut *self.batch, &mut *self.queues);
         let state = self.state.reborrow();
-        apply(batch, queues, &mut Applier { neighbours: &mut self.neighbours, state });
+        let neighbours = &mut self.neighbours;
+        apply(batch, queues, &mut Applier { neighbours, state, extensions: self.extensions });
     }
 
     fn seal(&mut self) {
         let sealing = &mut self.queues.sealing;
         if !sealing.is_empty() {
             let state = self.state.reborrow();
-            seal(sealing, &mut Applier { neighbours: &mut self.neighbours, state });
+            let neighbours = &mut self.neighbours;
+            seal(sealing, &mut Applier { neighbours, state, extensions: self.extensions });
         }
     }
 

@@ -56,6 +56,10 @@ pub enum TableError {
         limit: usize,
     },
 
+    /// A filter has no such rule.
+    #[error("the filter has no rule with pref {0}")]
+    NoFilterRule(u32),
+
     // Ports
     /// No port has this number.
     #[error("there is no port number {}", .0.0)]

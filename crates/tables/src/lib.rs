@@ -10,6 +10,7 @@ mod counters;
 mod error;
 mod event;
 pub mod fib;
+mod filter;
 mod group;
 pub mod limit;
 mod log;
@@ -34,6 +35,9 @@ pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
 pub use event::{Event, Probe};
+pub use filter::{
+    Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec, FilterTarget, MarkBits,
+};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
@@ -46,12 +50,14 @@ pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
-pub use snapshot::{Boundary, Tables};
+pub use snapshot::{Boundary, Tables, VrfFeatures};
 pub use sought::Sought;
 pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
-pub use types::{Ipsec, ReversePath, Side, VlanId};
+pub use types::{
+    FilterHook, FilterSlot, FilterVerdict, Ipsec, RejectWith, ReversePath, Side, VlanId,
+};
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

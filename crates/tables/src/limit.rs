@@ -19,6 +19,10 @@ pub const MAX_NEXT_HOPS: usize = 4_194_304;
 pub const MAX_GROUPS: usize = 262_144;
 /// The most policies of all VRFs.
 pub const MAX_POLICIES: usize = 1_048_576;
+/// The most rules of all filters.
+pub const MAX_FILTER_RULES: usize = 262_144;
+/// The most filters: of ports and VRFs, before and after routing.
+pub const MAX_FILTERS: usize = 32_768;
 /// The most SAs.
 pub const MAX_SAS: usize = 1_048_576;
 /// The smallest MTU with which a link carries IPv4 (RFC 791 section 3.2).

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 
+use crate::filter::FilterPlace;
 use crate::next_hop::NextHopId;
 use crate::policy::Selector;
 use crate::sad::SaIdentity;
@@ -23,6 +24,16 @@ pub enum Change {
         /// Whose policy.
         vrf: VrfId,
         /// Of the policy as it was or as it is.
+        selector: Selector,
+    },
+    /// A rule of a filter came, went or became another: packets of the VRF that the selector matches
+    /// and that meet the filter.
+    Filter {
+        /// Whose packets.
+        vrf: VrfId,
+        /// Which filter.
+        place: FilterPlace,
+        /// Of the rule as it was or as it is, for one address family.
         selector: Selector,
     },
     /// A route came, went or became another: packets and tunnels to these destinations.

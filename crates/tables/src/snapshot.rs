@@ -1,5 +1,6 @@
 //! The snapshot.
 
+mod filters;
 mod next_hops;
 mod policies;
 mod ports;
@@ -16,8 +17,10 @@ use wire::{PortId, SaSlot, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::filter::{Filter, FilterPlace, FilterRules};
 use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
+use crate::map::Map;
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHops;
 use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
@@ -29,6 +32,7 @@ use crate::spd::LookupEngine;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
 
+pub use filters::VrfFeatures;
 pub use sides::Boundary;
 
 /// The snapshot.
@@ -58,6 +62,9 @@ pub struct Tables {
     next_hops: NextHops,
     groups: Groups,
     policies: Arc<Registry>,
+    /// Those that have rules.
+    filters: Map<FilterPlace, Arc<Filter>>,
+    filter_rules: Arc<FilterRules>,
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
     tunnel_ends: Arc<TunnelEnds>,
@@ -90,6 +97,8 @@ impl Tables {
             next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             policies: Arc::new(Registry::new(secret)),
+            filters: Map::new(secret),
+            filter_rules: Arc::new(FilterRules::new()),
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),
             protected_ports: 0,

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::Ipsec;
+use types::{Ipsec, PacketFields};
 use wire::{IpPrefix, VrfId};
 
 use crate::error::TableError;
 use crate::fib::Fib;
 use crate::limit::MAX_ROUTES;
 use crate::route::{Route, RouteKind};
+use crate::snapshot::VrfFeatures;
 use crate::spd::{LookupEngine, Spd};
 
 /// One VRF.
@@ -25,6 +26,8 @@ pub struct Vrf {
     pub spd: Arc<Spd>,
     /// Whether it is an IPsec gateway.
     pub ipsec: Ipsec,
+    /// What is switched on beside routes and policies.
+    pub features: VrfFeatures,
     own: Arc<BTreeSet<IpAddr>>,
     own_filter: Filter,
     v4: Fib<u32, Route>,
@@ -38,6 +41,7 @@ impl Vrf {
             name: name.into(),
             spd: Arc::new(Spd::new(lookup, secret)),
             ipsec: Ipsec::default(),
+            features: VrfFeatures::default(),
             own: Arc::default(),
             own_filter: Filter::default(),
             v4: Fib::new(),
@@ -81,6 +85,20 @@ impl Vrf {
     #[inline(always)]
     pub fn is_closed(&self) -> bool {
         self.ipsec == Ipsec::Required && self.spd.is_empty()
+    }
+
+    /// The bits of packets' optional fields that some policy or filter reads. In keys, the others
+    /// are zero.
+    #[inline(always)]
+    pub fn reads(&self) -> PacketFields {
+        self.spd.reads() | self.features.reads
+    }
+
+    /// Whether some policy or filter reads upper-layer fields, so that it matters what a later
+    /// fragment's datagram had there.
+    #[inline(always)]
+    pub fn reads_upper(&self) -> bool {
+        self.spd.reads_upper() || self.features.reads_upper
     }
 
     /// Whether `address` may be one for which [`Vrf::is_local`] holds. No is certain, and quick.

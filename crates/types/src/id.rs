@@ -39,3 +39,8 @@ impl fmt::Display for Spi {
 /// is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicySlot(pub u32);
+
+/// Where a filter's rule is, in any snapshot that has it. As with [`PolicySlot`], another rule may be
+/// there after it was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilterSlot(pub u32);

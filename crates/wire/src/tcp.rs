@@ -1,9 +1,10 @@
 //! The TCP header (RFC 9293 section 3.1).
 
 use crate::bytes::{put, u16_at, u32_at};
-use crate::checksum;
-use types::Addresses;
-use types::{Protocol, TcpFlags};
+use types::{Addresses, FragmentClass, Protocol, TcpFlags};
+
+use crate::headers::Headers;
+use crate::{checksum, ipv4, ipv6};
 
 /// Length of the header without options, in bytes.
 pub const HEADER_LENGTH: usize = 20;
@@ -93,6 +94,74 @@ pub fn fill_checksum(addresses: &Addresses, segment: &mut [u8]) {
     segment[16..18].copy_from_slice(&checksum.to_be_bytes());
 }
 
+/// Writes the packet that resets the connection that a segment belongs to, from the segment's
+/// destination (RFC 9293 section 3.10.7.1). Returns its length; `None` if a segment may not be
+/// answered so: a reset, a fragment, one with a wrong checksum, or no TCP.
+pub fn write_reset(headers: &Headers, offending: &[u8], out: &mut [u8]) -> Option<usize> {
+    let segment = headers.upper_bytes(offending);
+    let header = Header::parse(segment)?;
+    let is_whole = headers.fragment.class == FragmentClass::Whole;
+    if headers.protocol != Protocol::TCP
+        || !is_whole
+        || header.flags.contains(TcpFlags::RST)
+        || !is_right(&headers.addresses, segment)
+    {
+        return None;
+    }
+    let is_set = |flag| u32::from(header.flags.contains(flag));
+    let data = segment.len() as u32 - u32::from(header.header_length);
+    let length = data + is_set(TcpFlags::SYN) + is_set(TcpFlags::FIN);
+    let answer = Header {
+        source: header.destination,
+        destination: header.source,
+        header_length: HEADER_LENGTH as u8,
+        ..Header::default()
+    };
+    let answer = match header.flags.contains(TcpFlags::ACK) {
+        true => Header { sequence: header.acknowledgment, flags: TcpFlags::RST, ..answer },
+        false => Header {
+            acknowledgment: header.sequence.wrapping_add(length),
+            flags: TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0),
+            ..answer
+        },
+    };
+    let (addresses, upper_offset) = match headers.addresses {
+        Addresses::V4 { source, destination } => {
+            let (source, destination) = (destination, source);
+            let header = ipv4::Header {
+                total_length: (ipv4::HEADER_LENGTH + HEADER_LENGTH) as u16,
+                dont_fragment: true,
+                protocol: Protocol::TCP,
+                source,
+                destination,
+                ..ipv4::Header::default()
+            };
+            *out.first_chunk_mut()? = header.to_bytes();
+            (Addresses::V4 { source, destination }, ipv4::HEADER_LENGTH)
+        }
+        Addresses::V6 { source, destination } => {
+            let (source, destination) = (destination, source);
+            let header = ipv6::Header {
+                payload_length: HEADER_LENGTH as u16,
+                next_header: Protocol::TCP,
+                source,
+                destination,
+                ..ipv6::Header::default()
+            };
+            *out.first_chunk_mut()? = header.to_bytes();
+            (Addresses::V6 { source, destination }, ipv6::HEADER_LENGTH)
+        }
+    };
+    let length = upper_offset + HEADER_LENGTH;
+    let segment = out.get_mut(upper_offset..length)?;
+    segment.copy_from_slice(&answer.to_bytes());
+    fill_checksum(&addresses, segment);
+    Some(length)
+}
+
+/// Length of the longest packet that [`write_reset`] writes, in bytes.
+pub const MAX_RESET_PACKET: usize = ipv6::HEADER_LENGTH + HEADER_LENGTH;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -109,6 +178,74 @@ mod tests {
         }
         segment[12] = 0x50;
         assert_eq!(Header::parse(&segment[..19]), None);
+    }
+
+    /// The packet of a segment of 10 bytes of data, and its reset.
+    fn reset(flags: u8, v6: bool) -> (Header, Option<(Header, Addresses)>) {
+        let header = Header {
+            source: 1000,
+            destination: 80,
+            sequence: u32::MAX - 5,
+            acknowledgment: 77,
+            header_length: 20,
+            flags: TcpFlags(flags),
+            ..Header::default()
+        };
+        let mut segment = [header.to_bytes().as_slice(), &[9; 10]].concat();
+        let protocol = Protocol::TCP;
+        let mut packet = if v6 {
+            let [source, destination] =
+                [1_u16, 2].map(|host| [0xfd00, 0, 0, 0, 0, 0, 0, host].into());
+            fill_checksum(&Addresses::V6 { source, destination }, &mut segment);
+            let next_header = protocol;
+            ipv6::Header {
+                payload_length: 30,
+                next_header,
+                source,
+                destination,
+                ..Default::default()
+            }
+            .to_bytes()
+            .to_vec()
+        } else {
+            let [source, destination] = [1, 2].map(|host| [10, 0, 0, host].into());
+            fill_checksum(&Addresses::V4 { source, destination }, &mut segment);
+            ipv4::Header { total_length: 50, protocol, source, destination, ..Default::default() }
+                .to_bytes()
+                .to_vec()
+        };
+        packet.extend(segment);
+        let headers = crate::headers::parse(&packet).unwrap();
+        let mut out = [0; MAX_RESET_PACKET];
+        let written = write_reset(&headers, &packet, &mut out).map(|length| {
+            let answer = crate::headers::parse(&out[..length]).unwrap();
+            let segment = answer.upper_bytes(&out);
+            assert!(is_right(&answer.addresses, segment));
+            assert_eq!(answer.addresses.source(), headers.addresses.destination());
+            assert_eq!(answer.addresses.destination(), headers.addresses.source());
+            (Header::parse(segment).unwrap(), answer.addresses)
+        });
+        let spoiled = packet.len() - 1;
+        packet[spoiled] ^= 1;
+        assert_eq!(write_reset(&headers, &packet, &mut out), None, "a wrong checksum");
+        (header, written)
+    }
+
+    #[test]
+    fn resets_are_those_of_the_rfc() {
+        for v6 in [false, true] {
+            let (sent, answer) = reset(TcpFlags::SYN.0, v6);
+            let (answer, _) = answer.unwrap();
+            assert_eq!((answer.source, answer.destination), (80, 1000));
+            assert_eq!(answer.flags, TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0));
+            // Ten bytes and the SYN.
+            assert_eq!(answer.acknowledgment, sent.sequence.wrapping_add(11));
+            assert_eq!(answer.sequence, 0);
+            let (_, answer) = reset(TcpFlags::ACK.0 | TcpFlags::FIN.0, v6);
+            let (answer, _) = answer.unwrap();
+            assert_eq!((answer.flags, answer.sequence), (TcpFlags::RST, 77));
+            assert_eq!(reset(TcpFlags::RST.0, v6).1, None);
+        }
     }
 
     proptest! {

@@ -49,7 +49,7 @@ pub(crate) fn explain(text: &str, control: &Control) -> Result<Vec<Step>, Refusa
         ]);
     }
     let mut recorder = Recorder::default();
-    let decision = path::decide(&key, tables, &mut recorder);
+    let (decision, _) = path::decide(&key, tables, &mut recorder);
     let Recorder { mut steps, exit, down } = recorder;
     let destination = key.addresses.destination();
     steps.extend(
@@ -129,7 +129,7 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
     };
-    let reads = tables.vrf(vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads());
+    let reads = tables.vrf(vrf).map_or(PacketFields::NONE, tables::Vrf::reads);
     Ok(FlowKey {
         vrf,
         origin,

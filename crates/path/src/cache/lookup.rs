@@ -15,6 +15,7 @@ use super::{Cache, Half, PLACE_V4, PLACE_V6, key, validity};
 use crate::batch::{Packets, table_of};
 use crate::decide::{Decider, KeyView, LookUp};
 use crate::decision::Decision;
+use crate::extension::Extensions;
 use crate::statistics::WorkerStatistics;
 
 /// All positions of a batch.
@@ -103,11 +104,13 @@ impl Cache {
         &mut self,
         batch: &mut Packets,
         decider: Decider<'_>,
+        extensions: &mut Extensions,
         statistics: &WorkerStatistics,
     ) {
         let count = batch.len();
         if let Some(table) = batch.table {
-            return self.decide_by_table(table, &ALL[..count], batch, decider, statistics);
+            let list = &ALL[..count];
+            return self.decide_by_table(table, list, batch, decider, extensions, statistics);
         }
         let mut lists = core::mem::take(&mut self.scratch.lists);
         lists.iter_mut().for_each(ArrayVec::clear);
@@ -115,7 +118,7 @@ impl Cache {
             lists[table_of(record.facts)].push(*at);
         }
         for (table, list) in lists.iter().enumerate() {
-            self.decide_by_table(table, list, batch, decider, statistics);
+            self.decide_by_table(table, list, batch, decider, extensions, statistics);
         }
         self.scratch.lists = lists;
     }
@@ -126,6 +129,7 @@ impl Cache {
         list: &[u8],
         batch: &mut Packets,
         decider: Decider<'_>,
+        extensions: &mut Extensions,
         statistics: &WorkerStatistics,
     ) {
         let Self { v4: [v4_out, v4_in], v6: [v6_out, v6_in], scratch, recent, ticks } = self;
@@ -135,6 +139,7 @@ impl Cache {
             hashes: &mut scratch.hashes,
             candidates: &mut scratch.candidates,
             decider,
+            extensions,
             is_busy: recent.is_busy(),
             recent,
             statistics,
@@ -159,6 +164,7 @@ struct Looking<'a, 't> {
     hashes: &'a mut [u64; BATCH],
     candidates: &'a mut [Candidate; BATCH],
     decider: Decider<'t>,
+    extensions: &'a mut Extensions,
     recent: &'a Recent,
     /// See [`Recent::is_busy`].
     is_busy: bool,
@@ -178,7 +184,7 @@ impl Looking<'_, '_> {
         let plan = half.plan(count);
         let (Plan::Use | Plan::Measure | Plan::Sample, Some(table)) = (plan, &mut half.table)
         else {
-            self.decider.decide::<KEY, F>(list, self.batch);
+            self.decider.decide::<KEY, F>(list, self.batch, self.extensions);
             self.cache.bypassed.add(count);
             return self.statistics.decided.add(count);
         };
@@ -215,10 +221,10 @@ impl Looking<'_, '_> {
         let known = self.known(again);
         if is_tried {
             // Once before, so that what deciding reads is as near as it would be without the table.
-            self.decider.decide::<KEY, F>(&missed, self.batch);
+            self.decider.decide::<KEY, F>(&missed, self.batch, self.extensions);
         }
         let begun = ticks();
-        self.decider.decide::<KEY, F>(&missed, self.batch);
+        self.decider.decide::<KEY, F>(&missed, self.batch, self.extensions);
         debug_assert_eq!(known, self.known(again), "what is found is what is decided");
         let decided = ticks();
 
@@ -369,6 +375,9 @@ impl Looking<'_, '_> {
         let generation = self.decider.generation();
         for &at in missed {
             let record = &self.batch.records[usize::from(at)];
+            if record.decision.extension().is_some_and(|number| !Extensions::stays(number)) {
+                continue;
+            }
             let key = F::key(self.batch, at);
             table.insert(self.hashes[usize::from(at)], key, generation, &record.decision.words());
         }

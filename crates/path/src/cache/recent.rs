@@ -183,9 +183,11 @@ impl Recent {
 
 impl Concerned {
     fn by(change: &Change) -> Self {
-        let Change::Policy { vrf, selector: Selector { source, destination, .. } } = change else {
+        let (Change::Policy { vrf, selector } | Change::Filter { vrf, selector, .. }) = change
+        else {
             return Self::Anyone;
         };
+        let Selector { source, destination, .. } = selector;
         let vrf = vrf.0;
         match (v4(source), v4(destination)) {
             (Some(source), Some(destination)) => Self::V4 { vrf, source, destination },

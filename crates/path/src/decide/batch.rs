@@ -11,6 +11,8 @@ use super::{Decider, KeyView, LookedUp, admission_of_forwarded, decide_by};
 use crate::batch::Packets;
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
+use crate::decision::Decision;
+use crate::extension::{Extension, Extensions};
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
@@ -21,9 +23,10 @@ impl Decider<'_> {
         &self,
         list: &[u8],
         batch: &mut Packets,
+        extensions: &mut Extensions,
     ) {
         if self.tables.policy_count() == 0 || list.len() < TOGETHER {
-            return self.decide_alone::<KEY, F>(list, batch);
+            return self.decide_alone::<KEY, F>(list, batch, extensions);
         }
         // Most often all are of one VRF.
         let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
@@ -34,19 +37,27 @@ impl Decider<'_> {
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
             match self.tables.vrf(vrf).filter(|vrf| !vrf.spd.is_empty()) {
-                Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch),
-                None => self.decide_alone::<KEY, F>(run, batch),
+                Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch, extensions),
+                None => self.decide_alone::<KEY, F>(run, batch, extensions),
             }
         }
     }
 
     /// Decides one packet after the other.
     #[inline(always)]
-    fn decide_alone<const KEY: usize, F: Family<KEY>>(&self, list: &[u8], batch: &mut Packets) {
+    fn decide_alone<const KEY: usize, F: Family<KEY>>(
+        &self,
+        list: &[u8],
+        batch: &mut Packets,
+        extensions: &mut Extensions,
+    ) {
+        let mut extension = Extension::NONE;
         for &at in list {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
-            decide_by(key, self.tables, &LookedUp::NOTHING, &mut (), decision);
+            let made = (&mut *decision, &mut extension);
+            decide_by(key, self.tables, &LookedUp::NOTHING, &mut (), made);
+            number(decision, &extension, extensions);
         }
     }
 
@@ -57,13 +68,25 @@ impl Decider<'_> {
         vrf: &Vrf,
         list: &[u8],
         batch: &mut Packets,
+        extensions: &mut Extensions,
     ) {
+        let mut extension = Extension::NONE;
         let found = Policies::look_up::<KEY, F>(self.tables, vrf, list, batch);
-        for (number, &at) in list.iter().enumerate() {
+        for (place, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
-            decide_by(key, self.tables, &found.of(number), &mut (), decision);
+            let made = (&mut *decision, &mut extension);
+            decide_by(key, self.tables, &found.of(place), &mut (), made);
+            number(decision, &extension, extensions);
         }
+    }
+}
+
+/// Gives a decision the number of its extension, if it has one.
+#[inline(always)]
+fn number(decision: &mut Decision, extension: &Extension, extensions: &mut Extensions) {
+    if decision.is_extended() {
+        decision.set_extension(extensions.number(extension));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use tables::{Direction, Tables};
+use tables::{Direction, Tables, Vrf};
 use wire::{PacketFields, PortId, VrfId};
 
 /// The addresses that are the gateway's own, and what VRFs ask for.
@@ -28,13 +28,13 @@ impl<'t> Locality<'t> {
     /// Whether the fields of forwarded packets' upper-layer headers are asked for, so that later
     /// fragments must be given those of their datagram's first.
     pub(crate) fn reads_upper(&self, vrf: VrfId) -> bool {
-        self.0.vrf(vrf).is_some_and(|vrf| vrf.spd.reads_upper())
+        self.0.vrf(vrf).is_some_and(|vrf| vrf.reads_upper())
     }
 
-    /// Which bits of packets' optional fields the VRF's policies read. The others are zero in keys,
+    /// Which bits of packets' optional fields the VRF's policies and filters read. The others are zero in keys,
     /// so that they split no flow.
     pub(crate) fn reads(&self, vrf: VrfId) -> PacketFields {
-        self.0.vrf(vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads())
+        self.0.vrf(vrf).map_or(PacketFields::NONE, Vrf::reads)
     }
 
     /// Whether clear packets are the inbound SPD's, which is so where there is no outbound one.

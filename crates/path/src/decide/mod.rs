@@ -5,6 +5,7 @@
 //! ([`batch`]), what `explain` prints ([`trace`]), and the validity of what the cache holds.
 
 mod batch;
+mod filters;
 mod locality;
 pub(crate) mod question;
 mod source;
@@ -24,13 +25,16 @@ pub(crate) use self::batch::LookUp;
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::source_of_error;
 use crate::decision::{Decision, Refusal, Verdict};
+use crate::extension::Extension;
 use question::Question;
 use trace::{Exit, Step, Trace};
 
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
 ///
-/// The order is: source, destination, route, inbound policy, outbound policy, SA, next hop.
+/// The order is: filters before routing, source, destination, route, inbound policy, outbound
+/// policy, SA, next hop, filters after routing. What filters want is in the extension, which the
+/// decision says that it has.
 ///
 /// Each direction of the boundary is enforced by itself (RFC 4301 section 5):
 ///
@@ -44,11 +48,11 @@ use trace::{Exit, Step, Trace};
 ///   outbound one protects it, and a decrypted packet may leave by it without an outbound one.
 /// - A VRF without policies is left alone, unless it is said to need them, or had some: then nothing
 ///   crosses its boundary.
-pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> Decision {
-    let mut decision = Decision::NONE;
+pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> (Decision, Extension) {
+    let (mut decision, mut extension) = (Decision::NONE, Extension::NONE);
     trace.step(|| Step::Key(key));
-    decide_by(*key, tables, &LookedUp::NOTHING, trace, &mut decision);
-    decision
+    decide_by(*key, tables, &LookedUp::NOTHING, trace, (&mut decision, &mut extension));
+    (decision, extension)
 }
 
 /// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be
@@ -156,11 +160,17 @@ fn decide_by<'t>(
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
-    decision: &mut Decision,
+    (decision, extension): (&mut Decision, &mut Extension),
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(decision),
+        Some(vrf) => {
+            let deciding = Deciding { key, tables, vrf, looked_up, trace };
+            match vrf.features.is_filtered {
+                true => deciding.decide_filtered(decision, extension),
+                false => deciding.decide(decision),
+            }
+        }
         None => *decision = Decision::drop(DropReason::PortDown),
     }
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });

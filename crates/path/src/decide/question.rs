@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::DropReason;
-use tables::{Action, Change, NextHopId, Tables, Template};
+use tables::{Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, Tables, Template};
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decision::{Decision, Verdict};
@@ -28,6 +28,8 @@ pub enum Question {
     },
     /// Which policies of a VRF does the packet match, in any direction, and what is done without?
     Policies(VrfId),
+    /// Which rules decide in the filters on the packet's way, in this VRF?
+    Filters(VrfId),
     /// Which SA is an ESP packet for?
     Sa {
         /// In which VRF.
@@ -53,7 +55,7 @@ pub enum Question {
 }
 
 /// More questions than one decision takes.
-const MOST: usize = 12;
+const MOST: usize = 14;
 
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
@@ -64,7 +66,18 @@ pub(crate) struct Asked<'t> {
     tunnel: Option<Option<SaSlot>>,
     /// Which next hop the flow's packets take, if that is known.
     member: Option<NextHopId>,
+    exit: Exit,
     tables: &'t Tables,
+}
+
+/// The port that a packet leaves by, as filters after routing are concerned.
+enum Exit {
+    /// It was dropped before that mattered.
+    None,
+    /// It leaves by this one.
+    Port(PortId),
+    /// Perhaps by one.
+    Unknown,
 }
 
 impl<'t> Asked<'t> {
@@ -80,7 +93,16 @@ impl<'t> Asked<'t> {
             Verdict::Forward(next_hop) => Some(next_hop),
             _ => None,
         };
-        Self { key: *key, questions, tunnel, member, tables }
+        let exit = match decision.verdict() {
+            // If the id names another next hop by now, a change says so that concerns the decision.
+            Verdict::Forward(next_hop) | Verdict::Protect(_, next_hop) => {
+                tables.next_hop(next_hop).map_or(Exit::Unknown, |hop| Exit::Port(hop.port))
+            }
+            Verdict::Drop(DropReason::FilterEgress)
+            | Verdict::Refuse(DropReason::FilterEgress, _) => Exit::Unknown,
+            _ => Exit::None,
+        };
+        Self { key: *key, questions, tunnel, member, exit, tables }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -102,6 +124,9 @@ impl<'t> Asked<'t> {
             }
             (Change::Policy { vrf: changed, selector }, Question::Policies(vrf)) => {
                 *changed == vrf && selector.matches(&self.key)
+            }
+            (Change::Filter { vrf: changed, place, selector }, Question::Filters(vrf)) => {
+                *changed == vrf && selector.matches(&self.key) && self.meets(place)
             }
             (Change::Route { vrf: changed, prefix }, Question::Route { vrf, address }) => {
                 *changed == vrf && prefix.contains(address)
@@ -139,6 +164,7 @@ impl<'t> Asked<'t> {
             (
                 Change::Vrf(_)
                 | Change::Policy { .. }
+                | Change::Filter { .. }
                 | Change::Route { .. }
                 | Change::NextHop { .. }
                 | Change::Member { .. }
@@ -146,6 +172,19 @@ impl<'t> Asked<'t> {
                 | Change::Sa { .. },
                 _,
             ) => false,
+        }
+    }
+
+    /// Whether packets of the flow meet a filter of their VRF.
+    fn meets(&self, place: &FilterPlace) -> bool {
+        match (place.hook, place.target, &self.exit) {
+            (FilterHook::Ingress, FilterTarget::Port(port), _) => {
+                self.key.origin == Origin::Port(port)
+            }
+            (FilterHook::Ingress, FilterTarget::Vrf(_), _) => true,
+            (FilterHook::Egress, _, Exit::None) => false,
+            (FilterHook::Egress, FilterTarget::Port(port), Exit::Port(exit)) => port == *exit,
+            (FilterHook::Egress, _, _) => true,
         }
     }
 }
@@ -159,6 +198,7 @@ fn questions(
     let mut all = ArrayVec::new();
     all.push(Question::Vrf(key.vrf));
     all.push(Question::Policies(key.vrf));
+    all.push(Question::Filters(key.vrf));
     all.push(Question::Route { vrf: key.vrf, address: destination });
     all.push(Question::OnLink(destination));
     if let Upper::Spi(spi) = key.upper

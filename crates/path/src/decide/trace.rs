@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use packet::DropReason;
 use tables::{
-    Action, DefaultAction, Direction, FlowHash, Group, NextHopId, NextHopState, Policy, Port,
-    Route, RouteKind, Sa, Tables, Template, Vrf,
+    Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
+    FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Sa, Tables, Template,
+    Vrf,
 };
 use wire::{FlowKey, Mac, PacketFields};
 
@@ -92,6 +93,15 @@ pub enum Step<'a> {
         port: &'a Port,
         /// Whether the packet leaves by it; otherwise it came by it.
         is_exit: bool,
+    },
+    /// A filter.
+    Filter {
+        /// Where it stands.
+        place: FilterPlace,
+        /// The rule that decided, if one matches.
+        rule: Option<&'a FilterRule>,
+        /// Where the names of ports and VRFs are.
+        tables: &'a Tables,
     },
     /// A policy lookup.
     Policy {
@@ -189,6 +199,7 @@ impl Step<'_> {
             Self::Source { .. } => "source",
             Self::Inside { .. } => "side",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
+            Self::Filter { .. } => "filter",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
             Self::Verdict { .. } => "verdict",
@@ -277,6 +288,7 @@ impl fmt::Display for Step<'_> {
             Self::Inside { port, is_exit: true } => {
                 write!(f, "leaves by {}, which is protected; no out policy asked", port.spec.name)
             }
+            Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
             Self::Policy { direction, found: None, default } => {
                 let default = match default {
                     DefaultAction::Block => "block",
@@ -316,6 +328,34 @@ impl fmt::Display for Step<'_> {
             }
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
         }
+    }
+}
+
+fn filter(
+    f: &mut fmt::Formatter<'_>,
+    place: FilterPlace,
+    rule: Option<&FilterRule>,
+    tables: &Tables,
+) -> fmt::Result {
+    match place.target {
+        FilterTarget::Port(port) => {
+            let name = tables.port(port).map_or("?", |port| &port.spec.name);
+            write!(f, "{name} {}: ", place.hook)?;
+        }
+        FilterTarget::Vrf(vrf) => {
+            let name = tables.vrf(vrf).map_or("?", |vrf| &vrf.name);
+            write!(f, "vrf {name} {}: ", place.hook)?;
+        }
+    }
+    let Some(rule) = rule else { return f.write_str("no rule matches, pass") };
+    let action = rule.spec.action;
+    write!(f, "pref {}, {}", rule.spec.preference, action.verdict)?;
+    if action.verdict == FilterVerdict::Reject {
+        write!(f, " with {}", action.reject_with)?;
+    }
+    match action.set_mark {
+        Some(mark) => write!(f, ", mark {:#x}/{:#x}", mark.value, mark.mask),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use flow::FairLimiter;
 use packet::{Packet, Time};
-use wire::{Addresses, Headers, Origin, icmpv4, icmpv6, ipv6};
+use wire::{Addresses, Headers, Origin, Protocol, icmpv4, icmpv6, ipv6, tcp};
 
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::Locality;
@@ -19,7 +19,6 @@ pub(crate) enum IcmpError {
     Unreachable(Refusal),
     HopLimit,
     TooBig(u16),
-    Port,
     Protocol,
 }
 
@@ -38,6 +37,16 @@ impl Applier<'_, '_> {
         }
         let Outputs { buffers, objects, now, .. } = &mut self.neighbours.outputs;
         let headers = known.headers(packet);
+        if let IcmpError::Unreachable(Refusal::TcpReset) = error
+            && headers.protocol == Protocol::TCP
+        {
+            let limiter = &mut *self.state.errors;
+            if let Some(message) = reset(packet, &headers, limiter, *now, buffers) {
+                let peer = headers.addresses.source();
+                self.send_own(message, peer, error_about(&known.key), queues);
+            }
+            return;
+        }
         let source = || objects.source_of_error(known, packet);
         let limiter = &mut *self.state.errors;
         if let Some(message) = build(packet, &headers, error, source, limiter, *now, buffers) {
@@ -131,6 +140,27 @@ fn build(
     Some(packet)
 }
 
+/// A reset of the connection that a packet belongs to, if it may be answered so and the rate limit
+/// allows it.
+fn reset(
+    offending: &Packet,
+    headers: &Headers,
+    limiter: &mut FairLimiter,
+    now: Time,
+    buffers: &mut Buffers<'_>,
+) -> Option<Packet> {
+    let mut written = [0; tcp::MAX_RESET_PACKET];
+    let length = tcp::write_reset(headers, offending.bytes(), &mut written)?;
+    if !limiter.allow(now, headers.addresses.source()) {
+        buffers.statistics.icmp_errors_limited.add(1);
+        return None;
+    }
+    let mut packet = buffers.new_packet(offending.port(), length)?;
+    packet.append(length)?.copy_from_slice(&written[..length]);
+    buffers.statistics.tcp_resets.add(1);
+    Some(packet)
+}
+
 fn message_v4(error: IcmpError) -> icmpv4::ErrorMessage {
     use icmpv4::{ErrorMessage, Unreachable};
     match error {
@@ -138,10 +168,10 @@ fn message_v4(error: IcmpError) -> icmpv4::ErrorMessage {
         IcmpError::Unreachable(Refusal::HostUnreachable) => {
             ErrorMessage::Unreachable(Unreachable::Host)
         }
-        IcmpError::Unreachable(Refusal::Prohibited) => {
+        IcmpError::Unreachable(Refusal::Prohibited | Refusal::TcpReset) => {
             ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited)
         }
-        IcmpError::Port => ErrorMessage::Unreachable(Unreachable::Port),
+        IcmpError::Unreachable(Refusal::Port) => ErrorMessage::Unreachable(Unreachable::Port),
         IcmpError::Protocol => ErrorMessage::Unreachable(Unreachable::Protocol),
         IcmpError::HopLimit => ErrorMessage::TimeExceeded,
         IcmpError::TooBig(mtu) => ErrorMessage::FragmentationNeeded { mtu },
@@ -155,10 +185,10 @@ fn message_v6(error: IcmpError, headers: &Headers) -> icmpv6::ErrorMessage {
         IcmpError::Unreachable(Refusal::HostUnreachable) => {
             ErrorMessage::Unreachable(Unreachable::Address)
         }
-        IcmpError::Unreachable(Refusal::Prohibited) => {
+        IcmpError::Unreachable(Refusal::Prohibited | Refusal::TcpReset) => {
             ErrorMessage::Unreachable(Unreachable::AdministrativelyProhibited)
         }
-        IcmpError::Port => ErrorMessage::Unreachable(Unreachable::Port),
+        IcmpError::Unreachable(Refusal::Port) => ErrorMessage::Unreachable(Unreachable::Port),
         // The pointer names the next-header octet of the fixed header: the chain's last where there
         // is no other.
         IcmpError::Protocol => {

@@ -11,6 +11,7 @@ use wire::{FlowKey, Origin, Protocol, Upper, icmpv4, icmpv6};
 
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::IKE;
+use crate::decision::Refusal;
 use crate::host::errors::IcmpError;
 use crate::stage::apply::Applier;
 
@@ -35,7 +36,7 @@ pub(crate) fn deliver(
             applier.drop(packet, DropReason::LocalIke);
         }
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
-            applier.tell_sender(&packet, known, IcmpError::Port, queues);
+            applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::Port), queues);
             applier.drop(packet, DropReason::LocalNoListener);
         }
         _ => {

@@ -17,8 +17,9 @@ use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
 use crate::batch::{AS_QUOTED, Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
-use crate::decision::{Decision, Verdict, code};
+use crate::decision::{Decision, Verdict};
 use crate::encapsulation::{Inner, inner_limit};
+use crate::extension::Extensions;
 use crate::host::{self, errors::IcmpError};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
 use crate::stage::seal;
@@ -35,6 +36,7 @@ const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
 pub(crate) struct Applier<'a, 'n> {
     pub neighbours: &'a mut Neighbours<'n>,
     pub state: State<'a>,
+    pub extensions: &'a Extensions,
 }
 
 /// What a worker keeps between batches for apply and seal.
@@ -128,7 +130,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         hand_over(packets, &mut sent, at, queue.take(), &mut applier.neighbours.outputs);
         // This one, and those behind it that do not leave in clear either.
         let others = records[at + 1..].iter();
-        let count = 1 + others.take_while(|next| next.decision.code() != code::FORWARD).count();
+        let count = 1 + others.take_while(|next| !next.decision.is_plain_forward()).count();
         for packet in packets.drain(..count) {
             let Record { facts, decision, ref key } = records[at];
             tally.add(decision.policies(), 1, facts.total_length().into(), objects);
@@ -182,7 +184,7 @@ impl<'t> ClearWay<'t> {
     /// `None` if the packet leaves otherwise, or not at all.
     #[inline(always)]
     fn of(decision: &Decision, objects: Objects<'t>) -> Option<Self> {
-        if decision.code() != code::FORWARD {
+        if !decision.is_plain_forward() {
             return None;
         }
         let next_hop = objects.next_hop(decision.next_hop_id())?;
@@ -270,6 +272,9 @@ impl Applier<'_, '_> {
     /// Does what was decided to one packet, whatever that is.
     #[inline(never)]
     fn one(&mut self, mut packet: Packet, known: &Known, limit: &mut Limit, queues: &mut Queues) {
+        if let Some(number) = known.decision.extension() {
+            self.extended(number, known);
+        }
         match known.decision.verdict() {
             Verdict::Forward(next_hop) => {
                 let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
@@ -301,6 +306,15 @@ impl Applier<'_, '_> {
             }
             Verdict::Reassemble => self.reassemble(packet, known, queues),
             Verdict::Deliver => host::deliver(self, packet, known, queues),
+        }
+    }
+
+    /// What features want of a packet beside its decision.
+    #[cold]
+    fn extended(&mut self, number: u32, known: &Known) {
+        let (extension, objects) = (self.extensions.get(number), self.neighbours.outputs.objects);
+        for rule in extension.rules() {
+            objects.count_rule(rule, known.facts.total_length().into());
         }
     }
 

@@ -31,9 +31,11 @@ pub(crate) struct Twin {
 pub(crate) struct Seen {
     frames: Vec<Vec<Vec<u8>>>,
     drops: Vec<(DropReason, u64)>,
-    statistics: [u64; 10],
+    statistics: [u64; 11],
     /// Packets and bytes of every policy that ever was.
     policies: Vec<(u64, u64)>,
+    /// And of every filter's rule that ever was.
+    filter_rules: Vec<(u64, u64)>,
     /// And of every SA, and its errors.
     sas: Vec<[(u64, u64); 2]>,
     /// And of every next hop that is there.
@@ -132,11 +134,14 @@ impl Twin {
             &statistics.consumed,
             &statistics.echo_replies,
             &statistics.icmp_errors,
+            &statistics.tcp_resets,
             &statistics.fragmented,
             &statistics.reassembled,
         ]
         .map(packet::Counter::read);
         seen.policies = self.world.policies.iter().map(|policy| policy.counters.read()).collect();
+        let rules = self.world.filter_rules.iter();
+        seen.filter_rules = rules.map(|rule| rule.counters.read()).collect();
         seen.sas = self.world.sas.iter().map(|sa| [sa.counters.read(), sa.errors.read()]).collect();
         let tables = self.publisher.current();
         let counters = |id| tables.next_hop_counters(id).unwrap().read();
@@ -207,6 +212,10 @@ impl Seen {
                 .enumerate()
                 .filter(|(_, (one, two))| one != two);
             text += &format!("policies: {:?}\n", differ.collect::<Vec<_>>());
+        }
+        if self.filter_rules != other.filter_rules {
+            let (mine, theirs) = (&self.filter_rules, &other.filter_rules);
+            text += &format!("rules of filters: {mine:?} and {theirs:?}\n");
         }
         if self.next_hops != other.next_hops {
             text += &format!("next hops: {:?} and {:?}\n", self.next_hops, other.next_hops);

@@ -12,9 +12,10 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, Ipsec, LookupEngine, MemberSpec, Policy,
-    PolicySpec, PortSpec, ReversePath, RouteSpec, Sa, SaIdentity, SaSpec, Selector, Side, Tables,
-    Template, UpperSelector, Vlan, VlanId,
+    Action, DefaultAction, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch,
+    FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ipsec, LookupEngine,
+    MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Sa,
+    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector, Vlan, VlanId,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -133,6 +134,8 @@ pub(crate) enum Act {
     RemovePort(PortId),
     AddPort(PortId),
     Ipsec(VrfId, Ipsec),
+    SetFilterRule(FilterSpec),
+    RemoveFilterRule(FilterPlace, u32),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -166,6 +169,7 @@ pub(crate) struct World {
     pub(crate) tables: Tables,
     pub(crate) policies: Vec<Arc<Policy>>,
     pub(crate) sas: Vec<Arc<Sa>>,
+    pub(crate) filter_rules: Vec<FilterRule>,
 }
 
 fn parsed<T: std::str::FromStr<Err: core::fmt::Debug>>(text: &str) -> T {
@@ -230,7 +234,8 @@ impl World {
         tables.set_lookup_engine(engine);
         tables.add_vrf("red").unwrap();
         tables.add_vrf("blue").unwrap();
-        let mut world = Self { tables, policies: Vec::new(), sas: Vec::new() };
+        let mut world =
+            Self { tables, policies: Vec::new(), sas: Vec::new(), filter_rules: Vec::new() };
         (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5))] {
             for (to, by) in
@@ -342,6 +347,10 @@ impl World {
             Act::RemovePort(id) => _ = tables.remove_port(*id),
             Act::AddPort(id) => _ = tables.add_port(*id, port_spec(*id)),
             Act::Ipsec(vrf, ipsec) => _ = tables.set_ipsec(*vrf, *ipsec),
+            Act::SetFilterRule(spec) => self.set_filter_rule(*spec),
+            Act::RemoveFilterRule(place, preference) => {
+                _ = tables.remove_filter_rule(*place, *preference);
+            }
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -384,6 +393,14 @@ impl World {
     fn add_policy(&mut self, spec: PolicySpec) {
         if let Ok(index) = self.tables.add_policy(spec) {
             self.policies.push(Arc::clone(self.tables.policy_of_index(index).unwrap()));
+        }
+    }
+
+    fn set_filter_rule(&mut self, spec: FilterSpec) {
+        if self.tables.set_filter_rule(spec).is_ok() {
+            let filter = self.tables.filter(spec.place).unwrap();
+            let rule = filter.rule(spec.preference).unwrap();
+            self.filter_rules.push(FilterRule::clone(rule));
         }
     }
 
@@ -632,6 +649,39 @@ fn port_edit() -> impl Strategy<Value = PortEdit> {
     ]
 }
 
+fn filter_place() -> impl Strategy<Value = FilterPlace> {
+    let target =
+        prop_oneof![port().prop_map(FilterTarget::Port), vrf().prop_map(FilterTarget::Vrf)];
+    (target, of(&FilterHook::ALL)).prop_map(|(target, hook)| FilterPlace { target, hook })
+}
+
+/// Few preferences, so that rules are replaced; passing and marking more often than the rest.
+fn filter_rule() -> impl Strategy<Value = FilterSpec> {
+    let mark = || {
+        let bits = (0..3u32, of(&[1u32, 2, 3]));
+        bits.prop_map(|(value, mask)| MarkBits { value: value & mask, mask })
+    };
+    let verdict = prop_oneof![
+        4 => Just(FilterVerdict::Pass),
+        1 => Just(FilterVerdict::Drop),
+        1 => Just(FilterVerdict::Reject),
+    ];
+    let reject = of(&RejectWith::ALL);
+    let action =
+        (verdict, reject, prop::option::of(mark())).prop_map(|(verdict, reject_with, set_mark)| {
+            FilterAction { verdict, reject_with, set_mark, log: false }
+        });
+    let asked = prop_oneof![3 => Just(MarkBits::default()), 1 => mark()];
+    (filter_place(), 0..6u32, selector(), asked, action).prop_map(
+        |(place, preference, selector, mark, action)| {
+            let is_v6 = selector.source.is_v6();
+            let (v4, v6) = ((!is_v6).then_some(selector), is_v6.then_some(selector));
+            let selects = FilterMatch { v4, v6, mark };
+            FilterSpec { place, preference, selects, action }
+        },
+    )
+}
+
 /// Anything that may be done.
 pub(crate) fn act() -> impl Strategy<Value = Act> {
     let default = prop_oneof![Just(DefaultAction::Accept), Just(DefaultAction::Block)];
@@ -653,6 +703,8 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => port().prop_map(Act::RemovePort),
         3 => port().prop_map(Act::AddPort),
         1 => (vrf(), of(&Ipsec::ALL)).prop_map(|(vrf, ipsec)| Act::Ipsec(vrf, ipsec)),
+        3 => filter_rule().prop_map(Act::SetFilterRule),
+        3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),

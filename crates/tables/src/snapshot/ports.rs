@@ -10,6 +10,7 @@ use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::TableError;
+use crate::filter::FilterTarget;
 use crate::group::Member;
 use crate::limit::{MAX_PORTS, MAX_SUB_PORTS};
 use crate::log::Change;
@@ -105,6 +106,10 @@ impl Tables {
         }
         self.refresh_next_hops(&old)?;
         self.port_changed(id, Some(&old));
+        if has_moved {
+            self.judge_features(old.spec.vrf)?;
+            self.judge_features(self.existing_port(id)?.spec.vrf)?;
+        }
         if has_moved || !has_routes_as_before {
             self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
             self.tunnels_may_lead_elsewhere(self.existing_port(id)?.spec.vrf)?;
@@ -155,6 +160,8 @@ impl Tables {
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
         next.port_changed(id, Some(&old));
+        next.remove_filters(FilterTarget::Port(id));
+        next.judge_features(old.spec.vrf)?;
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
         *self = next;
         Ok(())

@@ -6,6 +6,7 @@ use wire::VrfId;
 
 use super::Tables;
 use crate::error::TableError;
+use crate::filter::FilterTarget;
 use crate::limit::MAX_VRFS;
 use crate::log::Change;
 use crate::vrf::Vrf;
@@ -61,6 +62,7 @@ impl Tables {
         if let Some(what) = what {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what });
         }
+        self.remove_filters(FilterTarget::Vrf(id));
         self.vrfs[usize::from(id.0)] = None;
         self.changed(Change::Vrf(id));
         Ok(())

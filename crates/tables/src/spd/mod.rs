@@ -29,9 +29,20 @@ use self::linear::List;
 use self::reads::Reads;
 pub use self::shadow::{ShadowedSelectors, shadowed_selectors};
 pub use self::structure::{LookupReason, LookupStructure};
+pub(crate) use self::words::SelectorRule;
 use self::words::{Family, Four, Six};
 pub use self::words::{Header as PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};
 use crate::policy::{DefaultAction, Direction, Policy};
+
+/// An IPv4 packet as policies see it.
+pub(crate) fn header_of_v4(key: &FlowKey) -> Option<PolicyHeader<V4_WORDS>> {
+    Four::header(key)
+}
+
+/// An IPv6 packet as policies see it.
+pub(crate) fn header_of_v6(key: &FlowKey) -> Option<PolicyHeader<V6_WORDS>> {
+    Six::header(key)
+}
 
 /// The policies of one VRF, ordered, by direction.
 #[derive(Clone)]

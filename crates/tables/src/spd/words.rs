@@ -130,13 +130,13 @@ fn words(address: u128) -> [u32; 4] {
 }
 
 /// A selector as a rule of its family.
-pub(super) enum SelectorRule {
+pub(crate) enum SelectorRule {
     V4(Rule<V4>),
     V6(Rule<V6>),
 }
 
 impl SelectorRule {
-    pub(super) fn of(selector: &Selector) -> Self {
+    pub(crate) fn of(selector: &Selector) -> Self {
         match (v4_bounds(&selector.source), v4_bounds(&selector.destination)) {
             (Some(source), Some(destination)) => {
                 let mut rule = Rule::ANY;

@@ -18,6 +18,7 @@ use crate::cache::recent::Recent;
 use crate::decide::question::{Asked, Question};
 use crate::decide::trace::{Step, Trace};
 use crate::decision::Verdict;
+use crate::extension::Extension;
 
 #[path = "../../../tests/law/world.rs"]
 mod world;
@@ -71,11 +72,11 @@ fn key() -> impl Strategy<Value = FlowKey> {
 
 /// The key that a packet has in these tables: of its optional fields, what policies read.
 fn read(key: &FlowKey, tables: &Tables) -> FlowKey {
-    let reads = tables.vrf(key.vrf).map_or(PacketFields::NONE, |vrf| vrf.spd.reads());
+    let reads = tables.vrf(key.vrf).map_or(PacketFields::NONE, tables::Vrf::reads);
     FlowKey { fields: key.fields & reads, ..*key }
 }
 
-fn decide(key: &FlowKey, tables: &Tables) -> Decision {
+fn decide(key: &FlowKey, tables: &Tables) -> (Decision, Extension) {
     crate::decide(key, tables, &mut ())
 }
 
@@ -120,14 +121,16 @@ proptest! {
         let mut world = World::new(engine);
         before.iter().for_each(|act| world.apply(act));
         let mut publisher = Publisher::new(world.tables.clone());
-        let mut known: HashMap<FlowKey, (Decision, u64)> = HashMap::new();
+        let mut known: HashMap<FlowKey, ((Decision, Extension), u64)> = HashMap::new();
         let mut recent = Recent::new();
         for (acts, looks) in &publications {
             let tables = publisher.current();
             recent.advance(&tables);
-            // What was decrypted is its SA's VRF's, and is there while the SA's slot is.
+            // What came by a port is in the port's VRF. What was decrypted is its SA's VRF's, and is
+            // there while the SA's slot is.
             let may_be = |key: &FlowKey| match key.origin {
                 Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| slot.identity.vrf == key.vrf),
+                Origin::Port(port) => tables.port(port).is_none_or(|port| port.spec.vrf == key.vrf),
                 _ => true,
             };
             for key in keys.iter().filter(|key| *looks && may_be(key)) {
@@ -135,12 +138,12 @@ proptest! {
                 let wanted = decide(key, &tables);
                 let key = &read(key, &tables);
                 if let Some((decision, generation)) = known.get(key) {
-                    let holds = holds(key, decision, *generation, Decider::new(&tables));
+                    let holds = holds(key, &decision.0, *generation, Decider::new(&tables));
                     if holds || is_spared(&recent, key, *generation) {
                         prop_assert_eq!(decision, &wanted, "{:?}, decided from generation {}", key, generation);
                     }
                 }
-                prop_assert_eq!(Decision::from_words(wanted.words()), wanted);
+                prop_assert_eq!(Decision::from_words(wanted.0.words()), wanted.0);
                 known.insert(*key, (wanted, tables.generation()));
             }
             world.tables = Tables::clone(&tables);
@@ -164,7 +167,7 @@ proptest! {
         acts.iter().for_each(|act| world.apply(act));
         for key in &keys {
             let mut asked = Questions::default();
-            let decision = crate::decide(key, &world.tables, &mut asked);
+            let (decision, _) = crate::decide(key, &world.tables, &mut asked);
             let listed = Asked::new(key, &decision, &world.tables);
             let listed = listed.questions().expect("its policies are there");
             for question in asked.0 {
@@ -192,7 +195,7 @@ fn what_was_forgotten_holds_for_nobody() {
         fields: PacketFields::NONE,
     };
     publisher.publish(Tables::clone(&publisher.current()));
-    let decision = decide(&key, &publisher.current());
+    let (decision, _) = decide(&key, &publisher.current());
     assert!(matches!(decision.verdict(), Verdict::Protect(..)));
     for (noise, holding) in
         [(10, true), (MOST_CHANGES, true), (MOST_CHANGES + 1, false), (2000, false)]

@@ -1,0 +1,111 @@
+//! What filters say of a packet, before and after the rest of its decision.
+
+use packet::DropReason;
+use tables::{
+    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Tables,
+};
+use wire::{FlowKey, Origin};
+
+use super::question::Question;
+use super::trace::{Step, Trace};
+use super::{Deciding, KeyView};
+use crate::decision::{Decision, Refusal, Verdict};
+use crate::extension::Extension;
+
+impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
+    /// As [`Deciding::decide`], in a VRF where packets meet filters.
+    ///
+    /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What
+    /// is encrypted meets no filter of the port that it leaves by: the packet outside is the
+    /// gateway's own.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_filtered(self, decision: &mut Decision, extension: &mut Extension) {
+        let Deciding { key, tables, vrf, looked_up, trace } = self;
+        trace.asks(|| Question::Filters(vrf.id));
+        let flow = key.flow();
+        let mut passing = Passing { flow: &flow, tables, mark: 0, matched: Extension::NONE };
+        let of_vrf = FilterTarget::Vrf(vrf.id);
+        let entry = match key.origin() {
+            Origin::Port(port) => [Some(FilterTarget::Port(port)), Some(of_vrf)],
+            Origin::Sa(_) => [None, Some(of_vrf)],
+            Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
+        };
+        match passing.ask(FilterHook::Ingress, entry, trace) {
+            Some(end) => *decision = Decision::new(end, None, None),
+            None => {
+                let trace = &mut *trace;
+                Deciding { key, tables, vrf, looked_up, trace }.decide(decision);
+                let exit = match decision.verdict() {
+                    Verdict::Forward(next_hop) => {
+                        let port = tables.next_hop(next_hop).map(|next_hop| next_hop.port);
+                        [Some(of_vrf), port.map(FilterTarget::Port)]
+                    }
+                    Verdict::Protect(..) => [Some(of_vrf), None],
+                    _ => [None, None],
+                };
+                if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
+                    *decision = Decision::new(end, decision.inbound(), decision.outbound());
+                }
+            }
+        }
+        if passing.matched != Extension::NONE {
+            *extension = passing.matched;
+            *decision = decision.extended();
+        }
+    }
+}
+
+/// A packet on its way through filters.
+struct Passing<'k, 'a> {
+    flow: &'k FlowKey,
+    tables: &'a Tables,
+    mark: u32,
+    /// The rules that decided so far.
+    matched: Extension,
+}
+
+impl Passing<'_, '_> {
+    /// Asks the filters in these places one after the other. Returns the verdict if the packet ends
+    /// there.
+    fn ask(
+        &mut self,
+        hook: FilterHook,
+        targets: [Option<FilterTarget>; 2],
+        trace: &mut impl Trace,
+    ) -> Option<Verdict> {
+        for (number, target) in targets.into_iter().enumerate() {
+            let Some(place) = target.map(|target| FilterPlace { target, hook }) else { continue };
+            let Some(filter) = self.tables.filter(place) else { continue };
+            let rule = filter.lookup(self.flow, self.mark).map(|rule| &**rule);
+            trace.step(|| Step::Filter { place, rule, tables: self.tables });
+            let Some(rule) = rule else { continue };
+            self.matched.note_rule(2 * hook as usize + number, rule.slot);
+            self.mark = rule.spec.action.set_mark.map_or(self.mark, |set| set.apply(self.mark));
+            if let Some(end) = end(hook, rule) {
+                return Some(end);
+            }
+        }
+        None
+    }
+}
+
+/// What becomes of a packet that ends at a rule.
+fn end(hook: FilterHook, rule: &FilterRule) -> Option<Verdict> {
+    let reason = match hook {
+        FilterHook::Ingress => DropReason::FilterIngress,
+        FilterHook::Egress => DropReason::FilterEgress,
+    };
+    let refusal = match rule.spec.action.reject_with {
+        RejectWith::AdminProhibited => Refusal::Prohibited,
+        RejectWith::Port => Refusal::Port,
+        RejectWith::Host => Refusal::HostUnreachable,
+        RejectWith::Net => Refusal::NoRoute,
+        RejectWith::TcpReset => Refusal::TcpReset,
+    };
+    match rule.spec.action.verdict {
+        FilterVerdict::Pass => None,
+        FilterVerdict::Drop => Some(Verdict::Drop(reason)),
+        FilterVerdict::Reject => Some(Verdict::Refuse(reason, refusal)),
+    }
+}

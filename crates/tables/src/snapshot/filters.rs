@@ -1,0 +1,154 @@
+//! Adding, replacing and removing rules of filters.
+
+use std::sync::Arc;
+
+use types::{FilterSlot, PacketFields};
+use wire::VrfId;
+
+use super::Tables;
+use crate::counters::FlowCounters;
+use crate::error::TableError;
+use crate::filter::{Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
+use crate::limit::{MAX_FILTER_RULES, MAX_FILTERS};
+use crate::log::Change;
+
+impl Tables {
+    /// The filter in a place, if it has rules.
+    #[inline]
+    pub fn filter(&self, place: FilterPlace) -> Option<&Filter> {
+        self.filters.get(&place).map(|filter| &**filter)
+    }
+
+    /// Every filter that has rules.
+    pub fn filters(&self) -> impl Iterator<Item = (FilterPlace, &Filter)> {
+        self.filters.iter().map(|(place, filter)| (*place, &**filter))
+    }
+
+    /// The rule in this slot. Constant work.
+    #[inline]
+    pub fn filter_rule(&self, slot: FilterSlot) -> Option<&FilterRule> {
+        self.filter_rules.get(slot).map(|rule| &**rule)
+    }
+
+    /// Adds a rule to a filter, or replaces the one of the same preference, which keeps its
+    /// counters.
+    ///
+    /// # Errors
+    /// [`TableError::NoPort`], [`TableError::NoVrf`]; what is wrong with a selector;
+    /// [`TableError::Limit`].
+    pub fn set_filter_rule(&mut self, spec: FilterSpec) -> Result<(), TableError> {
+        let vrf = self.vrf_of(spec.place)?;
+        spec.selects.selectors().try_for_each(|selector| selector.check())?;
+        let filter = self.filters.get(&spec.place);
+        let old = filter.and_then(|filter| filter.rule(spec.preference)).map(Arc::clone);
+        if old.is_none() && self.filter_rules.len() >= MAX_FILTER_RULES {
+            return Err(TableError::Limit { what: "rules of filters", limit: MAX_FILTER_RULES });
+        }
+        if filter.is_none() && self.filters.len() >= MAX_FILTERS {
+            return Err(TableError::Limit { what: "filters", limit: MAX_FILTERS });
+        }
+        let (slot, counters) = match &old {
+            Some(old) => (old.slot, old.counters.clone()),
+            None => (self.filter_rules.next_slot(), FlowCounters::new(self.workers)),
+        };
+        let rule = Arc::new(FilterRule { slot, spec, counters });
+        let mut filter = filter.map_or_else(Filter::default, |filter| Filter::clone(filter));
+        filter.set(Arc::clone(&rule));
+        self.filters.insert(spec.place, Arc::new(filter));
+        Arc::make_mut(&mut self.filter_rules).set(rule);
+        self.filter_changed(vrf, &spec);
+        if let Some(old) = old {
+            self.filter_changed(vrf, &old.spec);
+        }
+        self.judge_features(vrf)
+    }
+
+    /// Removes a rule of a filter.
+    ///
+    /// # Errors
+    /// [`TableError::NoFilterRule`].
+    pub fn remove_filter_rule(
+        &mut self,
+        place: FilterPlace,
+        preference: u32,
+    ) -> Result<(), TableError> {
+        let vrf = self.vrf_of(place)?;
+        let found = self
+            .filters
+            .get(&place)
+            .and_then(|filter| Some((Arc::clone(filter.rule(preference)?), Filter::clone(filter))));
+        let Some((rule, mut filter)) = found else {
+            return Err(TableError::NoFilterRule(preference));
+        };
+        filter.remove(preference);
+        match filter.is_empty() {
+            true => _ = self.filters.remove(&place),
+            false => _ = self.filters.insert(place, Arc::new(filter)),
+        }
+        Arc::make_mut(&mut self.filter_rules).remove(rule.slot);
+        self.filter_changed(vrf, &rule.spec);
+        self.judge_features(vrf)
+    }
+
+    /// Removes the filters of a port or VRF that goes. Whom that concerns is noted by who calls.
+    pub(super) fn remove_filters(&mut self, target: FilterTarget) {
+        for hook in types::FilterHook::ALL {
+            let Some(filter) = self.filters.remove(&FilterPlace { target, hook }) else { continue };
+            let rules = Arc::make_mut(&mut self.filter_rules);
+            filter.rules().for_each(|rule| rules.remove(rule.slot));
+        }
+    }
+
+    /// Finds out anew what filters read of a VRF's packets.
+    pub(super) fn judge_features(&mut self, vrf: VrfId) -> Result<(), TableError> {
+        let ports = self.ports().filter(|port| port.spec.vrf == vrf);
+        let targets = ports.map(|port| FilterTarget::Port(port.id));
+        let mut features = VrfFeatures::default();
+        for target in targets.chain([FilterTarget::Vrf(vrf)]) {
+            for hook in types::FilterHook::ALL {
+                let Some(filter) = self.filter(FilterPlace { target, hook }) else { continue };
+                let (reads, reads_upper) = filter.reads();
+                features.is_filtered = true;
+                features.reads = features.reads | reads;
+                features.reads_upper |= reads_upper;
+            }
+        }
+        let before = self.existing_vrf(vrf)?;
+        if before.features == features {
+            return Ok(());
+        }
+        let (read, read_upper) = (before.reads(), before.reads_upper());
+        let changed = self.vrf_mut(vrf)?;
+        changed.features = features;
+        // The keys of its packets mean something else.
+        if (changed.reads(), changed.reads_upper()) != (read, read_upper) {
+            self.changed(Change::Vrf(vrf));
+        }
+        Ok(())
+    }
+
+    fn filter_changed(&mut self, vrf: VrfId, spec: &FilterSpec) {
+        for selector in spec.selects.selectors() {
+            self.policies_changed(Change::Filter { vrf, place: spec.place, selector });
+        }
+    }
+
+    /// Whose packets a filter sees.
+    fn vrf_of(&self, place: FilterPlace) -> Result<VrfId, TableError> {
+        match place.target {
+            FilterTarget::Port(port) => Ok(self.existing_port(port)?.spec.vrf),
+            FilterTarget::Vrf(vrf) => Ok(self.existing_vrf(vrf)?.id),
+        }
+    }
+}
+
+/// What is switched on for packets of a VRF beside routes and policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VrfFeatures {
+    /// Whether the VRF or one of its ports has a filter.
+    pub is_filtered: bool,
+    /// Which optional fields the filters read.
+    pub reads: PacketFields,
+    /// Whether the filters read upper-layer fields.
+    pub reads_upper: bool,
+}
