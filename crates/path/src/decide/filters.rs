@@ -2,57 +2,59 @@
 
 use packet::DropReason;
 use tables::{
-    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Tables,
+    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Tables, Vrf,
 };
 use wire::{FlowKey, Origin};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{Deciding, KeyView};
+use super::{Deciding, KeyView, LookedUp};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
-impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
-    /// As [`Deciding::decide`], in a VRF where packets meet filters.
-    ///
-    /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What
-    /// is encrypted meets no filter of the port that it leaves by: the packet outside is the
-    /// gateway's own.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn decide_filtered(self, decision: &mut Decision, extension: &mut Extension) {
-        let Deciding { key, tables, vrf, looked_up, trace } = self;
-        trace.asks(|| Question::Filters(vrf.id));
-        let flow = key.flow();
-        let mut passing = Passing { flow: &flow, tables, mark: 0, matched: Extension::NONE };
-        let of_vrf = FilterTarget::Vrf(vrf.id);
-        let entry = match key.origin() {
-            Origin::Port(port) => [Some(FilterTarget::Port(port)), Some(of_vrf)],
-            Origin::Sa(_) => [None, Some(of_vrf)],
-            Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
-        };
-        match passing.ask(FilterHook::Ingress, entry, trace) {
-            Some(end) => *decision = Decision::new(end, None, None),
-            None => {
-                let trace = &mut *trace;
-                Deciding { key, tables, vrf, looked_up, trace }.decide(decision);
-                let exit = match decision.verdict() {
-                    Verdict::Forward(next_hop) => {
-                        let port = tables.next_hop(next_hop).map(|next_hop| next_hop.port);
-                        [Some(of_vrf), port.map(FilterTarget::Port)]
-                    }
-                    Verdict::Protect(..) => [Some(of_vrf), None],
-                    _ => [None, None],
-                };
-                if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
-                    *decision = Decision::new(end, decision.inbound(), decision.outbound());
+/// As [`Deciding::decide`], in a VRF where packets meet filters.
+///
+/// The port's filter is asked before the VRF's on the way in, and after it on the way out. What is
+/// encrypted meets no filter of the port that it leaves by: the packet outside is the gateway's
+/// own.
+#[cold]
+#[inline(never)]
+pub(super) fn decide<'a>(
+    (key, tables, vrf): (impl KeyView, &'a Tables, &'a Vrf),
+    looked_up: &LookedUp<'a>,
+    trace: &mut impl Trace,
+    (decision, extension): (&mut Decision, &mut Extension),
+) {
+    trace.asks(|| Question::Filters(vrf.id));
+    let flow = key.flow();
+    let mut passing = Passing { flow: &flow, tables, mark: 0, matched: Extension::NONE };
+    let of_vrf = FilterTarget::Vrf(vrf.id);
+    let entry = match key.origin() {
+        Origin::Port(port) => [Some(FilterTarget::Port(port)), Some(of_vrf)],
+        Origin::Sa(_) => [None, Some(of_vrf)],
+        Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
+    };
+    match passing.ask(FilterHook::Ingress, entry, trace) {
+        Some(end) => *decision = Decision::new(end, None, None),
+        None => {
+            let trace = &mut *trace;
+            Deciding { key, tables, vrf, looked_up, trace }.decide(decision);
+            let exit = match decision.verdict() {
+                Verdict::Forward(next_hop) => {
+                    let port = tables.next_hop(next_hop).map(|next_hop| next_hop.port);
+                    [Some(of_vrf), port.map(FilterTarget::Port)]
                 }
+                Verdict::Protect(..) => [Some(of_vrf), None],
+                _ => [None, None],
+            };
+            if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
+                *decision = Decision::new(end, decision.inbound(), decision.outbound());
             }
         }
-        if passing.matched != Extension::NONE {
-            *extension = passing.matched;
-            *decision = decision.extended();
-        }
+    }
+    if passing.matched != Extension::NONE {
+        *extension = passing.matched;
+        *decision = decision.extended();
     }
 }
 

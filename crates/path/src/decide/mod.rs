@@ -164,13 +164,10 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) => {
-            let deciding = Deciding { key, tables, vrf, looked_up, trace };
-            match vrf.features.is_filtered {
-                true => deciding.decide_filtered(decision, extension),
-                false => deciding.decide(decision),
-            }
+        Some(vrf) if vrf.features.is_filtered => {
+            filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
+        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(decision),
         None => *decision = Decision::drop(DropReason::PortDown),
     }
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
