@@ -76,9 +76,12 @@ pub struct PolicySpec {
 
 /// Which SAs a protect policy uses: ESP in tunnel mode. The tables' template is the same without
 /// the mode and without an SPI of 0, which is iproute2's word for any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
+    /// The VRF of the outer packets; that of the policy if none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
     /// The tunnel's source, or any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,

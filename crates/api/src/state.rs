@@ -16,6 +16,10 @@ pub struct StateSpec {
     /// The VRF of the outer packets.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// The VRF of the packets inside, and of the policies that they meet; that of the outer ones if
+    /// none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_vrf: Option<String>,
     /// The tunnel's source.
     pub source: IpAddr,
     /// The tunnel's destination.
@@ -180,6 +184,9 @@ pub struct AlgorithmView {
 pub struct StateView {
     /// The VRF of the outer packets.
     pub vrf: String,
+    /// The VRF of the packets inside, if it is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_vrf: Option<String>,
     /// The tunnel's source.
     pub source: IpAddr,
     /// The tunnel's destination.

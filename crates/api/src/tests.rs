@@ -199,8 +199,10 @@ fn what_is_written_can_be_read() {
         flags: vec![SaFlag::NoEcn, SaFlag::AfUnspec],
         sent_sequence: 0,
         received_sequence: 5,
+        inner_vrf: None,
     };
     let template = Template {
+        vrf: None,
         source: None,
         destination: "192.0.2.2".parse().unwrap(),
         spi: Some(9),

@@ -179,6 +179,7 @@ impl Tunnel {
     /// What a policy says to have packets go this way.
     pub(crate) fn protect(&self) -> Action {
         Action::Protect(Template {
+            vrf: None,
             source: Some(self.source.into()),
             destination: self.destination.into(),
             reqid: self.reqid,
@@ -190,6 +191,7 @@ impl Tunnel {
     pub(crate) fn add_sa(&self, tables: &mut Tables, spi: Spi) -> anyhow::Result<()> {
         let identity = SaIdentity {
             vrf: VrfId::MAIN,
+            inner: VrfId::MAIN,
             source: self.source.into(),
             destination: self.destination.into(),
             reqid: self.reqid,

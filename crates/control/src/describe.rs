@@ -24,7 +24,11 @@ pub(crate) fn policy(spec: &PolicySpec) -> String {
         if let Some(source) = template.source {
             let _ = write!(text, " src {source}");
         }
-        let _ = write!(text, " dst {} proto esp", template.destination);
+        let _ = write!(text, " dst {}", template.destination);
+        if let Some(vrf) = &template.vrf {
+            let _ = write!(text, " vrf {vrf}");
+        }
+        text.push_str(" proto esp");
         if let Some(spi) = template.spi {
             let _ = write!(text, " spi {spi:#x}");
         }
@@ -62,12 +66,13 @@ pub(crate) fn selector(selector: &Selector) -> String {
 /// and keys.
 pub(crate) fn state(spec: &StateSpec) -> String {
     let StateSpec { source, destination, spi, reqid, mode, .. } = spec;
-    in_vrf(
-        format!(
-            "src {source} dst {destination} proto esp spi {spi:#010x} reqid {reqid} mode {mode}"
-        ),
-        &spec.vrf,
-    )
+    let rest = format!("proto esp spi {spi:#010x} reqid {reqid} mode {mode}");
+    match &spec.inner_vrf {
+        Some(inner) => {
+            format!("src {source} dst {destination} vrf {} {rest} vrf {inner}", spec.vrf)
+        }
+        None => in_vrf(format!("src {source} dst {destination} {rest}"), &spec.vrf),
+    }
 }
 
 /// `10.0.0.0/8 via 192.0.2.1 dev lan metric 5`, and several next hops behind all else

@@ -111,6 +111,7 @@ fn each_class_has_its_own_sa() {
         for (source, destination, spi) in [(me, remote, spi), (remote, me, spi + 1)] {
             let identity = SaIdentity {
                 vrf: VrfId::MAIN,
+                inner: VrfId::MAIN,
                 source: ip(source),
                 destination: ip(destination),
                 reqid,

@@ -66,6 +66,7 @@ fn tunnel(outer: (&str, &str), algorithm: Algorithm) -> Tables {
     for (source, destination, spi) in [(me, remote, 0x1001), (remote, me, 0x1002)] {
         let identity = SaIdentity {
             vrf: VrfId::MAIN,
+            inner: VrfId::MAIN,
             source: ip(source),
             destination: ip(destination),
             reqid: 1,

@@ -256,7 +256,13 @@ fn an_sa_of_another_tunnel_costs_nobody_anything() {
     let red = tables.add_vrf("red").unwrap();
     let mut gateway = knowing(tables, &flows);
     let add = |tables: &mut Tables, vrf, destination: &str, reqid, spi| {
-        let identity = SaIdentity { vrf, source: ip(OUTER.0), destination: ip(destination), reqid };
+        let identity = SaIdentity {
+            vrf,
+            inner: vrf,
+            source: ip(OUTER.0),
+            destination: ip(destination),
+            reqid,
+        };
         let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
         let (outbound, inbound) = (peer_outbound(spi, false), peer_inbound(spi, false));
         tables.add_sa(spec, outbound, inbound).unwrap();
@@ -352,6 +358,7 @@ fn a_route_concerns_its_destinations_and_the_tunnels_through_it() {
             let mut spec = tables.policy_of_index(index).unwrap().spec;
             if let Action::Protect(_) = spec.action {
                 spec.action = Action::Protect(Template {
+                    vrf: None,
                     source: None,
                     destination: ip(far),
                     reqid: 1,

@@ -433,6 +433,7 @@ fn two_sas_between_one_pair_of_ends() {
         {
             let identity = SaIdentity {
                 vrf: VrfId::MAIN,
+                inner: VrfId::MAIN,
                 source: ip(OUTER.1),
                 destination: ip(OUTER.0),
                 reqid,

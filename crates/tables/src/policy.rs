@@ -114,6 +114,8 @@ impl Selector {
 /// Which SAs a protect policy uses, in the sense of iproute2's `tmpl`. ESP in tunnel mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
+    /// The VRF of the outer packets; that of the policy if none is said.
+    pub vrf: Option<VrfId>,
     /// The tunnel's source, or any.
     pub source: Option<IpAddr>,
     /// The tunnel's destination.
@@ -186,9 +188,17 @@ pub struct Policy {
 }
 
 impl Template {
-    /// Whether SAs of this identity serve the template.
-    pub fn admits(&self, identity: &crate::SaIdentity) -> bool {
-        self.destination == identity.destination
+    /// The VRF of the outer packets, of a policy of this VRF.
+    #[inline]
+    pub fn outer_vrf(&self, vrf: VrfId) -> VrfId {
+        self.vrf.unwrap_or(vrf)
+    }
+
+    /// Whether SAs of this identity serve the template of a policy of this VRF.
+    pub fn admits(&self, vrf: VrfId, identity: &crate::SaIdentity) -> bool {
+        identity.inner == vrf
+            && identity.vrf == self.outer_vrf(vrf)
+            && self.destination == identity.destination
             && self.source.is_none_or(|source| source == identity.source)
             && (self.reqid == 0 || self.reqid == identity.reqid)
     }

@@ -18,6 +18,8 @@ use crate::slots::Slots;
 pub struct SaIdentity {
     /// The VRF of the outer packets.
     pub vrf: VrfId,
+    /// The VRF of the packets inside, and of the policies that they meet.
+    pub inner: VrfId,
     /// The tunnel's source.
     pub source: IpAddr,
     /// The tunnel's destination.
@@ -139,9 +141,10 @@ impl Sad {
     /// See [`crate::Tables::resolve`].
     #[inline]
     pub(crate) fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
-        let Template { source, destination, reqid, spi } = *template;
+        let Template { source, destination, reqid, spi, .. } = *template;
+        let (inner, vrf) = (vrf, template.outer_vrf(vrf));
         if spi.is_some() {
-            let sa = self.outbound_sa(vrf, template)?;
+            let sa = self.outbound_sa(inner, template)?;
             return self
                 .outbound(sa.slot)
                 .is_some_and(|newest| Arc::ptr_eq(newest, sa))
@@ -149,9 +152,10 @@ impl Sad {
         }
         match source {
             Some(source) if reqid != 0 => {
-                self.identities.get(&SaIdentity { vrf, source, destination, reqid }).copied()
+                let identity = SaIdentity { vrf, inner, source, destination, reqid };
+                self.identities.get(&identity).copied()
             }
-            _ => self.wildcards.get(&Wildcard { vrf, source, destination, reqid })?.newest(),
+            _ => self.wildcards.get(&Wildcard { vrf, inner, source, destination, reqid })?.newest(),
         }
     }
 
@@ -161,8 +165,8 @@ impl Sad {
         match template.spi {
             None => self.outbound(self.resolve(vrf, template)?),
             Some(spi) => self
-                .inbound(vrf, template.destination, spi)
-                .filter(|sa| template.admits(&sa.spec.identity)),
+                .inbound(template.outer_vrf(vrf), template.destination, spi)
+                .filter(|sa| template.admits(vrf, &sa.spec.identity)),
         }
     }
 
@@ -311,6 +315,7 @@ impl InboundKey {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wildcard {
     vrf: VrfId,
+    inner: VrfId,
     source: Option<IpAddr>,
     destination: IpAddr,
     reqid: u32,
@@ -319,12 +324,18 @@ struct Wildcard {
 impl Wildcard {
     /// Those that SAs of `identity` serve.
     fn of(identity: &SaIdentity) -> impl Iterator<Item = Self> {
-        let SaIdentity { vrf, source, destination, reqid } = *identity;
-        let any_source = (reqid != 0).then_some(Self { vrf, source: None, destination, reqid });
+        let SaIdentity { vrf, inner, source, destination, reqid } = *identity;
+        let any_source =
+            (reqid != 0).then_some(Self { vrf, inner, source: None, destination, reqid });
         let any_reqid =
-            [Some(source), None].map(|source| Self { vrf, source, destination, reqid: 0 });
+            [Some(source), None].map(|source| Self { vrf, inner, source, destination, reqid: 0 });
         any_reqid.into_iter().chain(any_source)
     }
+}
+
+/// The upper half of a word.
+fn vrfs(outer: VrfId, inner: VrfId) -> u64 {
+    u64::from(outer.0) << 48 | u64::from(inner.0) << 32
 }
 
 impl MapKey for InboundKey {
@@ -343,7 +354,7 @@ impl MapKey for SaIdentity {
     #[inline]
     fn to_words(&self) -> [u64; 5] {
         let ([a, b], [c, d]) = (self.source.to_words(), self.destination.to_words());
-        [a, b, c, d, u64::from(self.vrf.0) << 32 | u64::from(self.reqid)]
+        [a, b, c, d, vrfs(self.vrf, self.inner) | u64::from(self.reqid)]
     }
 }
 
@@ -354,6 +365,6 @@ impl MapKey for Wildcard {
     fn to_words(&self) -> [u64; 5] {
         let [a, b] = self.source.map_or([0; 2], |source| source.to_words());
         let [c, d] = self.destination.to_words();
-        [a, b, c, d, u64::from(self.vrf.0) << 32 | u64::from(self.reqid)]
+        [a, b, c, d, vrfs(self.vrf, self.inner) | u64::from(self.reqid)]
     }
 }

@@ -488,8 +488,13 @@ fn what_policies_read_is_known_and_its_change_told() {
 }
 
 fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
-    let identity =
-        SaIdentity { vrf: MAIN, source: ip(source), destination: ip(destination), reqid };
+    let identity = SaIdentity {
+        vrf: MAIN,
+        inner: MAIN,
+        source: ip(source),
+        destination: ip(destination),
+        reqid,
+    };
     SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false }
 }
 
@@ -504,7 +509,8 @@ fn add_sa(tables: &mut Tables, spec: SaSpec) -> Result<wire::SaSlot, TableError>
 fn a_rekey_keeps_the_slot() {
     let mut tables = Tables::new(1, 0);
     let slot = add_sa(&mut tables, sa("192.0.2.1", "192.0.2.2", 1, 100)).unwrap();
-    let template = Template { source: None, destination: ip("192.0.2.2"), reqid: 0, spi: None };
+    let template =
+        Template { vrf: None, source: None, destination: ip("192.0.2.2"), reqid: 0, spi: None };
     let current = |tables: &Tables| {
         tables.sad().outbound(tables.resolve(MAIN, &template).unwrap()).unwrap().spec.spi
     };

@@ -93,8 +93,10 @@ pub(crate) fn action(spec: &PolicySpec) -> Result<Action, Fault> {
     }
 }
 
+/// The VRF of the outer packets is for who knows VRFs' numbers.
 fn template(spec: &api::Template) -> Result<Template, Fault> {
     let template = Template {
+        vrf: None,
         // 0.0.0.0, :: and SPI 0 are iproute2's words for any.
         source: spec.source.filter(|source| !source.is_unspecified()),
         destination: spec.destination,

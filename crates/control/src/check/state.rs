@@ -56,6 +56,7 @@ mod tests {
             flags: Vec::new(),
             sent_sequence: 0,
             received_sequence: 0,
+            inner_vrf: None,
         }
     }
 

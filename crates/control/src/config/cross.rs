@@ -314,6 +314,9 @@ fn check_states(states: &[Said<'_, StateSpec>], names: &Names<'_>, errors: &mut 
     for state in states {
         let spec = &state.value;
         names.check_vrf(state, &spec.vrf, errors);
+        if let Some(inner) = &spec.inner_vrf {
+            names.check_vrf_at(state, "inner-vrf", inner, errors);
+        }
         if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.spi), state.table.at) {
             let what = format!("the SA to {} with SPI {:#x}", spec.destination, spec.spi);
             errors.add_duplicate(state.table.place("spi"), &what, first);
@@ -345,6 +348,9 @@ fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: 
     for policy in policies {
         let spec = &policy.value;
         names.check_vrf(policy, &spec.vrf, errors);
+        if let Some(outer) = spec.template.as_ref().and_then(|template| template.vrf.as_ref()) {
+            names.check_vrf_at(policy, "template", outer, errors);
+        }
         // Each was checked by itself before.
         let Ok(selector) = check::selector(&spec.selector) else { continue };
         if let Some(first) = seen.insert((&spec.vrf, spec.direction, selector), policy.table.at) {
@@ -367,6 +373,17 @@ impl<'t> Names<'t> {
     }
 
     fn check_vrf<T>(&self, said: &Said<'_, T>, name: &str, errors: &mut Errors<'_>) -> bool {
+        self.check_vrf_at(said, "vrf", name, errors)
+    }
+
+    /// As [`Names::check_vrf`], of a VRF that another key names.
+    fn check_vrf_at<T>(
+        &self,
+        said: &Said<'_, T>,
+        key: &'static str,
+        name: &str,
+        errors: &mut Errors<'_>,
+    ) -> bool {
         let known = self.vrfs.contains_key(name);
         if !known {
             let hint = match nearest(name, self.vrfs.keys().copied()) {
@@ -374,7 +391,7 @@ impl<'t> Names<'t> {
                 None => format!("[[vrf]] with name = {}", quoted(name)),
             };
             errors.add(
-                said.table.place("vrf"),
+                said.table.place(key),
                 format!("there is no VRF {}", quoted(name)),
                 Some(hint),
             );

@@ -508,6 +508,13 @@ pub const SECTIONS: &[Section] = &[
                 "The security parameters index, unique with VRF and destination.",
             ),
             key("vrf", "name", "", "\"main\"", "The VRF of the outer packets."),
+            key(
+                "inner-vrf",
+                "name",
+                "",
+                "`vrf`",
+                "The VRF of the packets inside, and of the policies that they meet.",
+            ),
             key("reqid", "0 to 4294967295", "", "0", "Links SAs and policies; 0 is none."),
             key("mode", "\"tunnel\"", "", "\"tunnel\"", "How packets are wrapped."),
             key(
@@ -678,6 +685,13 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "none",
                 "Which SAs protect: required with `protect`, and with it alone.",
+            ),
+            key(
+                "template.vrf",
+                "name",
+                "",
+                "the policy's",
+                "The VRF of the outer packets, which may be another than the policy's.",
             ),
             key("template.source", "address", "", "any", "The tunnel's source."),
             key("template.destination", "address", "", "required", "The tunnel's destination."),

@@ -227,6 +227,15 @@ pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Ne
 }
 
 /// The VRF that the table names, or `main`.
+/// The name of a VRF, if there is one.
+pub(super) fn vrf_named(
+    table: &Table<'_>,
+    key: &'static str,
+    errors: &mut Errors<'_>,
+) -> Option<String> {
+    if table.has(key) { name(table, key, errors) } else { None }
+}
+
 pub(super) fn vrf_name(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<String> {
     if !table.has("vrf") { Some(MAIN_VRF.to_owned()) } else { name(table, "vrf", errors) }
 }

@@ -10,7 +10,7 @@ use types::{
 
 use super::diagnostic::Errors;
 use super::reader::{Table, quoted, word_element};
-use super::sections::vrf_name;
+use super::sections::{vrf_name, vrf_named};
 use crate::check;
 
 const ADDRESS: &str = "\"192.0.2.1\"";
@@ -36,11 +36,14 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
         .table("authentication", "authentication.", errors)
         .and_then(|table| authentication(&table, keys, errors));
     let vrf = vrf_name(table, errors);
+    let inner_vrf = vrf_named(table, "inner-vrf", errors);
     if errors.count() > before {
         return None;
     }
+    let vrf = vrf?;
     let spec = StateSpec {
-        vrf: vrf?,
+        inner_vrf: inner_vrf.filter(|inner| *inner != vrf),
+        vrf,
         source: source?.value,
         destination: destination?.value,
         spi: spi?.value,
@@ -157,6 +160,7 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
     let mode = table.word("mode", SaMode::WORDS, errors);
     Some(Template {
+        vrf: vrf_named(table, "vrf", errors),
         source: source.map(|found| found.value),
         destination: destination?.value,
         spi: spi.map(|found| found.value),

@@ -447,7 +447,7 @@ fn the_example_with_classes_of_traffic_is_right() {
     let classes = |config: &Config| {
         let of = |policy: &PolicySpec| {
             let dscp = policy.selector.dscp.map(|dscp| dscp.to_string());
-            (dscp, policy.template.map(|template| template.reqid))
+            (dscp, policy.template.as_ref().map(|template| template.reqid))
         };
         config.policies.iter().map(of).collect::<Vec<_>>()
     };

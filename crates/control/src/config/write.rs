@@ -240,6 +240,7 @@ impl Writer {
         // Sequence numbers begin anew, as with every start from a file.
         let StateSpec {
             vrf,
+            inner_vrf,
             source,
             destination,
             spi,
@@ -258,6 +259,7 @@ impl Writer {
         self.quoted("destination", destination);
         self.value("spi", format_args!("{spi:#x}"));
         self.in_vrf(vrf);
+        self.quoted_if("inner-vrf", inner_vrf.as_ref());
         self.value("reqid", reqid);
         self.quoted("mode", mode);
         if let Some(aead) = aead {
@@ -320,13 +322,14 @@ impl Writer {
             self.value("ttl", ttl);
         }
         self.quoted("action", action);
-        if let Some(Template { source, destination, spi, reqid, mode }) = template {
+        if let Some(Template { vrf, source, destination, spi, reqid, mode }) = template {
+            let vrf = vrf.as_ref().map(|vrf| format!(", vrf = \"{vrf}\"")).unwrap_or_default();
             let source = source.map(|source| format!("source = \"{source}\", "));
             let spi = spi.map(|spi| format!(", spi = {spi:#x}")).unwrap_or_default();
             self.value(
                 "template",
                 format_args!(
-                    "{{ {}destination = \"{destination}\", reqid = {reqid}, mode = \"{mode}\"{spi} }}",
+                    "{{ {}destination = \"{destination}\", reqid = {reqid}, mode = \"{mode}\"{spi}{vrf} }}",
                     source.unwrap_or_default()
                 ),
             );

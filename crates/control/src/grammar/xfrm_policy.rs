@@ -149,11 +149,19 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
 
 fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
     let (mut id, mut mode, mut reqid, mut level) = (Id::default(), None, None, None);
+    // Behind an address a VRF is the outer packets', further on it is the policy's.
+    let (mut vrf, mut is_behind_address) = (None, false);
     while let Some(key) = words.peek() {
         if id.take(words)? {
+            is_behind_address = matches!(key, "src" | "dst");
             continue;
         }
         match key {
+            "vrf" if is_behind_address => {
+                words.next();
+                words.once(key, &vrf)?;
+                vrf = Some(words.vrf(key)?);
+            }
             "mode" => {
                 words.next();
                 words.once(key, &mode)?;
@@ -183,6 +191,7 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
         }
     }
     Ok(Template {
+        vrf,
         source: id.source.filter(|source| !source.is_unspecified()),
         destination: words.given(
             "dst",

@@ -155,8 +155,8 @@ pub(super) fn mode(words: &mut Words<'_>) -> Result<SaMode, Refusal> {
 }
 
 fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
-    let (mut id, mut vrf, mut mode, mut reqid, mut window) =
-        (Id::default(), None, None, None, None);
+    let (mut id, mut vrf, mut inner, mut mode, mut reqid, mut window) =
+        (Id::default(), None, None, None, None, None);
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags) = (None, None, None);
     while let Some(key) = words.peek() {
@@ -165,9 +165,11 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
         }
         words.next();
         match key {
+            // The first is the outer packets', the second that of the packets inside.
+            "vrf" if vrf.is_none() => vrf = Some(words.vrf(key)?),
             "vrf" => {
-                words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                words.once(key, &inner)?;
+                inner = Some(words.vrf(key)?);
             }
             "mode" => {
                 words.once(key, &mode)?;
@@ -237,8 +239,10 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
         }
     }
+    let vrf = vrf.unwrap_or_else(|| MAIN_VRF.to_owned());
     let spec = StateSpec {
-        vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        inner_vrf: inner.filter(|inner| *inner != vrf),
+        vrf,
         source: words.given("src", id.source, "src ADDRESS: the tunnel's source")?,
         destination: words.given("dst", id.destination, "dst ADDRESS: the tunnel's destination")?,
         spi: words.given("spi", id.spi, "spi NUMBER")?,

@@ -27,9 +27,11 @@ impl Draft<'_> {
     ) -> Result<Option<String>, Refusal> {
         let checked = crate::check::state(&spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
+        let inner = spec.inner_vrf.as_ref().map_or(Ok(vrf), |inner| self.desired.vrf(inner))?;
         let spi = Spi(spec.spi);
         let identity = SaIdentity {
             vrf,
+            inner,
             source: spec.source,
             destination: spec.destination,
             reqid: spec.reqid,
@@ -209,6 +211,10 @@ impl Draft<'_> {
     ) -> Result<(tables::PolicySpec, PolicySpec), Refusal> {
         let checked = crate::check::policy(&spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
+        let mut action = checked.action;
+        if let (tables::Action::Protect(protect), Some(said)) = (&mut action, &spec.template) {
+            protect.vrf = said.vrf.as_ref().map(|outer| self.desired.vrf(outer)).transpose()?;
+        }
         spec.selector.source = Some(checked.selector.source);
         spec.selector.destination = Some(checked.selector.destination);
         let wanted = tables::PolicySpec {
@@ -216,7 +222,7 @@ impl Draft<'_> {
             direction: spec.direction,
             priority: spec.priority,
             selector: checked.selector,
-            action: checked.action,
+            action,
         };
         Ok((wanted, spec))
     }
@@ -225,10 +231,13 @@ impl Draft<'_> {
 /// What is different about an SA that is to be the same, in a word.
 pub(super) fn difference(is: &StateSpec, wanted: &StateSpec) -> Option<&'static str> {
     let keys = |spec: &StateSpec| crate::check::state(spec).map(|checked| checked.keys).ok();
+    let inner = |spec: &StateSpec| spec.inner_vrf.clone().unwrap_or_else(|| spec.vrf.clone());
     if is.source != wanted.source {
         Some("source")
     } else if is.reqid != wanted.reqid {
         Some("reqid")
+    } else if inner(is) != inner(wanted) {
+        Some("inner VRF")
     } else if keys(is) != keys(wanted) {
         Some("algorithms or keys")
     } else if is.replay_window != wanted.replay_window {
@@ -343,6 +352,7 @@ fn state_view(tables: &Tables, key: StateKey, entry: &DesiredSa, show_keys: bool
     };
     StateView {
         vrf: spec.vrf.clone(),
+        inner_vrf: spec.inner_vrf.clone(),
         source: spec.source,
         destination: spec.destination,
         spi: spec.spi,

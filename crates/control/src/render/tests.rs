@@ -25,6 +25,7 @@ fn state(show: bool) -> StateView {
         flags: vec![SaFlag::NoEcn],
         sent_sequence: 16,
         received_sequence: 0,
+        inner_vrf: None,
         newest: true,
         origin: Origin::Runtime,
         traffic: Counters { packets: 16, bytes: 1344 },
@@ -64,6 +65,7 @@ fn policies_look_as_in_iproute2() {
         ..Selector::default()
     };
     let template = Template {
+        vrf: None,
         source: None,
         destination: "192.0.2.2".parse().unwrap(),
         spi: None,

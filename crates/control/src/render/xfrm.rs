@@ -11,8 +11,12 @@ use crate::describe;
 
 pub(super) fn state(text: &mut String, view: &StateView) {
     let StateView { source, destination, spi, reqid, mode, replay_window, .. } = view;
-    let _ = writeln!(text, "src {source} dst {destination}{}", vrf(&view.vrf));
-    let _ = writeln!(text, "\tproto esp spi {spi:#010x} reqid {reqid} mode {mode}");
+    let (outer, inner) = match &view.inner_vrf {
+        Some(inner) => (format!(" vrf {}", view.vrf), format!(" vrf {inner}")),
+        None => (vrf(&view.vrf), String::new()),
+    };
+    let _ = writeln!(text, "src {source} dst {destination}{outer}");
+    let _ = writeln!(text, "\tproto esp spi {spi:#010x} reqid {reqid} mode {mode}{inner}");
     let flags: String = view.flags.iter().map(|flag| format!(" {}", flag.name())).collect();
     let flags = if flags.is_empty() { flags } else { format!(" flag{flags}") };
     let _ = writeln!(text, "\treplay-window {replay_window}{flags}");
@@ -64,9 +68,10 @@ pub(super) fn policy(text: &mut String, view: &PolicyView) {
         let spi = template.spi.map(|spi| format!(" spi {spi:#010x}")).unwrap_or_default();
         let _ = writeln!(
             text,
-            "\ttmpl src {} dst {}",
+            "\ttmpl src {} dst {}{}",
             template.source.unwrap_or(any),
-            template.destination
+            template.destination,
+            template.vrf.as_ref().map(|vrf| format!(" vrf {vrf}")).unwrap_or_default()
         );
         let _ =
             writeln!(text, "\t\tproto esp{spi} reqid {} mode {}", template.reqid, template.mode);

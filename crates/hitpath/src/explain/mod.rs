@@ -125,7 +125,7 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
                 )
                 .with_hint("`hitpath show sas` lists them")
             })?;
-            (sa.spec.identity.vrf, Origin::Sa(sa.slot))
+            (sa.spec.identity.inner, Origin::Sa(sa.slot))
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
     };

@@ -506,8 +506,11 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
                     // its SA is in the slot.
                     self.trace.asks(|| Question::Slot { slot, spi: template.spi });
                     let has = |slot: &Slot, spi| slot.sas.iter().any(|sa| sa.spec.spi == spi);
-                    let slot =
-                        self.tables.sad().slot(slot).filter(|slot| template.admits(&slot.identity));
+                    let slot = self
+                        .tables
+                        .sad()
+                        .slot(slot)
+                        .filter(|slot| template.admits(self.key.vrf(), &slot.identity));
                     match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
                         true => Ok(Admission::Admitted(Some(policy.handle.place()))),
                         false => refused(DropReason::PolicyWrongSelector, policy),

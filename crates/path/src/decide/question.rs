@@ -156,8 +156,7 @@ impl<'t> Asked<'t> {
             ) => *changed == slot && (*is_slot || named == Some(*spi)),
             // The tunnel must still lead to the same slot.
             (Change::Sa { identity, .. }, Question::Tunnel(vrf, template)) => {
-                identity.vrf == vrf
-                    && template.admits(identity)
+                template.admits(vrf, identity)
                     && self.tunnel != Some(self.tables.resolve(vrf, &template))
             }
             // Listed so that whoever adds a kind of change sees what it must be held against.
@@ -234,8 +233,9 @@ fn questions(
     {
         all.push(Question::Tunnel(key.vrf, template));
         all.push(Question::OnLink(template.destination));
-        // The SAs of a template are in the VRF that it was looked up in.
-        all.push(Question::Route { vrf: key.vrf, address: template.destination });
+        let vrf = template.outer_vrf(key.vrf);
+        all.push(Question::Vrf(vrf));
+        all.push(Question::Route { vrf, address: template.destination });
     }
     Some(all)
 }

@@ -32,7 +32,7 @@ pub(crate) fn open(
         }
     }
     for (item, outcome) in opening.drain(..).zip(outcomes) {
-        let vrf = objects.slot(item.slot).map(|slot| slot.identity.vrf);
+        let vrf = objects.slot(item.slot).map(|slot| slot.identity.inner);
         match (outcome, vrf) {
             (Err(reason), _) => buffers.drop(item.packet, reason),
             (Ok(()), None) => buffers.drop(item.packet, DropReason::EspNoSa),

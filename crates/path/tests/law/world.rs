@@ -264,10 +264,12 @@ impl World {
         let (mine, theirs) = TUNNELS[0];
         for (spi, source, destination) in [(300, mine, theirs), (301, theirs, mine)] {
             let (source, destination) = (parsed(source), parsed(destination));
-            let identity = SaIdentity { vrf: VrfId::MAIN, source, destination, reqid: 1 };
+            let identity =
+                SaIdentity { vrf: VrfId::MAIN, inner: VrfId::MAIN, source, destination, reqid: 1 };
             let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
             world.apply(&Act::AddSa(spec, ALGORITHMS[0]));
-            let exact = Template { source: Some(source), destination, reqid: 1, spi: None };
+            let exact =
+                Template { vrf: None, source: Some(source), destination, reqid: 1, spi: None };
             // IPv6 by any SA to the peer, and from it by that one alone.
             let other = match spi {
                 300 => Template { source: None, reqid: 0, ..exact },
@@ -554,9 +556,11 @@ fn optional(texts: &'static [&'static str]) -> impl Strategy<Value = Option<&'st
 
 fn action() -> impl Strategy<Value = Action> {
     let spi = prop::option::weighted(0.4, spi());
-    let template = (tunnel(), any::<bool>(), 0..3u32, spi).prop_map(
-        |((source, destination), any_source, reqid, spi)| {
+    let outer = prop::option::weighted(0.2, vrf());
+    let template = (outer, tunnel(), any::<bool>(), 0..3u32, spi).prop_map(
+        |(vrf, (source, destination), any_source, reqid, spi)| {
             Action::Protect(Template {
+                vrf,
                 source: (!any_source).then_some(source),
                 destination,
                 reqid,
@@ -629,9 +633,11 @@ fn neighbour() -> impl Strategy<Value = IpAddr> {
 }
 
 fn sa() -> impl Strategy<Value = SaSpec> {
-    (vrf(), tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(
-        |(vrf, (source, destination), reqid, spi, flag)| {
-            let identity = SaIdentity { vrf, source, destination, reqid };
+    let inner = prop::option::weighted(0.2, vrf());
+    (vrf(), inner, tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(
+        |(vrf, inner, (source, destination), reqid, spi, flag)| {
+            let inner = inner.unwrap_or(vrf);
+            let identity = SaIdentity { vrf, inner, source, destination, reqid };
             SaSpec { identity, spi, no_ecn: flag, no_pmtu_discovery: flag }
         },
     )

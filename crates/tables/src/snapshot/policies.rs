@@ -41,7 +41,8 @@ impl Tables {
         let rules = is_first || spd.reads() != read;
         Arc::make_mut(&mut self.policies).add(policy);
         self.policies_changed(concerned(&spec, rules));
-        self.hold_tunnel(spec.vrf, ends(&spec))?;
+        let (outer, ends) = tunnel_of(&spec);
+        self.hold_tunnel(outer, ends)?;
         Ok(handle.index)
     }
 
@@ -97,8 +98,10 @@ impl Tables {
         if old.spec.selector != spec.selector {
             self.policies_changed(concerned(&old.spec, false));
         }
-        self.hold_tunnel(spec.vrf, ends(&spec))?;
-        self.release_tunnel(spec.vrf, ends(&old.spec))
+        let (outer, ends) = tunnel_of(&spec);
+        self.hold_tunnel(outer, ends)?;
+        let (outer, ends) = tunnel_of(&old.spec);
+        self.release_tunnel(outer, ends)
     }
 
     /// Removes a policy.
@@ -114,7 +117,8 @@ impl Tables {
         let rules = was_last || spd.reads() != read;
         Arc::make_mut(&mut self.policies).remove(&policy);
         self.policies_changed(concerned(&policy.spec, rules));
-        self.release_tunnel(policy.spec.vrf, ends(&policy.spec))?;
+        let (outer, ends) = tunnel_of(&policy.spec);
+        self.release_tunnel(outer, ends)?;
         Ok(policy)
     }
 
@@ -161,6 +165,7 @@ impl Tables {
         spec.selector.check()?;
         if let Action::Protect(template) = &spec.action {
             template.check()?;
+            self.existing_vrf(template.outer_vrf(spec.vrf))?;
         }
         match self.policies.of_selector(&SelectorKey::of(spec)) {
             Some(index) => Err(TableError::PolicyExists { direction: spec.direction, index }),
@@ -173,11 +178,13 @@ impl Tables {
     }
 }
 
-/// The ends of the tunnel that a policy's template names.
-fn ends(spec: &PolicySpec) -> [Option<IpAddr>; 2] {
+/// The VRF of the tunnel that a policy's template names, and its ends.
+fn tunnel_of(spec: &PolicySpec) -> (VrfId, [Option<IpAddr>; 2]) {
     match spec.action {
-        Action::Protect(template) => [template.source, Some(template.destination)],
-        Action::Bypass | Action::Discard => [None, None],
+        Action::Protect(template) => {
+            (template.outer_vrf(spec.vrf), [template.source, Some(template.destination)])
+        }
+        Action::Bypass | Action::Discard => (spec.vrf, [None, None]),
     }
 }
 

@@ -25,6 +25,7 @@ impl Tables {
         inbound: esp::InboundSa,
     ) -> Result<Arc<Sa>, TableError> {
         let identity = spec.identity;
+        self.existing_vrf(identity.inner)?;
         let vrf = self.existing_vrf(identity.vrf)?;
         check_tunnel(identity.source, identity.destination, Some(spec.spi))?;
         if self.sad.inbound(identity.vrf, identity.destination, spec.spi).is_some() {

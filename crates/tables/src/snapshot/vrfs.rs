@@ -9,6 +9,7 @@ use crate::error::TableError;
 use crate::filter::FilterTarget;
 use crate::limit::MAX_VRFS;
 use crate::log::Change;
+use crate::policy::{Action, Direction};
 use crate::vrf::Vrf;
 
 /// The longest name, in bytes.
@@ -40,6 +41,17 @@ impl Tables {
         Ok(id)
     }
 
+    /// Whether a policy of another VRF has a tunnel whose outer packets are in this one.
+    fn has_tunnels_of_others(&self, id: VrfId) -> bool {
+        let directions = Direction::ALL.into_iter();
+        let mut policies = directions
+            .flat_map(|direction| self.vrfs().flat_map(move |vrf| vrf.spd.policies(direction)));
+        policies.any(|policy| match policy.spec.action {
+            Action::Protect(template) => template.vrf == Some(id),
+            Action::Bypass | Action::Discard => false,
+        })
+    }
+
     /// Removes a VRF that has no port, policy or SA. Routes that are left, such as blackholes, go
     /// with it.
     ///
@@ -54,8 +66,14 @@ impl Tables {
             Some("ports")
         } else if !vrf.spd.is_empty() {
             Some("policies")
-        } else if self.sad.iter().any(|sa| sa.spec.identity.vrf == id) {
+        } else if self
+            .sad
+            .iter()
+            .any(|sa| [sa.spec.identity.vrf, sa.spec.identity.inner].contains(&id))
+        {
             Some("SAs")
+        } else if self.has_tunnels_of_others(id) {
+            Some("tunnels of another VRF's policies")
         } else {
             None
         };

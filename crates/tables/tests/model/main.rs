@@ -209,7 +209,9 @@ fn compare_ports(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
 /// addresses or leaves by it.
 fn side(tables: &Tables, model: &Model, port: &Port) -> Side {
     let templates = model.policies.iter().filter_map(|(_, spec)| match spec.action {
-        Action::Protect(template) => Some((spec.vrf, template.source, template.destination)),
+        Action::Protect(template) => {
+            Some((template.outer_vrf(spec.vrf), template.source, template.destination))
+        }
         _ => None,
     });
     let sas = model.sas.iter().map(|spec| {
@@ -247,7 +249,7 @@ fn compare_sas(tables: &Tables, model: &Model) -> Result<(), TestCaseError> {
     }
     for template in templates() {
         for vrf in [0, 1].map(VrfId) {
-            let admitted = |sa: &&SaSpec| sa.identity.vrf == vrf && template.admits(&sa.identity);
+            let admitted = |sa: &&SaSpec| template.admits(vrf, &sa.identity);
             let newest = model
                 .sas
                 .iter()

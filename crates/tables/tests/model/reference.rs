@@ -303,6 +303,7 @@ impl Model {
                     && is_station(source)
                     && is_station(template.destination)
                     && template.spi != Some(Spi(0))
+                    && self.vrfs.contains_key(&template.outer_vrf(spec.vrf))
             }
             Action::Bypass | Action::Discard => true,
         };
@@ -354,8 +355,14 @@ impl Model {
             }
             Change::RemoveVrf(id) => {
                 let used = self.ports.values().any(|port| port.spec.vrf == *id)
-                    || self.policies.iter().any(|(_, spec)| spec.vrf == *id)
-                    || self.sas.iter().any(|sa| sa.identity.vrf == *id);
+                    || self.policies.iter().any(|(_, spec)| {
+                        let outer = match spec.action {
+                            Action::Protect(template) => template.outer_vrf(spec.vrf),
+                            Action::Bypass | Action::Discard => spec.vrf,
+                        };
+                        [spec.vrf, outer].contains(id)
+                    })
+                    || self.sas.iter().any(|sa| [sa.identity.vrf, sa.identity.inner].contains(id));
                 *id != VrfId::MAIN && !used && self.vrfs.remove(id).is_some()
             }
             Change::AddPort(id, spec) => !self.ports.contains_key(id) && self.put_port(*id, spec),
@@ -425,12 +432,13 @@ impl Model {
                 None => false,
             },
             Change::AddSa(spec) => {
-                let SaIdentity { vrf, source, destination, .. } = spec.identity;
+                let SaIdentity { vrf, inner, source, destination, .. } = spec.identity;
                 let same = |other: &SaSpec| {
                     (other.identity.vrf, other.identity.destination, other.spi)
                         == (vrf, destination, spec.spi)
                 };
                 let possible = self.vrfs.contains_key(&vrf)
+                    && self.vrfs.contains_key(&inner)
                     && source.is_ipv4() == destination.is_ipv4()
                     && is_station(source)
                     && is_station(destination)

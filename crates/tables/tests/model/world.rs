@@ -230,7 +230,9 @@ pub(crate) fn templates() -> Vec<Template> {
             for (reqid, spi) in
                 [(0, None), (1, None), (2, None), (0, Some(Spi(1))), (1, Some(Spi(2)))]
             {
-                templates.push(Template { source, destination, reqid, spi });
+                for vrf in [None, Some(VrfId(1))] {
+                    templates.push(Template { vrf, source, destination, reqid, spi });
+                }
             }
         }
     }
@@ -239,9 +241,9 @@ pub(crate) fn templates() -> Vec<Template> {
 
 fn sa() -> impl Strategy<Value = SaSpec> {
     let end = prop_oneof![8 => prop::sample::select(ends()), 1 => address()];
-    (vrf(), end.clone(), end, 0u32..3, 0u32..6).prop_map(
-        |(vrf, source, destination, reqid, spi)| SaSpec {
-            identity: SaIdentity { vrf, source, destination, reqid },
+    (vrf(), vrf(), end.clone(), end, 0u32..3, 0u32..6).prop_map(
+        |(vrf, inner, source, destination, reqid, spi)| SaSpec {
+            identity: SaIdentity { vrf, inner, source, destination, reqid },
             spi: Spi(spi),
             no_ecn: false,
             no_pmtu_discovery: false,

@@ -129,7 +129,7 @@ proptest! {
             // What came by a port is in the port's VRF. What was decrypted is its SA's VRF's, and is
             // there while the SA's slot is.
             let may_be = |key: &FlowKey| match key.origin {
-                Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| slot.identity.vrf == key.vrf),
+                Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| slot.identity.inner == key.vrf),
                 Origin::Port(port) => tables.port(port).is_none_or(|port| port.spec.vrf == key.vrf),
                 _ => true,
             };
