@@ -4,7 +4,7 @@ use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Family, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side};
+use types::{Family, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side, VlanProtocol};
 
 use crate::policy::DefaultActionView;
 
@@ -71,6 +71,9 @@ pub struct LinkSpec {
     pub parent: String,
     /// The number in its frames' tags: 1 to 4094.
     pub vlan: u16,
+    /// What kind of tag they have.
+    #[serde(default, skip_serializing_if = "is_customer")]
+    pub protocol: VlanProtocol,
     /// The largest IP packet in bytes; its parent's if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
@@ -80,6 +83,10 @@ pub struct LinkSpec {
     /// Whether it may send and receive from the beginning.
     #[serde(default)]
     pub up: bool,
+}
+
+fn is_customer(protocol: &VlanProtocol) -> bool {
+    *protocol == VlanProtocol::Customer
 }
 
 /// Names a port.
@@ -164,6 +171,9 @@ pub struct PortView {
     /// The number in its frames' tags, if it is a VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
+    /// What kind of tag they have, if it is a VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<VlanProtocol>,
     /// Its VRF.
     pub vrf: String,
     /// What its frames begin with.

@@ -3,7 +3,7 @@
 use core::fmt::Write;
 
 use api::{MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector, StateSpec};
-use types::{PolicyAction, RouteKind};
+use types::{PolicyAction, RouteKind, VlanProtocol};
 
 use crate::settings::PortSettings;
 
@@ -105,8 +105,11 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
 /// `lan memory 192.0.2.1/24`
 pub(crate) fn port(settings: &PortSettings) -> String {
     let mut text = format!("{} {}", settings.name, settings.kind.name());
-    if let Some((parent, id)) = settings.kind.vlan() {
-        let _ = write!(text, " {id} of {parent}");
+    if let Some((parent, tag)) = settings.kind.vlan() {
+        let _ = write!(text, " {} of {parent}", tag.id);
+        if tag.protocol != VlanProtocol::default() {
+            let _ = write!(text, " protocol {}", tag.protocol);
+        }
     }
     for address in &settings.addresses {
         let _ = write!(text, " {address}");

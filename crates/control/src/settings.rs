@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use types::{
     CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
+    VlanProtocol, VlanTag,
 };
 pub use types::{Idle, Seccomp};
 
@@ -116,8 +117,8 @@ pub enum PortKind {
     Vlan {
         /// The other port's name.
         parent: String,
-        /// The number in the tag.
-        id: VlanId,
+        /// The tag.
+        tag: VlanTag,
     },
 }
 
@@ -180,11 +181,9 @@ impl fmt::Display for StateDirectory {
     }
 }
 
-/// Whether frames of a port with this MTU may be too long for a small buffer. Those of a VLAN have
-/// a tag besides.
-pub(crate) fn needs_large_buffers(link: LinkKind, is_vlan: bool, mtu: u16) -> bool {
-    let tag = if is_vlan { VlanId::TAG_LENGTH } else { 0 };
-    usize::from(mtu) + link.header_length() + tag > packet::MAX_FRAME
+/// Whether frames of a port with this MTU and so many VLAN tags may be too long for a small buffer.
+pub(crate) fn needs_large_buffers(link: LinkKind, tags: usize, mtu: u16) -> bool {
+    usize::from(mtu) + link.header_length() + tags * VlanId::TAG_LENGTH > packet::MAX_FRAME
 }
 
 impl Default for GatewaySettings {
@@ -281,6 +280,7 @@ pub(crate) struct PortKindValues {
     pub(crate) link: LinkKind,
     pub(crate) parent: Option<String>,
     pub(crate) id: Option<VlanId>,
+    pub(crate) protocol: VlanProtocol,
 }
 
 /// Every kind of port.
@@ -325,7 +325,10 @@ pub(crate) const PORT_KINDS: &[PortKindRow] = &[
         needs: &[],
         required: &["parent", "id"],
         has_own_time: false,
-        with: |said| Some(PortKind::Vlan { parent: said.parent?, id: said.id? }),
+        with: |said| {
+            let tag = VlanTag { protocol: said.protocol, id: said.id? };
+            Some(PortKind::Vlan { parent: said.parent?, tag })
+        },
     },
 ];
 
@@ -398,9 +401,9 @@ impl PortKind {
     }
 
     /// Of which port it is a VLAN, and which, if it is one.
-    pub fn vlan(&self) -> Option<(&str, VlanId)> {
+    pub fn vlan(&self) -> Option<(&str, VlanTag)> {
         match self {
-            Self::Vlan { parent, id } => Some((parent, *id)),
+            Self::Vlan { parent, tag } => Some((parent, *tag)),
             _ => None,
         }
     }
@@ -420,6 +423,7 @@ mod tests {
             link: LinkKind::Ethernet,
             parent: Some("wan".to_owned()),
             id: VlanId::new(100).ok(),
+            protocol: VlanProtocol::Service,
         };
         for row in PORT_KINDS {
             let kind = (row.with)(values.clone()).unwrap();

@@ -52,7 +52,7 @@ use wire::{Mac, PortId};
 use crate::error::{OpenError, check_options};
 use crate::interface::{ETHERNET_HEADER, Interface, port_mtu};
 use crate::offload::{
-    Cutter, LONGEST, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan,
+    Cutter, LONGEST, MAX_VLAN_TAGS, Refused, VLAN_TAG, VnetHeader, complete_checksum, insert_vlan,
 };
 use crate::room::Room;
 use crate::sys::interface::Query;
@@ -173,7 +173,7 @@ impl AfPacketPort {
             receiver.set_receive_buffer(RECEIVE_BUFFER)?;
             Ring::new(&receiver, slots, slot_size)
         };
-        let longest = SLOT_OVERHEAD + ETHERNET_HEADER + VLAN_TAG + usize::from(mtu);
+        let longest = SLOT_OVERHEAD + ETHERNET_HEADER + MAX_VLAN_TAGS * VLAN_TAG + usize::from(mtu);
         let slot = longest.next_power_of_two().max(MIN_SLOT);
         let ring = receive_ring(options.ring_bytes.div_ceil(slot), slot)
             .map_err(failed("cannot make the receive ring"))?;

@@ -5,9 +5,10 @@ use std::io;
 use packet::{LinkKind, MAX_MTU};
 
 use wire::Mac;
+use wire::ethernet::EtherType;
 
 use crate::error::OpenError;
-use crate::offload::VLAN_TAG;
+use crate::offload::{MAX_VLAN_TAGS, VLAN_TAG};
 use crate::sys::interface::Query;
 
 /// Length of an Ethernet header in bytes.
@@ -97,11 +98,21 @@ pub fn set_queue_length(name: &str, frames: usize) -> io::Result<()> {
     Query::new()?.set_queue_length(name, frames)
 }
 
-/// Whether a frame is too long for a port of this kind and MTU. A VLAN tag is not counted.
+/// Whether a frame is too long for a port of this kind and MTU. VLAN tags are not counted, up to
+/// two.
 pub(crate) fn is_too_long(link: LinkKind, mtu: u16, frame: &[u8]) -> bool {
     let limit = frame_limit(link, mtu);
-    let is_tagged = || link == LinkKind::Ethernet && frame.get(12..14) == Some(&[0x81, 0x00]);
-    frame.len() > limit && !(frame.len() <= limit + VLAN_TAG && is_tagged())
+    frame.len() > limit && (link != LinkKind::Ethernet || frame.len() > limit + tag_bytes(frame))
+}
+
+/// How many bytes of an Ethernet frame are VLAN tags, of two at most.
+fn tag_bytes(frame: &[u8]) -> usize {
+    let is_tag = |tag: &usize| {
+        let bytes = frame.get(12 + tag * VLAN_TAG..).and_then(|rest| rest.first_chunk());
+        let ether_type = bytes.map(|bytes| EtherType(u16::from_be_bytes(*bytes)));
+        ether_type.is_some_and(|it| it.vlan_protocol().is_some())
+    };
+    VLAN_TAG * (0..MAX_VLAN_TAGS).take_while(is_tag).count()
 }
 
 /// The longest frame in bytes that a port of this kind and MTU sends, if it has no VLAN tag.

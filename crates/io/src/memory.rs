@@ -34,7 +34,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use wire::{Mac, PortId};
 
 use crate::interface::{frame_limit, is_too_long};
-use crate::offload::VLAN_TAG;
+use crate::offload::{MAX_VLAN_TAGS, VLAN_TAG};
 
 /// A depth of a link that holds some full batches. One less deep than a batch would drop from every
 /// full one.
@@ -419,9 +419,9 @@ impl Receiver {
     }
 }
 
-/// One direction, whose sender sends frames of up to `limit` bytes and perhaps a tag.
+/// One direction, whose sender sends frames of up to `limit` bytes and perhaps two tags.
 fn direction(depth: usize, limit: usize) -> (Sender, Receiver) {
-    let large_depth = if limit + VLAN_TAG > MAX_FRAME { depth } else { 0 };
+    let large_depth = if limit + MAX_VLAN_TAGS * VLAN_TAG > MAX_FRAME { depth } else { 0 };
     let (filled_in, filled_out) = RingBuffer::new(depth + large_depth);
     let (small_in, small_out) = RingBuffer::new(depth);
     let (large_in, large_out) = RingBuffer::new(large_depth);

@@ -43,10 +43,10 @@ reasons! {
     LinkSource = "link_source",
     /// The EtherType is not one the gateway handles (IPv4, IPv6, ARP).
     LinkProtocol = "link_protocol",
-    /// The frame has two VLAN tags, or a service tag (IEEE 802.1ad): the gateway takes one customer
-    /// tag.
+    /// The frame has more than two VLAN tags.
     LinkVlan = "link_vlan",
-    /// The frame is of a VLAN that the port has no sub-port for.
+    /// The frame is of a VLAN that the port has no sub-port for, or of one that its sub-port has
+    /// none for.
     VlanUnknown = "vlan_unknown",
     // ARP and ND
     /// The ARP packet is malformed, or claims addresses its sender cannot have (RFC 826, RFC 5227).

@@ -15,7 +15,7 @@ use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
     Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, ReversePath,
-    RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId,
+    RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -34,15 +34,21 @@ struct Way {
     /// Outbound policies, of which the last matches.
     policies: u32,
     cache: CacheMode,
-    /// Whether every packet begins a flow; otherwise there are 256.
+    /// Whether every packet begins a flow; otherwise there are `flows`.
     flood: bool,
+    flows: u32,
     /// Next hops of the IPv4 route.
     next_hops: u8,
     /// VLANs that packets come by, one after the other; none if 0.
     vlans: u16,
+    /// Whether these are VLANs of VLANs: [`INNER`] of each.
+    stacked: bool,
 }
 
-const WAYS: [Way; 10] = [
+/// VLANs of one VLAN, where frames have two tags.
+const INNER: u16 = 64;
+
+const WAYS: [Way; 13] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
@@ -53,10 +59,19 @@ const WAYS: [Way; 10] = [
     way("decide-ipv6", true, 1000, CacheMode::Off, false),
     Way { vlans: 1, ..way("hit-1-vlan", false, 1000, CacheMode::On, false) },
     Way { vlans: 256, ..way("hit-256-vlans", false, 1000, CacheMode::On, false) },
+    Way { vlans: 4000, flows: 4000, ..way("hit-4000-vlans", false, 1000, CacheMode::On, false) },
+    Way { vlans: 1, stacked: true, ..way("hit-1-qinq", false, 1000, CacheMode::On, false) },
+    Way {
+        vlans: 4000,
+        flows: 4000,
+        stacked: true,
+        ..way("hit-4000-qinq", false, 1000, CacheMode::On, false)
+    },
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    Way { name, v6, policies, cache, flood, next_hops: 1, vlans: 0 }
+    let (flows, next_hops, vlans, stacked) = (256, 1, 0, false);
+    Way { name, v6, policies, cache, flood, flows, next_hops, vlans, stacked }
 }
 
 fn main() {
@@ -98,7 +113,9 @@ struct Rig {
     out: MemoryHandle,
     v6: bool,
     flood: bool,
+    flows: u32,
     vlans: u16,
+    stacked: bool,
     next: u32,
     sent: u64,
 }
@@ -130,7 +147,9 @@ impl Rig {
             out,
             v6: way.v6,
             flood: way.flood,
+            flows: way.flows,
             vlans: way.vlans,
+            stacked: way.stacked,
             next: 0,
             sent: 0,
         }
@@ -138,12 +157,18 @@ impl Rig {
 
     fn fill(&mut self) {
         for _ in 0..BATCH {
-            let flow = if self.flood { self.next } else { self.next % 256 };
+            let flow = if self.flood { self.next } else { self.next % self.flows };
             self.next += 1;
             let mut bytes = frame(self.v6, flow);
             if self.vlans > 0 {
-                let [high, low] = (1 + flow as u16 % self.vlans).to_be_bytes();
+                let vlan = flow as u16 % self.vlans;
+                let number = if self.stacked { vlan % INNER } else { vlan };
+                let [high, low] = (1 + number).to_be_bytes();
                 bytes.splice(12..12, [0x81, 0x00, high, low]);
+                if self.stacked {
+                    let [high, low] = (1 + vlan / INNER).to_be_bytes();
+                    bytes.splice(12..12, [0x88, 0xa8, high, low]);
+                }
             }
             assert!(self.input.push(&bytes));
         }
@@ -199,11 +224,23 @@ fn tables(way: &Way) -> Tables {
             reverse_path: ReversePath::Off,
         };
         tables.add_port(id, spec.clone()).expect("a port");
-        for number in (1..=way.vlans).filter(|_| id == IN) {
-            let vlan = Vlan { parent: IN, id: VlanId::new(number).expect("a VLAN") };
-            let name = format!("in.{number}").into();
+        let mut add = |parent: PortId, tag: fn(VlanId) -> VlanTag, number, id: PortId| {
+            let vlan = Vlan::new(parent, tag(VlanId::new(number).expect("a VLAN")));
+            let name = format!("{}.{number}", parent.0).into();
             let spec = PortSpec { name, vlan: Some(vlan), addresses: Vec::new(), ..spec.clone() };
-            tables.add_port(PortId(1024 + number), spec).expect("a VLAN");
+            tables.add_port(id, spec).expect("a VLAN");
+        };
+        for vlan in (0..way.vlans).filter(|_| id == IN) {
+            let id = PortId(1024 + vlan);
+            if !way.stacked {
+                add(IN, VlanTag::customer, 1 + vlan, id);
+                continue;
+            }
+            let outer = PortId(8192 + vlan / INNER);
+            if vlan.is_multiple_of(INNER) {
+                add(IN, VlanTag::service, 1 + vlan / INNER, outer);
+            }
+            add(outer, VlanTag::customer, 1 + vlan % INNER, id);
         }
     }
     for (next_hop, to) in [("10.0.1.2", "198.18.0.0/15"), ("fd01::2", "2001:db8::/32")] {

@@ -92,6 +92,16 @@ impl<'t> Objects<'t> {
         }
     }
 
+    /// As [`Objects::count_sent`], of a sub-port that may be one of a sub-port, which counts them
+    /// too.
+    pub(crate) fn count_sent_inner(&self, port: PortId, frames: u64, bytes: u64) {
+        self.count_sent(port, frames, bytes);
+        let vlan = self.tables.port(port).and_then(|port| port.spec.vlan);
+        if let Some(vlan) = vlan.filter(tables::Vlan::is_inner) {
+            self.count_sent(vlan.parent, frames, bytes);
+        }
+    }
+
     /// Asks for the memory where a policy's counters are named.
     #[inline]
     pub(crate) fn prefetch_policy(&self, policy: tables::PolicySlot) {
@@ -239,7 +249,7 @@ impl Outputs<'_> {
     #[inline]
     fn send_by(&mut self, packet: Packet, port: PortId, queue: PortId) {
         if port != queue {
-            self.objects.count_sent(port, 1, packet.len() as u64);
+            self.objects.count_sent_inner(port, 1, packet.len() as u64);
         }
         self.send(packet, queue);
     }

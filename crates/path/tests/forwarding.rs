@@ -388,7 +388,7 @@ fn frames_for_others_and_of_other_protocols_are_dropped_by_name() {
         (frame(Mac::BROADCAST, HOST_MAC, &whole), DropReason::NotUnicast),
         (vec![1, 2, 3], DropReason::LinkTruncated),
         (tagged(&[0x81, 0x00, 0, 100]), DropReason::VlanUnknown),
-        (tagged(&[0x81, 0x00, 0, 100, 0x81, 0x00, 0, 100]), DropReason::LinkVlan),
+        (tagged(&[0x81, 0x00, 0, 0].repeat(3)), DropReason::LinkVlan),
         (other, DropReason::LinkProtocol),
         (wrong_version, DropReason::IpVersion),
         (frame(own, HOST_MAC, &whole[..15]), DropReason::IpTruncated),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use fixture::*;
 use io::memory::MemoryOptions;
 use packet::DropReason;
-use tables::{PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId};
+use tables::{PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet::{self, EtherType};
 use wire::ndp::Message;
 use wire::{Mac, PortId, Protocol, VrfId, arp, headers};
@@ -27,7 +27,7 @@ fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpe
         mtu: 1500,
         addresses: addresses.iter().map(|text| prefix(text)).collect(),
         up: true,
-        vlan: Some(Vlan { parent, id: VlanId::new(id).unwrap() }),
+        vlan: Some(Vlan::new(parent, VlanTag::customer(VlanId::new(id).unwrap()))),
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }
@@ -72,7 +72,7 @@ fn sent(gateway: &mut Gateway, port: PortId) -> Vec<(Option<u16>, EtherType, Vec
             let header = ethernet::Header::parse(&frame).unwrap();
             match header.ether_type {
                 EtherType::VLAN => {
-                    let tag = ethernet::Tag::parse(&frame).unwrap();
+                    let tag = ethernet::Tag::parse(&frame, 14).unwrap();
                     (Some(tag.vlan), tag.ether_type, frame[18..].to_vec())
                 }
                 other => (None, other, frame[14..].to_vec()),
@@ -286,9 +286,13 @@ fn what_is_no_ports_is_dropped_by_name() {
     for number in [1, 99, 101, 4095] {
         check(&tagged(&[number], &packet), DropReason::VlanUnknown);
     }
-    check(&tagged(&[100, 100], &packet), DropReason::LinkVlan);
-    check(&tagged(&[0, 100], &packet), DropReason::LinkVlan);
-    check(&service, DropReason::LinkVlan);
+    // The sub-port of the outer tag has none for the inner.
+    check(&tagged(&[100, 100], &packet), DropReason::VlanUnknown);
+    check(&tagged(&[0, 99], &packet), DropReason::VlanUnknown);
+    check(&tagged(&[100, 0, 0], &packet), DropReason::LinkVlan);
+    check(&tagged(&[0, 0, 100], &packet), DropReason::LinkVlan);
+    // The same number in another kind of tag is another VLAN.
+    check(&service, DropReason::VlanUnknown);
     check(&tagged(&[100], &packet)[..17], DropReason::LinkTruncated);
     check(&tagged(&[100], &packet)[..18], DropReason::IpTruncated);
     gateway.change(down);
@@ -296,6 +300,190 @@ fn what_is_no_ports_is_dropped_by_name() {
     gateway.poll();
     assert_eq!(gateway.dropped(DropReason::PortDown), 1);
     assert!(sent(&mut gateway, WAN).is_empty() && sent(&mut gateway, LAN).is_empty());
+    gateway.assert_nothing_lost();
+}
+
+/// A service VLAN of the LAN, a VLAN of it, and a VLAN of [`BLUE`], in VRFs of their own; and the
+/// first two on the WAN.
+const SERVICE: PortId = PortId(1200);
+const INNER: PortId = PortId(1201);
+const DOUBLE: PortId = PortId(1202);
+const SERVICE_WAN: PortId = PortId(1300);
+const INNER_WAN: PortId = PortId(1301);
+
+/// [`vlan_tables`] with frames of two tags.
+fn stacked_tables() -> Tables {
+    let mut tables = vlan_tables();
+    let vrfs = ["service", "inner", "double"].map(|name| tables.add_vrf(name).unwrap());
+    let service = |port, id| Some(Vlan::new(port, VlanTag::service(VlanId::new(id).unwrap())));
+    let own = ["192.168.13.1/24", "fd13::1/64"];
+    let wan = ["192.168.11.2/24", "fd11::2/64"];
+    let mut add = |id, vrf, spec: PortSpec| {
+        tables.add_port(id, PortSpec { vrf, ..spec }).unwrap();
+    };
+    let outer = vlan_spec("s10", LAN, 10, &own);
+    add(SERVICE, vrfs[0], PortSpec { vlan: service(LAN, 10), ..outer });
+    add(INNER, vrfs[1], vlan_spec("s10.20", SERVICE, 20, &own));
+    add(DOUBLE, vrfs[2], vlan_spec("q100.20", BLUE, 20, &own));
+    let outer = vlan_spec("w30", WAN, 30, &wan);
+    add(SERVICE_WAN, vrfs[0], PortSpec { vlan: service(WAN, 30), ..outer });
+    add(INNER_WAN, vrfs[1], vlan_spec("w30.40", SERVICE_WAN, 40, &wan));
+    add(PortId(1302), vrfs[2], vlan_spec("w7.50", BLUE_WAN, 50, &wan));
+    for (vrf, port) in vrfs.into_iter().zip([SERVICE_WAN, INNER_WAN, PortId(1302)]) {
+        for (to, next_hop) in [("0.0.0.0/0", "192.168.11.1"), ("::/0", "fd11::1")] {
+            let via = RouteSpec::Via { port, address: ip(next_hop) };
+            tables.set_route(vrf, prefix(to), via).unwrap();
+            tables.set_neighbour(port, ip(next_hop), PEER_MAC).unwrap();
+        }
+    }
+    tables
+}
+
+/// A frame from the host on the LAN with these tags.
+fn stacked(tags: &[(u16, u16)], packet: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(lan_mac(), HOST_MAC, packet);
+    for (protocol, control) in tags.iter().rev() {
+        bytes.splice(12..12, [protocol.to_be_bytes(), control.to_be_bytes()].concat());
+    }
+    bytes
+}
+
+/// What was sent: its tags, and what is behind them.
+fn sent_stacked(gateway: &mut Gateway, port: PortId) -> Vec<(Vec<(u16, u16)>, Vec<u8>)> {
+    let handle = if port == LAN { &mut gateway.lan } else { &mut gateway.wan };
+    let frames = std::iter::from_fn(|| handle.pop());
+    frames
+        .map(|frame| {
+            let word = |at| u16::from_be_bytes([frame[at], frame[at + 1]]);
+            let mut tags = Vec::new();
+            while [0x8100, 0x88a8].contains(&word(12 + 4 * tags.len())) {
+                let at = 12 + 4 * tags.len();
+                tags.push((word(at), word(at + 2)));
+            }
+            let behind = frame[14 + 4 * tags.len()..].to_vec();
+            (tags, behind)
+        })
+        .collect()
+}
+
+const Q: u16 = 0x8100;
+const AD: u16 = 0x88a8;
+
+#[test]
+fn frames_with_two_tags_are_of_the_inner_vlan() {
+    let cases: [(&[_], &[_], &[_]); 7] = [
+        (&[(AD, 10)], &[(AD, 30)], &[SERVICE]),
+        (&[(AD, 10), (Q, 20)], &[(AD, 30), (Q, 40)], &[SERVICE, INNER]),
+        (&[(AD, 0xb00a), (Q, 0x7014)], &[(AD, 30), (Q, 40)], &[SERVICE, INNER]),
+        (&[(Q, 100), (Q, 20)], &[(Q, 7), (Q, 50)], &[BLUE, DOUBLE]),
+        // Tags without a VLAN, of either kind, stay where they are.
+        (&[(AD, 0xe000)], &[], &[]),
+        (&[(Q, 0xe000), (AD, 10)], &[(AD, 30)], &[SERVICE]),
+        (&[(AD, 10), (Q, 0xe000)], &[(AD, 30)], &[SERVICE]),
+    ];
+    for packet in packets() {
+        for (tags, expected, entered) in cases {
+            let mut gateway = Gateway::new(stacked_tables());
+            let bytes = stacked(tags, &packet);
+            assert!(gateway.lan.push(&bytes));
+            gateway.poll();
+            let all = sent_stacked(&mut gateway, WAN);
+            assert_eq!(all.len(), 1, "{tags:x?}: {:?}", gateway.drops());
+            assert_eq!((&all[0].0[..], all[0].1.len()), (expected, packet.len()), "{tags:x?}");
+            let tables = gateway.publisher.current();
+            for port in tables.ports() {
+                let Some(counters) = &port.counters else { continue };
+                let of = |is: bool, bytes| if is { (1, bytes as u64) } else { (0, 0) };
+                let came = of(entered.contains(&port.id), bytes.len());
+                assert_eq!(counters.received.read(), came, "{tags:x?} {}", port.spec.name);
+                let length = 14 + 4 * expected.len() + packet.len();
+                let is_of = |(at, (protocol, id)): (usize, &(u16, u16))| {
+                    port.spec.vlan.unwrap().tags().count() == at + 1
+                        && port.spec.vlan.unwrap().queue() == WAN
+                        && port.spec.vlan.unwrap().tag.protocol.ether_type() == *protocol
+                        && port.spec.vlan.unwrap().tag.id.number() == *id
+                };
+                let left = of(expected.iter().enumerate().any(is_of), length);
+                assert_eq!(counters.sent.read(), left, "{tags:x?} {}", port.spec.name);
+            }
+            gateway.assert_nothing_lost();
+        }
+    }
+}
+
+#[test]
+fn tags_of_no_port_are_dropped_by_name() {
+    let mut gateway = Gateway::new(stacked_tables());
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
+    let mut check = |tags: &[(u16, u16)], reason, length: Option<usize>| {
+        let before = gateway.dropped(reason);
+        let mut bytes = stacked(tags, &packet);
+        bytes.truncate(length.unwrap_or(bytes.len()));
+        assert!(gateway.lan.push(&bytes));
+        gateway.poll();
+        assert_eq!(gateway.dropped(reason), before + 1, "{tags:x?}: {:?}", gateway.drops());
+    };
+    for tags in [
+        &[(AD, 11)][..],
+        &[(AD, 100)],
+        &[(Q, 10)],
+        &[(AD, 4095)],
+        &[(AD, 10), (Q, 21)],
+        &[(AD, 10), (AD, 20)],
+        &[(AD, 11), (Q, 20)],
+        &[(Q, 20), (AD, 10)],
+        &[(AD, 10), (Q, 4095)],
+    ] {
+        check(tags, DropReason::VlanUnknown, None);
+    }
+    check(&[(AD, 10), (Q, 20), (Q, 20)], DropReason::LinkVlan, None);
+    check(&[(0x9100, 10)], DropReason::LinkProtocol, None);
+    check(&[(AD, 10), (Q, 20)], DropReason::LinkTruncated, Some(21));
+    check(&[(AD, 10), (Q, 20)], DropReason::IpTruncated, Some(22));
+    // What came with an outer tag of ours is counted there.
+    let tables = gateway.publisher.current();
+    let received = |port| tables.port(port).unwrap().counters.as_ref().unwrap().received.read().0;
+    assert_eq!((received(SERVICE), received(INNER)), (6, 2));
+    for port in [INNER, SERVICE] {
+        gateway.change(|tables| {
+            let spec = tables.port(port).unwrap().spec.clone();
+            tables.update_port(port, PortSpec { up: false, ..spec }).unwrap();
+        });
+        let before = gateway.dropped(DropReason::PortDown);
+        assert!(gateway.lan.push(&stacked(&[(AD, 10), (Q, 20)], &packet)));
+        gateway.poll();
+        assert_eq!(gateway.dropped(DropReason::PortDown), before + 1);
+    }
+    assert!(sent(&mut gateway, WAN).is_empty() && sent(&mut gateway, LAN).is_empty());
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn the_gateway_speaks_with_two_tags() {
+    let mut gateway = Gateway::new(stacked_tables());
+    let tags = [(AD, 10), (Q, 20)];
+    // ARP, echo, and an ICMP error.
+    let request = arp::Packet::request(HOST_MAC, v4("192.168.13.5"), v4("192.168.13.1"));
+    let mut bytes = stacked(&tags, &[]);
+    bytes[..6].copy_from_slice(&[0xff; 6]);
+    bytes.truncate(20);
+    bytes.extend([0x08, 0x06]);
+    bytes.extend(request.to_bytes());
+    let expiring = {
+        let upper = [0, 1, 0, 2, 0, 8, 0, 0];
+        packet(ip("192.168.13.5"), ip("8.8.8.8"), Protocol::UDP, 1, &upper)
+    };
+    let echoes = [echo("192.168.13.5", "192.168.13.1", 10), echo("fd13::5", "fd13::1", 10)];
+    gateway.change(|tables| tables.set_neighbour(INNER, ip("fd13::5"), HOST_MAC).unwrap());
+    gateway.change(|tables| tables.set_neighbour(INNER, ip("192.168.13.5"), HOST_MAC).unwrap());
+    let packets = echoes.iter().chain([&expiring]).map(|packet| stacked(&tags, packet));
+    for bytes in [bytes].into_iter().chain(packets) {
+        assert!(gateway.lan.push(&bytes));
+        gateway.poll();
+        let all = sent_stacked(&mut gateway, LAN);
+        assert_eq!(all.len(), 1, "{:?}", gateway.drops());
+        assert_eq!(all[0].0, tags);
+    }
     gateway.assert_nothing_lost();
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use types::station::{NotAPortAddress, NotAStation, NotAStationMac, NotRoutable};
-use types::{IpRange, VlanId};
+use types::{IpRange, VlanTag};
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
 use crate::group::{MAX_MEMBERS, MAX_WEIGHT};
@@ -152,12 +152,12 @@ pub enum TableError {
     },
 
     /// A port cannot have this VLAN as a sub-port.
-    #[error("port '{port}' cannot be VLAN {id} of port '{parent}': {why}")]
+    #[error("port '{port}' cannot be {tag} of port '{parent}': {why}")]
     VlanParent {
         /// The sub-port that was to be.
         port: Arc<str>,
         /// Its VLAN.
-        id: VlanId,
+        tag: VlanTag,
         /// The port that was to be its parent.
         parent: Arc<str>,
         /// Why it cannot be that.

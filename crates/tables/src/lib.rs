@@ -58,6 +58,7 @@ pub use spd::{
 };
 pub use types::{
     FilterHook, FilterSlot, FilterVerdict, Ipsec, RejectWith, ReversePath, Side, VlanId,
+    VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

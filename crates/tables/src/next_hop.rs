@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use packet::LinkKind;
-use types::{Side, VlanId};
+use types::Side;
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId};
 
@@ -19,6 +19,7 @@ use crate::error::TableError;
 use crate::limit::MAX_NEXT_HOPS;
 use crate::port::PortSpec;
 use crate::slots::Slots;
+use crate::vlan::Vlan;
 
 /// Names a next hop. It names the same one for as long as that exists; later, another one may get
 /// it.
@@ -49,7 +50,7 @@ pub const MAX_LINK_HEADER: usize = 22;
 pub struct NextHop {
     /// By which port.
     pub port: PortId,
-    /// By whose queue: the port's, or its parent's if it is a VLAN sub-port.
+    /// By whose queue: the port's, or that of the port by which a VLAN sub-port's frames go.
     pub queue: PortId,
     /// The largest IP packet in bytes that the port takes.
     pub mtu: u16,
@@ -70,7 +71,7 @@ const _: () = assert!(size_of::<NextHop>() == 64 && size_of::<Line>() == 64);
 /// The bytes in front of an IP packet on a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LinkHeader {
-    /// 14 on Ethernet, 18 on a VLAN of it, 0 on links without a header.
+    /// 14 on Ethernet, 18 on a VLAN of it, 22 on a VLAN of that, 0 on links without a header.
     length: u8,
     /// The header, and zeros behind it.
     bytes: [u8; MAX_LINK_HEADER],
@@ -80,19 +81,19 @@ impl LinkHeader {
     /// That of a link without one.
     pub const NONE: Self = Self { length: 0, bytes: [0; MAX_LINK_HEADER] };
 
-    /// An Ethernet header, with the tag of a VLAN if there is one. The tag has priority 0.
+    /// An Ethernet header, with the tags of a VLAN if it is of one. They have priority 0.
     pub(crate) fn ethernet(
         destination: Mac,
         source: Mac,
-        vlan: Option<VlanId>,
+        vlan: Option<&Vlan>,
         ether_type: EtherType,
     ) -> Self {
         let mut header = Self::NONE;
         header.append(&destination.0);
         header.append(&source.0);
-        if let Some(id) = vlan {
-            header.append(&EtherType::VLAN.0.to_be_bytes());
-            header.append(&id.number().to_be_bytes());
+        for tag in vlan.into_iter().flat_map(Vlan::tags) {
+            header.append(&tag.protocol.ether_type().to_be_bytes());
+            header.append(&tag.id.number().to_be_bytes());
         }
         header.append(&ether_type.0.to_be_bytes());
         header
@@ -136,7 +137,7 @@ impl NextHop {
     ) -> Self {
         let mut next_hop = Self {
             port: id,
-            queue: spec.vlan.map_or(id, |vlan| vlan.parent),
+            queue: spec.vlan.map_or(id, |vlan| vlan.queue()),
             mtu: spec.mtu,
             state: NextHopState::Resolved,
             side,

@@ -69,10 +69,11 @@ pub struct Port {
 }
 
 impl Port {
-    /// The port by whose queue its frames leave: its own, or its parent's if it is a sub-port.
+    /// The port by whose queue its frames leave: its own, or, if it is a
+    /// sub-port, that of the port at the other end of its parents.
     #[inline(always)]
     pub fn queue(&self) -> PortId {
-        self.spec.vlan.map_or(self.id, |vlan| vlan.parent)
+        self.spec.vlan.map_or(self.id, |vlan| vlan.queue())
     }
 
     /// Whether `address` is one of the port's own.
@@ -148,8 +149,7 @@ impl PortSpec {
     pub fn link_header(&self, destination: Mac, ether_type: EtherType) -> LinkHeader {
         match self.link {
             LinkKind::Ethernet => {
-                let vlan = self.vlan.map(|vlan| vlan.id);
-                LinkHeader::ethernet(destination, self.mac, vlan, ether_type)
+                LinkHeader::ethernet(destination, self.mac, self.vlan.as_ref(), ether_type)
             }
             LinkKind::Ip => LinkHeader::NONE,
         }
@@ -160,6 +160,9 @@ impl PortSpec {
         (self.link, self.mac) = (parent.link, parent.mac);
         self.mtu = self.mtu.min(parent.mtu);
         self.up &= parent.up;
+        if let Some(vlan) = &mut self.vlan {
+            vlan.follow(parent.vlan);
+        }
     }
 
     /// The spec as it goes into the snapshot, with its link-local address. `before` is the port

@@ -1,9 +1,10 @@
-//! VLAN sub-ports (IEEE 802.1Q): ports whose frames go by another port, their parent, with a tag.
+//! VLAN sub-ports (IEEE 802.1Q and 802.1ad): ports whose frames go by another port, their parent,
+//! with a tag. The parent may be a sub-port itself; then frames have two.
 
 use core::fmt;
 use std::sync::Arc;
 
-use types::VlanId;
+use types::{VlanId, VlanProtocol, VlanTag};
 use wire::{PortId, VrfId};
 
 use crate::counters::FlowCounters;
@@ -13,8 +14,43 @@ use crate::counters::FlowCounters;
 pub struct Vlan {
     /// The port that its frames go by.
     pub parent: PortId,
-    /// The number in its frames' tags.
-    pub id: VlanId,
+    /// The tag of its frames, behind that of the parent if the parent is a sub-port itself.
+    pub tag: VlanTag,
+    /// What the parent is, if that is a sub-port. The tables fill it in.
+    outer: Option<(PortId, VlanTag)>,
+}
+
+impl Vlan {
+    /// The VLAN of this tag on `parent`.
+    pub const fn new(parent: PortId, tag: VlanTag) -> Self {
+        Self { parent, tag, outer: None }
+    }
+
+    /// The port by whose queue frames leave, which is no sub-port.
+    #[inline(always)]
+    pub fn queue(&self) -> PortId {
+        self.outer.map_or(self.parent, |(port, _)| port)
+    }
+
+    /// The tags of its frames, the first in the frame first.
+    pub fn tags(&self) -> impl Iterator<Item = VlanTag> {
+        self.outer.map(|(_, tag)| tag).into_iter().chain([self.tag])
+    }
+
+    /// Whether it is a VLAN of a VLAN.
+    pub fn is_inner(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    /// Whether both are the same VLAN of the same port.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (self.parent, self.tag) == (other.parent, other.tag)
+    }
+
+    /// Takes note of what the parent is.
+    pub(crate) fn follow(&mut self, parent: Option<Self>) {
+        self.outer = parent.map(|parent| (parent.parent, parent.tag));
+    }
 }
 
 /// A sub-port, as receiving its frames needs it.
@@ -28,46 +64,80 @@ pub struct VlanPort {
     pub up: bool,
 }
 
-/// Values that a tag has room for.
-const NUMBERS: usize = 1 << 12;
+/// Entries of a page, and pages of a directory: together the values that a tag has room for.
+const PAGE: usize = 64;
+const PAGES: usize = (1 << 12) / PAGE;
 
-/// The sub-ports of a port, by the number in a frame's tag: finding one is the same work however
-/// many there are. It is made when a port changes.
+type Page = [Option<VlanPort>; PAGE];
+type Directory = [Option<Arc<Page>>; PAGES];
+
+/// The sub-ports of a port, by the tag of a frame: finding one is the same work however many there
+/// are. It is changed when a port changes.
+///
+/// Pages, as Linux has them, so that a port with few sub-ports, of which there may be thousands
+/// where VLANs have VLANs, takes little memory, and a change copies little.
 #[derive(Clone, Default)]
-pub struct VlanTable(Option<Arc<[Option<VlanPort>; NUMBERS]>>);
+pub struct VlanTable {
+    /// By the kind of tag.
+    kinds: [Option<Arc<Directory>>; VlanProtocol::ALL.len()],
+}
 
 impl VlanTable {
     /// The sub-port of the VLAN `number`, of which the lowest 12 bits count.
     #[inline(always)]
-    pub fn get(&self, number: u16) -> Option<&VlanPort> {
-        self.0.as_ref()?[usize::from(number) % NUMBERS].as_ref()
+    pub fn get(&self, protocol: VlanProtocol, number: u16) -> Option<&VlanPort> {
+        let number = usize::from(number);
+        let directory = self.kinds[protocol as usize].as_ref()?;
+        directory[number / PAGE % PAGES].as_ref()?[number % PAGE].as_ref()
     }
 
-    /// Every sub-port with its VLAN's number.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, &VlanPort)> {
-        let all = self.0.iter().flat_map(|all| (0u16..).zip(&**all));
-        all.filter_map(|(number, port)| Some((number, port.as_ref()?)))
+    /// Every sub-port with its tag.
+    pub fn iter(&self) -> impl Iterator<Item = (VlanTag, &VlanPort)> {
+        VlanProtocol::ALL.into_iter().flat_map(move |protocol| {
+            let numbers = VlanId::MIN..=VlanId::MAX;
+            let directory = self.kinds[protocol as usize].is_some();
+            let numbers = directory.then_some(numbers).into_iter().flatten();
+            numbers.filter_map(move |number| {
+                let id = VlanId::new(number).ok()?;
+                Some((VlanTag { protocol, id }, self.get(protocol, number)?))
+            })
+        })
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.kinds.iter().all(Option::is_none)
     }
 
-    pub(crate) fn set(&mut self, id: VlanId, port: VlanPort) {
-        let all = self.0.get_or_insert_with(|| Arc::new([None; NUMBERS]));
-        Arc::make_mut(all)[usize::from(id.number())] = Some(port);
+    pub(crate) fn set(&mut self, tag: VlanTag, port: VlanPort) {
+        let number = usize::from(tag.id.number());
+        let directory = self.kinds[tag.protocol as usize].get_or_insert_with(no_pages);
+        let page = Arc::make_mut(directory)[number / PAGE].get_or_insert_with(no_page);
+        Arc::make_mut(page)[number % PAGE] = Some(port);
     }
 
-    pub(crate) fn remove(&mut self, id: VlanId) {
-        if let Some(all) = &mut self.0 {
-            let all = Arc::make_mut(all);
-            all[usize::from(id.number())] = None;
-            if all.iter().all(Option::is_none) {
-                self.0 = None;
+    pub(crate) fn remove(&mut self, tag: VlanTag) {
+        let number = usize::from(tag.id.number());
+        let kind = &mut self.kinds[tag.protocol as usize];
+        let Some(directory) = kind.as_mut().map(Arc::make_mut) else { return };
+        let place = &mut directory[number / PAGE];
+        let Some(page) = place.as_mut().map(Arc::make_mut) else { return };
+        page[number % PAGE] = None;
+        if page.iter().all(Option::is_none) {
+            *place = None;
+            if directory.iter().all(Option::is_none) {
+                *kind = None;
             }
         }
     }
+}
+
+fn no_pages() -> Arc<Directory> {
+    Arc::new([const { None }; PAGES])
+}
+
+fn no_page() -> Arc<Page> {
+    Arc::new([None; PAGE])
 }
 
 impl fmt::Debug for VlanTable {
@@ -96,9 +166,9 @@ impl VlanCounters {
 pub enum NotAVlanParent {
     /// Its frames have no link header, so no tags.
     NoEthernet,
-    /// It is a sub-port itself. Frames with two tags (IEEE 802.1ad) are not supported.
-    IsVlan,
-    /// The named port is its VLAN of that number already.
+    /// It is a VLAN of a VLAN itself. A third tag is not supported.
+    IsInnerVlan,
+    /// The named port is that VLAN of it already.
     Taken(Arc<str>),
 }
 
@@ -106,8 +176,8 @@ impl fmt::Display for NotAVlanParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoEthernet => f.write_str("that has no Ethernet, so no VLANs"),
-            Self::IsVlan => {
-                f.write_str("that is a VLAN itself, and two tags (802.1ad) are not supported")
+            Self::IsInnerVlan => {
+                f.write_str("that is a VLAN of a VLAN itself, and frames have two tags at most")
             }
             Self::Taken(owner) => write!(f, "port '{owner}' is that VLAN already"),
         }
@@ -118,20 +188,43 @@ impl fmt::Display for NotAVlanParent {
 mod tests {
     use super::*;
 
+    const CUSTOMER: VlanProtocol = VlanProtocol::Customer;
+    const SERVICE: VlanProtocol = VlanProtocol::Service;
+
     #[test]
     fn sub_ports_are_found_by_the_lowest_12_bits() {
         let mut table = VlanTable::default();
         let port = |number| VlanPort { port: PortId(number), vrf: VrfId(0), up: true };
-        let id = |number| VlanId::new(number).unwrap();
-        assert!(table.is_empty() && table.get(1).is_none());
-        table.set(id(1), port(7));
-        table.set(id(4094), port(8));
+        let customer = |number| VlanTag::customer(VlanId::new(number).unwrap());
+        assert!(table.is_empty() && table.get(CUSTOMER, 1).is_none());
+        table.set(customer(1), port(7));
+        table.set(customer(4094), port(8));
         let before = table.clone();
-        table.remove(id(1));
-        assert_eq!(before.get(0xf001), Some(&port(7)), "priority bits do not count");
-        assert_eq!((before.get(0), before.get(4095)), (None, None));
-        assert_eq!(table.iter().collect::<Vec<_>>(), [(4094, &port(8))]);
-        table.remove(id(4094));
+        table.remove(customer(1));
+        let get = |number| before.get(CUSTOMER, number);
+        assert_eq!(get(0xf001), Some(&port(7)), "priority bits do not count");
+        assert_eq!((get(0), get(2), get(4095)), (None, None, None));
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(customer(4094), &port(8))]);
+        table.remove(customer(4094));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_number_is_another_vlan_with_another_kind_of_tag() {
+        let mut table = VlanTable::default();
+        let id = VlanId::new(10).unwrap();
+        let port = |number| VlanPort { port: PortId(number), vrf: VrfId(0), up: true };
+        table.set(VlanTag::service(id), port(1));
+        assert_eq!((table.get(SERVICE, 10), table.get(CUSTOMER, 10)), (Some(&port(1)), None));
+        table.set(VlanTag::customer(id), port(2));
+        table.remove(VlanTag::service(id));
+        assert_eq!((table.get(SERVICE, 10), table.get(CUSTOMER, 10)), (None, Some(&port(2))));
+        table.remove(VlanTag::service(id));
+        assert_eq!(table.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_sub_ports_table_is_small() {
+        assert_eq!((size_of::<Directory>(), size_of::<Page>()), (512, 384));
     }
 }

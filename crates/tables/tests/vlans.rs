@@ -4,14 +4,29 @@ use std::collections::BTreeMap;
 
 use packet::LinkKind;
 use proptest::prelude::*;
-use tables::{NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort};
+use tables::{
+    NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort, VlanProtocol,
+    VlanTag,
+};
 use wire::{Mac, PortId, VrfId};
 
 const PARENTS: u16 = 2;
 const PORTS: u16 = 7;
 
+fn customer(id: u16) -> VlanTag {
+    VlanTag::customer(VlanId::new(id).unwrap())
+}
+
+fn service(id: u16) -> VlanTag {
+    VlanTag::service(VlanId::new(id).unwrap())
+}
+
 fn vlan(parent: u16, id: u16) -> Option<Vlan> {
-    Some(Vlan { parent: PortId(parent), id: VlanId::new(id).unwrap() })
+    Some(Vlan::new(PortId(parent), customer(id)))
+}
+
+fn service_vlan(parent: u16, id: u16) -> Option<Vlan> {
+    Some(Vlan::new(PortId(parent), service(id)))
 }
 
 fn spec(name: &str, vlan: Option<Vlan>) -> PortSpec {
@@ -44,18 +59,20 @@ fn act() -> impl Strategy<Value = Act> {
         prop::sample::select(vec![LinkKind::Ethernet, LinkKind::Ethernet, LinkKind::Ip]),
         prop::sample::select(vec![1500u16, 1400, 1279]),
         (1..4u8, any::<bool>()),
-        (0..PORTS, 1..4u16),
+        (0..PORTS, prop::sample::select(vec![customer(1), customer(2), service(1)])),
     );
-    let any_spec =
-        parts.prop_map(|((name, vrf), link, mtu, (mac, up), (parent, number))| PortSpec {
-            vrf: VrfId(vrf),
-            link,
-            mac: Mac([2, 0, 0, 0, 0, mac]),
-            mtu,
-            addresses: vec![format!("10.{name}.0.1/24").parse().unwrap()],
-            up,
-            ..spec(&format!("port{name}"), vlan(parent, number).filter(|_| name >= PARENTS))
-        });
+    let any_spec = parts.prop_map(|((name, vrf), link, mtu, (mac, up), (parent, tag))| PortSpec {
+        vrf: VrfId(vrf),
+        link,
+        mac: Mac([2, 0, 0, 0, 0, mac]),
+        mtu,
+        addresses: vec![format!("10.{name}.0.1/24").parse().unwrap()],
+        up,
+        ..spec(
+            &format!("port{name}"),
+            Some(Vlan::new(PortId(parent), tag)).filter(|_| name >= PARENTS),
+        )
+    });
     prop_oneof![
         4 => (id(), any_spec.clone()).prop_map(|(id, spec)| Act::Add(id, spec)),
         4 => (id(), any_spec).prop_map(|(id, spec)| Act::Update(id, spec)),
@@ -73,18 +90,23 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
             .filter(of_port)
             .map(|sub| {
                 let entry = VlanPort { port: sub.id, vrf: sub.spec.vrf, up: sub.spec.up };
-                (sub.spec.vlan.unwrap().id.number(), entry)
+                (sub.spec.vlan.unwrap().tag, entry)
             })
             .collect();
-        let found: BTreeMap<_, _> = port.vlans.iter().map(|(id, sub)| (id, *sub)).collect();
+        let found: BTreeMap<_, _> = port.vlans.iter().map(|(tag, sub)| (tag, *sub)).collect();
         prop_assert_eq!(&found, &expected);
         prop_assert_eq!(port.vlans.is_empty(), expected.is_empty());
         prop_assert_eq!(port.counters.is_some(), port.spec.vlan.is_some());
         if let Some(vlan) = port.spec.vlan {
             let parent = tables.port(vlan.parent).unwrap();
             prop_assert_eq!(parent.spec.link, LinkKind::Ethernet);
-            prop_assert!(parent.spec.vlan.is_none());
-            prop_assert_eq!((port.spec.mac, port.queue()), (parent.spec.mac, parent.id));
+            let above = parent.spec.vlan;
+            prop_assert!(above.is_none_or(|above| tables.port(above.parent).is_some()));
+            prop_assert_eq!((port.spec.mac, port.queue()), (parent.spec.mac, parent.queue()));
+            let tags: Vec<_> = above.map(|above| above.tag).into_iter().chain([vlan.tag]).collect();
+            prop_assert_eq!(vlan.tags().collect::<Vec<_>>(), tags);
+            prop_assert_eq!(vlan.is_inner(), above.is_some());
+            prop_assert!(tables.port(port.queue()).unwrap().spec.vlan.is_none());
             prop_assert!(port.spec.mtu <= parent.spec.mtu && port.spec.up <= parent.spec.up);
         }
     }
@@ -96,8 +118,12 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
         match port.spec.vlan {
             Some(vlan) if next_hop.state == NextHopState::Resolved => {
                 prop_assert_eq!(&header[6..12], &port.spec.mac.0[..]);
-                prop_assert_eq!(&header[12..16], &[0x81, 0, 0, vlan.id.number() as u8]);
-                prop_assert_eq!(&header[16..], &[0x08, 0x00]);
+                let tags = vlan.tags().flat_map(|tag| match tag.protocol {
+                    VlanProtocol::Customer => [0x81, 0, 0, tag.id.number() as u8],
+                    VlanProtocol::Service => [0x88, 0xa8, 0, tag.id.number() as u8],
+                });
+                let expected: Vec<u8> = tags.chain([0x08, 0x00]).collect();
+                prop_assert_eq!(&header[12..], &expected[..]);
             }
             _ => prop_assert!([0, 14].contains(&header.len())),
         }
@@ -146,11 +172,33 @@ fn what_cannot_be_is_refused_by_name() {
         tables.add_port(PortId(2), spec("again", vlan(0, 100))),
         "port 'again' cannot be VLAN 100 of port 'wan': port 'wan.100' is that VLAN already",
     );
+    tables.add_port(PortId(2), spec("wan.100.5", vlan(1, 5))).unwrap();
     says(
-        tables.add_port(PortId(2), spec("two-tags", vlan(1, 5))),
-        "port 'two-tags' cannot be VLAN 5 of port 'wan.100': that is a VLAN itself, and two tags \
-        (802.1ad) are not supported",
+        tables.add_port(PortId(3), spec("three-tags", vlan(2, 5))),
+        "port 'three-tags' cannot be VLAN 5 of port 'wan.100.5': that is a VLAN of a VLAN itself, \
+        and frames have two tags at most",
     );
+    says(
+        tables.add_port(PortId(3), spec("again", vlan(1, 5))),
+        "port 'again' cannot be VLAN 5 of port 'wan.100': port 'wan.100.5' is that VLAN already",
+    );
+    says(
+        tables.remove_port(vlan_100),
+        "port 'wan.100' cannot be removed: it has the sub-port 'wan.100.5'",
+    );
+    tables.remove_port(PortId(2)).unwrap();
+    // The same number in a tag of another kind is another VLAN.
+    tables.add_port(PortId(2), spec("s100", service_vlan(0, 100))).unwrap();
+    says(
+        tables.add_port(PortId(3), spec("again", service_vlan(0, 100))),
+        "port 'again' cannot be 802.1ad VLAN 100 of port 'wan': port 's100' is that VLAN already",
+    );
+    says(
+        tables.update_port(PortId(2), spec("s100", vlan(0, 100))),
+        "port 's100' cannot change its \
+        VLAN or its parent: remove it and add it anew",
+    );
+    tables.remove_port(PortId(2)).unwrap();
     says(tables.add_port(PortId(2), spec("x", vlan(2, 5))), "there is no port number 2");
     let tunnel = PortSpec { link: LinkKind::Ip, ..spec("tun", None) };
     tables.add_port(PortId(2), tunnel).unwrap();
@@ -182,6 +230,37 @@ fn what_cannot_be_is_refused_by_name() {
     tables.remove_port(wan).unwrap();
 }
 
+/// What a port is, its sub-ports' sub-ports are too.
+#[test]
+fn both_levels_follow() {
+    let mut tables = Tables::new(1, 7);
+    tables.add_port(PortId(0), spec("wan", None)).unwrap();
+    tables.add_port(PortId(1), spec("wan.10", service_vlan(0, 10))).unwrap();
+    tables.add_port(PortId(2), spec("wan.10.20", vlan(1, 20))).unwrap();
+    let address = "10.2.0.9".parse().unwrap();
+    let own = vec!["10.2.0.1/24".parse().unwrap()];
+    let inner = PortSpec { addresses: own, ..spec("wan.10.20", vlan(1, 20)) };
+    tables.update_port(PortId(2), inner.clone()).unwrap();
+    tables.set_neighbour(PortId(2), address, Mac([2, 9, 0, 0, 0, 1])).unwrap();
+    let mac = Mac([2, 0, 0, 0, 0, 9]);
+    tables.update_port(PortId(0), PortSpec { mac, mtu: 1400, ..spec("wan", None) }).unwrap();
+    let is = tables.port(PortId(2)).unwrap();
+    assert_eq!((is.spec.mac, is.spec.mtu, is.queue()), (mac, 1400, PortId(0)));
+    let found = tables.next_hops().find(|(_, it)| it.address == Some(address)).unwrap().1;
+    assert_eq!(found.queue, PortId(0));
+    let tags = [0x88, 0xa8, 0, 10, 0x81, 0, 0, 20, 0x08, 0x00];
+    assert_eq!(found.link_header()[12..], tags);
+    // The one between them goes down.
+    let middle = |up| PortSpec { up, ..spec("wan.10", service_vlan(0, 10)) };
+    tables.update_port(PortId(1), middle(false)).unwrap();
+    assert!(!tables.port(PortId(2)).unwrap().spec.up);
+    tables.update_port(PortId(2), inner.clone()).unwrap();
+    assert!(!tables.port(PortId(2)).unwrap().spec.up, "not without its parent");
+    tables.update_port(PortId(1), middle(true)).unwrap();
+    tables.update_port(PortId(2), inner).unwrap();
+    assert!(tables.port(PortId(2)).unwrap().spec.up);
+}
+
 /// A parent with all the VLANs that there are, each in its place; and a change of the parent, which
 /// all of them follow.
 #[test]
@@ -195,7 +274,7 @@ fn one_parent_has_4094() {
     tables.update_port(PortId(0), parent).unwrap();
     let found = &tables.port(PortId(0)).unwrap().vlans;
     for id in VlanId::MIN..=VlanId::MAX {
-        let port = found.get(id).unwrap().port;
+        let port = found.get(VlanProtocol::Customer, id).unwrap().port;
         assert_eq!(port, PortId(1024 + id));
         let spec = &tables.port(port).unwrap().spec;
         assert_eq!((spec.mtu, spec.mac), (1400, Mac([2, 0, 0, 0, 0, 9])));

@@ -43,6 +43,6 @@ pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
 pub use side::{Ipsec, ReversePath, Side};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
-pub use vlan::{NotAVlanId, VlanId};
+pub use vlan::{NotAVlanId, VlanId, VlanProtocol, VlanTag};
 pub use word::{UnknownWord, Word};
 pub use worker::{Idle, Seccomp};

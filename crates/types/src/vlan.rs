@@ -1,7 +1,62 @@
-//! VLANs (IEEE 802.1Q).
+//! VLANs (IEEE 802.1Q, and IEEE 802.1ad for those of a provider).
 
 use core::fmt;
 use core::str::FromStr;
+
+use crate::word::words;
+
+/// What kind of tag frames of a VLAN have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VlanProtocol {
+    /// A customer tag (IEEE 802.1Q), of EtherType 0x8100.
+    #[default]
+    Customer,
+    /// A service tag (IEEE 802.1ad), of EtherType 0x88a8.
+    Service,
+}
+
+words!(VlanProtocol { Customer = "802.1Q", Service = "802.1ad" });
+
+impl VlanProtocol {
+    /// The EtherType in front of the tag (IEEE 802.1Q clause 9.5).
+    pub const fn ether_type(self) -> u16 {
+        match self {
+            Self::Customer => 0x8100,
+            Self::Service => 0x88a8,
+        }
+    }
+}
+
+/// What tells frames of a VLAN from others on the link: the kind of tag, and the number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VlanTag {
+    /// The kind.
+    pub protocol: VlanProtocol,
+    /// The number.
+    pub id: VlanId,
+}
+
+impl VlanTag {
+    /// The customer tag of a VLAN.
+    pub const fn customer(id: VlanId) -> Self {
+        Self { protocol: VlanProtocol::Customer, id }
+    }
+
+    /// The service tag of a VLAN.
+    pub const fn service(id: VlanId) -> Self {
+        Self { protocol: VlanProtocol::Service, id }
+    }
+}
+
+/// `VLAN 100`, and of a service tag `802.1ad VLAN 100`.
+impl fmt::Display for VlanTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            VlanProtocol::Customer => write!(f, "VLAN {}", self.id),
+            VlanProtocol::Service => write!(f, "{} VLAN {}", self.protocol, self.id),
+        }
+    }
+}
 
 /// A VLAN's number: 1 to 4094. IEEE 802.1Q clause 9.6 keeps 0 for frames that have a priority and
 /// no VLAN, and reserves 4095.
@@ -19,6 +74,8 @@ impl VlanId {
     pub const MAX: u16 = 4094;
     /// Bytes that a tag adds to a frame.
     pub const TAG_LENGTH: usize = 4;
+    /// The most tags of a frame: a VLAN, and a VLAN of that (IEEE 802.1ad).
+    pub const MAX_TAGS: usize = 2;
 
     /// The VLAN of this number.
     ///
@@ -72,5 +129,8 @@ mod tests {
         }
         assert_eq!("x".parse::<VlanId>(), Err(NotAVlanId));
         assert_eq!("100".parse::<VlanId>().unwrap().to_string(), "100");
+        let id = VlanId::new(10).unwrap();
+        assert_eq!(VlanTag::customer(id).to_string(), "VLAN 10");
+        assert_eq!(VlanTag::service(id).to_string(), "802.1ad VLAN 10");
     }
 }

@@ -3,13 +3,13 @@
 //! Nearly every packet is IPv4 without options or IPv6 without extension headers, is no fragment,
 //! and carries TCP, UDP, an ICMP echo or ESP. [`v4`] and [`v6`] know these and no others: what they
 //! return is what [`crate::headers::parse`] finds; for any other packet, a wrong one included, they
-//! return `None`, and the complete parser says what it is. The link header in front has one VLAN
-//! tag or none.
+//! return `None`, and the complete parser says what it is. The link header in front has two VLAN
+//! tags at most.
 
 use crate::bytes::{array_at, u16_at, u32_at};
 use crate::ethernet;
 use crate::headers::Headers;
-use types::{Dscp, PacketFields, Protocol, TcpFlags, Upper};
+use types::{Dscp, PacketFields, Protocol, TcpFlags, Upper, VlanProtocol};
 
 /// What [`crate::Upper`] a packet has, as [`Common::class`] holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,22 +126,63 @@ pub fn v4_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
     v4_behind::<{ ethernet::HEADER_LENGTH }, { ethernet::HEADER_LENGTH + V4 }>(frame, station)
 }
 
-/// As [`v4_frame`], of a frame for which [`vlan`] returns a number.
+/// As [`v4_frame`], of a frame for which [`tags`] returns one tag.
 #[inline(always)]
 pub fn v4_tagged_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
     v4_behind::<TAGGED, { TAGGED + V4 }>(frame, station)
 }
 
-/// Length of a link header with one VLAN tag.
-const TAGGED: usize = ethernet::HEADER_LENGTH + ethernet::VLAN_TAG_LENGTH;
-
-/// The number in the VLAN tag of a frame that has one: 0 if the tag has a priority alone. Whether
-/// another tag follows is not looked at.
+/// As [`v4_frame`], of a frame for which [`tags`] returns two tags.
 #[inline(always)]
-pub fn vlan(frame: &[u8]) -> Option<u16> {
-    let bytes: &[u8; TAGGED] = frame.first_chunk()?;
-    let word = u32_at(bytes, 12);
-    (word >> 16 == ethernet::EtherType::VLAN.0.into()).then_some(word as u16 & 0xfff)
+pub fn v4_twice_tagged_frame(frame: &[u8], station: u64) -> Option<(u64, Common)> {
+    v4_behind::<TWICE_TAGGED, { TWICE_TAGGED + V4 }>(frame, station)
+}
+
+/// Length of a link header with one VLAN tag, and with two.
+const TAGGED: usize = ethernet::HEADER_LENGTH + ethernet::VLAN_TAG_LENGTH;
+const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
+
+/// A VLAN tag without its priority, with the EtherType in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Tag(u32);
+
+impl Tag {
+    #[inline(always)]
+    fn new(bytes: [u8; 4]) -> Self {
+        Self(u32::from_be_bytes(bytes) & 0xffff_0fff)
+    }
+
+    /// The kind of tag.
+    #[inline(always)]
+    pub const fn protocol(self) -> Option<VlanProtocol> {
+        ethernet::EtherType((self.0 >> 16) as u16).vlan_protocol()
+    }
+
+    /// The VLAN's number: 0 if the tag has a priority alone.
+    #[inline(always)]
+    pub const fn number(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+/// The first `N` VLAN tags of a frame that has as many. Whether another follows is not looked at.
+#[inline(always)]
+pub fn tags<const N: usize>(frame: &[u8]) -> Option<[Tag; N]> {
+    let tags = words_of(frame)?.map(Tag::new);
+    tags.iter().all(|tag| tag.protocol().is_some()).then_some(tags)
+}
+
+/// Whether these are the first tags of a frame.
+#[inline(always)]
+pub fn has_tags<const N: usize>(frame: &[u8], tags: &[Tag; N]) -> bool {
+    words_of(frame).is_some_and(|words| words.map(Tag::new) == *tags)
+}
+
+/// What stands where a frame's first `N` tags would.
+#[inline(always)]
+fn words_of<const N: usize>(frame: &[u8]) -> Option<&[[u8; 4]; N]> {
+    frame.get(ethernet::HEADER_LENGTH - 2..)?.as_chunks().0.first_chunk()
 }
 
 /// A packet behind a link header of `LINK` bytes; `ALL` is that with an IP header and the shortest
@@ -173,10 +214,16 @@ pub fn v6_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
     v6_behind::<{ ethernet::HEADER_LENGTH }, { ethernet::HEADER_LENGTH + V6 }>(frame, station)
 }
 
-/// As [`v6_frame`], of a frame for which [`vlan`] returns a number.
+/// As [`v6_frame`], of a frame for which [`tags`] returns one tag.
 #[inline(always)]
 pub fn v6_tagged_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
     v6_behind::<TAGGED, { TAGGED + V6 }>(frame, station)
+}
+
+/// As [`v6_frame`], of a frame for which [`tags`] returns two tags.
+#[inline(always)]
+pub fn v6_twice_tagged_frame(frame: &[u8], station: u64) -> Option<([u64; 4], Common)> {
+    v6_behind::<TWICE_TAGGED, { TWICE_TAGGED + V6 }>(frame, station)
 }
 
 /// As [`v4_behind`].
@@ -412,13 +459,35 @@ mod tests {
         let plain = common(&frame[14..], header.ether_type);
         prop_assert_eq!((v4_frame(&frame, station), v6_frame(&frame, station)), plain);
 
-        let tag = ethernet::Tag::parse(&frame).filter(|_| header.ether_type == EtherType::VLAN);
-        prop_assert_eq!(vlan(&frame), tag.map(|tag| tag.vlan));
-        if let Some(tag) = tag {
-            let tagged = common(&frame[TAGGED..], tag.ether_type);
+        let parse = |ether_type: EtherType, at| {
+            let protocol = ether_type.vlan_protocol()?;
+            Some((protocol, ethernet::Tag::parse(&frame, at)?))
+        };
+        let first = parse(header.ether_type, 14);
+        let second = first.and_then(|(_, tag)| parse(tag.ether_type, TAGGED));
+        let told = |tag: Tag| Some((tag.protocol()?, tag.number()));
+        let known = |(protocol, tag): (_, ethernet::Tag)| (protocol, tag.vlan);
+        prop_assert_eq!(tags(&frame).map(|[tag]| told(tag)), first.map(known).map(Some));
+        let both = first.zip(second).map(|(first, second)| [first, second].map(known).map(Some));
+        prop_assert_eq!(tags(&frame).map(|both: [Tag; 2]| both.map(told)), both);
+        if let Some(both) = tags::<2>(&frame) {
+            prop_assert!(has_tags(&frame, &both) && has_tags(&frame, &[both[0]]));
+            let mut another = frame.clone();
+            another[15] ^= 1;
+            prop_assert!(!has_tags(&another, &both));
+        }
+
+        let once = first.map(|(_, tag)| common(&frame[TAGGED..], tag.ether_type));
+        let twice = second.map(|(_, tag)| common(&frame[TWICE_TAGGED..], tag.ether_type));
+        if let Some(once) = once {
             let found = (v4_tagged_frame(&frame, station), v6_tagged_frame(&frame, station));
-            prop_assert_eq!(found, tagged);
+            prop_assert_eq!(found, once);
             prop_assert_eq!(plain, (None, None), "a frame is tagged or not");
+        }
+        if let Some(twice) = twice {
+            let v4 = v4_twice_tagged_frame(&frame, station);
+            prop_assert_eq!((v4, v6_twice_tagged_frame(&frame, station)), twice);
+            prop_assert_eq!(once, Some((None, None)), "a frame has one tag or two");
         }
         Ok(())
     }
@@ -427,7 +496,7 @@ mod tests {
     fn link() -> impl Strategy<Value = Vec<u8>> {
         let ether_type = prop::sample::select(vec![0x0800u16, 0x86dd, 0x0806]);
         let tag = (prop::sample::select(vec![0x8100u16, 0x8100, 0x88a8]), any::<u16>());
-        let tags = prop::collection::vec(tag, 0..3);
+        let tags = prop::collection::vec(tag, 0..4);
         let change = prop::option::weighted(0.5, (0usize..22, any::<u8>()));
         (ether_type, tags, change).prop_map(|(ether_type, tags, change)| {
             let mut link = [STATION.0, [2, 9, 9, 9, 9, 9]].concat();
@@ -569,13 +638,23 @@ mod tests {
             [&STATION.0[..], &[2, 9, 9, 9, 9, 9], tag, ether_type, packet].concat()
         };
         let udp = v4(Protocol::UDP, &tcp[..8]);
-        for tag in [[0x81, 0, 0, 100], [0x81, 0, 0xe0, 0]] {
+        for tag in [[0x81, 0, 0, 100], [0x81, 0, 0xe0, 0], [0x88, 0xa8, 0x20, 100]] {
             let (frame_v4, frame_v6) =
                 (frame(&tag, &[8, 0], &udp), frame(&tag, &[0x86, 0xdd], &v6));
-            assert!(v4_tagged_frame(&frame_v4, station).is_some() && vlan(&frame_v4).is_some());
-            assert!(v6_tagged_frame(&frame_v6, station).is_some() && vlan(&frame_v6).is_some());
+            for frame in [&frame_v4, &frame_v6] {
+                assert!(tags::<1>(frame).is_some() && tags::<2>(frame).is_none());
+            }
+            assert!(v4_tagged_frame(&frame_v4, station).is_some());
+            assert!(v6_tagged_frame(&frame_v6, station).is_some());
+            let twice = [&tag[..], &[0x81, 0, 0, 7]].concat();
+            let (frame_v4, frame_v6) =
+                (frame(&twice, &[8, 0], &udp), frame(&twice, &[0x86, 0xdd], &v6));
+            let [_, inner] = tags(&frame_v4).unwrap();
+            assert_eq!((inner.protocol(), inner.number()), (Some(VlanProtocol::Customer), 7));
+            assert!(v4_twice_tagged_frame(&frame_v4, station).is_some());
+            assert!(v6_twice_tagged_frame(&frame_v6, station).is_some());
         }
-        assert!(vlan(&frame(&[0x88, 0xa8, 0, 100], &[8, 0], &udp)).is_none());
+        assert!(tags::<1>(&frame(&[0x91, 0, 0, 100], &[8, 0], &udp)).is_none());
         v6[6] = 44;
         assert!(!check(&v6).unwrap());
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::bytes::{array_at, put, u16_at};
-use types::Mac;
+use types::{Mac, VlanProtocol};
 
 /// Length of the header in bytes, without VLAN tags.
 pub const HEADER_LENGTH: usize = 14;
@@ -22,15 +22,20 @@ impl EtherType {
     /// ARP.
     pub const ARP: Self = Self(0x0806);
     /// A customer VLAN tag follows (IEEE 802.1Q).
-    pub const VLAN: Self = Self(0x8100);
+    pub const VLAN: Self = Self(VlanProtocol::Customer.ether_type());
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
     /// A service VLAN tag follows (IEEE 802.1ad).
-    pub const SERVICE_VLAN: Self = Self(0x88a8);
+    pub const SERVICE_VLAN: Self = Self(VlanProtocol::Service.ether_type());
 
-    /// Whether a VLAN tag follows.
-    pub const fn is_vlan(self) -> bool {
-        matches!(self, Self::VLAN | Self::SERVICE_VLAN)
+    /// What kind of VLAN tag follows, if one does.
+    #[inline]
+    pub const fn vlan_protocol(self) -> Option<VlanProtocol> {
+        match self {
+            Self::VLAN => Some(VlanProtocol::Customer),
+            Self::SERVICE_VLAN => Some(VlanProtocol::Service),
+            _ => None,
+        }
     }
 
     /// The EtherType of an IP packet, told from the version in its first octet.
@@ -100,7 +105,7 @@ impl Header {
     }
 }
 
-/// What stands behind the header of a frame with a VLAN tag (IEEE 802.1Q clause 9.6).
+/// What stands behind an EtherType that says that a VLAN tag follows (IEEE 802.1Q clause 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The VLAN's number, of 12 bits. 0 is none: the tag has a priority alone.
@@ -110,13 +115,13 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Reads the tag of a frame whose EtherType says that it has one; nothing where the frame is
-    /// shorter.
+    /// Reads the tag that begins `at` bytes into a frame, behind the EtherType that says so; nothing
+    /// where the frame is shorter.
     #[inline]
-    pub fn parse(frame: &[u8]) -> Option<Self> {
-        let bytes: &[u8; HEADER_LENGTH + VLAN_TAG_LENGTH] = frame.first_chunk()?;
-        let control = u16_at(bytes, HEADER_LENGTH);
-        Some(Self { vlan: control & 0xfff, ether_type: EtherType(u16_at(bytes, 16)) })
+    pub fn parse(frame: &[u8], at: usize) -> Option<Self> {
+        let bytes: &[u8; VLAN_TAG_LENGTH] = frame.get(at..)?.first_chunk()?;
+        let control = u16_at(bytes, 0);
+        Some(Self { vlan: control & 0xfff, ether_type: EtherType(u16_at(bytes, 2)) })
     }
 }
 
@@ -164,8 +169,9 @@ mod tests {
         let mut frame = [0; 18];
         frame[12..].copy_from_slice(&[0x81, 0x00, 0xf0, 100, 0x08, 0x06]);
         let tag = Tag { vlan: 100, ether_type: EtherType::ARP };
-        assert_eq!(Tag::parse(&frame), Some(tag));
-        assert_eq!(Tag::parse(&frame[..17]), None);
+        assert_eq!(Tag::parse(&frame, HEADER_LENGTH), Some(tag));
+        assert_eq!(Tag::parse(&frame[..17], HEADER_LENGTH), None);
+        assert_eq!(Tag::parse(&frame, 19), None);
     }
 
     #[test]
@@ -190,11 +196,9 @@ mod tests {
         assert_eq!(EtherType::of_ip(&[0x50]), None);
         assert_eq!(EtherType::of_ip(&[]), None);
         assert_eq!(EtherType::IPV6.to_string(), "0x86dd");
-        assert!(
-            EtherType::VLAN.is_vlan()
-                && EtherType::SERVICE_VLAN.is_vlan()
-                && !EtherType::ARP.is_vlan()
-        );
+        assert_eq!(EtherType::VLAN.vlan_protocol(), Some(VlanProtocol::Customer));
+        assert_eq!(EtherType::SERVICE_VLAN.vlan_protocol(), Some(VlanProtocol::Service));
+        assert_eq!(EtherType::ARP.vlan_protocol(), None);
     }
 
     proptest! {

@@ -23,7 +23,7 @@ use types::station::{
     NotAPortAddress, NotRoutable, check_port_address, check_routable, check_station,
     check_station_mac, is_v6_link_local,
 };
-use types::{IpPrefix, Mac};
+use types::{IpPrefix, Mac, VlanProtocol};
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
 pub(crate) const MAX_NAME: usize = 15;
@@ -129,17 +129,11 @@ pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
 }
 
 /// The protocol of a VLAN's tags, in iproute2's words.
-pub(crate) fn vlan_protocol(word: &str) -> Result<(), Fault> {
-    const RIGHT: &str = "802.1Q";
-    match word {
-        _ if word.eq_ignore_ascii_case(RIGHT) => Ok(()),
-        _ if word.eq_ignore_ascii_case("802.1ad") => {
-            let message =
-                "protocol 802.1ad, service tags and frames with two tags, is not supported";
-            Err(Fault::unsupported("protocol", message).hint(RIGHT))
-        }
-        _ => Err(Fault::invalid("protocol", format!("protocol '{}'", shown(word))).hint(RIGHT)),
-    }
+pub(crate) fn vlan_protocol(word: &str) -> Result<VlanProtocol, Fault> {
+    let found = VlanProtocol::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(word));
+    found.ok_or_else(|| {
+        Fault::invalid("protocol", format!("protocol '{}'", shown(word))).hint("802.1Q or 802.1ad")
+    })
 }
 
 /// An MTU that a port may have, `v6` if it has an IPv6 address.

@@ -9,7 +9,7 @@ use types::{IpPrefix, LinkKind};
 
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
-use super::{Said, VrfSettings};
+use super::{MAX_FAMILY, Said, VrfSettings};
 use crate::check::{self, KeyUses};
 use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
@@ -75,13 +75,18 @@ pub(super) fn check_buffers(
     errors: &mut Errors<'_>,
 ) {
     for port in ports {
-        let vlan = port.value.kind.vlan();
-        let parent = vlan.and_then(|(parent, _)| {
-            ports.iter().find(|other| other.value.name == parent)?.value.mtu
-        });
-        if let Some(mtu) = port.value.mtu.or(parent)
-            && gateway.large_buffers == Some(0)
-            && needs_large_buffers(port.value.kind.link(), vlan.is_some(), mtu)
+        if gateway.large_buffers != Some(0) {
+            continue;
+        }
+        let parent_of = |port: &PortSettings| {
+            let (parent, _) = port.kind.vlan()?;
+            ports.iter().map(|other| &other.value).find(|other| other.name == parent)
+        };
+        // More parents than that are refused elsewhere.
+        let first = Some(&port.value);
+        let family = || std::iter::successors(first, |port| parent_of(port)).take(MAX_FAMILY);
+        if let Some(mtu) = family().find_map(|port| port.mtu)
+            && needs_large_buffers(port.value.kind.link(), family().count() - 1, mtu)
         {
             errors.add(
                 port.table.place("mtu"),
@@ -100,10 +105,10 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
     for port in ports {
         let settings = &port.value;
         names.check_vrf(port, &settings.vrf, errors);
-        if let Some((parent, id)) = settings.kind.vlan() {
+        if let Some((parent, tag)) = settings.kind.vlan() {
             check_vlan(port, parent, names, errors);
-            if let Some(first) = vlans.insert((parent, id), port.table.at) {
-                let what = format!("VLAN {id} of port {parent}");
+            if let Some(first) = vlans.insert((parent, tag), port.table.at) {
+                let what = format!("{tag} of port {parent}");
                 errors.add_duplicate(port.table.place("id"), &what, first);
             }
         }
@@ -159,9 +164,10 @@ fn check_vlan(
 ) {
     let Some(settings) = names.check_port_of(port, "parent", parent, errors) else { return };
     let at = port.table.place("parent");
-    if settings.kind.vlan().is_some() {
+    let above = settings.kind.vlan().and_then(|(above, _)| names.ports.get(above).copied());
+    if above.flatten().is_some_and(|above| above.value.kind.vlan().is_some()) {
         let message =
-            format!("port {parent} is a VLAN itself, and two tags (802.1ad) are not supported");
+            format!("port {parent} is a VLAN of a VLAN itself, and frames have two tags at most");
         errors.add(at, message, Some("the port whose VLAN that one is".to_owned()));
     } else if settings.kind.link() != LinkKind::Ethernet {
         errors.add(at, format!("port {parent} has no Ethernet, so no VLANs"), None);

@@ -357,7 +357,7 @@ pub const SECTIONS: &[Section] = &[
             ),
             key(
                 "protocol",
-                "\"802.1Q\"",
+                "\"802.1Q\" or \"802.1ad\"",
                 "",
                 "\"802.1Q\"",
                 "What kind of tag they have, of kind `vlan`.",

@@ -14,9 +14,9 @@ mod security;
 mod shadow;
 mod write;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use types::Ipsec;
+use types::{Ipsec, VlanId};
 
 use api::{DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
@@ -30,6 +30,9 @@ use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
 use crate::settings::{GatewaySettings, PortSettings};
+
+/// A port, its VLAN, and that one's.
+const MAX_FAMILY: usize = 1 + VlanId::MAX_TAGS;
 
 /// The largest configuration file in bytes.
 pub const MAX_FILE: usize = 64 << 20;
@@ -54,6 +57,24 @@ pub struct Config {
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
+}
+
+impl Config {
+    /// The ports, parents before their VLANs.
+    pub(crate) fn parents_first(&self) -> Vec<&PortSettings> {
+        let parents: HashMap<_, _> = self
+            .ports
+            .iter()
+            .filter_map(|port| Some((port.name.as_str(), port.kind.vlan()?.0)))
+            .collect();
+        let depth = |port: &&PortSettings| {
+            let above = |name: &&str| parents.get(name).copied();
+            core::iter::successors(Some(port.name.as_str()), above).take(MAX_FAMILY).count()
+        };
+        let mut all: Vec<_> = self.ports.iter().collect();
+        all.sort_by_key(depth);
+        all
+    }
 }
 
 /// A VRF as the configuration file asks for it.

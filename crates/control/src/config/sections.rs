@@ -9,7 +9,7 @@ use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
     DefaultAction, Direction, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Seccomp,
-    Side, VlanId, Word,
+    Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -278,11 +278,14 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     for key in row.required.iter().filter(|key| !table.has(key)) {
         table.missing(key, errors);
     }
-    if let Some(protocol) = table.text("protocol", errors)
-        && let Err(fault) = check::vlan_protocol(protocol.value)
-    {
-        table.fault(fault, errors);
-    }
+    let protocol = match table.text("protocol", errors).map(|it| check::vlan_protocol(it.value)) {
+        None => VlanProtocol::default(),
+        Some(Ok(protocol)) => protocol,
+        Some(Err(fault)) => {
+            table.fault(fault, errors);
+            VlanProtocol::default()
+        }
+    };
     let id = table.number("id", VlanId::MIN.into()..=VlanId::MAX.into(), errors);
     let parent = table.text("parent", errors);
     let link = table.word("link", LinkKind::WORDS, errors);
@@ -302,6 +305,7 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
         link: link.map_or(LinkKind::Ethernet, |found| found.value),
         parent: parent.map(|found| found.value.to_owned()),
         id: id.and_then(|found| VlanId::new(found.value).ok()),
+        protocol,
     })
 }
 

@@ -1,3 +1,5 @@
+use types::VlanTag;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -514,8 +516,8 @@ fn vlans_are_checked_against_their_parents() {
         port("wan.2", &vlan("wan", "id = 4094\nmtu = 1400"))
     );
     let config = load("x", &good).unwrap();
-    let (parent, id) = config.ports[0].kind.vlan().unwrap();
-    assert_eq!((parent, id.number()), ("wan", 1));
+    let (parent, tag) = config.ports[0].kind.vlan().unwrap();
+    assert_eq!((parent, tag), ("wan", VlanTag::customer(VlanId::new(1).unwrap())));
 
     let told = |text: &str| errors(&format!("{wan}{text}"));
     let cases = [
@@ -528,9 +530,8 @@ fn vlans_are_checked_against_their_parents() {
         (vlan("wan", "id = 4095"), "gw.toml:8:6: id = 4095 (1 to 4094)"),
         (vlan("wen", "id = 1"), "gw.toml:7:10: there is no port \"wen\" (did you mean wan?)"),
         (
-            vlan("wan", "id = 1\nprotocol = \"802.1ad\""),
-            "gw.toml:9:12: protocol 802.1ad, service tags and frames with two tags, is not \
-            supported (802.1Q)",
+            vlan("wan", "id = 1\nprotocol = \"802.1ae\""),
+            "gw.toml:9:12: protocol '802.1ae' (802.1Q or 802.1ad)",
         ),
         (
             vlan("wan", "id = 1\nmac = \"02:00:00:00:00:01\""),
@@ -542,13 +543,23 @@ fn vlans_are_checked_against_their_parents() {
         ),
         (
             vlan("x", "id = 1"),
-            "gw.toml:7:10: port x is a VLAN itself, and two tags (802.1ad) are not supported (the \
+            "gw.toml:7:10: port x is a VLAN of a VLAN itself, and frames have two tags at most (the \
             port whose VLAN that one is)",
         ),
     ];
     for (more, expected) in cases {
         assert_eq!(told(&port("x", &more)), expected, "{more}");
     }
+    let three = [("a", "wan"), ("b", "a"), ("c", "b")]
+        .map(|(name, parent)| port(name, &vlan(parent, "id = 1\nprotocol = \"802.1AD\"")));
+    load("x", &format!("{wan}{}{}", three[1], three[0])).unwrap();
+    assert_eq!(
+        told(&three.concat()),
+        "gw.toml:19:10: port b is a VLAN of a VLAN itself, and frames have two tags at most (the \
+        port whose VLAN that one is)"
+    );
+    let both = [vlan("wan", "id = 7"), vlan("wan", "id = 7\nprotocol = \"802.1ad\"")];
+    load("x", &format!("{wan}{}{}", port("a", &both[0]), port("b", &both[1]))).unwrap();
     let twice = [vlan("wan", "id = 7"), vlan("wan", "id = 7")];
     assert_eq!(
         told(&format!("{}{}", port("a", &twice[0]), port("b", &twice[1]))),
@@ -570,6 +581,11 @@ fn vlans_are_checked_against_their_parents() {
     load("x", &format!("{gateway}{wide}")).unwrap();
     let told = errors(&format!("{gateway}{wide}{}", port("a", &vlan("wan", "id = 7"))));
     assert!(told.contains("mtu = 2034, and [gateway] has large-buffers = 0"), "{told}");
+    let wide = wide.replace("2034", "2030");
+    let one = format!("{gateway}{wide}{}", port("a", &vlan("wan", "id = 7")));
+    load("x", &one).unwrap();
+    let told = errors(&format!("{one}{}", port("b", &vlan("a", "id = 7"))));
+    assert!(told.contains("mtu = 2030, and [gateway] has large-buffers = 0"), "{told}");
 }
 
 /// A policy of `main`, out, with these keys.

@@ -4,7 +4,7 @@ use core::fmt::{Display, Write};
 use std::path::Path;
 
 use api::{Key, MemberSpec, NeighbourSpec, PolicySpec, RouteSpec, Selector, StateSpec, Template};
-use types::{CacheTable, ReversePath, RouteKind, Side};
+use types::{CacheTable, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
 use crate::describe;
@@ -184,9 +184,12 @@ impl Writer {
                 self.quoted("interface", interface);
                 self.value("receive-ring", ring);
             }
-            PortKind::Vlan { parent, id } => {
+            PortKind::Vlan { parent, tag } => {
                 self.quoted("parent", parent);
-                self.value("id", id);
+                self.value("id", tag.id);
+                if tag.protocol != VlanProtocol::default() {
+                    self.quoted("protocol", tag.protocol);
+                }
             }
         }
         self.in_vrf(vrf);

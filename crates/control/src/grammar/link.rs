@@ -136,7 +136,8 @@ fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
     Ok(VrfName { name: words.name(word)? })
 }
 
-/// `link PARENT [name] NAME [up] [mtu BYTES] [vrf NAME] type vlan [protocol 802.1Q] id ID`
+/// `link PARENT [name] NAME [up] [mtu BYTES] [vrf NAME] type vlan [protocol PROTOCOL] id
+/// ID`
 fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
     let (mut parent, mut name, mut mtu, mut vrf, mut up) = (None, None, None, None, None);
     loop {
@@ -181,7 +182,7 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
             .unsupported(message)
             .with_hint("type vlan; other ports come with [[port]] and reload, VRFs with vrf add"));
     }
-    let mut id = None;
+    let (mut id, mut protocol) = (None, None);
     while let Some(key) = words.next() {
         match key {
             "id" => {
@@ -194,8 +195,10 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
                     })?);
             }
             "protocol" | "proto" => {
-                let word = words.need("802.1Q")?;
-                crate::check::vlan_protocol(word).map_err(|fault| words.fault(fault))?;
+                words.once("protocol", &protocol)?;
+                let word = words.need("802.1Q or 802.1ad")?;
+                let known = crate::check::vlan_protocol(word);
+                protocol = Some(known.map_err(|fault| words.fault(fault))?);
             }
             _ => {
                 words.back();
@@ -207,6 +210,7 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
         name: words.given("name", name, "a name of its own, as in name wan.100")?,
         parent: words.given("link", parent, "the port whose VLAN it is, as in link wan")?,
         vlan: words.given("id", id, "1 to 4094")?.number(),
+        protocol: protocol.unwrap_or_default(),
         mtu,
         vrf,
         // As with iproute2, a link is down until it is set up.

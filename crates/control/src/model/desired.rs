@@ -1,12 +1,12 @@
 //! The desired state, and who asked for each part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Direction, InterfaceState, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
 use tables::{PortSpec, ReversePath, Side, Tables, Vlan};
-use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VrfId};
+use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::neighbours::Neighbours;
 use super::refuse::{no_port, no_vrf};
@@ -55,7 +55,7 @@ pub(super) struct DesiredPort {
     pub(super) settings: PortSettings,
     /// Who asked for it: a command for a VLAN alone.
     pub(super) origin: Origin,
-    /// What was found when it was opened; of a VLAN, what was found of its parent.
+    /// What was found when it was opened; of a VLAN, what follows from what was found of its parent.
     pub(super) found: Found,
     pub(super) vrf: String,
     /// That of a VLAN is at most its parent's, whatever is said here.
@@ -74,6 +74,39 @@ pub(super) struct Found {
     pub(super) mac: Mac,
     pub(super) mtu: u16,
     pub(super) link: LinkKind,
+    /// Whether VLAN tags take from the MTU, but for a customer tag in front: the kernel lets no
+    /// program send longer frames by an interface (`packet_snd` in its net/packet/af_packet.c).
+    pub(super) counts_tags: bool,
+}
+
+impl Found {
+    /// What is found of a VLAN of this tag; `is_inner` if this is a VLAN already.
+    pub(super) fn of_vlan(self, tag: VlanTag, is_inner: bool) -> Self {
+        let is_free = tag.protocol == VlanProtocol::Customer && !is_inner;
+        let taken = if self.counts_tags && !is_free { VlanId::TAG_LENGTH as u16 } else { 0 };
+        Self { mtu: self.mtu.saturating_sub(taken), ..self }
+    }
+}
+
+impl DesiredPort {
+    /// The MTU that it would have by itself.
+    pub(super) fn own_mtu(&self) -> u16 {
+        self.mtu.min(self.found.mtu)
+    }
+
+    /// What is found of a VLAN of it.
+    pub(super) fn found_of_vlan(&self, tag: VlanTag) -> Found {
+        self.found.of_vlan(tag, self.settings.kind.vlan().is_some())
+    }
+}
+
+/// A port, its parent if it is a VLAN, and that one's.
+pub(super) fn family<'p>(
+    port: &'p DesiredPort,
+    named: impl Fn(&str) -> Option<&'p DesiredPort>,
+) -> impl Iterator<Item = &'p DesiredPort> {
+    let parent = move |port: &&'p DesiredPort| named(port.settings.kind.vlan()?.0);
+    core::iter::successors(Some(port), parent)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,11 +171,48 @@ impl Desired {
         self.ports.get(port.settings.kind.vlan()?.0)
     }
 
-    /// The names of a port's VLANs.
+    /// A port and its parents, itself first.
+    pub(super) fn family<'p>(
+        &'p self,
+        port: &'p DesiredPort,
+    ) -> impl Iterator<Item = &'p DesiredPort> {
+        family(port, |name| self.ports.get(name))
+    }
+
+    /// The most that a port's MTU can be for its parents.
+    pub(super) fn most_mtu(&self, port: &DesiredPort) -> u16 {
+        self.family(port).skip(1).map(DesiredPort::own_mtu).min().unwrap_or(u16::MAX)
+    }
+
+    /// Every port, parents before their VLANs.
+    pub(super) fn parents_first(&self) -> Vec<(&String, &DesiredPort)> {
+        let mut all: Vec<_> = self.ports.iter().collect();
+        all.sort_by_key(|(_, port)| self.family(port).count());
+        all
+    }
+
+    /// The names of a port's VLANs, and of theirs behind them.
     pub(super) fn vlans_of(&self, parent: &str) -> Vec<String> {
-        let is_of =
-            |port: &DesiredPort| port.settings.kind.vlan().is_some_and(|(name, _)| name == parent);
-        self.ports.iter().filter(|(_, port)| is_of(port)).map(|(name, _)| name.clone()).collect()
+        let vlans = || {
+            self.ports
+                .iter()
+                .filter_map(|(name, port)| Some((name.as_str(), port.settings.kind.vlan()?.0)))
+        };
+        let mut all: Vec<_> =
+            vlans().filter(|(_, of)| *of == parent).map(|(name, _)| name).collect();
+        if !all.is_empty() {
+            let direct: HashSet<_> = all.iter().copied().collect();
+            all.extend(vlans().filter(|(_, of)| direct.contains(of)).map(|(name, _)| name));
+        }
+        all.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The most VLAN tags that frames of a port and of its VLANs have.
+    pub(super) fn most_tags(&self, name: &str) -> usize {
+        let vlans = self.vlans_of(name);
+        let all = vlans.iter().map(String::as_str).chain([name]);
+        let tags = |name| Some(self.family(self.ports.get(name)?).count() - 1);
+        all.filter_map(tags).max().unwrap_or(0)
     }
 
     /// The port as the tables are to have it.
@@ -157,7 +227,7 @@ impl Desired {
             up: port.up && port.interface == InterfaceState::Up,
             vlan: match port.settings.kind.vlan() {
                 None => None,
-                Some((parent, id)) => Some(Vlan { parent: self.port(parent)?.id, id }),
+                Some((parent, tag)) => Some(Vlan::new(self.port(parent)?.id, tag)),
             },
             side: port.side,
             reverse_path: port.reverse_path,

@@ -103,13 +103,15 @@ impl<'a> Differ<'a> {
         let said = self.config.ports.iter().find(|said| said.name == name)?;
         let port = self.desired.ports.get(name)?;
         let is_same = port.settings.kind == said.kind && port.origin == Origin::Configuration;
-        is_same.then_some((said, port))
+        // A VLAN goes with its parent.
+        let stays = || said.kind.vlan().is_none_or(|(parent, _)| self.kept(parent).is_some());
+        (is_same && stays()).then_some((said, port))
     }
 
     fn ports(&mut self) {
         let (config, desired) = (self.config, self.desired);
         // What goes makes room for what comes.
-        for said in &config.ports {
+        for said in config.parents_first().into_iter().rev() {
             let name = &said.name;
             match self.kept(name) {
                 Some((said, port)) => {
@@ -131,7 +133,7 @@ impl<'a> Differ<'a> {
                 }
             }
         }
-        for (name, port) in &desired.ports {
+        for (name, port) in desired.parents_first() {
             match self.kept(name) {
                 Some((said, port)) => self.change_link(name, said, port),
                 None => self.add_link(name, port),
@@ -173,7 +175,7 @@ impl<'a> Differ<'a> {
     /// Says how a port differs from what the file says of it.
     fn say_what_changed(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
         // That of a VLAN is at most its parent's, whatever was said.
-        let most = self.desired.parent(port).map_or(u16::MAX, |parent| parent.mtu);
+        let most = self.desired.most_mtu(port);
         let (mtu, is) = (said.mtu.unwrap_or(port.found.mtu).min(most), port.mtu.min(most));
         let up = port.up;
         let mut words = Vec::new();
@@ -218,11 +220,12 @@ impl<'a> Differ<'a> {
             Some(said) => self.say_what_changed(name, said, port),
         }
         // Other ports come and go with the file alone.
-        if let Some((parent, id)) = port.settings.kind.vlan() {
+        if let Some((parent, tag)) = port.settings.kind.vlan() {
             let spec = LinkSpec {
                 name: name.to_owned(),
                 parent: parent.to_owned(),
-                vlan: id.number(),
+                vlan: tag.id.number(),
+                protocol: tag.protocol,
                 mtu: (port.mtu != port.found.mtu).then_some(port.mtu),
                 vrf: Some(port.vrf.clone()),
                 up: port.up,

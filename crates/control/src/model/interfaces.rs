@@ -103,11 +103,19 @@ impl Draft<'_> {
         let mtu = port.mtu.min(port.found.mtu);
         if mtu > before.mtu {
             let large_buffers = self.desired.large_buffers.unwrap_or(0);
-            check_buffers(name, port.found.link, !vlans.is_empty(), mtu, large_buffers)?;
+            let tags = self.desired.most_tags(name);
+            check_buffers(name, port.found.link, tags, mtu, large_buffers)?;
         }
+        // Parents come before theirs.
         for vlan in &vlans {
+            let is = self.desired.port(vlan)?;
+            let Some((parent, tag)) = is.settings.kind.vlan() else { continue };
+            let found = match parent == name {
+                true => port.found_of_vlan(tag),
+                false => self.desired.port(parent)?.found_of_vlan(tag),
+            };
             if let Some(vlan) = self.desired.ports.get_mut(vlan) {
-                vlan.found = port.found;
+                vlan.found = found;
             }
         }
         let id = port.id;

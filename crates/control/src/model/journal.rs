@@ -10,7 +10,7 @@ use core::fmt::{self, Write};
 use api::{
     DefaultAction, Direction, Key, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, StateSpec,
 };
-use types::{IpPrefix, Ipsec, Mac};
+use types::{IpPrefix, Ipsec, Mac, VlanProtocol};
 
 use crate::describe;
 
@@ -190,7 +190,7 @@ impl Journal {
     }
 
     pub(super) fn add_link(&mut self, origin: Origin, spec: &LinkSpec) {
-        let LinkSpec { name, parent, vlan, mtu, vrf, up } = spec;
+        let LinkSpec { name, parent, vlan, protocol, mtu, vrf, up } = spec;
         let mut text = format!("link add link {parent} name {name}");
         if let Some(mtu) = mtu {
             let _ = write!(text, " mtu {mtu}");
@@ -199,7 +199,11 @@ impl Journal {
             let _ = write!(text, " vrf {vrf}");
         }
         let up = if *up { "up" } else { "down" };
-        self.note(origin, format_args!("{text} {up} type vlan id {vlan}"));
+        let protocol = match protocol {
+            VlanProtocol::Customer => String::new(),
+            VlanProtocol::Service => format!(" protocol {protocol}"),
+        };
+        self.note(origin, format_args!("{text} {up} type vlan{protocol} id {vlan}"));
     }
 
     fn key(&mut self, key: &Key) -> u64 {

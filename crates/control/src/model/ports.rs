@@ -134,11 +134,12 @@ impl Draft<'_> {
         if let Some(mtu) = change.mtu {
             // What its parent takes may have become less after the MTU was set.
             let parent = self.desired.parent(&port).filter(|_| !self.is_restoring);
-            check_mtu(&change.port, &port, parent, mtu)?;
-            let has_tags = port.settings.kind.vlan().is_some()
-                || !self.desired.vlans_of(&change.port).is_empty();
+            let most = self.desired.most_mtu(&port);
+            let above = parent.map(|parent| Above { name: &parent.settings.name, mtu: most });
+            check_mtu(&change.port, &port, above, mtu)?;
+            let tags = self.desired.most_tags(&change.port);
             let large_buffers = self.desired.large_buffers.unwrap_or(0);
-            check_buffers(&change.port, port.found.link, has_tags, mtu, large_buffers)?;
+            check_buffers(&change.port, port.found.link, tags, mtu, large_buffers)?;
             port.mtu = mtu;
         }
         if let Some(vrf) = &change.vrf {
@@ -249,16 +250,24 @@ impl Draft<'_> {
     }
 }
 
+/// The parent of a VLAN.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) name: &'a str,
+    /// The most that the VLAN's MTU can be.
+    pub(super) mtu: u16,
+}
+
 /// Whether a port can have this MTU.
 pub(super) fn check_mtu(
     name: &str,
     port: &DesiredPort,
-    parent: Option<&DesiredPort>,
+    parent: Option<Above<'_>>,
     mtu: u16,
 ) -> Result<(), Refusal> {
     crate::check::mtu("mtu", mtu, port.addresses.iter().any(|(own, _)| own.address().is_ipv6()))?;
     if let Some(parent) = parent.filter(|parent| mtu > parent.mtu) {
-        let (above, most) = (&parent.settings.name, parent.mtu);
+        let Above { name: above, mtu: most } = parent;
         let message = format!("port {name} is a VLAN of port {above}, whose MTU is {most}");
         return Err(Refusal::new(RefusalCode::Invalid, message)
             .with_hint(format!("an MTU of {most} at most, or a larger one of {above} first")));
@@ -268,8 +277,14 @@ pub(super) fn check_mtu(
             "port {name} takes packets of {} bytes at most, so its MTU cannot be {mtu}",
             port.found.mtu
         );
-        return Err(Refusal::new(RefusalCode::Invalid, message)
-            .with_hint("a smaller one, or a larger one on the system's interface and a restart"));
+        let hint = match port.settings.kind.vlan() {
+            Some(_) if port.found.counts_tags => {
+                "a smaller one, or a larger one on the system's interface: tags behind the first, \
+                and 802.1ad ones, take 4 bytes each of it"
+            }
+            _ => "a smaller one, or a larger one on the system's interface and a restart",
+        };
+        return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
     }
     Ok(())
 }
@@ -278,11 +293,11 @@ pub(super) fn check_mtu(
 pub(super) fn check_buffers(
     name: &str,
     link: LinkKind,
-    has_tags: bool,
+    tags: usize,
     mtu: u16,
     large_buffers: usize,
 ) -> Result<(), Refusal> {
-    if large_buffers > 0 || !needs_large_buffers(link, has_tags, mtu) {
+    if large_buffers > 0 || !needs_large_buffers(link, tags, mtu) {
         return Ok(());
     }
     let message = format!(
@@ -322,7 +337,8 @@ pub(super) fn ports(
         interface: port.settings.kind.interface().map(str::to_owned),
         interface_state: port.settings.kind.interface().map(|_| port.interface),
         parent: port.settings.kind.vlan().map(|(parent, _)| parent.to_owned()),
-        vlan: port.settings.kind.vlan().map(|(_, id)| id.number()),
+        vlan: port.settings.kind.vlan().map(|(_, tag)| tag.id.number()),
+        protocol: port.settings.kind.vlan().map(|(_, tag)| tag.protocol),
         vrf: port.vrf.clone(),
         link: port.found.link,
         mac: port.found.mac,

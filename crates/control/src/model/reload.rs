@@ -12,15 +12,15 @@ use api::{
 };
 use types::{IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
 
-use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force};
-use super::ports::{check_buffers, check_mtu};
+use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force, family};
+use super::ports::{Above, check_buffers, check_mtu};
 use super::refuse::refusal;
 use super::security;
 use super::vlans::free_id;
 use super::{Boundary, Draft, OpenedPort};
 use crate::config::Config;
 use crate::describe;
-use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
+use crate::settings::{GatewaySettings, PortKind, PortSettings, needs_large_buffers};
 
 /// How far the sequence numbers of an SA jump when a reload makes it anew with the same keys: more
 /// than workers can send meanwhile.
@@ -235,24 +235,23 @@ impl Draft<'_> {
         let mut wanted: Vec<DesiredPort> = Vec::with_capacity(config.ports.len());
         let mut used: BTreeSet<_> = self.desired.ports.values().map(|port| port.id).collect();
         used.extend(opened.iter().map(|port| port.id));
-        // A VLAN comes after its parent.
-        let (vlans, others): (Vec<_>, Vec<_>) =
-            config.ports.iter().partition(|port| port.kind.vlan().is_some());
-        for settings in others.into_iter().chain(vlans) {
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(config.ports.len());
+        for settings in config.parents_first() {
             let known = self.desired.ports.get(&settings.name);
             let kept = known.filter(|_| keeps(self.desired, settings));
-            let parent = settings.kind.vlan().and_then(|(parent, _)| {
-                wanted.iter().find(|port: &&DesiredPort| port.settings.name == parent)
-            });
+            let parent = settings
+                .kind
+                .vlan()
+                .and_then(|(parent, tag)| Some((&wanted[*places.get(parent)?], tag)));
             let (id, found) = match (kept, parent) {
                 (Some(port), None) => (port.id, port.found),
-                (_, Some(parent)) => {
+                (_, Some((parent, tag))) => {
                     let id = match kept {
                         Some(port) => port.id,
                         None => free_id(&used)?,
                     };
                     used.insert(id);
-                    (id, parent.found)
+                    (id, parent.found_of_vlan(tag))
                 }
                 (None, None) => {
                     let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
@@ -261,32 +260,39 @@ impl Draft<'_> {
                             format!("port {} has not been opened", settings.name),
                         ));
                     };
-                    (port.id, Found { mac: port.mac, mtu: port.mtu, link: port.link })
+                    let counts_tags = matches!(settings.kind, PortKind::AfPacket { .. });
+                    let OpenedPort { mac, mtu, link, .. } = *port;
+                    (port.id, Found { mac, mtu, link, counts_tags })
                 }
             };
             let port = desired_port(settings, id, found, known);
-            let mtu = parent.filter(|_| settings.mtu.is_none()).map_or(port.mtu, |it| it.mtu);
-            check_mtu(&settings.name, &port, parent, mtu)?;
+            let named = |name: &str| places.get(name).map(|place| &wanted[*place]);
+            let above = parent.map(|(parent, _)| Above {
+                name: &parent.settings.name,
+                mtu: family(parent, named).map(DesiredPort::own_mtu).min().unwrap_or(u16::MAX),
+            });
+            let most = above.map_or(u16::MAX, |above| above.mtu.min(port.found.mtu));
+            let mtu = if settings.mtu.is_none() { port.mtu.min(most) } else { port.mtu };
+            check_mtu(&settings.name, &port, above, mtu)?;
+            places.insert(&settings.name, wanted.len());
             wanted.push(port);
         }
         wanted.extend(self.kept_vlans(&wanted));
-        let frames = |port: &DesiredPort| {
-            let parent = port.settings.kind.vlan().and_then(|(parent, _)| {
-                wanted.iter().find(|port: &&DesiredPort| port.settings.name == parent)
-            });
-            let mtu = parent.map_or(port.mtu, |parent| parent.mtu.min(port.mtu));
-            (port.found.link, parent.is_some(), mtu)
+        let by_name: HashMap<_, _> =
+            wanted.iter().map(|port| (port.settings.name.as_str(), port)).collect();
+        let frames = |port| {
+            let family = || family(port, |name| by_name.get(name).copied());
+            let mtu = family().map(|port| port.mtu).min().unwrap_or(u16::MAX);
+            (port.found.link, family().count() - 1, mtu)
         };
-        let needed = wanted
-            .iter()
-            .map(frames)
-            .any(|(link, has_tags, mtu)| needs_large_buffers(link, has_tags, mtu));
+        let needed =
+            wanted.iter().map(frames).any(|(link, tags, mtu)| needs_large_buffers(link, tags, mtu));
         let usual = if needed { GatewaySettings::DEFAULT_LARGE_BUFFERS } else { 0 };
         let large_buffers = config.gateway.large_buffers.unwrap_or(usual);
         let large_buffers = *self.desired.large_buffers.get_or_insert(large_buffers);
         for port in &wanted {
-            let (link, has_tags, mtu) = frames(port);
-            check_buffers(&port.settings.name, link, has_tags, mtu, large_buffers)?;
+            let (link, tags, mtu) = frames(port);
+            check_buffers(&port.settings.name, link, tags, mtu, large_buffers)?;
         }
         let names: HashSet<_> = wanted.iter().map(|port| port.settings.name.as_str()).collect();
         let gone: Vec<_> = self

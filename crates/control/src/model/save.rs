@@ -83,8 +83,7 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
 
 fn settings(desired: &Desired, port: &DesiredPort) -> PortSettings {
     // The MTU of a VLAN may have been set when its parent's was larger.
-    let most = desired.parent(port).map_or(port.mtu, |parent| parent.mtu);
-    let mtu = port.mtu.min(most);
+    let mtu = port.mtu.min(desired.most_mtu(port));
     let is_own = mtu == port.found.mtu && port.settings.mtu.is_none();
     PortSettings {
         vrf: port.vrf.clone(),

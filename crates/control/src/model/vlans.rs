@@ -1,13 +1,13 @@
 //! VLANs: ports that come and go by commands too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use api::{InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode};
-use types::{PortId, ReversePath, Side, VlanId};
+use types::{PortId, ReversePath, Side, VlanId, VlanTag};
 
 use super::Draft;
 use super::desired::DesiredPort;
-use super::ports::{check_buffers, check_mtu};
+use super::ports::{Above, check_buffers, check_mtu};
 use super::refuse::refusal;
 use crate::settings::{PortKind, PortSettings};
 
@@ -17,10 +17,11 @@ const FIRST: u16 = tables::limit::MAX_PORTS as u16;
 
 /// The first number for a VLAN that is not used.
 pub(super) fn free_id(used: &BTreeSet<PortId>) -> Result<PortId, Refusal> {
-    (FIRST..=u16::MAX)
-        .map(PortId)
-        .find(|id| !used.contains(id))
-        .ok_or_else(|| Refusal::new(RefusalCode::Full, "all port numbers are in use"))
+    (FIRST..=u16::MAX).map(PortId).find(|id| !used.contains(id)).ok_or_else(no_number)
+}
+
+fn no_number() -> Refusal {
+    Refusal::new(RefusalCode::Full, "all port numbers are in use")
 }
 
 impl Draft<'_> {
@@ -36,12 +37,15 @@ impl Draft<'_> {
         })?;
         let parent = self.desired.port(&spec.parent)?.clone();
         let vrf = spec.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned());
-        let used = self.desired.ports.values().map(|port| port.id).collect();
+        let tag = VlanTag { protocol: spec.protocol, id };
+        let found = parent.found_of_vlan(tag);
+        // The tables have every port, and know fast which number is free.
+        let free = (FIRST..=u16::MAX).map(PortId).find(|id| self.tables.port(*id).is_none());
         let port = DesiredPort {
-            id: free_id(&used)?,
+            id: free.ok_or_else(no_number)?,
             settings: PortSettings {
                 name: spec.name.clone(),
-                kind: PortKind::Vlan { parent: spec.parent.clone(), id },
+                kind: PortKind::Vlan { parent: spec.parent.clone(), tag },
                 vrf: vrf.clone(),
                 mac: None,
                 mtu: spec.mtu,
@@ -51,19 +55,22 @@ impl Draft<'_> {
                 reverse_path: ReversePath::Off,
             },
             origin: self.origin,
-            found: parent.found,
+            found,
             vrf,
-            mtu: spec.mtu.unwrap_or(parent.found.mtu),
+            mtu: spec.mtu.unwrap_or(found.mtu),
             up: spec.up,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
             interface: InterfaceState::Up,
             addresses: Vec::new(),
         };
-        let mtu = spec.mtu.unwrap_or(parent.mtu);
-        check_mtu(&spec.name, &port, Some(&parent).filter(|_| !self.is_restoring), mtu)?;
+        let most = self.desired.most_mtu(&port);
+        let mtu = spec.mtu.unwrap_or(most.min(found.mtu));
+        let above = Above { name: &spec.parent, mtu: most };
+        check_mtu(&spec.name, &port, Some(above).filter(|_| !self.is_restoring), mtu)?;
         let large_buffers = self.desired.large_buffers.unwrap_or(0);
-        check_buffers(&spec.name, port.found.link, true, mtu, large_buffers)?;
+        let tags = self.desired.family(&parent).count();
+        check_buffers(&spec.name, port.found.link, tags, mtu, large_buffers)?;
         let vrf = self.desired.vrf(&port.vrf)?;
         let spec_of = self.desired.port_spec(&spec.name, &port)?;
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
@@ -74,7 +81,17 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// Removes a VLAN, and those of it before, as Linux does.
     pub(super) fn delete_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
+        if self.desired.port(&link.port)?.settings.kind.vlan().is_some() {
+            for port in self.desired.vlans_of(&link.port) {
+                self.delete_one_link(&LinkName { port })?;
+            }
+        }
+        self.delete_one_link(link)
+    }
+
+    fn delete_one_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
         let port = self.desired.port(&link.port)?;
         if port.settings.kind.vlan().is_none() {
             let message = format!(
@@ -109,32 +126,38 @@ impl Draft<'_> {
     }
 
     /// The VLANs that commands have added and that a configuration has place for, as they are to
-    /// be.
+    /// be. Parents come before theirs.
     pub(super) fn kept_vlans(&self, wanted: &[DesiredPort]) -> Vec<DesiredPort> {
-        let in_file = |name: &str| wanted.iter().find(|port| port.settings.name == name);
-        let kept = self.desired.ports.values().filter_map(|port| {
-            let (parent, id) = port.settings.kind.vlan()?;
-            let parent = in_file(parent).filter(|_| port.origin == Origin::Runtime)?;
-            let is_taken = |other: &DesiredPort| {
-                other.settings.name == port.settings.name
-                    || other.settings.kind.vlan() == Some((&parent.settings.name, id))
-            };
-            let is_wanted = wanted.iter().any(is_taken);
-            (!is_wanted).then(|| DesiredPort { found: parent.found, ..port.clone() })
-        });
-        kept.collect()
+        let mut all: HashMap<&str, DesiredPort> =
+            wanted.iter().map(|port| (port.settings.name.as_str(), port.clone())).collect();
+        let vlans = wanted.iter().filter_map(|port| port.settings.kind.vlan());
+        let mut taken: BTreeSet<_> = vlans.collect();
+        let mut kept = Vec::new();
+        for (name, port) in self.desired.parents_first() {
+            let Some((parent, tag)) = port.settings.kind.vlan() else { continue };
+            if port.origin != Origin::Runtime || all.contains_key(name.as_str()) {
+                continue;
+            }
+            let Some(above) = all.get(parent) else { continue };
+            if taken.insert((parent, tag)) {
+                let port = DesiredPort { found: above.found_of_vlan(tag), ..port.clone() };
+                all.insert(name, port.clone());
+                kept.push(port);
+            }
+        }
+        kept
     }
 
     /// Takes those VLANs out of the tables that will not be what they are: a port goes after its
     /// VLANs.
     pub(super) fn withdraw_vlans(&mut self, wanted: &[DesiredPort]) -> Result<(), Refusal> {
-        let id_of =
-            |name: &str| wanted.iter().find(|port| port.settings.name == name).map(|port| port.id);
-        for (name, port) in &self.desired.ports {
-            let Some((parent, _)) = port.settings.kind.vlan() else { continue };
-            let stays = id_of(name) == Some(port.id)
-                && id_of(parent) == self.desired.ports.get(parent).map(|parent| parent.id);
-            if !stays && self.tables.port(port.id).is_some() {
+        let ids: HashMap<_, _> =
+            wanted.iter().map(|port| (port.settings.name.as_str(), port.id)).collect();
+        let is_same = |port: &DesiredPort| ids.get(port.settings.name.as_str()) == Some(&port.id);
+        for (_, port) in self.desired.parents_first().into_iter().rev() {
+            let stays = self.desired.family(port).all(is_same);
+            if port.settings.kind.vlan().is_some() && !stays && self.tables.port(port.id).is_some()
+            {
                 self.tables.remove_port(port.id).map_err(|error| refusal(&error))?;
             }
         }

@@ -41,7 +41,8 @@ pub(super) fn port(text: &mut String, view: &PortView) {
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
     }
     if let Some(id) = view.vlan {
-        let _ = writeln!(text, "    vlan protocol 802.1Q id {id}");
+        let protocol = view.protocol.unwrap_or_default();
+        let _ = writeln!(text, "    vlan protocol {protocol} id {id}");
     }
 }
 

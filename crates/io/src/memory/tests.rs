@@ -85,6 +85,25 @@ fn a_tag_does_not_make_a_frame_too_long() {
 }
 
 #[test]
+fn two_tags_do_not_make_a_frame_too_long_either() {
+    for (tags, longest) in [
+        (&[0x8100, 0x8100][..], 1522),
+        (&[0x88a8, 0x8100], 1522),
+        (&[0x8100, 0x8100, 0x8100], 1522),
+        (&[0x88a8], 1518),
+        (&[0x9100, 0x8100], 1514),
+    ] {
+        let mut frame = vec![0; longest];
+        for (at, tag) in tags.iter().enumerate() {
+            frame[12 + 4 * at..][..2].copy_from_slice(&u16::to_be_bytes(*tag));
+        }
+        assert!(!is_too_long(LinkKind::Ethernet, 1500, &frame), "{tags:x?}");
+        frame.push(0);
+        assert!(is_too_long(LinkKind::Ethernet, 1500, &frame), "{tags:x?}");
+    }
+}
+
+#[test]
 fn received_frames_have_their_full_headroom_again() {
     let (mut one, mut two) =
         pair(MemoryOptions::ethernet("a", PortId(0)), MemoryOptions::ethernet("b", PortId(1)), 8);

@@ -2,13 +2,13 @@
 
 use wire::Protocol;
 
+use super::MAX_VLAN_TAGS;
+
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 
-/// VLAN tags that are looked behind.
-const MAX_TAGS: usize = 2;
 /// IPv6 extension headers that are walked.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -32,7 +32,7 @@ impl Layout {
     pub(super) fn find(frame: &[u8]) -> Option<Self> {
         let mut ethertype_at = 12;
         let mut ethertype = word(frame, ethertype_at)?;
-        for _ in 0..MAX_TAGS {
+        for _ in 0..MAX_VLAN_TAGS {
             if matches!(ethertype, ETHERTYPE_VLAN | ETHERTYPE_SERVICE_VLAN) {
                 ethertype_at += 4;
                 ethertype = word(frame, ethertype_at)?;

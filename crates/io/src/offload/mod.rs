@@ -118,6 +118,8 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
 
 /// Length of a VLAN tag in bytes.
 pub(crate) const VLAN_TAG: usize = 4;
+/// The most VLAN tags of a frame that are taken for such.
+pub(crate) const MAX_VLAN_TAGS: usize = 2;
 
 /// Puts a VLAN tag back that the kernel took out of the frame. Returns false if there is no
 /// room.

@@ -28,9 +28,10 @@ use crate::stage::seal;
 /// the counters' memory worth it.
 const MANY: u32 = 16;
 
-/// Length of an Ethernet header, and of one with a VLAN tag.
+/// Length of an Ethernet header, of one with a VLAN tag, and of one with two.
 const ETHERNET: usize = ethernet::HEADER_LENGTH;
 const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
+const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
 
 /// What apply may touch.
 pub(crate) struct Applier<'a, 'n> {
@@ -210,6 +211,14 @@ impl<'t> ClearWay<'t> {
                 let (done, bytes) = self.run::<TAGGED, { TAGGED + IP }>(packets, records);
                 let frames = done as u64;
                 objects.count_sent(self.next_hop.port, frames, bytes + frames * TAGGED as u64);
+                (done, bytes)
+            }
+            TWICE_TAGGED => {
+                let (done, bytes) =
+                    self.run::<TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records);
+                let frames = done as u64;
+                let bytes_sent = bytes + frames * TWICE_TAGGED as u64;
+                objects.count_sent_inner(self.next_hop.port, frames, bytes_sent);
                 (done, bytes)
             }
             _ => (0, 0),

@@ -10,8 +10,8 @@
 use arrayvec::ArrayVec;
 use flow::{FragmentUpper, Recalled};
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
-use tables::Port;
-use wire::common::{self, Common, Facts};
+use tables::{Port, VlanId, VlanProtocol};
+use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
 use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
@@ -25,9 +25,10 @@ use crate::outputs::Neighbours;
 /// takes two.
 const MAX_DEPTH: usize = 4;
 
-/// Length of an Ethernet header, and of one with a VLAN tag.
+/// Length of an Ethernet header, of one with a VLAN tag, and of one with two.
 const ETHERNET: usize = ethernet::HEADER_LENGTH;
 const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
+const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
 
 /// What the slow way needs besides the packets.
 pub(crate) struct Parser<'a, 'n> {
@@ -94,9 +95,13 @@ pub(crate) fn parse_frames<'n>(
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
             let tagged = Tagged { port, source, station, parser: &*parser };
-            let others = |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| {
-                tagged.run(packets, records, keys)
-            };
+            let others =
+                |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| match tagged
+                    .run::<1, TAGGED>(packets, records, keys)
+                {
+                    0 => tagged.run::<2, TWICE_TAGGED>(packets, records, keys),
+                    done => done,
+                };
             straight::<ETHERNET>(batch, &source, station, &mut slow, others);
         }
         LinkKind::Ip => {
@@ -108,7 +113,7 @@ pub(crate) fn parse_frames<'n>(
     }
 }
 
-/// What knows the common frames with one VLAN tag of a port.
+/// What knows the common frames with VLAN tags of a port.
 struct Tagged<'a, 'n> {
     port: &'a Port,
     source: Source,
@@ -118,10 +123,11 @@ struct Tagged<'a, 'n> {
 }
 
 impl Tagged<'_, '_> {
-    /// Fills in common packets with a tag, up to the first that is none, or whose VLAN has no port
-    /// that is up. Returns how many these are. IPv4 and IPv6 take one loop.
+    /// Fills in common packets with `N` tags, which make a link header of `LINK` bytes, up to the
+    /// first that is none, or whose VLAN has no port that is up. Returns how many these are. IPv4
+    /// and IPv6 take one loop.
     #[inline(never)]
-    fn run(
+    fn run<const N: usize, const LINK: usize>(
         &self,
         packets: &mut [Packet],
         records: &mut [Record],
@@ -129,18 +135,18 @@ impl Tagged<'_, '_> {
     ) -> usize {
         let (mut done, mut source) = (0, self.source);
         // One VLAN after the other.
-        while let Some(number) = packets.get(done).and_then(|next| common::vlan(next.bytes())) {
-            let Some(port) = self.enter(number, &mut source) else { break };
+        while let Some(tags) = packets.get(done).and_then(|next| common::tags(next.bytes())) {
+            let Some((port, entered)) = self.enter::<N>(tags, &mut source) else { break };
             let (from, mut bytes) = (done, 0);
             let rows = records[from..].iter_mut().zip(&mut keys[from..]);
             for (packet, (record, key)) in packets[from..].iter_mut().zip(rows) {
                 let length = packet.len();
-                if common::vlan(packet.bytes()) != Some(number) {
+                if !common::has_tags(packet.bytes(), &tags) {
                     break;
                 }
                 let is_common = match source.reads.is_empty() {
-                    true => fill_any::<TAGGED, false>(packet, record, key, &source, self.station),
-                    false => fill_and_read::<TAGGED>(packet, record, key, &source, self.station),
+                    true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
+                    false => fill_and_read::<LINK>(packet, record, key, &source, self.station),
                 };
                 if !is_common {
                     break;
@@ -152,32 +158,42 @@ impl Tagged<'_, '_> {
             if done == from {
                 break;
             }
-            if number != 0 {
-                let objects = self.parser.neighbours.outputs.objects;
+            let objects = self.parser.neighbours.outputs.objects;
+            for port in entered.into_iter().flatten() {
                 objects.count_received(port, (done - from) as u64, bytes);
             }
         }
         done
     }
 
-    /// The port of frames with this number, if it is up; `source` becomes where they are from. A
-    /// tag without a VLAN is the parent's own.
+    /// The port of frames with these tags, if it is up, and the sub-ports that each tag leads to;
+    /// `source` becomes where the frames are from. A tag without a VLAN leads nowhere.
     #[inline(always)]
-    fn enter(&self, number: u16, source: &mut Source) -> Option<PortId> {
-        let (port, vrf) = match number {
-            0 => (self.port.id, self.port.spec.vrf),
-            _ => {
-                let vlan = self.port.vlans.get(number).filter(|vlan| vlan.up)?;
-                (vlan.port, vlan.vrf)
+    fn enter<const N: usize>(
+        &self,
+        tags: [Tag; N],
+        source: &mut Source,
+    ) -> Option<(PortId, [Option<PortId>; N])> {
+        let (mut parent, mut entered) = (self.port, [None; N]);
+        let (mut port, mut vrf) = (parent.id, parent.spec.vrf);
+        for (at, tag) in tags.into_iter().enumerate() {
+            if tag.number() == 0 {
+                continue;
             }
-        };
+            // What is up has parents that are.
+            let vlan = parent.vlans.get(tag.protocol()?, tag.number()).filter(|vlan| vlan.up)?;
+            (port, vrf, entered[at]) = (vlan.port, vlan.vrf, Some(vlan.port));
+            if at + 1 < N {
+                parent = self.parser.neighbours.outputs.objects.port(port)?;
+            }
+        }
         let arrival = Arrival::new(vrf, Origin::Port(port));
         // Often many VLANs are in one VRF.
         *source = match vrf == source.arrival.vrf {
             true => Source { arrival, prefix: Prefix::new(arrival), ..*source },
             false => Source::new(arrival, self.parser.locality),
         };
-        Some(port)
+        Some((port, entered))
     }
 }
 
@@ -231,7 +247,7 @@ pub(crate) fn parse_packets(
 /// The addresses of a common packet, as its family's key has them.
 trait CommonAddresses: Sized {
     /// The addresses and the rest of the header of a packet behind a link header of `LINK` bytes to
-    /// `station`, if it is common and of this family. A tag was looked at before.
+    /// `station`, if it is common and of this family. Tags were looked at before.
     fn parse<const LINK: usize>(frame: &[u8], station: u64) -> Option<(Self, Common)>;
 
     /// Writes the key. That of IPv4 is in the record.
@@ -244,7 +260,8 @@ impl CommonAddresses for u64 {
         match LINK {
             0 => common::v4(frame),
             ETHERNET => common::v4_frame(frame, station),
-            _ => common::v4_tagged_frame(frame, station),
+            TAGGED => common::v4_tagged_frame(frame, station),
+            _ => common::v4_twice_tagged_frame(frame, station),
         }
     }
 
@@ -260,7 +277,8 @@ impl CommonAddresses for [u64; 4] {
         match LINK {
             0 => common::v6(frame),
             ETHERNET => common::v6_frame(frame, station),
-            _ => common::v6_tagged_frame(frame, station),
+            TAGGED => common::v6_tagged_frame(frame, station),
+            _ => common::v6_twice_tagged_frame(frame, station),
         }
     }
 
@@ -428,8 +446,8 @@ impl<'n> Parser<'_, 'n> {
         find_table(batch);
     }
 
-    /// Checks and strips an Ethernet header with its tag. Returns the IP packet behind it, and from
-    /// where it comes: `source`, unless its tag is of another port.
+    /// Checks and strips an Ethernet header with its tags. Returns the IP packet behind it, and from
+    /// where it comes: `source`, unless its tags are of another port.
     fn frame(
         &mut self,
         mut packet: Packet,
@@ -450,14 +468,19 @@ impl<'n> Parser<'_, 'n> {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
         let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
-        if ether_type == EtherType::VLAN {
-            let Some(tag) = ethernet::Tag::parse(packet.bytes()) else {
+        let mut tags = 0;
+        while let Some(protocol) = ether_type.vlan_protocol() {
+            let Some(tag) = ethernet::Tag::parse(packet.bytes(), length) else {
                 return self.drop(packet, DropReason::LinkTruncated);
             };
+            tags += 1;
+            if tags > VlanId::MAX_TAGS {
+                return self.drop(packet, DropReason::LinkVlan);
+            }
             length += ethernet::VLAN_TAG_LENGTH;
             ether_type = tag.ether_type;
-            if !ether_type.is_vlan() && tag.vlan != 0 {
-                port = match self.sub_port(port, tag.vlan) {
+            if tag.vlan != 0 {
+                port = match self.sub_port(port, protocol, tag.vlan) {
                     Ok(port) => port,
                     Err(reason) => return self.drop(packet, reason),
                 };
@@ -481,7 +504,6 @@ impl<'n> Parser<'_, 'n> {
                 arp::receive(&mut self.neighbours.outputs, port, packet, header.source);
                 return None;
             }
-            (other, _) if other.is_vlan() => return self.drop(packet, DropReason::LinkVlan),
             _ => return self.drop(packet, DropReason::LinkProtocol),
         }
         // A unicast packet in a group frame is nobody's to forward (RFC 1122 section 3.3.6), and
@@ -493,8 +515,13 @@ impl<'n> Parser<'_, 'n> {
     }
 
     /// The port of a VLAN by `parent`, if it is up.
-    fn sub_port(&self, parent: &Port, number: u16) -> Result<&'n Port, DropReason> {
-        let vlan = parent.vlans.get(number).ok_or(DropReason::VlanUnknown)?;
+    fn sub_port(
+        &self,
+        parent: &Port,
+        protocol: VlanProtocol,
+        number: u16,
+    ) -> Result<&'n Port, DropReason> {
+        let vlan = parent.vlans.get(protocol, number).ok_or(DropReason::VlanUnknown)?;
         let port = self.neighbours.outputs.objects.port(vlan.port);
         port.filter(|port| port.spec.up).ok_or(DropReason::PortDown)
     }

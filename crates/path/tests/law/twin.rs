@@ -97,12 +97,13 @@ impl Twin {
                 packet::LinkKind::Ethernet => frame(own, STATION, packet),
                 packet::LinkKind::Ip => packet.clone(),
             };
-            let vlan = port_vlan(*id);
-            if let Some(vlan) = vlan {
-                let [high, low] = vlan.id.number().to_be_bytes();
-                bytes.splice(12..12, [0x81, 0x00, high, low]);
+            let mut queue = *id;
+            while let Some(vlan) = port_vlan(queue) {
+                let (protocol, number) = (vlan.tag.protocol.ether_type(), vlan.tag.id.number());
+                bytes
+                    .splice(12..12, protocol.to_be_bytes().into_iter().chain(number.to_be_bytes()));
+                queue = vlan.parent;
             }
-            let queue = vlan.map_or(*id, |vlan| vlan.parent);
             // A full cable is full in all gateways.
             let _ = self.handles[usize::from(queue.0)].push(&bytes);
         }

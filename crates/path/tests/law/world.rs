@@ -15,18 +15,22 @@ use tables::{
     Action, DefaultAction, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch,
     FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ipsec, LookupEngine,
     MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Sa,
-    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector, Vlan, VlanId,
+    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
-/// Two ports in each of three VRFs with the same addresses. Those of the last are VLANs of the
-/// first two ports.
-pub(crate) const PORTS: u16 = 6;
+/// Two ports in each of four VRFs with the same addresses. Those of the third are VLANs of the
+/// first two ports, and those of the fourth VLANs of these.
+pub(crate) const PORTS: u16 = 8;
 /// The first ports have a queue each; of these the last has no Ethernet.
 pub(crate) const QUEUES: u16 = 4;
 const RED: VrfId = VrfId(1);
 const BLUE: VrfId = VrfId(2);
-const VRFS: [VrfId; 3] = [VrfId::MAIN, RED, BLUE];
+const GREEN: VrfId = VrfId(3);
+const VRFS: [VrfId; 4] = [VrfId::MAIN, RED, BLUE, GREEN];
+/// By which port each VRF's routes leave.
+const WAYS_OUT: [(VrfId, PortId); 4] =
+    [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5)), (GREEN, PortId(7))];
 
 /// Stations, and the gateway's own addresses; and what is not routed. By family, and the more usual
 /// ones first.
@@ -188,10 +192,15 @@ pub(crate) fn port_link(id: PortId) -> LinkKind {
     if id.0 == 3 { LinkKind::Ip } else { LinkKind::Ethernet }
 }
 
-/// Which VLAN of which port it is.
+/// Which VLAN of which port it is: with a service tag, and with two customer tags too.
 pub(crate) fn port_vlan(id: PortId) -> Option<Vlan> {
-    let parent = PortId(id.0.checked_sub(QUEUES)?);
-    Some(Vlan { parent, id: VlanId::new(100 + id.0).unwrap() })
+    let number = VlanId::new(100 + id.0).unwrap();
+    Some(match id.0 {
+        0..QUEUES => return None,
+        4 => Vlan::new(PortId(0), VlanTag::service(number)),
+        5 => Vlan::new(PortId(1), VlanTag::customer(number)),
+        _ => Vlan::new(PortId(id.0 - 2), VlanTag::customer(number)),
+    })
 }
 
 fn port_spec(id: PortId) -> PortSpec {
@@ -228,16 +237,17 @@ fn addresses(id: PortId, which: usize) -> Vec<IpPrefix> {
 }
 
 impl World {
-    /// Three VRFs, one of them with a tunnel.
+    /// Four VRFs, one of them with a tunnel.
     pub(crate) fn new(engine: LookupEngine) -> Self {
         let mut tables = Tables::new(1, 7);
         tables.set_lookup_engine(engine);
         tables.add_vrf("red").unwrap();
         tables.add_vrf("blue").unwrap();
+        tables.add_vrf("green").unwrap();
         let mut world =
             Self { tables, policies: Vec::new(), sas: Vec::new(), filter_rules: Vec::new() };
         (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
-        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5))] {
+        for (vrf, port) in WAYS_OUT {
             for (to, by) in
                 [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")]
             {
@@ -248,13 +258,15 @@ impl World {
                 ));
             }
         }
-        for (vrf, port) in [(VrfId::MAIN, PortId(1)), (RED, PortId(3)), (BLUE, PortId(5))] {
+        for (vrf, port) in WAYS_OUT {
             for (family, prefixes) in PREFIXES.iter().enumerate() {
                 let spec = multipath(family, port, [1, 2, 3, 1]);
                 world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
             }
         }
-        for (port, hosts) in [(0, [0, 5]), (1, [3, 8]), (2, [0, 5]), (4, [0, 5]), (5, [3, 8])] {
+        let sides = [[0, 5], [3, 8]];
+        for port in [0, 1, 2, 4, 5, 6, 7] {
+            let hosts = sides[usize::from(port % 2)];
             for host in hosts {
                 HOSTS.iter().for_each(|family| {
                     world.apply(&Act::SetNeighbour(PortId(port), parsed(family[host]), host as u8));

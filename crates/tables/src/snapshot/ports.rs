@@ -64,20 +64,32 @@ impl Tables {
     /// As [`Tables::add_port`].
     pub fn update_port(&mut self, id: PortId, spec: PortSpec) -> Result<(), TableError> {
         let old = self.existing_port(id)?;
-        if spec.vlan != old.spec.vlan {
+        let stays = match (&spec.vlan, &old.spec.vlan) {
+            (Some(new), Some(old)) => new.is(old),
+            (new, old) => new.is_none() && old.is_none(),
+        };
+        if !stays {
             return Err(TableError::VlanStays(Arc::clone(&old.spec.name)));
         }
         let mut next = self.clone();
         next.replace_port(id, spec)?;
-        let new = next.existing_port(id)?.clone();
-        for (_, sub_port) in new.vlans.iter() {
-            let mut spec = next.existing_port(sub_port.port)?.spec.clone();
-            spec.follow(&new.spec);
-            if spec != next.existing_port(sub_port.port)?.spec {
-                next.replace_port(sub_port.port, spec)?;
+        next.lead_sub_ports(id)?;
+        *self = next;
+        Ok(())
+    }
+
+    /// Makes the sub-ports of a port follow it, and theirs them.
+    fn lead_sub_ports(&mut self, id: PortId) -> Result<(), TableError> {
+        let parent = self.existing_port(id)?.clone();
+        for (_, sub_port) in parent.vlans.iter() {
+            let is = &self.existing_port(sub_port.port)?.spec;
+            let mut spec = is.clone();
+            spec.follow(&parent.spec);
+            if spec != *is {
+                self.replace_port(sub_port.port, spec)?;
+                self.lead_sub_ports(sub_port.port)?;
             }
         }
-        *self = next;
         Ok(())
     }
 
@@ -137,8 +149,8 @@ impl Tables {
             && let Ok(parent) = self.port_mut(vlan.parent)
         {
             match new {
-                Some((_, port)) => parent.vlans.set(vlan.id, port),
-                None => parent.vlans.remove(vlan.id),
+                Some((_, port)) => parent.vlans.set(vlan.tag, port),
+                None => parent.vlans.remove(vlan.tag),
             }
         }
     }
@@ -176,10 +188,13 @@ impl Tables {
         }
         if let Some(vlan) = spec.vlan {
             let parent = self.existing_port(vlan.parent)?;
-            let taken = parent.vlans.get(vlan.id.number()).filter(|other| other.port != id);
+            let taken = parent.vlans.get(vlan.tag.protocol, vlan.tag.id.number());
+            let taken = taken.filter(|other| other.port != id);
             let why = match taken {
                 _ if parent.spec.link != LinkKind::Ethernet => Some(NotAVlanParent::NoEthernet),
-                _ if parent.spec.vlan.is_some() => Some(NotAVlanParent::IsVlan),
+                _ if parent.spec.vlan.is_some_and(|it| it.is_inner()) => {
+                    Some(NotAVlanParent::IsInnerVlan)
+                }
                 Some(other) => {
                     let owner = &self.existing_port(other.port)?.spec.name;
                     Some(NotAVlanParent::Taken(Arc::clone(owner)))
@@ -188,7 +203,7 @@ impl Tables {
             };
             if let Some(why) = why {
                 let parent = Arc::clone(&parent.spec.name);
-                return Err(TableError::VlanParent { port: spec.name, id: vlan.id, parent, why });
+                return Err(TableError::VlanParent { port: spec.name, tag: vlan.tag, parent, why });
             }
             spec.follow(&parent.spec);
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 use api::{InterfaceState, Refusal, Reply, Request};
 use packet::Time;
 
-use super::desired::DesiredPort;
 use super::{Control, OpenedPort};
 use crate::config::load;
 
@@ -131,21 +130,18 @@ pub(super) fn consistent(control: &Control) {
     for (name, port) in &desired.ports {
         let found = tables.port(port.id).unwrap();
         let parent = desired.parent(port);
-        let own_mtu = |port: &DesiredPort| port.mtu.min(port.found.mtu);
-        let mtu = parent.map_or(own_mtu(port), |parent| own_mtu(port).min(own_mtu(parent)));
-        let is_up = |port: &DesiredPort| port.up && port.interface == InterfaceState::Up;
-        let up = is_up(port) && parent.is_none_or(is_up);
+        let family = || std::iter::successors(Some(port), |port| desired.parent(port));
+        let mtu = family().map(|port| port.mtu.min(port.found.mtu)).min().unwrap();
+        let up = family().all(|port| port.up && port.interface == InterfaceState::Up);
         assert_eq!(
             (&*found.spec.name, found.spec.mtu, found.spec.up, found.spec.mac),
             (name.as_str(), mtu, up, port.found.mac)
         );
         assert_eq!(
-            found.spec.vlan,
-            parent.map(|parent| tables::Vlan {
-                parent: parent.id,
-                id: port.settings.kind.vlan().unwrap().1
-            })
+            found.spec.vlan.map(|vlan| (vlan.parent, vlan.tag)),
+            parent.map(|parent| (parent.id, port.settings.kind.vlan().unwrap().1))
         );
+        assert_eq!(found.queue(), family().last().unwrap().id);
         assert_eq!(found.spec.vrf, desired.vrf(&port.vrf).unwrap());
         for (own, _) in &port.addresses {
             assert!(found.spec.addresses.contains(own), "{own}");

@@ -10,8 +10,8 @@ use crate::model::SeenInterface;
 pub(super) fn command() -> impl Strategy<Value = String> {
     let pick = |words: &'static [&'static str]| prop::sample::select(words);
     let vrf = || pick(&["", "", " vrf red", " vrf blue"]);
-    let port = || pick(&["lan", "wan", "tap0", "wan.1", "lan.1"]);
-    let vlan = || pick(&["wan.1", "lan.1", "tap0"]);
+    let port = || pick(&["lan", "wan", "tap0", "wan.1", "lan.1", "a.wan.1"]);
+    let vlan = || pick(&["wan.1", "lan.1", "tap0", "a.wan.1"]);
     let address = || {
         pick(&[
             "192.168.13.1/24",
@@ -70,10 +70,11 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             vlan(),
             1..3_u16,
             pick(&["", " mtu 1400", " up", " up mtu 1500"]),
-            vrf()
+            vrf(),
+            pick(&["", "", " proto 802.1ad"])
         )
-            .prop_map(|(parent, name, id, what, vrf)| format!(
-                "link add link {parent} name {name}{what}{vrf} type vlan id {id}"
+            .prop_map(|(parent, name, id, what, vrf, protocol)| format!(
+                "link add link {parent} name {name}{what}{vrf} type vlan{protocol} id {id}"
             )),
         vlan().prop_map(|name| format!("link del {name}")),
         (pick(&["add", "replace", "change"]), prefix(), hop(), 0..3_u8, vrf()).prop_map(

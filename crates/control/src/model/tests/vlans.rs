@@ -1,4 +1,7 @@
+use api::InterfaceState;
+
 use super::*;
+use crate::model::SeenInterface;
 
 /// [`BASE`] with a VLAN of each port.
 fn with_vlans() -> String {
@@ -51,7 +54,6 @@ fn vlans_come_and_go_by_command() {
         ("link add link wan name wan.5 type vlan id 6", "a port 'wan.5' exists"),
         ("link add link wan name x type vlan id 5", "port 'wan.5' is that VLAN already"),
         ("link add link wen name x type vlan id 6", "did you mean wan?"),
-        ("link add link wan.5 name x type vlan id 6", "two tags (802.1ad) are not supported"),
         ("link add link wan name x mtu 1501 type vlan id 6", "whose MTU is 1500"),
         ("link add link wan name x vrf red type vlan id 6", "there is no VRF"),
         ("link set wan.5 mtu 1501", "whose MTU is 1500"),
@@ -68,6 +70,142 @@ fn vlans_come_and_go_by_command() {
     let lan = BASE.split("[[port]]\nname = \"wan\"").next().unwrap();
     let told = reload(&mut control, lan).unwrap();
     assert!(told.contains("- port wan.5") && told.contains("- port wan\n"), "{told}");
+}
+
+/// A service VLAN, and a VLAN of it.
+const QINQ: [&str; 2] = [
+    "link add link wan name wan.10 up type vlan proto 802.1ad id 10",
+    "link add link wan.10 name a.20 up type vlan id 20",
+];
+
+#[test]
+fn a_vlan_has_vlans() {
+    let mut control = running(BASE);
+    for line in QINQ {
+        run(&mut control, line).unwrap();
+    }
+    let shown = show(&mut control, "link show");
+    assert!(shown.contains("wan.10@wan: <BROADCAST,MULTICAST,UP> mtu 1500 vlan state UP"));
+    assert!(shown.contains("    vlan protocol 802.1ad id 10"), "{shown}");
+    assert!(shown.contains("a.20@wan.10: <BROADCAST,MULTICAST,UP> mtu 1500"), "{shown}");
+    assert!(shown.contains("    vlan protocol 802.1Q id 20"), "{shown}");
+    // The same number, once with each kind of tag.
+    run(&mut control, "link add link wan name wan.q10 type vlan id 10").unwrap();
+    for (line, text) in [
+        ("link add link a.20 name x type vlan id 6", "frames have two tags at most"),
+        ("link add link wan name x type vlan proto 802.1ad id 10", "'wan.10' is that VLAN already"),
+        ("link add link wan.10 name x type vlan id 20", "'a.20' is that VLAN already"),
+        ("link add link wan.10 name x mtu 1501 type vlan id 6", "whose MTU is 1500"),
+    ] {
+        let refusal = run(&mut control, line).unwrap_err().to_string();
+        assert!(refusal.contains(text), "{line}: {refusal}");
+    }
+    // All of them follow the port, and the inner one the outer.
+    let inner = |control: &mut Control| show(control, "link show a.20");
+    run(&mut control, "link set wan mtu 1400").unwrap();
+    assert!(inner(&mut control).contains("mtu 1400"));
+    run(&mut control, "link set wan.10 mtu 1300").unwrap();
+    assert!(inner(&mut control).contains("mtu 1300"));
+    let refusal = run(&mut control, "link set a.20 mtu 1350").unwrap_err().to_string();
+    assert!(refusal.contains("whose MTU is 1300"), "{refusal}");
+    for port in ["wan.10", "wan"] {
+        run(&mut control, &format!("link set {port} down")).unwrap();
+        assert!(inner(&mut control).contains("state DOWN"));
+        run(&mut control, &format!("link set {port} up")).unwrap();
+        assert!(inner(&mut control).contains("state UP"));
+    }
+    // They survive a reload, also one that opens the port anew.
+    assert_eq!(reload(&mut control, BASE).unwrap(), "~ port wan: mtu 1400 -> 1500");
+    assert!(inner(&mut control).contains("mtu 1300"));
+    let other = BASE.replace("name = \"wan\"\n", "name = \"wan\"\nmac = \"02:00:00:00:00:42\"\n");
+    assert_eq!(reload(&mut control, &other).unwrap(), "~ port wan: opened anew as memory");
+    assert!(inner(&mut control).contains("link/ether 02:00:00:00:00:42"));
+    // As in Linux, a VLAN takes its VLANs along.
+    run(&mut control, "link del wan.10").unwrap();
+    let shown = show(&mut control, "link show");
+    assert!(!shown.contains("a.20") && shown.contains("wan.q10"), "{shown}");
+    for line in QINQ {
+        run(&mut control, line).unwrap();
+    }
+    let lan = BASE.split("[[port]]\nname = \"wan\"").next().unwrap();
+    let told = reload(&mut control, lan).unwrap();
+    for gone in ["- port wan.10", "- port a.20", "- port wan\n"] {
+        assert!(told.contains(gone), "{told}");
+    }
+}
+
+#[test]
+fn a_vlan_of_a_vlan_is_the_files_too() {
+    let vlan = |name: &str, parent: &str, more: &str| {
+        format!("[[port]]\nname = \"{name}\"\nkind = \"vlan\"\nparent = \"{parent}\"\n{more}\n")
+    };
+    let (inner, outer) = (
+        vlan("a.20", "wan.10", "id = 20"),
+        vlan("wan.10", "wan", "id = 10\nprotocol = \"802.1ad\""),
+    );
+    // The inner one comes first in the file.
+    let text = format!("{BASE}{inner}{outer}");
+    let mut control = running(&text);
+    let shown = show(&mut control, "link show");
+    assert!(shown.contains("a.20@wan.10") && shown.contains("protocol 802.1ad id 10"), "{shown}");
+    // Another kind of tag is another VLAN, and its VLANs come anew with it.
+    let customer = format!("{BASE}{inner}{}", vlan("wan.10", "wan", "id = 10"));
+    let told = reload(&mut control, &customer).unwrap();
+    assert_eq!(told, "~ port wan.10: opened anew as vlan", "{told}");
+    let shown = show(&mut control, "link show a.20");
+    assert!(shown.contains("state UP"), "{shown}");
+    let told = reload(&mut control, BASE).unwrap();
+    assert_eq!(told, "- port a.20\n- port wan.10");
+    assert_eq!(
+        reload(&mut control, &text).unwrap(),
+        "+ port wan.10 vlan 10 of wan protocol 802.1ad\n+ port a.20 vlan 20 of wan.10"
+    );
+}
+
+/// A program may send frames over an interface's MTU by one tag of 802.1Q, and no more.
+#[test]
+fn tags_take_from_what_an_interface_carries() {
+    let text = BASE.replace(
+        "name = \"wan\"\nkind = \"memory\"",
+        "name = \"wan\"\nkind = \"af-packet\"\ninterface = \"eth0\"",
+    );
+    assert_ne!(text, BASE);
+    let mut control = running(&text);
+    for line in [
+        "link add link wan name c type vlan id 1",
+        "link add link c name c.c type vlan id 1",
+        "link add link wan name s type vlan proto 802.1ad id 1",
+        "link add link s name s.c type vlan id 1",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let mtus = |control: &mut Control, expected: [u16; 4]| {
+        for (name, mtu) in ["c", "c.c", "s", "s.c"].into_iter().zip(expected) {
+            let shown = show(control, &format!("link show {name}"));
+            assert!(shown.contains(&format!(" mtu {mtu} ")), "{shown}");
+        }
+    };
+    mtus(&mut control, [1500, 1496, 1496, 1492]);
+    let refusal = run(&mut control, "link set s.c mtu 1493").unwrap_err().to_string();
+    assert!(refusal.contains("1492 bytes at most") && refusal.contains("802.1ad"), "{refusal}");
+    // An interface with room for the tags, and a port that stays as it is.
+    let port = control.desired.port("wan").unwrap();
+    let seen = SeenInterface {
+        state: InterfaceState::Up,
+        mac: port.found.mac,
+        mtu: 1508,
+        is_other_link: false,
+    };
+    let id = port.id;
+    control.interface(id, &seen).unwrap();
+    mtus(&mut control, [1500, 1496, 1496, 1492]);
+    for name in ["c.c", "s", "s.c"] {
+        run(&mut control, &format!("link set {name} mtu 1500")).unwrap();
+    }
+    mtus(&mut control, [1500; 4]);
+    // What the interface loses, they lose.
+    control.interface(id, &SeenInterface { mtu: 1500, ..seen }).unwrap();
+    mtus(&mut control, [1500, 1496, 1496, 1492]);
 }
 
 #[test]
