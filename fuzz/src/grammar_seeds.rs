@@ -55,6 +55,18 @@ pub fn all() -> Vec<Seed> {
             "addr add 2001:db8::1/64 dev lan\nvrf add red\nlink set lan mtu 1400\nlink set lan vrf \
             red\nlink set dev lan down\naddress flush dev lan\n",
         ),
+        // A third level, and a number that is taken, are refused by the model.
+        seed(
+            "vlans-of-vlans",
+            (6, 4),
+            "link add link lan name s up type vlan proto 802.1ad id 10\n\
+            link add link s name s.c mtu 1400 type vlan id 20\n\
+            link add link s.c name x type vlan id 30\n\
+            link add link lan name x type vlan protocol 802.1AD id 10\n\
+            link add link lan name x type vlan proto 802.1p id 11\n\
+            link add link lan name x type vlan proto 802.1ad id 4095\n\
+            link show s.c\nlink del s\n",
+        ),
         seed("refused-by-the-model", (2, 0), "link set wan up\nroute del 10.0.0.0/8\n"),
         seed("abbreviations", (3, 3), "a\nx p ls\nn sh\n"),
         seed("nothing", (0, 0), ""),

@@ -22,6 +22,7 @@ class Port:
     mtu: int = 0
     parent: str = ""
     id: int = 0
+    protocol: str = ""
     receive_ring: int = 0
 
 
@@ -86,6 +87,7 @@ class Config:
                 kind=p.kind,
                 interface=p.interface,
                 parent=p.parent,
+                protocol=p.protocol,
                 id=p.id,
                 vrf=p.vrf,
                 mac=p.mac,
