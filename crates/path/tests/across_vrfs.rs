@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, Direction, PolicySpec, PortSpec, ReversePath, SaIdentity, SaSpec, Side, Tables,
-    Template, Vlan, VlanId,
+    Template, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, Spi, VrfId};
@@ -42,7 +42,7 @@ fn hub() -> Tables {
             mtu: 1500,
             addresses: vec![prefix("10.1.0.1/24"), prefix("fd01::1/64")],
             up: true,
-            vlan: Some(Vlan { parent: LAN, id: VlanId::new(tenant.vlan).unwrap() }),
+            vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(tenant.vlan).unwrap()))),
             side: Side::Unset,
             reverse_path: ReversePath::Off,
         };
@@ -92,7 +92,7 @@ fn to_tenants(gateway: &mut Gateway) -> Vec<(u16, Vec<u8>)> {
     frames
         .map(|frame| {
             assert_eq!(ethernet::Header::parse(&frame).unwrap().ether_type, EtherType::VLAN);
-            (ethernet::Tag::parse(&frame).unwrap().vlan, frame[18..].to_vec())
+            (ethernet::Tag::parse(&frame, 14).unwrap().vlan, frame[18..].to_vec())
         })
         .collect()
 }
