@@ -74,16 +74,7 @@ class Gateway(Client):
 
     def __enter__(self):
         self._log = (self._directory / "gateway.log").open("w+")
-        self.process = self._namespace.start(
-            binary(),
-            "run",
-            "--config",
-            self.config_path,
-            "--state-directory",
-            self.state_path,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        self.process = self._namespace.start(*self.command(), stdout=self._log, stderr=subprocess.STDOUT)
         try:
             self._wait_until(lambda: "ready" in self.log(), "to be ready")
         except CommandFailed:
@@ -92,6 +83,10 @@ class Gateway(Client):
             self._log.close()
             raise
         return self
+
+    def command(self):
+        """What it is started by."""
+        return [binary(), "run", "--config", self.config_path, "--state-directory", self.state_path]
 
     def __exit__(self, kind, error, _):
         alive = self.process.poll() is None

@@ -10,6 +10,7 @@ mod demo;
 mod exit;
 mod explain;
 mod gateway;
+mod kernel;
 mod replay;
 mod verbs;
 mod view;

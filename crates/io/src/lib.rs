@@ -9,9 +9,9 @@
 //!
 //! Every port implements [`packet::Port`]. [`wait()`] puts an idle worker to sleep until one of its
 //! ports has a packet. [`interface`] reads the attributes of a network interface, [`links`] follows
-//! its state and counters by netlink, and [`offload`]
-//! undoes the checksum and segmentation offloads that hosts on the same machine leave to a network
-//! card that is not there.
+//! its state and counters by netlink, [`rtnetlink`] reads and changes the kernel's addresses and
+//! routes, and [`offload`] undoes the checksum and segmentation offloads that hosts on the same
+//! machine leave to a network card that is not there.
 //!
 //! `unsafe` is confined to the private module `sys`, which puts safe functions over the system
 //! calls.
@@ -24,6 +24,7 @@ pub mod memory;
 pub mod offload;
 pub mod pcap;
 mod room;
+pub mod rtnetlink;
 mod sys;
 pub mod tap;
 mod wait;

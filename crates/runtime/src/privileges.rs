@@ -42,6 +42,11 @@ pub fn kept() -> Vec<String> {
     has.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
+/// Whether the calling thread may change the network of its namespace: CAP_NET_ADMIN.
+pub fn may_change_network() -> bool {
+    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
 /// Keeps memory from being seen by others: no core dump, no tracing by processes of the same user,
 /// and the files of /proc/PID belong to root.
 ///

@@ -60,6 +60,15 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A record is not what was written.
+    #[error(
+        "{}: damaged (what can be read of it is text: mend by hand what it tells of, then remove it)",
+        file.display()
+    )]
+    Record {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// A state directory that nobody else uses.

@@ -4,6 +4,7 @@
 //! lock     who runs on this directory
 //! log      changes as commands, each write with its length and checksum
 //! keys.N   the keys that the log names by number
+//! NAME     records that are written as a whole, by [`Directory::write_record`]
 //! ```
 //!
 //! [`Directory::open`] locks it, [`Directory::read`] returns what was kept, and [`Log::start`]
@@ -14,6 +15,7 @@
 mod directory;
 mod frame;
 mod log;
+mod record;
 mod saved;
 
 pub use directory::{Directory, StoreError};

@@ -17,6 +17,7 @@ use crate::daemon::wipe::wipe_stack;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
+use crate::kernel::seen;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 
@@ -219,6 +220,9 @@ impl ControlThread {
             self.handler.remove_port(id);
             self.interfaces.forget(id);
         }
+        let opened: Vec<PortSettings> =
+            queues.iter().map(|(settings, ..)| settings.clone()).collect();
+        seen::warn(&opened);
         for (settings, id, queues) in queues {
             self.attach(&settings, id, queues);
         }

@@ -31,9 +31,11 @@ use tables::{Compiled, Direction};
 use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
+use crate::kernel::{own, seen};
 use ::control::StateDirectory;
 use control::ControlThread;
 use interfaces::Interfaces;
+pub(crate) use ports::claim_interfaces;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;
@@ -93,17 +95,25 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Runs the gateway of the configuration `file` until it is told to stop. `socket` overrides the
-/// configuration's control socket, `state` its state directory.
+/// What the command line says of a run.
+pub(crate) struct Options<'o> {
+    /// The configuration file.
+    pub(crate) file: &'o Path,
+    /// In place of the configuration's control socket.
+    pub(crate) socket: Option<&'o Path>,
+    /// In place of the configuration's state directory.
+    pub(crate) state: Option<&'o Path>,
+    /// Whether interfaces are taken over from the kernel.
+    pub(crate) own_interfaces: bool,
+}
+
+/// Runs the gateway of a configuration until it is told to stop.
 ///
 /// # Errors
 /// If the configuration is wrong, a port cannot be opened, another daemon listens on the control
-/// socket, or the state directory cannot be used.
-pub(crate) fn run(
-    file: &Path,
-    socket: Option<&Path>,
-    state: Option<&Path>,
-) -> anyhow::Result<Exit> {
+/// socket, the state directory cannot be used, or interfaces cannot be taken over.
+pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
+    let &Options { file, socket, state, own_interfaces } = options;
     let (config, digest) = gateway::load_with_digest(file)?;
     config.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let mut settings = config.gateway.clone();
@@ -122,7 +132,19 @@ pub(crate) fn run(
     let (listener, socket_file) = socket::listen(socket)?;
     let opened = state::Opened::of(&settings, socket)?;
 
-    let claims = protection::claims(file);
+    let mut claims = protection::claims(file);
+    // Before the rights that it takes are given up.
+    if own_interfaces {
+        let Some(opened) = &opened else {
+            bail!(
+                "--own-interfaces needs a state directory, where it is recorded what to put back: \
+                say --state-directory PATH, or state-directory in [gateway]"
+            );
+        };
+        ports::claim(&config.ports, &mut claims)?;
+        own::take_over(&config.ports, opened.directory())?;
+    }
+    seen::warn(&config.ports);
     // Before there are other threads, which have what this one has.
     let mut protection = protection::give_up(file)?;
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use control::{PortKind, PortSettings};
@@ -12,6 +13,7 @@ use packet::Port;
 use runtime::claims::{ClaimError, Claims};
 use wire::PortId;
 
+use crate::daemon::protection::FOLDER;
 use crate::gateway::twin;
 
 /// Frames that a memory port's link holds.
@@ -59,13 +61,35 @@ pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> any
     Ok(())
 }
 
-/// The name of the claim of a port's interface, which has its network namespace in it: others have
-/// interfaces of the same names.
+/// Claims interfaces for a command that changes them.
+///
+/// # Errors
+/// If a daemon has one of them.
+pub(crate) fn claim_interfaces(interfaces: &[String]) -> anyhow::Result<Claims> {
+    let holder = format!("pid {}, a command that changes interfaces", std::process::id());
+    let mut claims = Claims::new(Path::new(FOLDER), holder)
+        .with_context(|| format!("seeing which daemons run, in {FOLDER}"))?;
+    for interface in interfaces {
+        match claims.claim(&name_of_claim(interface)?) {
+            Err(ClaimError::Held { holder }) => {
+                bail!("a daemon has interface {interface}: {holder}; stop that one first")
+            }
+            other => other.context("seeing which daemons run")?,
+        };
+    }
+    Ok(claims)
+}
+
+/// The name of the claim of a port's interface.
 fn claim_name(settings: &PortSettings) -> anyhow::Result<Option<String>> {
-    let Some(interface) = settings.kind.interface() else { return Ok(None) };
+    settings.kind.interface().map(name_of_claim).transpose()
+}
+
+/// The name has the network namespace in it: others have interfaces of the same names.
+fn name_of_claim(interface: &str) -> anyhow::Result<String> {
     let namespace =
         fs::metadata("/proc/thread-self/ns/net").context("finding the network namespace")?;
-    Ok(Some(format!("{CLAIM}{}-{interface}", namespace.ino())))
+    Ok(format!("{CLAIM}{}-{interface}", namespace.ino()))
 }
 
 /// Opens a port, with a queue for each of `workers` workers if its kind has queues.

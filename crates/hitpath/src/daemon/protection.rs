@@ -13,7 +13,7 @@ use runtime::{privileges, seccomp};
 use crate::gateway::Protection;
 
 /// Where daemons see each other's claims.
-const FOLDER: &str = "/run/hitpath";
+pub(super) const FOLDER: &str = "/run/hitpath";
 
 /// The claims of this daemon. `config` is its configuration file. If there can be none, that is
 /// said, and other daemons are not seen.

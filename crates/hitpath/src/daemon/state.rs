@@ -65,6 +65,11 @@ impl Opened {
         Ok(Some(Self { directory, saved }))
     }
 
+    /// The directory.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         self.directory.path()

@@ -1,13 +1,16 @@
 //! `hitpath check`: is this configuration right?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use control::Diagnostic;
+use control::{Config, Diagnostic};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::gateway::{self, ConfigError};
+use crate::kernel::own;
+use crate::kernel::seen::{self, Seen};
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -17,22 +20,37 @@ use runtime::output;
 /// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
 /// says what is worth a word: numbers that are rounded, policies that defeat their lookup, policies
 /// that never match a packet.
+///
+/// With --live it looks at this machine too: whether the kernel handles the packets of the ports'
+/// interfaces besides the gateway, by which commands that ends, and what programs would lose by
+/// `hitpath run --own-interfaces`. Exits with 1 if the kernel does, or an interface is missing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   hitpath check gw.toml
+  hitpath check --live gw.toml               and is this machine ready for it?
   hitpath check -j /etc/hitpath/*.toml       diagnostics for an editor")]
 pub(crate) struct Check {
     /// The files to check
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Look at this machine's interfaces too
+    #[arg(long)]
+    live: bool,
 }
 
 impl Check {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let (mut wrong, mut diagnostics, mut notes) = (0, Vec::new(), Vec::new());
+        let mut machine = Vec::new();
         for file in &self.files {
             let result = gateway::check(file);
+            if let Ok(config) = &result
+                && self.live
+            {
+                machine.push(Machine::look(file, config)?);
+            }
             if result.is_err() {
                 wrong += 1;
             }
@@ -47,6 +65,7 @@ impl Check {
                         if config.ports.len() == 1 { "port" } else { "ports" },
                     );
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
+                    machine.last().map_or(Ok(()), Machine::print)?;
                 }
                 Err(ConfigError::Wrong(errors)) if !global.json => {
                     output::line(&errors.to_string())?;
@@ -67,14 +86,56 @@ impl Check {
             }
         }
         if global.json {
-            output::json(&json!({
+            let mut told = json!({
                 "files": self.files.len(),
                 "wrong": wrong,
                 "diagnostics": diagnostics,
                 "notes": notes,
-            }))?;
+            });
+            if self.live {
+                told["live"] = json!(machine);
+            }
+            output::json(&told)?;
         }
-        Ok(if wrong == 0 { Exit::Done } else { Exit::Refused })
+        let is_ready = machine.iter().all(Machine::is_ready);
+        Ok(if wrong == 0 && is_ready { Exit::Done } else { Exit::Refused })
+    }
+}
+
+/// What this machine is like for a configuration.
+#[derive(Serialize)]
+struct Machine {
+    file: PathBuf,
+    /// Ports whose interfaces are not there.
+    missing: Vec<String>,
+    /// Interfaces whose packets the kernel handles too.
+    kernel: Vec<Seen>,
+    /// What `run --own-interfaces` would end.
+    losses: Vec<String>,
+}
+
+impl Machine {
+    fn look(file: &Path, config: &Config) -> anyhow::Result<Self> {
+        let missing = seen::missing(&config.ports)?
+            .into_iter()
+            .map(|(port, interface)| format!("port {port}: there is no interface {interface}"));
+        Ok(Self {
+            file: file.to_owned(),
+            missing: missing.collect(),
+            kernel: seen::look(&config.ports)?,
+            losses: own::losses(&config.ports)?,
+        })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.missing.is_empty() && self.kernel.is_empty()
+    }
+
+    fn print(&self) -> anyhow::Result<()> {
+        self.missing.iter().try_for_each(|line| output::line(line))?;
+        self.kernel.iter().try_for_each(|seen| output::line(&seen.describe()))?;
+        let told = |loss| output::line(&format!("`hitpath run --own-interfaces` ends {loss}"));
+        self.losses.iter().try_for_each(told)
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod graph;
 pub(crate) mod man;
+pub(crate) mod release_interfaces;
 pub(crate) mod reload;
 pub(crate) mod replay;
 pub(crate) mod run;

@@ -20,6 +20,7 @@ Examples:
   hitpath run --config gw.toml
   hitpath run --config gw.toml --socket /run/hitpath/east.sock \\
       --state-directory /var/lib/hitpath-east
+  hitpath run --config gw.toml --own-interfaces
   kill -HUP $(pidof hitpath)                 read the file again")]
 pub(crate) struct Run {
     /// The configuration file
@@ -30,10 +31,24 @@ pub(crate) struct Run {
     /// configuration says, or else /var/lib/hitpath for root and `off` for others]
     #[arg(long, value_name = "PATH")]
     state_directory: Option<PathBuf>,
+
+    /// Take the interfaces of AF_PACKET ports over from the kernel
+    ///
+    /// Their addresses are removed and their forwarding and IPv6 are switched off in the kernel,
+    /// which answers nothing on them any more. What programs of this machine lose by that is
+    /// logged first: look at it by `hitpath check --live` before. It stays so when the daemon
+    /// ends, however it ends; `hitpath release-interfaces` puts everything back.
+    #[arg(long)]
+    own_interfaces: bool,
 }
 
 impl Run {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        daemon::run(&self.config, global.socket_override(), self.state_directory.as_deref())
+        daemon::run(&daemon::Options {
+            file: &self.config,
+            socket: global.socket_override(),
+            state: self.state_directory.as_deref(),
+            own_interfaces: self.own_interfaces,
+        })
     }
 }

@@ -1,0 +1,26 @@
+//! The kernel on the same interface: an AF_PACKET port gets a copy of each frame, and the kernel
+//! handles the frame too, unless it is told not to.
+//!
+//! [`seen`] finds out whether it does, [`own`] ends it and puts it back, and [`sockets`] says who
+//! loses by that.
+
+pub(crate) mod own;
+mod record;
+pub(crate) mod seen;
+mod sockets;
+mod sysctl;
+
+use std::collections::BTreeSet;
+
+use control::{PortKind, PortSettings};
+
+/// The interfaces that ports share with the kernel, and the ports.
+fn shared(ports: &[PortSettings]) -> impl Iterator<Item = (&PortSettings, &str)> {
+    let mut known = BTreeSet::new();
+    ports.iter().filter_map(move |port| match &port.kind {
+        PortKind::AfPacket { interface, .. } if known.insert(interface) => {
+            Some((port, interface.as_str()))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,376 @@
+//! Taking interfaces over from the kernel, and putting them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+
+use ::io::links::Links;
+use ::io::rtnetlink::{KernelAddress, KernelRoute, Rtnetlink};
+use anyhow::{Context, bail, ensure};
+use control::PortSettings;
+use nix::errno::Errno;
+use runtime::privileges;
+use serde::Serialize;
+use store::Directory;
+
+use super::record::{Kept, Record, Taken};
+use super::sockets;
+use super::sysctl::{OWNED, Setting, Sysctls};
+
+/// The most sockets and routes that are named.
+const NAMED: usize = 20;
+
+/// Who made a route, by rtnetlink(7): the kernel, for an address; a redirect; a router's
+/// advertisement. They come back by themselves.
+const PASSING: [u8; 3] = [2, 1, 9];
+
+/// What has to be there to look at interfaces and change them.
+struct System {
+    links: Links,
+    netlink: Rtnetlink,
+    sysctls: Sysctls,
+}
+
+/// An interface as it is, which is to be taken over.
+struct Interface {
+    name: String,
+    index: u32,
+    settings: BTreeMap<String, String>,
+    addresses: Vec<KernelAddress>,
+    routes: Vec<KernelRoute>,
+}
+
+/// An interface that is to be put back.
+struct Present {
+    taken: Taken,
+    index: u32,
+    /// What is not as it was.
+    failed: Vec<String>,
+}
+
+/// What came of putting interfaces back.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Released {
+    /// The interfaces that are as they were.
+    pub(crate) released: Vec<String>,
+    /// What is not as it was and will not be.
+    pub(crate) notes: Vec<String>,
+    /// Why other interfaces are not as they were. They are recorded still.
+    pub(crate) failed: Vec<String>,
+}
+
+/// What would be lost if the interfaces of `ports` were taken over.
+///
+/// # Errors
+/// If the system does not say it.
+pub(crate) fn losses(ports: &[PortSettings]) -> anyhow::Result<Vec<String>> {
+    let mut system = System::open()?;
+    let mut interfaces = Vec::new();
+    for (_, name) in super::shared(ports) {
+        if let Some(link) = system.links.named(name)? {
+            interfaces.push(system.interface(name, link.index)?);
+        }
+    }
+    Ok(losses_of(&interfaces)?)
+}
+
+/// Makes the interfaces of `ports` the gateway's alone: the kernel has no address on them, forwards
+/// nothing that comes by them and answers nothing. What was before is recorded in `directory`
+/// first, and is put back by [`release`] alone.
+///
+/// # Errors
+/// If that cannot be; then nothing was changed, or what was changed is recorded.
+pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<()> {
+    check_rights("--own-interfaces")?;
+    let mut system = System::open()?;
+    let mut record = match Record::load(directory)? {
+        None => Record::new()?,
+        Some(mut record) => {
+            record.check_namespace()?;
+            record
+        }
+    };
+    // Everything that can be refused is, before anything is changed.
+    let mut interfaces = Vec::new();
+    for (port, name) in super::shared(ports) {
+        let link = system.links.named(name)?.with_context(|| {
+            format!("port {}: there is no interface {name} to take over", port.name)
+        })?;
+        for (setting, _) in OWNED {
+            system.sysctls.check(setting, name).context("taking interfaces over")?;
+        }
+        interfaces.push(system.interface(name, link.index)?);
+    }
+    for loss in losses_of(&interfaces)? {
+        tracing::warn!("taking the interfaces over ends {loss}");
+    }
+    interfaces.iter().for_each(|interface| record.add(&interface.taken()));
+    record.save(directory).context("nothing was taken over, as it cannot be recorded")?;
+    for interface in &interfaces {
+        let Interface { name, addresses, routes, .. } = interface;
+        system.take(interface).with_context(|| {
+            let path = directory.path().display();
+            format!("taking interface {name} over (`hitpath release-interfaces {path}` undoes it)")
+        })?;
+        tracing::info!(
+            addresses = addresses.len(),
+            routes = routes.len(),
+            "interface {name} is the gateway's alone, until `hitpath release-interfaces`"
+        );
+    }
+    Ok(())
+}
+
+/// The interfaces that are recorded in `directory`.
+///
+/// # Errors
+/// If there are none, or the record cannot be read or is of another network namespace.
+pub(crate) fn taken(directory: &Directory) -> anyhow::Result<Vec<String>> {
+    let record = recorded(directory)?;
+    Ok(record.interfaces.into_iter().map(|taken| taken.name).collect())
+}
+
+/// Puts everything back that [`take_over`] has recorded in `directory`. What others have done to
+/// the interfaces since stays, unless it is in the way. With `forget`, interfaces that are gone are
+/// not recorded any more.
+///
+/// # Errors
+/// If nothing is recorded, or the system refuses everything.
+pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Released> {
+    check_rights("release-interfaces")?;
+    let mut record = recorded(directory)?;
+    let mut system = System::open()?;
+    let mut result = Released::default();
+    let (mut left, mut present) = (Vec::new(), Vec::new());
+    for taken in std::mem::take(&mut record.interfaces) {
+        let name = &taken.name;
+        match system.links.named(name)? {
+            Some(link) => present.push(Present { taken, index: link.index, failed: Vec::new() }),
+            None if forget => {
+                result.notes.push(format!("interface {name} is gone, and forgotten"));
+            }
+            None => {
+                result.failed.push(format!(
+                    "interface {name} is not there: say it again when it is back, or --forget it"
+                ));
+                left.push(taken);
+            }
+        }
+    }
+    system.put_back(&mut present, &mut result.notes);
+    for Present { taken, failed, .. } in present {
+        if failed.is_empty() {
+            result.released.push(taken.name);
+        } else {
+            let told = |what| format!("interface {}: {what}", taken.name);
+            result.failed.extend(failed.into_iter().map(told));
+            left.push(taken);
+        }
+    }
+    record.interfaces = left;
+    record.save(directory)?;
+    Ok(result)
+}
+
+fn recorded(directory: &Directory) -> anyhow::Result<Record> {
+    let Some(mut record) = Record::load(directory)? else {
+        bail!(
+            "nothing is recorded in {}: no interface was taken over, or all were put back",
+            directory.path().display()
+        );
+    };
+    record.check_namespace()?;
+    Ok(record)
+}
+
+fn check_rights(who: &str) -> anyhow::Result<()> {
+    ensure!(
+        privileges::may_change_network(),
+        "{who} needs CAP_NET_ADMIN: run it as root, or with that capability"
+    );
+    Ok(())
+}
+
+fn losses_of(interfaces: &[Interface]) -> io::Result<Vec<String>> {
+    let addresses: BTreeSet<IpAddr> =
+        interfaces.iter().flat_map(|one| &one.addresses).map(|own| own.address).collect();
+    let mut sockets = match addresses.is_empty() {
+        true => Vec::new(),
+        false => sockets::all(|socket| socket.needs(&addresses))?,
+    };
+    sockets.sort_by_key(sockets::Socket::is_of_all);
+    let mut count = sockets.len();
+    sockets.truncate(NAMED);
+    let programs = sockets::programs(&sockets);
+    let mut losses: Vec<String> = sockets.iter().map(|one| one.describe(&programs)).collect();
+    for Interface { name, routes, .. } in interfaces {
+        count += routes.len();
+        let routes = routes.iter().take(NAMED.saturating_sub(losses.len()));
+        losses.extend(routes.map(|route| format!("the kernel's route {route} on {name}")));
+    }
+    if count > losses.len() {
+        losses.push(format!("{} more", count - losses.len()));
+    }
+    Ok(losses)
+}
+
+impl Interface {
+    fn taken(&self) -> Taken {
+        let of_route = |route| Kept::of_route(route, self.index);
+        Taken {
+            name: self.name.clone(),
+            settings: self.settings.clone(),
+            addresses: self.addresses.iter().map(Kept::of_address).collect(),
+            routes: self.routes.iter().map(of_route).collect(),
+        }
+    }
+}
+
+impl System {
+    fn open() -> anyhow::Result<Self> {
+        Ok(Self {
+            links: Links::open().context("opening a netlink socket")?,
+            netlink: Rtnetlink::open().context("opening a netlink socket")?,
+            sysctls: Sysctls::of_system(),
+        })
+    }
+
+    /// An interface as it is now.
+    fn interface(&mut self, name: &str, index: u32) -> anyhow::Result<Interface> {
+        let mut settings = BTreeMap::new();
+        for (setting, _) in OWNED {
+            let value = self.sysctls.read(setting, name)?;
+            settings.extend(value.map(|value| (setting.key(), value)));
+        }
+        let mut addresses = self.netlink.addresses().context("listing the kernel's addresses")?;
+        addresses.retain(|address| address.index == index);
+        let own: BTreeSet<IpAddr> = addresses.iter().map(|own| own.address).collect();
+        let routes = self
+            .netlink
+            .routes(|route| {
+                let goes = route.interfaces.contains(&index)
+                    || route.source.is_some_and(|source| own.contains(&source));
+                goes && !PASSING.contains(&route.protocol)
+            })
+            .context("listing the kernel's routes")?;
+        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes })
+    }
+
+    /// Makes an interface the gateway's alone. Only what is recorded is removed, so that an address
+    /// that has come in the last moment is not lost; the kernel removes those of IPv6 itself.
+    fn take(&mut self, interface: &Interface) -> anyhow::Result<()> {
+        let Interface { name, index, settings, addresses, routes } = interface;
+        for (setting, value) in OWNED {
+            if settings.contains_key(&setting.key()) {
+                self.sysctls.write(setting, name, value)?;
+            }
+        }
+        for address in addresses.iter().filter(|own| own.address.is_ipv4()) {
+            // The kernel removes a secondary address with its primary one.
+            passing_over(Errno::EADDRNOTAVAIL, self.netlink.remove_address(address))
+                .with_context(|| format!("removing address {address}"))?;
+        }
+        for route in routes.iter().filter(|route| route.interfaces == [*index]) {
+            // Most have gone with the addresses.
+            passing_over(Errno::ESRCH, self.netlink.remove_route(route))
+                .with_context(|| format!("removing route {route}"))?;
+        }
+        Ok(())
+    }
+
+    /// Puts interfaces back. Whatever fails does not hold up the rest.
+    fn put_back(&mut self, interfaces: &mut [Present], notes: &mut Vec<String>) {
+        for interface in &mut *interfaces {
+            // First of all: without IPv6 there can be no addresses of it. The kernel gives a router
+            // the anycast address of a prefix when an address is ready; if forwarding is switched
+            // on in the same moment, it may miss that.
+            self.set_back(interface, Setting::is_ipv6);
+            self.addresses_back(interface, notes);
+        }
+        self.routes_back(interfaces);
+        for interface in interfaces {
+            // The kernel forwards again once it knows where to.
+            self.set_back(interface, |setting| !setting.is_ipv6());
+        }
+    }
+
+    fn set_back(&self, interface: &mut Present, wanted: impl Fn(Setting) -> bool) {
+        let Taken { name, settings, .. } = &interface.taken;
+        for (setting, _) in OWNED.iter().filter(|(setting, _)| wanted(*setting)) {
+            let Some(value) = settings.get(&setting.key()) else { continue };
+            if let Err(error) = self.sysctls.write(*setting, name, value) {
+                interface.failed.push(error.to_string());
+            }
+        }
+    }
+
+    fn addresses_back(&mut self, interface: &mut Present, notes: &mut Vec<String>) {
+        let Present { taken, index, failed } = interface;
+        let mut addresses: Vec<(KernelAddress, u32)> = Vec::new();
+        for kept in &taken.addresses {
+            match kept.address() {
+                Ok(address) => addresses.push((address, kept.age())),
+                Err(error) => failed.push(error.to_string()),
+            }
+        }
+        // The kernel lists IPv4 addresses in the order in which they were added, and those of IPv6
+        // the other way round.
+        let (ipv4, ipv6): (Vec<_>, Vec<_>) =
+            addresses.into_iter().partition(|(own, _)| own.address.is_ipv4());
+        for (address, age) in ipv4.iter().chain(ipv6.iter().rev()) {
+            match self.netlink.restore_address(address, *index, *age) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    let name = &taken.name;
+                    let over =
+                        format!("interface {name}: the lifetime of address {address} is over");
+                    notes.push(over);
+                }
+                outcome => {
+                    if let Err(error) = passing_over(Errno::EEXIST, outcome) {
+                        failed.push(format!("address {address}: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts routes back. One may need another, so those that fail are tried again as long as some
+    /// succeed. What left by an interface that was made anew since leaves by the new one.
+    fn routes_back(&mut self, interfaces: &mut [Present]) {
+        let mut indices = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for (place, Present { taken, index, failed }) in interfaces.iter_mut().enumerate() {
+            indices.extend(
+                taken.addresses.iter().chain(&taken.routes).map(|kept| (kept.index, *index)),
+            );
+            for kept in &taken.routes {
+                match kept.route() {
+                    Ok(route) => waiting.push((place, route, None)),
+                    Err(error) => failed.push(error.to_string()),
+                }
+            }
+        }
+        loop {
+            let before = waiting.len();
+            waiting.retain_mut(|(_, route, why)| {
+                let outcome = self.netlink.restore_route(route, &indices);
+                *why = passing_over(Errno::EEXIST, outcome).err();
+                why.is_some()
+            });
+            if waiting.len() == before {
+                break;
+            }
+        }
+        for (place, route, why) in waiting {
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            interfaces[place].failed.push(format!("route {route}{why}"));
+        }
+    }
+}
+
+fn passing_over(errno: Errno, outcome: io::Result<()>) -> io::Result<()> {
+    outcome.or_else(|error| match error.raw_os_error() {
+        Some(code) if code == errno as i32 => Ok(()),
+        _ => Err(error),
+    })
+}

@@ -1,0 +1,247 @@
+//! What was taken from the kernel, in the file `interfaces` of the state directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use io::rtnetlink::{KernelAddress, KernelRoute};
+use serde::{Deserialize, Serialize};
+use store::Directory;
+
+/// The file's name.
+const NAME: &str = "interfaces";
+
+/// What is said in place of another version.
+const VERSION: u32 = 1;
+
+/// All interfaces that were taken over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    /// The system's start and the network namespace in which they were last taken over.
+    boot: String,
+    namespace: u64,
+    pub(super) interfaces: Vec<Taken>,
+}
+
+/// An interface as it was before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Taken {
+    pub(super) name: String,
+    /// By their names in a record.
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) addresses: Vec<Kept>,
+    pub(super) routes: Vec<Kept>,
+}
+
+/// An address or a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// What it is, for people.
+    what: String,
+    /// The interface's index then.
+    pub(super) index: u32,
+    /// When, in seconds since 1970: lifetimes go on meanwhile.
+    pub(super) time: u64,
+    /// As the kernel described it.
+    message: Vec<u8>,
+}
+
+impl Record {
+    /// What is recorded in `directory`, if something is.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what was written.
+    pub(super) fn load(directory: &Directory) -> anyhow::Result<Option<Self>> {
+        let Some(bytes) = directory.read_record(NAME)? else { return Ok(None) };
+        let read = || -> anyhow::Result<Self> {
+            let record: Self = serde_json::from_slice(&bytes)?;
+            ensure!(record.version == VERSION, "it has version {}, not {VERSION}", record.version);
+            for taken in &record.interfaces {
+                taken.addresses.iter().try_for_each(|kept| kept.address().map(drop))?;
+                taken.routes.iter().try_for_each(|kept| kept.route().map(drop))?;
+            }
+            Ok(record)
+        };
+        let path = directory.path().join(NAME);
+        read().map(Some).with_context(|| format!("{} is not understood", path.display()))
+    }
+
+    /// Nothing yet, in this network namespace.
+    ///
+    /// # Errors
+    /// If the system does not say which one that is.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let (boot, namespace) = here()?;
+        Ok(Self { version: VERSION, boot, namespace, interfaces: Vec::new() })
+    }
+
+    /// Refuses a record of another network namespace, whose interfaces have the same names. Which
+    /// number a namespace has is not known across a restart of the system.
+    ///
+    /// # Errors
+    /// If it is one.
+    pub(super) fn check_namespace(&mut self) -> anyhow::Result<()> {
+        let (boot, namespace) = here()?;
+        ensure!(
+            self.boot != boot || self.namespace == namespace,
+            "the interfaces were taken over in another network namespace (net:[{}]); this is \
+            net:[{namespace}]",
+            self.namespace
+        );
+        (self.boot, self.namespace) = (boot, namespace);
+        Ok(())
+    }
+
+    /// Takes note of an interface. One that is noted already keeps its settings of before, and
+    /// whatever is not on it any more; what is on it again is noted as it is now.
+    pub(super) fn add(&mut self, new: &Taken) {
+        let Some(known) = self.interfaces.iter_mut().find(|known| known.name == new.name) else {
+            self.interfaces.push(new.clone());
+            return;
+        };
+        for (key, value) in &new.settings {
+            known.settings.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        for new in &new.addresses {
+            known.addresses.retain(|kept| kept.what != new.what);
+            known.addresses.push(new.clone());
+        }
+        for new in &new.routes {
+            // Two that are told alike may differ in their metric or table.
+            known.routes.retain(|kept| kept.message != new.message);
+            known.routes.push(new.clone());
+        }
+    }
+
+    /// Writes it, or removes the file if there is nothing to write. Returns once that is durable.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn save(&self, directory: &Directory) -> anyhow::Result<()> {
+        if self.interfaces.is_empty() {
+            directory.remove_record(NAME)?;
+        } else {
+            directory.write_record(NAME, &serde_json::to_vec(self)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Kept {
+    /// An address of the interface that it is on.
+    pub(super) fn of_address(address: &KernelAddress) -> Self {
+        Self {
+            what: address.to_string(),
+            index: address.index,
+            time: now(),
+            message: address.message().to_vec(),
+        }
+    }
+
+    /// A route that was there because of the interface `index`.
+    pub(super) fn of_route(route: &KernelRoute, index: u32) -> Self {
+        Self { what: route.to_string(), index, time: now(), message: route.message().to_vec() }
+    }
+
+    /// The address that it is.
+    pub(super) fn address(&self) -> anyhow::Result<KernelAddress> {
+        KernelAddress::from_message(&self.message).context("an address is damaged")
+    }
+
+    /// The route that it is.
+    pub(super) fn route(&self) -> anyhow::Result<KernelRoute> {
+        KernelRoute::from_message(&self.message).context("a route is damaged")
+    }
+
+    /// For how many seconds it has been kept. A clock that was set back is no reason for a longer
+    /// lifetime than was left.
+    pub(super) fn age(&self) -> u32 {
+        u32::try_from(now().saturating_sub(self.time)).unwrap_or(u32::MAX)
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn here() -> anyhow::Result<(String, u64)> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace =
+        fs::metadata("/proc/thread-self/ns/net").context("finding the network namespace")?;
+    Ok((boot.trim().to_owned(), namespace.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(octet: u8, index: u32) -> Kept {
+        let mut message = vec![2, 24, 0, 0, index as u8, 0, 0, 0];
+        message.extend([8, 0, 2, 0, 192, 0, 2, octet]);
+        Kept::of_address(&KernelAddress::from_message(&message).unwrap())
+    }
+
+    fn taken(forwarding: &str, addresses: &[Kept]) -> Taken {
+        Taken {
+            name: "wan".to_owned(),
+            settings: [("ipv4.forwarding".to_owned(), forwarding.to_owned())].into(),
+            addresses: addresses.to_vec(),
+            routes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_before_the_first_time_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(&folder.path().join("state"), "").unwrap();
+        assert!(Record::load(&directory).unwrap().is_none());
+        let mut record = Record::new().unwrap();
+        record.add(&taken("1", &[kept(1, 3), kept(2, 3)]));
+        record.save(&directory).unwrap();
+
+        // Taken over already, and one of the addresses is back on an interface made anew.
+        let mut record = Record::load(&directory).unwrap().unwrap();
+        record.check_namespace().unwrap();
+        record.add(&taken("0", &[kept(2, 9), kept(3, 9)]));
+        let expected = taken("1", &[kept(1, 3), kept(2, 9), kept(3, 9)]);
+        let same = |kept: &Kept| (kept.what.clone(), kept.index, kept.message.clone());
+        let [known] = record.interfaces.as_slice() else { panic!("{record:?}") };
+        assert_eq!(known.settings, expected.settings);
+        let known: Vec<_> = known.addresses.iter().map(same).collect();
+        assert_eq!(known, expected.addresses.iter().map(same).collect::<Vec<_>>());
+
+        record.interfaces.clear();
+        record.save(&directory).unwrap();
+        assert!(Record::load(&directory).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_record_that_is_not_ours_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(&folder.path().join("state"), "").unwrap();
+        let mut record = Record::new().unwrap();
+        record.namespace += 1;
+        let error = record.check_namespace().unwrap_err().to_string();
+        assert!(error.contains("another network namespace"), "{error}");
+        "an earlier start of the system".clone_into(&mut record.boot);
+        record.namespace += 1;
+        record.check_namespace().unwrap();
+
+        record.add(&taken("1", &[Kept { message: vec![2, 24], ..kept(1, 3) }]));
+        record.save(&directory).unwrap();
+        let error = format!("{:#}", Record::load(&directory).unwrap_err());
+        assert!(error.contains("interfaces is not understood: an address is damaged"), "{error}");
+        directory.write_record(NAME, br#"{"version":2}"#).unwrap();
+        Record::load(&directory).unwrap_err();
+    }
+
+    #[test]
+    fn an_age_is_never_negative() {
+        let kept = Kept { time: now() + 1000, ..kept(1, 3) };
+        assert_eq!(kept.age(), 0);
+        assert_eq!(Kept { time: 0, ..kept }.age(), u32::try_from(now()).unwrap_or(u32::MAX));
+    }
+}

@@ -1,0 +1,63 @@
+//! `hitpath release-interfaces`: what `run --own-interfaces` has taken from the kernel goes back.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use control::StateDirectory;
+use store::{Directory, StoreError};
+
+use crate::cli::Global;
+use crate::daemon;
+use crate::kernel::own;
+use runtime::exit::Exit;
+use runtime::output;
+
+/// Give interfaces back to the kernel that `run --own-interfaces` has taken over
+///
+/// Puts back their addresses, the routes that were lost with them, and the kernel's settings, as
+/// the state directory has them recorded. Addresses that were added since stay. Refused while a
+/// gateway runs on them. What cannot be put back is told and stays recorded, so that it can be
+/// said again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  hitpath release-interfaces
+  hitpath release-interfaces /var/lib/hitpath-east   of another state directory
+  hitpath release-interfaces --forget        some are gone, and will not be back")]
+pub(crate) struct ReleaseInterfaces {
+    /// The state directory
+    #[arg(default_value = StateDirectory::DEFAULT, value_name = "DIRECTORY")]
+    directory: PathBuf,
+
+    /// Forget interfaces that are gone
+    #[arg(long)]
+    forget: bool,
+}
+
+impl ReleaseInterfaces {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        if !self.directory.is_dir() {
+            bail!("there is no state directory {}", self.directory.display());
+        }
+        let directory = match Directory::open(&self.directory, "hitpath release-interfaces") {
+            Err(StoreError::InUse { path, holder }) => {
+                bail!("{holder} has state directory {}: stop that one first", path.display())
+            }
+            opened => opened?,
+        };
+        // A gateway with another state directory may have them.
+        let claims = daemon::claim_interfaces(&own::taken(&directory)?)?;
+        let result = own::release(&directory, self.forget)?;
+        drop(claims);
+        if global.json {
+            output::json(&result)?;
+        } else {
+            for name in &result.released {
+                output::line(&format!("interface {name} is the kernel's again"))?;
+            }
+            result.notes.iter().chain(&result.failed).for_each(|what| output::say(what));
+        }
+        Ok(if result.failed.is_empty() { Exit::Done } else { Exit::Refused })
+    }
+}

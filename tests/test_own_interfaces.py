@@ -1,0 +1,461 @@
+"""The kernel on the gateway's interfaces: it is seen, silenced by --own-interfaces, and gets everything back."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import time
+
+import pytest
+
+from harness.config import Config, Port, Route
+from harness.failure import CommandFailed
+from harness.gateway import Gateway, binary
+from harness.netns import run
+
+pytestmark = pytest.mark.namespaces
+
+GATEWAY = {"left": ("10.1.0.1", "fd01::1"), "right": ("10.2.0.1", "fd02::1")}
+HOST = {"left": ("10.1.0.2", "fd01::2"), "right": ("10.2.0.2", "fd02::2")}
+"""Addresses of the kernel on the gateway's machine, and of the hosts."""
+
+OURS = {"left": "10.101.0.1", "right": "10.102.0.1"}
+THEIRS = {"left": "10.101.0.2", "right": "10.102.0.2"}
+"""Addresses of the gateway itself, in networks that the kernel does not know, and other ones of the hosts."""
+
+MANAGEMENT = "172.16.0.1"
+"""An address of the kernel on an interface that is not the gateway's."""
+
+SETTINGS = {
+    "ipv4": {"forwarding": "0", "rp_filter": "1", "arp_ignore": "8"},
+    "ipv6": {"forwarding": "0", "disable_ipv6": "1"},
+}
+"""What an interface has that is the gateway's alone."""
+
+
+@pytest.fixture
+def machine(topology):
+    """A machine whose kernel is a router between two hosts: `(gw, left, right)`."""
+    gw = topology.namespace("gw")
+    gw.sysctl("net.ipv4.ip_forward", 1)
+    gw.sysctl("net.ipv6.conf.all.forwarding", 1)
+    hosts = []
+    for label in ("left", "right"):
+        host = topology.namespace(label)
+        topology.link(gw, label, host, "eth0")
+        for sysctl in ("rp_filter", "arp_ignore"):
+            gw.sysctl(f"net.ipv4.conf.{label}.{sysctl}", 0)
+        gw.addresses(label, f"{GATEWAY[label][0]}/24", f"{GATEWAY[label][1]}/64")
+        host.addresses("eth0", f"{HOST[label][0]}/24", f"{HOST[label][1]}/64", f"{THEIRS[label]}/24")
+        for family, via in zip((4, 6), GATEWAY[label]):
+            host.ip(f"-{family}", "route", "add", "default", "via", via)
+        hosts.append(host)
+    gw.sysctl("net.ipv4.conf.all.rp_filter", 0)
+    gw.ip("addr", "add", f"{MANAGEMENT}/32", "dev", "lo")
+    return gw, *hosts
+
+
+def configuration():
+    """Ports whose addresses the kernel has not. The gateway keeps silent about what the kernel forwards."""
+    ports = [Port(label, [f"{OURS[label]}/24"], kind="af-packet", interface=label) for label in GATEWAY]
+    return Config(ports=ports, routes=[Route("default", kind="blackhole")])
+
+
+class Owner(Gateway):
+    """A gateway that is run with options."""
+
+    options = ["--own-interfaces"]
+
+    def __init__(self, namespace, directory, *options):
+        super().__init__(namespace, configuration(), directory)
+        self.options = options or self.options
+
+    def command(self):
+        """What it is started by."""
+        return [*super().command(), *self.options]
+
+    def release(self, *options, check=True):
+        """`hitpath release-interfaces`."""
+        return self._namespace.run(binary(), "release-interfaces", self.state_path, *options, check=check)
+
+
+@pytest.fixture
+def make(machine, tmp_path):
+    """Makes a gateway that is not running yet."""
+    return lambda *options: Owner(machine[0], tmp_path, *options)
+
+
+def reached(host, *targets):
+    """Those of the targets that answer a ping."""
+    pings = {target: host.start("ping", "-c1", "-W1", target) for target in targets}
+    return [target for target, process in pings.items() if process.wait(10) == 0]
+
+
+def addresses(gw):
+    """All addresses, without the seconds that are left of a lifetime."""
+    listed = json.loads(gw.run("ip", "-j", "addr").stdout)
+    for link in listed:
+        for address in link["addr_info"]:
+            for lifetime in ("valid_life_time", "preferred_life_time"):
+                address[lifetime] = address[lifetime] // 1000
+    return listed
+
+
+def global_addresses(gw):
+    """The addresses of each interface that are not the link's alone."""
+    return {
+        link["ifname"]: [own["local"] for own in link["addr_info"] if own["scope"] == "global"]
+        for link in addresses(gw)
+    }
+
+
+def routes(gw):
+    """All routes of all tables."""
+    listed = [gw.run("ip", f"-{family}", "-j", "route", "show", "table", "all").stdout for family in (4, 6)]
+    known = [route | {"expires": route.get("expires", 0) // 1000} for text in listed for route in json.loads(text)]
+    return sorted(json.dumps(route, sort_keys=True) for route in known)
+
+
+def settings(gw, label):
+    """The kernel's settings of an interface."""
+    return {
+        (family, name): gw.run("cat", f"/proc/sys/net/{family}/conf/{label}/{name}").stdout.strip()
+        for family, name in OWNED
+    }
+
+
+OWNED = {(family, name): value for family in SETTINGS for name, value in SETTINGS[family].items()}
+
+
+def everything(gw):
+    """What is to be as it was, once the kernel has nothing to add: it makes IPv6 routes in its own time."""
+
+    def now():
+        return addresses(gw), routes(gw), [settings(gw, label) for label in GATEWAY]
+
+    before, after = None, now()
+    while before != after:
+        time.sleep(0.5)
+        before, after = after, now()
+    return after
+
+
+def silent(machine):
+    """The kernel neither answers nor forwards."""
+    gw, left, right = machine
+    for label, host, other in (("left", left, "right"), ("right", right, "left")):
+        assert settings(gw, label) == OWNED
+        host.ip("neigh", "flush", "all")
+        # As somebody would who knows where to send it.
+        assert reached(host, *GATEWAY[label], MANAGEMENT) == []
+        for address in (*GATEWAY[label], *HOST[other]):
+            host.ip("neigh", "replace", address, "lladdr", gw.mac(label), "dev", "eth0")
+        assert reached(host, *GATEWAY[label], MANAGEMENT, *HOST[other]) == []
+        for address in (*GATEWAY[label], *HOST[other]):
+            host.ip("neigh", "del", address, "dev", "eth0")
+
+
+def test_without_owning_the_kernel_answers_and_forwards_and_is_seen(machine, make):
+    gw, left, _ = machine
+    before = everything(gw)
+    with make("--verbose") as gateway:
+        targets = [*GATEWAY["left"], *GATEWAY["right"], *HOST["right"], MANAGEMENT]
+        assert reached(left, *targets) == targets
+        log = gateway.log()
+        for label in GATEWAY:
+            assert log.count(f"interface {label} of port {label}: the kernel handles its packets too") == 1, log
+            for said in (
+                f"it answers for {GATEWAY[label][0]}/24",
+                f"it answers for {GATEWAY[label][1]}/64",
+                "it forwards IPv4 packets",
+                "it forwards IPv6 packets",
+                f"addresses of other interfaces: {GATEWAY['right' if label == 'left' else 'left'][0]}",
+                f"`ip -4 address flush dev {label}`",
+            ):
+                assert said in log, said
+    assert everything(gw) == before, "a gateway that only looks has changed something"
+
+
+def test_the_commands_that_are_told_mend_it(machine, make):
+    """After them nothing is left to be told, and the kernel is silent."""
+    gw, *_ = machine
+    gateway = make()
+    told = gw.run(binary(), "check", "--live", "-j", gateway.config_path, check=False)
+    assert told.returncode == 1
+    (live,) = json.loads(told.stdout)["live"]
+    assert [seen["interface"] for seen in live["kernel"]] == ["left", "right"]
+    for seen in live["kernel"]:
+        assert seen["port"] == seen["interface"] and len(seen["problems"]) == 5
+        for command in seen["commands"]:
+            gw.run(*command.split())
+    told = gw.run(binary(), "check", "--live", gateway.config_path)
+    assert "kernel" not in told.stdout, told.stdout
+    with make("--verbose") as running:
+        assert "the kernel handles" not in running.log()
+        # All but what nobody was told, as IPv6 is off.
+        gw.sysctl("net.ipv6.conf.left.forwarding", 0)
+        gw.sysctl("net.ipv6.conf.right.forwarding", 0)
+        silent(machine)
+
+
+def test_an_interface_that_is_missing_is_listed(machine, make):
+    gw, *_ = machine
+    gateway = make()
+    gw.ip("link", "del", "right")
+    told = gw.run(binary(), "check", "--live", gateway.config_path, check=False)
+    assert told.returncode == 1 and "port right: there is no interface right" in told.stdout
+    assert gw.run(binary(), "check", gateway.config_path).returncode == 0
+
+
+def test_owned_interfaces_are_the_gateways_alone_and_all_comes_back(machine, make):
+    gw, left, right = machine
+    # Whatever the kernel has to say of an address and a route.
+    for words in (
+        "addr add 10.1.0.7/24 brd + dev left label left:old",
+        "addr add 10.11.0.1/16 dev left valid_lft 100500 preferred_lft 50500",
+        "addr add 10.12.0.1 peer 10.12.0.2/32 dev left scope link",
+        "addr add 10.13.0.1/24 dev left noprefixroute metric 77",
+        "addr add fd01::7/64 dev left nodad",
+        "addr add fd11::1/64 dev left nodad valid_lft 100500 preferred_lft 0",
+        f"route add default via {HOST['right'][0]} metric 7 src {GATEWAY['left'][0]}",
+        f"route add 10.99.0.0/16 via {HOST['left'][0]} dev left mtu 1300",
+        "route add 10.98.0.0/16 via 10.99.0.1 dev left onlink table 100",
+        f"route add 10.97.0.0/16 nexthop via {HOST['left'][0]} weight 3 nexthop via {HOST['right'][0]}",
+        "route add 10.96.0.0/16 dev left scope link",
+        f"-6 route add fd99::/48 via {HOST['left'][1]} dev left metric 5",
+    ):
+        gw.ip(*words.split())
+    gw.sysctl("net.ipv4.conf.left.rp_filter", 2)
+    before = everything(gw)
+    with make() as gateway:
+        silent(machine)
+        left.ping(OURS["left"], count=1)
+        left.ip("route", "add", f"{THEIRS['right']}/32", "via", OURS["left"])
+        right.ip("route", "add", f"{THEIRS['left']}/32", "via", OURS["right"])
+        left.ping(THEIRS["right"], count=1, source=THEIRS["left"])
+        assert "the kernel handles its packets too" not in gateway.log()
+        refused = gateway.release(check=False)
+        assert refused.returncode == 1 and "hitpath run" in refused.stderr and "stop that one first" in refused.stderr
+        silent(machine)
+    silent(machine)
+    gateway.release()
+    assert everything(gw) == before
+    again = gateway.release(check=False)
+    assert again.returncode == 1 and "nothing is recorded" in again.stderr
+    assert everything(gw) == before
+    left.ip("neigh", "flush", "all")
+    left.ping(HOST["right"][0], count=1)
+
+
+def test_nothing_is_forwarded_after_a_crash_and_another_start_forgets_nothing(machine, make):
+    gw, left, right = machine
+    before = everything(gw)
+    gateway = make()
+    with gateway:
+        gateway.kill()
+        silent(machine)
+        # Somebody switches forwarding on for all interfaces, as programs do that manage containers.
+        gw.sysctl("net.ipv4.ip_forward", 0)
+        gw.sysctl("net.ipv4.ip_forward", 1)
+        for host, label, other in ((left, "left", "right"), (right, "right", "left")):
+            host.ip("neigh", "replace", GATEWAY[label][0], "lladdr", gw.mac(label), "dev", "eth0")
+            assert reached(host, HOST[other][0], GATEWAY[label][0], MANAGEMENT) == []
+            host.ip("neigh", "del", GATEWAY[label][0], "dev", "eth0")
+        gateway.start_again()
+        silent(machine)
+        gateway.kill()
+        gateway.release()
+        assert everything(gw) == before
+        gateway.start_again()
+    gateway.release()
+    assert everything(gw) == before
+
+
+def test_addresses_that_somebody_adds_meanwhile_stay(machine, make):
+    gw, *_ = machine
+    before = addresses(gw)
+    with make() as gateway:
+        gw.ip("addr", "add", "10.55.0.1/24", "dev", "left")
+    gateway.release()
+    gw.ip("addr", "del", "10.55.0.1/24", "dev", "left")
+    assert addresses(gw) == before
+
+
+def test_a_lifetime_that_is_over_is_not_given_again(machine, make):
+    gw, *_ = machine
+    gw.ip("addr", "add", "10.55.0.1/24", "dev", "left", "valid_lft", "2", "preferred_lft", "2")
+    with make() as gateway:
+        time.sleep(2.1)
+    assert "lifetime of address 10.55.0.1/24 is over" in gateway.release().stderr
+    assert "10.55.0.1" not in gw.ip("addr").stdout
+
+
+def test_who_loses_is_said_first(machine, make):
+    gw, left, _ = machine
+    with gw.entered():
+        server = socket.create_server((GATEWAY["left"][0], 2222))
+        everywhere = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        everywhere.bind(("0.0.0.0", 500))
+    with left.entered():
+        client = socket.create_connection((GATEWAY["left"][0], 2222), 5)
+    connection, remote = server.accept()
+    with server, everywhere, client, connection:
+        comm = pathlib.Path("/proc/self/comm").read_text().strip()
+        who = f"of {comm} (pid {os.getpid()})"
+        expected = [
+            f"the tcp connection {GATEWAY['left'][0]}:2222 to {remote[0]}:{remote[1]} {who}",
+            f"tcp {GATEWAY['left'][0]}:2222 {who}",
+            f"udp port 500 of all addresses {who}, on these addresses",
+        ]
+        gateway = make()
+        told = gw.run(binary(), "check", "--live", gateway.config_path, check=False).stdout
+        with gateway:
+            log = gateway.log()
+            for line in expected:
+                assert f"`hitpath run --own-interfaces` ends {line}\n" in told
+                assert log.index(f"taking the interfaces over ends {line}") < log.index("is the gateway's alone")
+
+
+def test_interfaces_that_are_gone_stay_recorded_until_they_are_forgotten(machine, make):
+    gw, left, right = machine
+    kept = global_addresses(gw)
+    with make() as gateway:
+        pass
+    gw.ip("link", "del", "right")
+    refused = gateway.release(check=False)
+    assert refused.returncode == 1 and "interface right is not there" in refused.stderr
+    assert "interface left is the kernel's again" in refused.stdout
+    left.ping(GATEWAY["left"][0], count=1)
+
+    # It is back, as another one.
+    run(["ip", "link", "add", "right", "netns", gw.name, "type", "veth", "peer", "name", "eth0", "netns", right.name])
+    gw.ip("link", "set", "right", "up")
+    right.addresses("eth0", f"{HOST['right'][0]}/24", f"{HOST['right'][1]}/64")
+    gateway.release()
+    for address in GATEWAY["right"]:
+        right.ping(address, count=1)
+    assert global_addresses(gw) == kept
+
+    with gateway:
+        pass
+    gw.ip("link", "del", "right")
+    assert gateway.release("--forget").returncode == 0
+    assert "nothing is recorded" in gateway.release(check=False).stderr
+
+
+def refused(machine, gateway, *options, wrap=()):
+    """What a daemon says that refuses to start, and has changed nothing."""
+    gw = machine[0]
+    before = everything(gw)
+    words = [*wrap, binary(), "run", "--config", gateway.config_path, "--own-interfaces", *options]
+    said = gw.run(*words, check=False, timeout=10)
+    assert said.returncode == 1, said
+    assert everything(gw) == before
+    return said.stderr
+
+
+def test_what_cannot_be_put_back_is_not_taken(machine, make):
+    gw, *_ = machine
+    gateway = make()
+    state = ["--state-directory", gateway.state_path]
+    assert "needs a state directory" in refused(machine, gateway, "--state-directory", "off")
+    read_only = ["unshare", "-m", "sh", "-c", 'mount -o bind,ro /proc/sys /proc/sys && exec "$@"', "sh"]
+    said = refused(machine, gateway, *state, wrap=read_only)
+    assert "/proc/sys/net/ipv4/conf/left/forwarding" in said and "Read-only" in said
+    weak = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
+    assert "needs CAP_NET_ADMIN" in refused(machine, gateway, *state, wrap=weak)
+    full = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=4k,mode=0700 none "$0" && exec "$@"']
+    said = refused(machine, gateway, *state, wrap=[*full, gateway.state_path])
+    assert "nothing was taken over" in said and "No space" in said, said
+
+    def left():
+        return settings(gw, "left"), [link for link in addresses(gw) if link["ifname"] == "left"]
+
+    before = left()
+    gw.ip("link", "del", "right")
+    said = start(gw, gateway)
+    assert said.returncode == 1 and "there is no interface right" in said.stderr
+    assert left() == before
+
+
+def test_a_damaged_record_is_refused_by_its_name(machine, make):
+    gw, *_ = machine
+    with make() as gateway:
+        pass
+    record = gateway.state_path / "interfaces"
+    whole = record.read_bytes()
+    assert GATEWAY["left"][0].encode() in whole, "people can read it"
+    record.write_bytes(whole[: len(whole) // 2])
+    for said in (gateway.release(check=False), start(gw, gateway)):
+        assert said.returncode == 1 and f"{record}: damaged" in said.stderr, said
+    record.write_bytes(whole)
+    gateway.release()
+
+
+def start(gw, gateway):
+    """A start that is refused."""
+    options = ["--state-directory", gateway.state_path, "--own-interfaces"]
+    return gw.run(binary(), "run", "--config", gateway.config_path, *options, check=False, timeout=10)
+
+
+def test_a_gateway_without_the_directory_keeps_its_interfaces(machine, make, tmp_path):
+    """A gateway with another state directory has the interfaces, which the former one had taken."""
+    gw, *_ = machine
+    with make() as gateway:
+        pass
+    other = tmp_path / "other"
+    other.mkdir()
+    with Gateway(gw, configuration(), other):
+        said = gateway.release(check=False)
+        assert said.returncode == 1 and "a daemon has interface" in said.stderr, said
+        assert str(other / "gw.toml") in said.stderr
+        silent(machine)
+        # Nor can a second one take them over.
+        assert "another daemon has interface left" in start(gw, gateway).stderr
+    gateway.release()
+
+
+def test_a_record_of_another_namespace_is_refused(machine, make, topology):
+    gw, left, _ = machine
+    with make() as gateway:
+        pass
+    said = left.run(binary(), "release-interfaces", gateway.state_path, check=False)
+    assert said.returncode == 1 and "another network namespace" in said.stderr
+    gateway.release()
+
+
+def test_a_crash_in_the_middle_can_be_put_back(machine, make):
+    """Recorded, and killed while it was done: whatever was done goes back."""
+    gw, *_ = machine
+    before = everything(gw)
+    for number in range(8):
+        gateway = make()
+        process = gw.start(*gateway.command(), stdout=None, stderr=None)
+        record = gateway.state_path / "interfaces"
+        end = time.monotonic() + 10
+        while not record.exists():
+            assert time.monotonic() < end and process.poll() is None
+        time.sleep(number * 0.001)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        gateway.release()
+        assert everything(gw) == before, f"killed after {number} ms"
+
+
+def test_ports_that_a_reload_adds_are_looked_at(machine, make, topology):
+    gw, *_ = machine
+    with make() as gateway:
+        topology.link(gw, "new", topology.namespace("new"), "eth0")
+        gw.addresses("new", "10.77.0.1/24")
+        config = configuration()
+        config.ports.append(Port("new", ["10.77.0.9/24"], kind="af-packet", interface="new"))
+        gateway.write(config)
+        gateway.run("reload")
+        assert "interface new of port new: the kernel handles its packets too" in gateway.log()
+    gateway.release()
+
+
+def test_a_directory_that_is_not_there(machine, tmp_path):
+    with pytest.raises(CommandFailed, match="there is no state directory"):
+        machine[0].run(binary(), "release-interfaces", tmp_path / "nowhere")
