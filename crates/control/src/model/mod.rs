@@ -297,8 +297,9 @@ impl Control {
 
     fn prepare_state(&mut self, spec: &StateSpec) -> bool {
         // What is wrong with it is said when it is added.
-        crate::check::state(spec)
-            .is_ok_and(|checked| self.sequences.prepare(spec, &checked.keys, &mut self.randomness))
+        crate::check::state(spec).is_ok_and(|checked| {
+            self.sequences.prepare(spec, &checked.keys, checked.window, &mut self.randomness)
+        })
     }
 
     /// What is to be written down, after every request, event and tick.
