@@ -19,7 +19,6 @@ mod server;
 mod signals;
 mod socket;
 mod state;
-mod wipe;
 mod worker;
 mod worker_pool;
 
@@ -31,7 +30,7 @@ use tables::{Compiled, Direction};
 use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
-use ::control::StateDirectory;
+use ::control::{StateDirectory, wipe_stack};
 use control::ControlThread;
 use interfaces::Interfaces;
 use runtime::clock::Clock;
@@ -105,6 +104,7 @@ pub(crate) fn run(
     state: Option<&Path>,
 ) -> anyhow::Result<Exit> {
     let (config, digest) = gateway::load_with_digest(file)?;
+    wipe_stack();
     config.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let mut settings = config.gateway.clone();
     match state {
@@ -148,7 +148,7 @@ pub(crate) fn run(
     if let Some(writer) = &sequences {
         writer.prepare(&mut handler.control, clock.now());
     }
-    wipe::wipe_stack();
+    wipe_stack();
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
