@@ -66,6 +66,7 @@ class Gateway(Client):
         super().__init__(self._directory / "hitpath.sock")
         self.config_path = self._directory / "gw.toml"
         self.state_path = self._directory / "state"
+        self.env = None
         self.write(config)
 
     def write(self, config):
@@ -74,7 +75,9 @@ class Gateway(Client):
 
     def __enter__(self):
         self._log = (self._directory / "gateway.log").open("w+")
-        self.process = self._namespace.start(*self.command(), stdout=self._log, stderr=subprocess.STDOUT)
+        self.process = self._namespace.start(
+            *self.command(), stdout=self._log, stderr=subprocess.STDOUT, env=self.env
+        )
         try:
             self._wait_until(lambda: "ready" in self.log(), "to be ready")
         except CommandFailed:

@@ -15,6 +15,7 @@ pub mod grammar;
 mod model;
 pub mod render;
 mod settings;
+mod wipe;
 
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use model::{
@@ -25,3 +26,4 @@ pub use settings::{
     CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, Seccomp,
     StateDirectory,
 };
+pub use wipe::wipe_stack;

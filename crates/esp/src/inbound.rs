@@ -69,10 +69,11 @@ impl InboundSa {
     ///
     /// A packet is refused, in this order, for its length, its sequence number, its ICV, its
     /// sequence number again (an equal one may have been accepted since, in this batch or by
-    /// another worker) and its padding. A job that fails says why in its result and disturbs no
-    /// other; its buffer is not to be used. Returns whether the window is past what is
-    /// [stored](ReplayWindow::set_stored) of it; that is said once.
+    /// another worker; or it is above the [edge](ReplayWindow::edge)) and its padding. A job that
+    /// fails says why in its result and disturbs no other; its buffer is not to be used. Returns
+    /// whether it is time to [move the edge](ReplayWindow::move_edge); that is said once.
     pub fn open(&self, jobs: &mut [OpenJob<'_>]) -> bool {
+        let mut accepted = 0;
         for batch in jobs.chunks_mut(BATCH) {
             for job in &mut *batch {
                 job.result = self.admit(job);
@@ -80,9 +81,10 @@ impl InboundSa {
             self.engine.open_batch(batch);
             for job in batch.iter_mut().filter(|job| job.result.is_ok()) {
                 job.result = self.window.mark(job.sequence).and_then(|()| self.unframe(job));
+                accepted += u64::from(job.result.is_ok());
             }
         }
-        self.window.asks()
+        self.window.count(accepted)
     }
 
     /// What costs no cryptography: length and sequence number.

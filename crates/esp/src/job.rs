@@ -68,6 +68,10 @@ pub enum OpenError {
     /// The sequence number is left of the replay window (RFC 4303 section 3.4.3).
     #[error("the sequence number is left of the replay window")]
     TooOld,
+    /// The sequence number is above what is on the disk of the replay window: accepted, it could be
+    /// accepted again after a crash.
+    #[error("the sequence number is above what is stored of the replay window")]
+    Unstored,
     /// The integrity check value is wrong (RFC 4303 section 3.4.4).
     #[error("the integrity check value is wrong")]
     BadIcv,

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::OpenError;
+use crate::numbers::LAST;
 
 /// Sequence numbers in a block: as many as one word of the ring has bits for.
 const BLOCK: u64 = 32;
@@ -61,20 +62,31 @@ impl fmt::Display for WindowSize {
     }
 }
 
+/// Larger than any number.
+const NEVER: u64 = u64::MAX;
+
 /// Remembers which sequence numbers were seen, for any number of threads at once.
 ///
 /// A ring of words, each for one *block* of 32 numbers: the block's index in the upper half, one
 /// bit for each number in the lower. Naming the block in the word is what makes one
 /// compare-and-swap enough: a bit can never be set in, or read from, a block that the ring has gone
 /// past. `top` follows behind and only ever widens what is refused as too old.
+///
+/// Either every number may be accepted, or those up to an *edge*: whoever keeps windows over a
+/// restart writes down where the next one begins, and moves the edge once that is on the disk.
 pub struct ReplayWindow {
     size: u64,
     /// Highest number accepted.
     top: AtomicU64,
-    /// Where a window begins after a restart, as it is written down; the largest number there is
-    /// where nobody writes it down, or has been asked to.
-    stored: AtomicU64,
-    /// Who writes it down knows the window by it.
+    /// No number above this one is accepted.
+    edge: AtomicU64,
+    /// From this one on it is time to move the edge; [`NEVER`] if that was said.
+    low: AtomicU64,
+    /// The largest authentic number that was refused for being above the edge.
+    beyond: AtomicU64,
+    /// Packets that were authentic: accepted, or above the edge. Kept only if there is an edge.
+    authentic: AtomicU64,
+    /// Whoever moves the edge knows the window by it.
     place: u32,
     /// A power of two of them, enough that no two blocks that the window touches share a word.
     words: Box<[AtomicU64]>,
@@ -84,12 +96,18 @@ impl ReplayWindow {
     /// A window in which the numbers up to `seen` were all seen. Number 0 always counts as seen: no
     /// sender uses it (RFC 4303 section 3.3.3).
     pub fn new(size: WindowSize, seen: u32) -> Self {
-        Self::stored(size, seen, 0)
+        Self::make(size, seen, NEVER, 0)
     }
 
-    /// The same, of which it is written down where it begins after a restart. Whoever does that
-    /// knows it by `place`.
-    pub fn stored(size: WindowSize, seen: u32, place: u32) -> Self {
+    /// The same, which accepts no number above `edge` before that is [moved](Self::move_edge).
+    /// Whoever moves it knows the window by `place`.
+    pub fn with_edge(size: WindowSize, seen: u32, edge: u32, place: u32) -> Self {
+        let window = Self::make(size, seen, edge.into(), place);
+        window.move_edge(edge);
+        window
+    }
+
+    fn make(size: WindowSize, seen: u32, edge: u64, place: u32) -> Self {
         let size = u64::from(size.0);
         let seen = u64::from(seen);
         // A window whose ends are in mid-block touches one block more than it would fill.
@@ -105,8 +123,16 @@ impl ReplayWindow {
                 None => 0,
             })
         });
-        let (top, stored) = (AtomicU64::new(seen), AtomicU64::new(u64::MAX));
-        Self { size, top, stored, place, words: words.collect() }
+        Self {
+            size,
+            top: AtomicU64::new(seen),
+            edge: AtomicU64::new(edge),
+            low: AtomicU64::new(NEVER),
+            beyond: AtomicU64::new(0),
+            authentic: AtomicU64::new(0),
+            place,
+            words: words.collect(),
+        }
     }
 
     /// What it is known by.
@@ -114,16 +140,75 @@ impl ReplayWindow {
         self.place
     }
 
-    /// Takes note that after a restart a window begins with `seen`: it asks once it is past that.
-    pub fn set_stored(&self, seen: u32) {
-        self.stored.store(seen.into(), Ordering::Relaxed);
+    /// No number above this one is accepted.
+    pub fn edge(&self) -> u32 {
+        self.edge.load(Ordering::Relaxed).min(LAST) as u32
     }
 
-    /// Whether it is past what is stored. Said once.
+    /// Accepts numbers up to `edge` from now on: it is on the disk that a window begins there after
+    /// a restart. The window asks for another once half of them are used.
+    pub fn move_edge(&self, edge: u32) {
+        let (edge, highest) = (u64::from(edge), self.highest());
+        let (edge, low) = match edge {
+            // There is nothing behind it.
+            LAST.. => (NEVER, NEVER),
+            // Too little already: the next packet asks.
+            _ if highest > edge => (edge, 0),
+            // Not before there is another authentic one.
+            _ => (edge, (edge - (edge - highest) / 2).max(highest + 1)),
+        };
+        self.edge.store(edge, Ordering::Relaxed);
+        self.low.store(low, Ordering::Relaxed);
+    }
+
+    /// Accepts no number above `edge` any more, if the edge is larger. A worker that has compared a
+    /// number with the former edge may still accept it: wait before that one is forgotten.
+    pub fn lower_edge(&self, edge: u32) {
+        let (edge, top) = (u64::from(edge), self.highest());
+        if self.edge.fetch_min(edge, Ordering::Relaxed) > edge && edge < LAST {
+            self.low.store(edge - edge.saturating_sub(top) / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// The highest number of an authentic packet, accepted or above the edge.
+    pub fn wanted(&self) -> u32 {
+        self.highest() as u32
+    }
+
+    /// How many packets were authentic: accepted, or above the edge. Those that were accepted are
+    /// counted by [`Self::count`].
+    pub fn authentic(&self) -> u64 {
+        self.authentic.load(Ordering::Relaxed)
+    }
+
+    fn highest(&self) -> u64 {
+        self.top.load(Ordering::Relaxed).max(self.beyond.load(Ordering::Relaxed))
+    }
+
+    /// Takes note of `accepted` packets. Returns whether it is time to move the edge; that is said
+    /// once for each edge.
     #[inline]
-    pub(crate) fn asks(&self) -> bool {
-        self.top.load(Ordering::Relaxed) > self.stored.load(Ordering::Relaxed)
-            && self.stored.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+    pub(crate) fn count(&self, accepted: u64) -> bool {
+        let low = self.low.load(Ordering::Relaxed);
+        if self.edge.load(Ordering::Relaxed) != NEVER {
+            self.authentic.fetch_add(accepted, Ordering::Relaxed);
+        }
+        self.top.load(Ordering::Relaxed) >= low
+            && low != NEVER
+            && self.low.swap(NEVER, Ordering::Relaxed) != NEVER
+    }
+
+    /// Takes note of an authentic number above the edge.
+    #[cold]
+    fn refuse(&self, sequence: u64) -> OpenError {
+        self.beyond.fetch_max(sequence, Ordering::Relaxed);
+        self.authentic.fetch_add(1, Ordering::Relaxed);
+        // It asks, unless it has.
+        let low = self.low.load(Ordering::Relaxed);
+        if low != NEVER {
+            let _ = self.low.compare_exchange(low, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        OpenError::Unstored
     }
 
     /// Whether `sequence` could still be accepted: cheap, and asked before any cryptography.
@@ -133,11 +218,16 @@ impl ReplayWindow {
         judge(slot.load(Ordering::Relaxed), block, bit).map(drop)
     }
 
-    /// Accepts `sequence`, whose packet is authentic, unless it was accepted before or is too old
-    /// by now. Of several threads with the same number exactly one is told to go on.
+    /// Accepts `sequence`, whose packet is authentic, unless it was accepted before, is too old by
+    /// now or is above the edge. Of several threads with the same number exactly one is told to go
+    /// on.
     #[inline]
     pub(crate) fn mark(&self, sequence: u32) -> Result<(), OpenError> {
         let Some((slot, block, bit)) = self.locate(sequence)? else { return Ok(()) };
+        // An edge that is seen late refuses a packet.
+        if u64::from(sequence) > self.edge.load(Ordering::Relaxed) {
+            return Err(self.refuse(sequence.into()));
+        }
         // Relaxed will do: the word is all that is decided, a compare-and-swap always sees its
         // newest value, and nothing else is published through it.
         let mut seen = slot.load(Ordering::Relaxed);
@@ -354,17 +444,48 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_once_when_it_is_past_what_is_stored() {
-        let window = ReplayWindow::new(WindowSize::new(64).unwrap(), 10);
+    fn nothing_above_the_edge_is_accepted_and_it_asks_in_time() {
+        let sizes = WindowSize::new(64).unwrap();
+        let free = ReplayWindow::new(sizes, 10);
+        free.mark(u32::MAX).unwrap();
+        assert!(!free.count(1), "nobody moves its edge");
+
+        let window = ReplayWindow::with_edge(sizes, 10, 10, 0);
+        assert_eq!(window.mark(10), Err(OpenError::Replayed));
+        assert!(!window.count(0), "nothing authentic came");
+        assert_eq!(window.mark(1000), Err(OpenError::Unstored));
+        assert!(window.count(0) && !window.count(0), "said once");
+        assert_eq!((window.top(), window.wanted(), window.authentic()), (10, 1000, 1));
+        // Refused is not seen: it may come again.
+        window.move_edge(1064);
         window.mark(1000).unwrap();
-        assert!(!window.asks(), "nobody writes it down");
-        window.set_stored(1064);
-        window.mark(1064).unwrap();
-        assert!(!window.asks());
+        assert!(!window.count(1));
+        window.mark(1031).unwrap();
+        assert!(!window.count(1));
+        window.mark(1032).unwrap();
+        assert!(window.count(1) && !window.count(0));
+        assert_eq!(window.mark(1065), Err(OpenError::Unstored));
+        assert!(!window.count(0), "asked for already");
+        assert_eq!(window.mark(1066), Err(OpenError::Unstored));
+        window.move_edge(1065);
+        assert!(window.count(0), "used up when it was moved");
         window.mark(1065).unwrap();
-        assert!(window.asks() && !window.asks());
-        window.set_stored(1129);
-        assert!(!window.asks());
+        assert_eq!(window.authentic(), 6);
+
+        window.move_edge(9000);
+        window.lower_edge(2000);
+        assert_eq!((window.mark(2001), window.edge()), (Err(OpenError::Unstored), 2000));
+        window.lower_edge(3000);
+        assert_eq!(window.edge(), 2000);
+        window.move_edge(u32::MAX);
+        window.mark(u32::MAX).unwrap();
+        assert!(!window.count(1), "nothing is behind the last number");
+    }
+
+    #[test]
+    fn without_a_window_there_is_no_edge() {
+        let window = ReplayWindow::with_edge(WindowSize::OFF, 10, 10, 0);
+        assert_eq!((window.mark(1000), window.mark(5)), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub enum Event {
         /// The IP address that did not answer.
         address: IpAddr,
     },
-    /// An SA is about to run out of reserved sequence numbers, or past what is stored of its replay
-    /// window.
+    /// An SA is about to run out of reserved sequence numbers, or its replay window comes near its
+    /// edge.
     SequenceNumbers {
         /// What the key's numbers, or the window, are known by.
         place: u32,

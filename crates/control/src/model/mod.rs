@@ -48,6 +48,7 @@ use self::journal::Journal;
 use self::sequences::{Ledger, Sequences};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
+use crate::wipe::wipe_stack_of_sa;
 
 /// The single writer: it keeps the desired state and publishes the snapshots that follow.
 pub struct Control {
@@ -296,9 +297,17 @@ impl Control {
     }
 
     fn prepare_state(&mut self, spec: &StateSpec) -> bool {
+        let waits = self.prepare_checked(spec);
+        wipe_stack_of_sa();
+        waits
+    }
+
+    #[inline(never)]
+    fn prepare_checked(&mut self, spec: &StateSpec) -> bool {
         // What is wrong with it is said when it is added.
-        crate::check::state(spec)
-            .is_ok_and(|checked| self.sequences.prepare(spec, &checked.keys, &mut self.randomness))
+        crate::check::state(spec).is_ok_and(|checked| {
+            self.sequences.prepare(spec, &checked.keys, checked.window, &mut self.randomness)
+        })
     }
 
     /// What is to be written down, after every request, event and tick.

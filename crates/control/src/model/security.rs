@@ -17,6 +17,7 @@ use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
 use super::refuse::refusal;
 use crate::check::SHARED;
 use crate::describe;
+use crate::wipe::wipe_stack_of_sa;
 
 impl Draft<'_> {
     /// Returns what is doubtful about its keys.
@@ -25,6 +26,13 @@ impl Draft<'_> {
         spec: StateSpec,
         origin: Origin,
     ) -> Result<Option<String>, Refusal> {
+        let added = self.make_state(spec, origin);
+        wipe_stack_of_sa();
+        added
+    }
+
+    #[inline(never)]
+    fn make_state(&mut self, spec: StateSpec, origin: Origin) -> Result<Option<String>, Refusal> {
         let checked = crate::check::state(&spec)?;
         let vrf = self.desired.vrf(&spec.vrf)?;
         let inner = spec.inner_vrf.as_ref().map_or(Ok(vrf), |inner| self.desired.vrf(inner))?;

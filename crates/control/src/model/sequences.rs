@@ -4,9 +4,11 @@
 //! down is handed out as [`Reservation`]s, and takes effect once [`Reservation::is_durable`] was
 //! called. Numbers that are not durable yet are not used.
 
+mod entry;
+
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{Refusal, RefusalCode, StateSpec};
 use esp::{Algorithm, DIGEST_LENGTH, KeyMaterial, Numbers, ReplayWindow, WindowSize};
@@ -14,6 +16,8 @@ use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 use zeroize::Zeroizing;
+
+use entry::{Entry, SEND_AHEAD, User, ahead};
 
 /// Length in bytes of the secret that keys are recognized with.
 pub const SECRET_LENGTH: usize = 32;
@@ -23,20 +27,6 @@ pub(super) const REMEMBERED: usize = 65_536;
 
 /// One part of those is forgotten at once, as finding the oldest ones takes a look at all of them.
 pub(super) const FORGOTTEN_AT_ONCE: usize = REMEMBERED / 16;
-
-/// The fewest numbers that are reserved at once for what is sent. More than are lost on the way:
-/// an SA that starts at full rate must get along with them while the disk writes.
-const SEND_AHEAD: u64 = 16_384;
-
-/// The fewest numbers by which the start of a replay window is stored ahead. Each of them is a
-/// packet that a peer loses by a crash.
-const RECEIVE_AHEAD: u64 = 64;
-
-/// Numbers are reserved for so long at the rate measured.
-const AHEAD_SECONDS: u64 = 2;
-
-/// No rate is measured over less.
-const SHORTEST: Duration = Duration::from_millis(50);
 
 /// How many keys a tick looks at, so that it takes a millisecond or two. Of more keys than in a
 /// few ticks' time, those that need numbers first ask for them by themselves.
@@ -49,6 +39,8 @@ pub struct SequenceRecord {
     pub digest: [u8; DIGEST_LENGTH],
     /// Numbers up to this one count as used after a restart.
     pub number: u32,
+    /// Whether none above the last that was used is among them: after a stop, not after a crash.
+    pub is_exact: bool,
     /// Makes IVs of numbers.
     pub iv_mask: u64,
     /// Records with a greater one were written later.
@@ -71,7 +63,7 @@ impl Reservation {
         match &self.user {
             User::Nobody => {}
             User::Sends(numbers) => numbers.allow(self.record.number),
-            User::Receives(window) => window.set_stored(self.record.number),
+            User::Receives(window) => window.move_edge(self.record.number),
         }
     }
 }
@@ -107,33 +99,16 @@ pub(super) struct Ledger {
     places: HashMap<[u8; DIGEST_LENGTH], u32>,
     /// Places without a key.
     free: Vec<u32>,
+    /// Where the SA is that came last from a peer, or was.
+    peers: HashMap<Peer, u32>,
     stamp: u64,
     /// The place that the next tick looks at first.
     next: usize,
     waiting: Vec<Reservation>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    record: SequenceRecord,
-    user: User,
-    /// The number that `user` began with.
-    base: u32,
-    /// The number that it had when its rate was last measured, and when that was.
-    seen: u32,
-    measured: Option<Time>,
-    /// Numbers a second.
-    rate: u64,
-}
-
-/// What goes through the numbers of a key. Kept when the last SA with it is gone, so that the next
-/// one goes on where that one was.
-#[derive(Clone, Debug)]
-enum User {
-    Nobody,
-    Sends(Arc<Numbers>),
-    Receives(Arc<ReplayWindow>),
-}
+/// Who sends to an SA: its VRF, source and destination.
+type Peer = (String, IpAddr, IpAddr);
 
 impl Sequences {
     /// Those for a rehearsal, of which nothing is kept.
@@ -188,6 +163,7 @@ impl Sequences {
         &mut self,
         spec: &StateSpec,
         keys: &KeyMaterial,
+        size: WindowSize,
         randomness: &mut ChaCha20Rng,
     ) -> bool {
         match self {
@@ -200,7 +176,7 @@ impl Sequences {
                         Some(ahead(from, SEND_AHEAD).max(entry.record.number))
                     });
                 }
-                is_missing
+                is_missing | (size != WindowSize::OFF && ledger.prepare_window(spec, keys, size))
             }
             _ => false,
         }
@@ -285,7 +261,8 @@ impl Ledger {
             entries[at] = Some(Entry::new(record));
         }
         let free = (0..entries.len() as u32).filter(|at| entries[*at as usize].is_none()).collect();
-        Self { secret, entries, places, free, stamp, next: 0, waiting: Vec::new() }
+        let (peers, waiting) = (HashMap::new(), Vec::new());
+        Self { secret, entries, places, free, peers, stamp, next: 0, waiting }
     }
 
     /// How many keys are remembered.
@@ -307,37 +284,83 @@ impl Ledger {
             _ => {
                 let SequenceRecord { number, iv_mask, .. } = entry.record;
                 let numbers = Arc::new(Numbers::reserved(number, iv_mask, place));
-                entry.begin(User::Sends(Arc::clone(&numbers)), number);
+                entry.begin(User::Sends(Arc::clone(&numbers)), number, false);
                 numbers
             }
         }
     }
 
-    /// The replay window of an SA. A key with another SPI, VRF or destination is another SA, with
-    /// numbers of its own.
+    /// The replay window of an SA.
     fn window(
         &mut self,
         spec: &StateSpec,
         keys: &KeyMaterial,
         size: WindowSize,
     ) -> Arc<ReplayWindow> {
-        let context = format!("receiving {:#x} to {} in {}", spec.spi, spec.destination, spec.vrf);
-        let digest = keys.digest(&*self.secret, context.as_bytes());
-        let (place, entry) = self.entry(digest, || 0);
-        let top = match &entry.user {
+        let rate = self.rate_of_peer(spec);
+        let (place, entry) = self.receiver(spec, keys);
+        let stored = entry.record.number;
+        let (top, edge, is_exact) = match &entry.user {
             User::Receives(window)
                 if window.size() == size && window.top() >= spec.received_sequence =>
             {
                 return Arc::clone(window);
             }
-            User::Receives(window) => window.top(),
-            _ => 0,
+            // What is to be stored of it may not be on the disk yet.
+            User::Receives(window) => (window.top(), window.edge(), true),
+            _ => (0, stored, entry.record.is_exact),
         };
-        let seen = top.max(entry.record.number).max(spec.received_sequence);
-        let window = Arc::new(ReplayWindow::stored(size, seen, place));
-        window.set_stored(entry.record.number);
-        entry.begin(User::Receives(Arc::clone(&window)), seen);
+        let seen = top.max(stored).max(spec.received_sequence);
+        let window = Arc::new(ReplayWindow::with_edge(size, seen, edge, place));
+        let is_exact = is_exact || seen > stored;
+        entry.begin(User::Receives(Arc::clone(&window)), seen, is_exact);
+        entry.rate = rate;
+        if self.peers.len() >= REMEMBERED {
+            self.peers.clear();
+        }
+        self.peers.insert(peer(spec), place);
         window
+    }
+
+    /// Stores the edge of the replay window of an SA that is to come, unless that is done. Returns
+    /// whether it would accept nothing before that is durable.
+    fn prepare_window(&mut self, spec: &StateSpec, keys: &KeyMaterial, size: WindowSize) -> bool {
+        let (place, entry) = self.receiver(spec, keys);
+        match &entry.user {
+            // It goes on with its window, or begins another one when it is there.
+            User::Receives(window) => {
+                let is_given_up = window.edge() < entry.record.number && entry.lowered.is_none();
+                let accepts_nothing = is_given_up && window.edge() <= window.wanted();
+                if is_given_up {
+                    self.reserve(place, |entry| Some(entry.record.number));
+                }
+                accepts_nothing
+            }
+            _ if entry.record.is_exact => {
+                self.window(spec, keys, size);
+                self.reserve(place, |entry| Some(ahead(entry.base, entry.wanted_ahead(0))));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The entry of an SA that receives, and its place. A key with another SPI, VRF or destination
+    /// is another SA, with numbers of its own.
+    fn receiver(&mut self, spec: &StateSpec, keys: &KeyMaterial) -> (u32, &mut Entry) {
+        let context = format!("receiving {:#x} to {} in {}", spec.spi, spec.destination, spec.vrf);
+        let digest = keys.digest(&*self.secret, context.as_bytes());
+        self.entry(digest, || 0)
+    }
+
+    /// The rate of the SA that came last from the same peer: after a rekey, that of the next one.
+    fn rate_of_peer(&self, spec: &StateSpec) -> u64 {
+        let place = self.peers.get(&peer(spec));
+        let entry = place.and_then(|place| self.entries.get(*place as usize)?.as_ref());
+        match entry {
+            Some(Entry { user: User::Receives(_), rate, .. }) => *rate,
+            _ => 0,
+        }
     }
 
     /// The key with this digest, and its place. A new one gets a place.
@@ -362,7 +385,8 @@ impl Ledger {
         }
         let stamp = self.stamp;
         let entry = self.entries[place as usize].get_or_insert_with(|| {
-            Entry::new(SequenceRecord { digest, number: 0, iv_mask: iv_mask(), stamp })
+            let iv_mask = iv_mask();
+            Entry::new(SequenceRecord { digest, number: 0, is_exact: true, iv_mask, stamp })
         });
         (place, entry)
     }
@@ -408,9 +432,14 @@ impl Ledger {
         let Some(Some(entry)) = self.entries.get_mut(place as usize) else { return };
         if let Some(number) = number(entry) {
             self.stamp += 1;
-            entry.record = SequenceRecord { number, stamp: self.stamp, ..entry.record };
-            let (record, user) = (entry.record, entry.user.clone());
-            self.waiting.push(Reservation { place, record, user });
+            // A replay window has a lower edge before that is written down.
+            let user = match number < entry.record.number {
+                true => User::Nobody,
+                false => entry.user.clone(),
+            };
+            let stamp = self.stamp;
+            entry.record = SequenceRecord { number, is_exact: false, stamp, ..entry.record };
+            self.waiting.push(Reservation { place, record: entry.record, user });
         }
     }
 
@@ -418,93 +447,21 @@ impl Ledger {
     fn take_last(&mut self) -> Vec<Reservation> {
         self.waiting.clear();
         for place in 0..self.entries.len() as u32 {
-            self.reserve(place, |entry| entry.last().filter(|last| *last != entry.record.number));
+            self.reserve(place, |entry| {
+                let SequenceRecord { number, is_exact, .. } = entry.record;
+                entry.last().filter(|last| *last != number || !is_exact)
+            });
         }
         let mut last = std::mem::take(&mut self.waiting);
-        last.iter_mut().for_each(|reservation| reservation.user = User::Nobody);
+        for Reservation { record, user, .. } in &mut last {
+            (record.is_exact, *user) = (true, User::Nobody);
+        }
         last
     }
 }
 
-impl Entry {
-    fn new(record: SequenceRecord) -> Self {
-        let (base, seen) = (record.number, record.number);
-        Self { record, user: User::Nobody, base, seen, measured: None, rate: 0 }
-    }
-
-    fn begin(&mut self, user: User, base: u32) {
-        (self.user, self.base, self.seen, self.measured, self.rate) = (user, base, base, None, 0);
-    }
-
-    /// The number sent last, or the highest that was received.
-    fn last(&self) -> Option<u32> {
-        match &self.user {
-            User::Nobody => None,
-            User::Sends(numbers) => Some(numbers.last()),
-            User::Receives(window) => Some(window.top()),
-        }
-    }
-
-    /// Numbers a second since the rate was last measured.
-    fn rate_since(&self, last: u32, now: Time) -> u64 {
-        let passed = self.measured.map_or(SHORTEST, |measured| now.since(measured).max(SHORTEST));
-        let milliseconds = passed.as_millis() as u64;
-        u64::from(last.saturating_sub(self.seen)) * 1000 / milliseconds
-    }
-
-    /// A rate is believed at once if it rises, and by and by if it falls.
-    fn measure(&mut self, now: Time) {
-        let Some(last) = self.last() else { return };
-        let falling = self.rate - self.rate.div_ceil(8);
-        let rising = self.rate_since(last, now);
-        self.rate = match &self.user {
-            // A peer that starts again may leave many numbers out, which is no rate: stored so far
-            // ahead, a crash would cost what the peer sends in minutes.
-            User::Receives(_) => rising.min(2 * self.rate + RECEIVE_AHEAD).max(falling),
-            _ => rising.max(falling),
-        };
-        (self.seen, self.measured) = (last, Some(now));
-    }
-
-    /// The number to write down, if another than that which is written is needed.
-    fn look(&self, now: Time) -> Option<u32> {
-        if !self.user.is_used() {
-            return None;
-        }
-        let (last, number) = (self.last()?, self.record.number);
-        let left = u64::from(number.saturating_sub(last));
-        let (wanted, is_needed) = match &self.user {
-            User::Nobody => return None,
-            User::Sends(_) => {
-                let rate = self.rate_since(last, now).max(self.rate);
-                let wanted = (AHEAD_SECONDS * rate).max(SEND_AHEAD);
-                (wanted, left < wanted / 2)
-            }
-            User::Receives(_) => {
-                let wanted = (AHEAD_SECONDS * self.rate).max(RECEIVE_AHEAD);
-                // What is far ahead at the rate of now would cost a peer more than it should. While
-                // nothing came, nothing is stored ahead: else each start would cost some.
-                let is_off = left < wanted / 2 || left > 2 * wanted;
-                (wanted, last > number || last > self.base && is_off)
-            }
-        };
-        (is_needed && number < u32::MAX).then(|| ahead(last, wanted))
-    }
-}
-
-impl User {
-    /// Whether an SA, a snapshot of one, or a reservation has it besides the ledger.
-    fn is_used(&self) -> bool {
-        match self {
-            Self::Nobody => false,
-            Self::Sends(numbers) => Arc::strong_count(numbers) > 1,
-            Self::Receives(window) => Arc::strong_count(window) > 1,
-        }
-    }
-}
-
-fn ahead(last: u32, by: u64) -> u32 {
-    u32::try_from(u64::from(last) + by).unwrap_or(u32::MAX)
+fn peer(spec: &StateSpec) -> Peer {
+    (spec.vrf.to_string(), spec.source, spec.destination)
 }
 
 /// How many keys there are, and nothing of them.

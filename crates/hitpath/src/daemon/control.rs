@@ -6,14 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
 use api::{Difference, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
-use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface};
+use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface, wipe_stack};
 use packet::{Port, Time};
 use tables::Reader;
 use wire::{Mac, PortId};
 
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
-use crate::daemon::wipe::wipe_stack;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -309,7 +308,9 @@ impl ControlThread {
 
     /// The configuration file as it is now, and its digest.
     fn load(&self) -> Result<(Config, String), Refusal> {
-        gateway::load_with_digest(&self.file).map_err(|error| refuse(&error.into()))
+        let loaded = gateway::load_with_digest(&self.file).map_err(|error| refuse(&error.into()));
+        wipe_stack();
+        loaded
     }
 
     fn would_reload(&self) -> Result<Difference, Refusal> {
@@ -354,7 +355,9 @@ impl ControlThread {
             && match request {
                 // A file that is wrong is refused when it is applied.
                 Request::Reload { dry_run: false } => {
-                    gateway::load(&self.file).is_ok_and(|config| control.prepare_config(&config))
+                    let loaded = gateway::load(&self.file);
+                    wipe_stack();
+                    loaded.is_ok_and(|config| control.prepare_config(&config))
                 }
                 request => control.prepare(request),
             }

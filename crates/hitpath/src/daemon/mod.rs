@@ -19,7 +19,6 @@ mod server;
 mod signals;
 mod socket;
 mod state;
-mod wipe;
 mod worker;
 mod worker_pool;
 
@@ -32,7 +31,7 @@ use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
 use crate::kernel::{own, seen};
-use ::control::StateDirectory;
+use ::control::{StateDirectory, wipe_stack};
 use control::ControlThread;
 use interfaces::Interfaces;
 pub(crate) use ports::claim_interfaces;
@@ -115,6 +114,7 @@ pub(crate) struct Options<'o> {
 pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let &Options { file, socket, state, own_interfaces } = options;
     let (config, digest) = gateway::load_with_digest(file)?;
+    wipe_stack();
     config.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let mut settings = config.gateway.clone();
     match state {
@@ -170,7 +170,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     if let Some(writer) = &sequences {
         writer.prepare(&mut handler.control, clock.now());
     }
-    wipe::wipe_stack();
+    wipe_stack();
     let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;

@@ -1,9 +1,9 @@
 //! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes
 //! through the stages again.
 //!
-//! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`, `esp_bad_icv`,
-//! `esp_bad_padding`, `esp_next_header`, `esp_dummy`, `esp_congestion`, `ip_version`,
-//! `ip_truncated`.
+//! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`,
+//! `esp_sequence_unstored`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
+//! `esp_congestion`, `ip_version`, `ip_truncated`.
 
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
@@ -16,7 +16,7 @@ use crate::outputs::{Buffers, Objects};
 use crate::statistics::WorkerStatistics;
 
 /// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty. `asks` is
-/// told the places of replay windows that are past what is stored of them.
+/// told the places of replay windows whose edges are to be moved.
 pub(crate) fn open(
     opening: &mut ArrayVec<Opening, BATCH>,
     objects: Objects<'_>,
@@ -46,8 +46,8 @@ pub(crate) fn open(
     }
 }
 
-/// Decrypts the packets of one SA. Returns the place of its replay window if that is
-/// past what is stored of it.
+/// Decrypts the packets of one SA. Returns the place of its replay window if it is time to move
+/// that one's edge.
 fn open_group(
     group: &mut [Opening],
     objects: Objects<'_>,
@@ -121,6 +121,7 @@ fn reason(why: OpenError) -> DropReason {
         OpenError::Truncated => DropReason::EspTruncated,
         OpenError::Replayed => DropReason::EspReplayed,
         OpenError::TooOld => DropReason::EspTooOld,
+        OpenError::Unstored => DropReason::EspSequenceUnstored,
         OpenError::BadIcv => DropReason::EspBadIcv,
         OpenError::BadPadding => DropReason::EspBadPadding,
     }

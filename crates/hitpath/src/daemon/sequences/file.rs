@@ -29,6 +29,10 @@ const MAGIC: [u8; 8] = *b"hitpseq1";
 const HEADER: usize = 64;
 const COPY: usize = 64;
 
+/// Beside a number: it was used last, and none was reserved.
+const EXACT: u64 = 1 << 32;
+const LAST: u64 = u32::MAX as u64;
+
 /// More places than any gateway has keys; a longer file is not one of ours.
 const MAX_PLACES: usize = 16 << 20;
 
@@ -183,21 +187,24 @@ fn copy(place: u32, bytes: &[u8]) -> Found {
         return Found::Nothing;
     }
     let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| bytes[at + index]));
-    let digest = std::array::from_fn(|index| bytes[8 + index]);
-    match u32::try_from(word(24)) {
-        Ok(number) if is_sealed(bytes) && word(48) == u64::from(place) => {
-            let record = SequenceRecord { digest, number, iv_mask: word(32), stamp: word(40) };
-            Found::Record((word(0), record))
-        }
-        _ => Found::Broken,
+    if !is_sealed(bytes) || word(48) != u64::from(place) || word(24) & !EXACT > LAST {
+        return Found::Broken;
     }
+    let record = SequenceRecord {
+        digest: std::array::from_fn(|index| bytes[8 + index]),
+        number: word(24) as u32,
+        is_exact: word(24) & EXACT != 0,
+        iv_mask: word(32),
+        stamp: word(40),
+    };
+    Found::Record((word(0), record))
 }
 
 fn encode(place: u32, version: u64, record: &SequenceRecord) -> [u8; COPY] {
     let mut bytes = [0; COPY];
     bytes[8..24].copy_from_slice(&record.digest);
-    let words =
-        [(0, version), (24, record.number.into()), (32, record.iv_mask), (40, record.stamp)];
+    let number = u64::from(record.number) | if record.is_exact { EXACT } else { 0 };
+    let words = [(0, version), (24, number), (32, record.iv_mask), (40, record.stamp)];
     for (at, word) in words.into_iter().chain([(48, place.into())]) {
         bytes[at..at + 8].copy_from_slice(&word.to_be_bytes());
     }
@@ -339,7 +346,8 @@ mod tests {
 
     fn record(key: u8, number: u32) -> SequenceRecord {
         let (digest, iv_mask) = ([key; 16], u64::MAX - u64::from(key));
-        SequenceRecord { digest, number, iv_mask, stamp: number.into() }
+        let (is_exact, stamp) = (number % 3 == 0, number.into());
+        SequenceRecord { digest, number, is_exact, iv_mask, stamp }
     }
 
     /// The number of each key in `bytes`.
