@@ -100,6 +100,35 @@ def test_sides_are_asked_for_shown_and_followed(between):
     assert gateway.drops()["reverse_path"] >= 1
 
 
+def test_ike_passes_until_the_vrf_says_policy(between):
+    gateway, hosts = between
+    gateway.run("xfrm", "policy", "delete", "src", "0.0.0.0/0", "dir", "in")
+
+    def counted():
+        """What became of one packet of IKE, and of one like it."""
+        before = gateway.drops()
+        for port in (500, 501):
+            program = f"import socket; socket.socket(2, 2).sendto(b'x' * 40, ('10.1.0.1', {port}))"
+            hosts[0].run("/usr/bin/python3", "-ISc", program)
+        end = time.monotonic() + 2
+        while sum(gateway.drops().values()) < sum(before.values()) + 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        return {reason: count - before.get(reason, 0) for reason, count in gateway.drops().items()}
+
+    after = counted()
+    assert (after["local_ike"], after["policy_no_match"]) == (1, 1)
+    gateway.run("vrf", "set", "main", "ike", "policy")
+    assert counted().get("policy_no_match") == 2
+    (vrf,) = gateway.json("show", "vrfs")
+    assert vrf["ike"] == "policy"
+    steps = gateway.json("explain", "udp 10.1.0.2:500 > 10.1.0.1:500 in left")
+    assert any("ike policy" in step["text"] for step in steps)
+    gateway.run("vrf", "set", "main", "ike", "bypass")
+    assert counted()["local_ike"] == 1
+    steps = gateway.json("explain", "udp 10.1.0.2:500 > 10.1.0.1:500 in left")
+    assert [step["step"] for step in steps].count("ike") == 1 and "ike bypass" in str(steps)
+
+
 def test_check_says_which_port_is_on_which_side(tmp_path):
     path = tmp_path / "gw.toml"
     path.write_text(site([Tunnel(GCM, 4)]).render(tmp_path / "sock"))

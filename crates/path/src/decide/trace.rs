@@ -103,6 +103,11 @@ pub enum Step<'a> {
         /// Where the names of ports and VRFs are.
         tables: &'a Tables,
     },
+    /// IKE for the gateway itself.
+    Ike {
+        /// Whether it is asked no policy.
+        is_bypassed: bool,
+    },
     /// A policy lookup.
     Policy {
         /// In which direction's policies.
@@ -200,6 +205,7 @@ impl Step<'_> {
             Self::Inside { .. } => "side",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
+            Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
             Self::Verdict { .. } => "verdict",
@@ -289,6 +295,12 @@ impl fmt::Display for Step<'_> {
                 write!(f, "leaves by {}, which is protected; no out policy asked", port.spec.name)
             }
             Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
+            Self::Ike { is_bypassed: true } => {
+                f.write_str("IKE for the gateway itself; no inbound policy asked (ike bypass)")
+            }
+            Self::Ike { is_bypassed: false } => {
+                f.write_str("IKE for the gateway itself, judged as other packets (ike policy)")
+            }
             Self::Policy { direction, found: None, default } => {
                 let default = match default {
                     DefaultAction::Block => "block",

@@ -225,8 +225,9 @@ fn cut(packet: &[u8], pieces: Pieces, identification: u32) -> Vec<Vec<u8>> {
 /// Anything that a station may send.
 pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     let number = || select(vec![1000u16, 1000, 1001, 53]);
+    let to = || prop_oneof![6 => number(), 1 => Just(500u16)];
     let upper = prop_oneof![
-        8 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        8 => (number(), to()).prop_map(|(from, to)| Upper::Udp(from, to)),
         3 => (number(), number(), select(vec![2, 2, 0x12, 0x10, 4]))
             .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
         1 => (number(), number()).prop_map(|(from, to)| Upper::Sctp(from, to)),

@@ -27,7 +27,7 @@ use world::{PORTS, World, act};
 
 /// Flows as they may come by any way, ESP for the worlds' SAs among them.
 fn key() -> impl Strategy<Value = FlowKey> {
-    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53])).prop_map(
+    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53, 500])).prop_map(
         |(source, destination)| {
             (select(vec![Protocol::UDP, Protocol::TCP]), Just(Upper::Ports { source, destination }))
         },
