@@ -345,7 +345,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         if let Some(spi) = self.key.esp() {
             return self.decrypt(spi);
         }
-        if self.may_be_ike() || self.came_from_inside() {
+        if self.is_about_own_esp() || self.may_be_ike() || self.came_from_inside() {
             return Decision::new(Verdict::Deliver, None, None);
         }
         match self.admit(Direction::In) {
@@ -353,6 +353,19 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             Ok(Admission::Unmatched) => Decision::drop(DropReason::PolicyNoMatch),
             Err(decision) => decision,
         }
+    }
+
+    /// Whether a packet is an ICMP error about ESP that the gateway has sent, as parse has seen.
+    /// Routers on a tunnel's way are in no policy.
+    fn is_about_own_esp(&mut self) -> bool {
+        let flow = self.key.flow();
+        let Upper::Spi(spi) = flow.upper else { return false };
+        let is_icmp = matches!(flow.protocol, Protocol::ICMP | Protocol::ICMPV6);
+        if !is_icmp || !matches!(flow.origin, Origin::Port(_)) {
+            return false;
+        }
+        self.trace.step(|| Step::AboutOwnEsp(spi));
+        true
     }
 
     /// Whether a packet is IKE, and is asked no policy for that: tunnels need a key daemon.
