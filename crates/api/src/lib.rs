@@ -59,7 +59,7 @@ pub use state::{
 };
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
-    CacheMode, CacheTable, DefaultAction, Direction, Family, Ipsec, LookupEngine, OctetRange,
+    CacheMode, CacheTable, DefaultAction, Direction, Family, Ike, Ipsec, LookupEngine, OctetRange,
     PolicyAction, ReversePath, RouteKind, SaFlag, SaMode, Side,
 };
 

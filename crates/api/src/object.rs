@@ -4,7 +4,7 @@ use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Family, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side, VlanProtocol};
+use types::{Family, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side, VlanProtocol};
 
 use crate::policy::DefaultActionView;
 
@@ -390,7 +390,11 @@ pub struct VrfChange {
     /// The VRF.
     pub name: String,
     /// Whether it is an IPsec gateway.
-    pub ipsec: Ipsec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipsec: Option<Ipsec>,
+    /// Whether IKE for its own addresses is asked policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ike: Option<Ike>,
 }
 
 /// A VRF as it is.
@@ -414,6 +418,9 @@ pub struct VrfView {
     /// Whether it is one that has no policies, so that nothing crosses its boundary.
     #[serde(default)]
     pub closed: bool,
+    /// Whether IKE for its own addresses is asked policies.
+    #[serde(default)]
+    pub ike: Ike,
     /// What happens to packets that none of its policies matches.
     pub defaults: DefaultActionView,
     /// Who asked for it.

@@ -57,6 +57,8 @@ reasons! {
     NdMalformed = "nd_malformed",
     /// The neighbour discovery message asks for or tells of an address that does not concern us.
     NdNotForUs = "nd_not_for_us",
+    /// Multicast listener discovery of a link (RFC 3810): the gateway forwards no multicast.
+    MldIgnored = "mld_ignored",
     // IP
     /// The packet ends inside its IP header.
     IpTruncated = "ip_truncated",
@@ -191,6 +193,9 @@ reasons! {
     LocalIke = "local_ike",
     /// The upper-layer checksum of a packet to the gateway itself is wrong.
     LocalChecksum = "local_checksum",
+    /// An ICMP error about an ESP packet that the gateway has sent: tunnels have no path MTU of their
+    /// own that it could change.
+    LocalEspError = "local_esp_error",
     /// An ICMP message to the gateway itself that it has no use for.
     LocalIcmp = "local_icmp",
     /// The gateway's own answer is over the rate limit.

@@ -6,7 +6,8 @@ use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings};
 use packet::Counter;
 use tables::{
-    Action, Direction, PolicySpec, RouteSpec, SaIdentity, SaSpec, Tables, Template, UpperSelector,
+    Action, Direction, Ike, PolicySpec, RouteSpec, SaIdentity, SaSpec, Tables, Template,
+    UpperSelector,
 };
 use wire::{Mac, PortRange, Protocol, Spi, VrfId};
 
@@ -215,6 +216,28 @@ fn tunnelled() -> (Tables, Vec<Vec<u8>>) {
     };
     let beside = |port: u16| [to(1, port), to(2, port)];
     (tables, (1..11).flat_map(|port| [inside(port), beside(port)].concat()).collect())
+}
+
+const IKE: [u16; 2] = [500, 4500];
+
+/// Whether IKE is asked policies concerns IKE for the gateway alone.
+#[test]
+fn ike_concerns_ike() {
+    let ike = |to, port: u16| udp("192.168.13.5", to, (port, port), 20);
+    let (tables, mut flows) = tunnelled();
+    flows.extend(IKE.map(|port| ike("192.168.13.1", port)));
+    // Somebody else's.
+    flows.extend(IKE.map(|port| ike("10.1.0.9", port)));
+    let mut gateway = knowing(tables, &flows);
+    for ike in [Ike::Policy, Ike::Bypass] {
+        assert_missing(&mut gateway, &flows, 2, |tables| {
+            tables.set_ike(VrfId::MAIN, ike).unwrap();
+        });
+        // To set what is set is no change.
+        assert_missing(&mut gateway, &flows, 0, |tables| {
+            tables.set_ike(VrfId::MAIN, ike).unwrap();
+        });
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use fixture::*;
 use packet::DropReason;
 use path::{Decision, Verdict, decide};
 use tables::{
-    Action, DefaultAction, Direction, Ipsec, PortSpec, ReversePath, Side, Tables, Template,
+    Action, DefaultAction, Direction, Ike, Ipsec, PortSpec, ReversePath, Side, Tables, Template,
 };
 use wire::{
     Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot, Spi, Upper,
@@ -364,6 +364,38 @@ fn ike_is_for_the_key_daemon() {
     assert_eq!((gateway.dropped(DropReason::LocalIke), gateway.sent(WAN).len()), (2, 0));
     gateway.receive(WAN, &udp("192.168.11.1", "192.168.11.2", (500, 501), 40));
     assert_eq!(gateway.dropped(DropReason::PolicyNoMatch), 1);
+    gateway.assert_nothing_lost();
+}
+
+/// With `ike = "policy"` IKE is judged as anything else for the gateway, from the next packet on.
+#[test]
+fn ike_may_be_asked_policies() {
+    let mut gateway = Gateway::new(tunnel_tables(("192.168.11.2", "192.168.11.1"), false));
+    let ike = udp("192.168.11.1", "192.168.11.2", (500, 500), 40);
+    let other = udp("192.168.11.1", "192.168.11.2", (500, 501), 40);
+    let counts = |gateway: &Gateway| {
+        [DropReason::LocalIke, DropReason::PolicyNoMatch].map(|reason| gateway.dropped(reason))
+    };
+    gateway.receive(WAN, &ike);
+    gateway.receive(WAN, &other);
+    assert_eq!(counts(&gateway), [1, 1]);
+    gateway.change(|tables| tables.set_ike(VrfId::MAIN, Ike::Policy).unwrap());
+    gateway.receive(WAN, &ike);
+    assert_eq!(counts(&gateway), [1, 2]);
+    let mut index = 0;
+    gateway.change(|tables| {
+        let mut spec = policy(Direction::In, "192.168.11.1", "192.168.11.2", Action::Bypass);
+        spec.priority = 1;
+        index = tables.add_policy(spec).unwrap();
+    });
+    gateway.receive(WAN, &ike);
+    assert_eq!(counts(&gateway), [2, 2]);
+    gateway.change(|tables| _ = tables.remove_policy(index).unwrap());
+    gateway.receive(WAN, &ike);
+    assert_eq!(counts(&gateway), [2, 3]);
+    gateway.change(|tables| tables.set_ike(VrfId::MAIN, Ike::Bypass).unwrap());
+    gateway.receive(WAN, &ike);
+    assert_eq!(counts(&gateway), [3, 3]);
     gateway.assert_nothing_lost();
 }
 

@@ -57,7 +57,7 @@ pub use spd::{
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{
-    FilterHook, FilterSlot, FilterVerdict, Ipsec, RejectWith, ReversePath, Side, VlanId,
+    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, RejectWith, ReversePath, Side, VlanId,
     VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};

@@ -97,6 +97,8 @@ pub enum Change {
     /// now or no longer. Comes with [`Change::Port`], once for each VRF that the port is or was in,
     /// unless only IPv6 link-local addresses or the check of sources have changed.
     Vrf(VrfId),
+    /// Whether IKE for a VRF's own addresses is asked policies: packets of IKE.
+    Ike(VrfId),
 }
 
 /// Records that are copied together when one is added.

@@ -13,7 +13,7 @@ use core::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use wire::{PortId, SaSlot, VrfId};
+use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
@@ -177,6 +177,13 @@ impl Tables {
     #[inline]
     pub fn sad(&self) -> &Sad {
         &self.sad
+    }
+
+    /// Whether ESP packets from `source` to `destination` with this SPI are such as the gateway sends:
+    /// an SA says so.
+    pub fn sends_esp(&self, vrf: VrfId, source: IpAddr, destination: IpAddr, spi: Spi) -> bool {
+        let sa = self.sad.inbound(vrf, destination, spi);
+        sa.is_some_and(|sa| sa.spec.identity.source == source)
     }
 
     /// Whether a packet of `vrf` to `address` that came in by `port` is for the gateway itself: an

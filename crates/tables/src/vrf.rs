@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{Ipsec, PacketFields};
+use types::{Ike, Ipsec, PacketFields};
 use wire::{IpPrefix, VrfId};
 
 use crate::error::TableError;
@@ -28,6 +28,8 @@ pub struct Vrf {
     pub ipsec: Ipsec,
     /// What is switched on beside routes and policies.
     pub features: VrfFeatures,
+    /// Whether IKE for its own addresses is asked policies.
+    pub ike: Ike,
     own: Arc<BTreeSet<IpAddr>>,
     own_filter: Filter,
     v4: Fib<u32, Route>,
@@ -42,6 +44,7 @@ impl Vrf {
             spd: Arc::new(Spd::new(lookup, secret)),
             ipsec: Ipsec::default(),
             features: VrfFeatures::default(),
+            ike: Ike::default(),
             own: Arc::default(),
             own_filter: Filter::default(),
             v4: Fib::new(),

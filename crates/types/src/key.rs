@@ -100,7 +100,8 @@ pub enum Upper {
         /// Identifier of echo messages, otherwise 0.
         identifier: u16,
     },
-    /// ESP's security parameters index.
+    /// ESP's security parameters index; of ICMP, that it is an error about an ESP packet with this
+    /// SPI which the gateway has sent.
     Spi(Spi),
 }
 

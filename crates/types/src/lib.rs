@@ -41,7 +41,7 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use range::{OctetRange, PortRange};
 pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
-pub use side::{Ipsec, ReversePath, Side};
+pub use side::{Ike, Ipsec, ReversePath, Side};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
 pub use vlan::{NotAVlanId, VlanId, VlanProtocol, VlanTag};
 pub use word::{UnknownWord, Word};

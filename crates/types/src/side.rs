@@ -49,3 +49,15 @@ pub enum Ipsec {
 }
 
 words!(Ipsec { Auto = "auto", Off = "off", Required = "required" });
+
+/// Whether IKE (UDP 500 and 4500) for the gateway's own addresses is asked policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ike {
+    /// Not: tunnels need a key daemon, and it must be reached before there are any.
+    #[default]
+    Bypass,
+    /// As other packets for the gateway.
+    Policy,
+}
+
+words!(Ike { Bypass = "bypass", Policy = "policy" });

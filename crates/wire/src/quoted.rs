@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use types::{Addresses, FragmentClass, Protocol, Upper};
+use types::{Addresses, FragmentClass, Protocol, Spi, Upper};
 
 use crate::headers::{Headers, is_extension_header};
 use crate::{icmpv4, icmpv6, ipv4};
@@ -40,21 +40,36 @@ pub const fn is_error(protocol: Protocol, kind: u8) -> bool {
 /// `None` if the packet is no ICMP error (RFC 792, RFC 4443), quotes too little, a later fragment,
 /// or a packet of somebody else than the one it is sent to.
 pub fn reversed(packet: &[u8], headers: &Headers) -> Option<(Addresses, Protocol, Upper)> {
+    let (addresses, protocol, rest) = quote(packet, headers)?;
+    Some((addresses, protocol, upper(protocol, headers.protocol, rest)?))
+}
+
+/// The addresses, the other way round, and the SPI of the ESP packet that an ICMP error is about.
+///
+/// `None` where [`reversed`] is, and if the error is about something else or quotes no SPI.
+pub fn esp(packet: &[u8], headers: &Headers) -> Option<(Addresses, Spi)> {
+    let (addresses, Protocol::ESP, rest) = quote(packet, headers)? else { return None };
+    Some((addresses, Spi(u32::from_be_bytes(*rest.first_chunk()?))))
+}
+
+/// What is quoted: the addresses, the other way round, the protocol, and what follows the IP
+/// header.
+fn quote<'p>(packet: &'p [u8], headers: &Headers) -> Option<(Addresses, Protocol, &'p [u8])> {
     let Upper::Icmp { kind, .. } = headers.upper else { return None };
     if headers.fragment.class != FragmentClass::Whole || !is_error(headers.protocol, kind) {
         return None;
     }
     let quote = headers.upper_bytes(packet).get(ICMP_HEADER..)?;
-    let (addresses, protocol, upper) = match (headers.protocol, headers.addresses) {
+    let (addresses, protocol, rest) = match (headers.protocol, headers.addresses) {
         (Protocol::ICMP, Addresses::V4 { .. }) => v4(quote)?,
         (Protocol::ICMPV6, Addresses::V6 { .. }) => v6(quote)?,
         _ => return None,
     };
     (addresses.destination() == headers.addresses.destination())
-        .then_some((addresses, protocol, upper))
+        .then_some((addresses, protocol, rest))
 }
 
-fn v4(quote: &[u8]) -> Option<(Addresses, Protocol, Upper)> {
+fn v4(quote: &[u8]) -> Option<(Addresses, Protocol, &[u8])> {
     let header: &[u8; ipv4::HEADER_LENGTH] = quote.first_chunk()?;
     let length = ipv4::header_length(quote)?;
     let later = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
@@ -62,11 +77,11 @@ fn v4(quote: &[u8]) -> Option<(Addresses, Protocol, Upper)> {
     let address =
         |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
     let addresses = Addresses::V4 { source: address(16), destination: address(12) };
-    let upper = upper(protocol, Protocol::ICMP, quote.get(length..)?)?;
-    (!later).then_some((addresses, protocol, upper))
+    let rest = quote.get(length..)?;
+    (!later).then_some((addresses, protocol, rest))
 }
 
-fn v6(quote: &[u8]) -> Option<(Addresses, Protocol, Upper)> {
+fn v6(quote: &[u8]) -> Option<(Addresses, Protocol, &[u8])> {
     const HEADER: usize = 40;
     let header: &[u8; HEADER] = quote.first_chunk()?;
     if header[0] >> 4 != 6 {
@@ -81,8 +96,7 @@ fn v6(quote: &[u8]) -> Option<(Addresses, Protocol, Upper)> {
     let (mut protocol, mut offset) = (Protocol(header[6]), HEADER);
     for _ in 0..MAX_EXTENSION_HEADERS {
         if !is_extension_header(protocol) {
-            let upper = upper(protocol, Protocol::ICMPV6, quote.get(offset..)?)?;
-            return Some((addresses, protocol, upper));
+            return Some((addresses, protocol, quote.get(offset..)?));
         }
         let extension: &[u8; 8] = quote.get(offset..)?.first_chunk()?;
         let is_fragment = protocol == Protocol::FRAGMENT;
@@ -160,7 +174,37 @@ mod tests {
             if let Some((addresses, ..)) = reversed(&packet, &headers) {
                 prop_assert_eq!(addresses.destination(), headers.addresses.destination());
             }
+            if let Some((addresses, _)) = esp(&packet, &headers) {
+                prop_assert_eq!(addresses.destination(), headers.addresses.destination());
+            }
         }
+    }
+
+    #[test]
+    fn the_spi_of_quoted_esp() {
+        let mut packet =
+            vec![0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 203, 0, 113, 9, 192, 0, 2, 1];
+        packet.extend([3, 4, 0, 0, 0, 0, 5, 0]);
+        packet.extend([0x45, 0, 5, 0, 0, 0, 0, 0, 9, 50, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7]);
+        packet.extend([0, 0, 0x10, 1, 0, 0, 0, 9]);
+        ipv4::fill_checksum(&mut packet);
+        let is = |packet: &[u8]| esp(packet, &headers::parse(packet).unwrap());
+        let addresses =
+            Addresses::V4 { source: [198, 51, 100, 7].into(), destination: [192, 0, 2, 1].into() };
+        assert_eq!(is(&packet), Some((addresses, Spi(0x1001))));
+        // Of a first fragment too. Not a redirect, UDP, a later fragment, somebody else's packet.
+        for (at, octet, is_some) in
+            [(34, 0x20, true), (20, 5, false), (37, 17, false), (35, 1, false), (40, 193, false)]
+        {
+            let mut other = packet.clone();
+            other[at] = octet;
+            assert_eq!(is(&other).is_some(), is_some, "{at}");
+        }
+        // Three bytes of the SPI.
+        packet.truncate(51);
+        packet[3] = 51;
+        ipv4::fill_checksum(&mut packet);
+        assert_eq!(is(&packet), None);
     }
 
     #[test]

@@ -273,6 +273,15 @@ pub const SECTIONS: &[Section] = &[
                 this file, makes it `required`. `off`: a plain router, which takes no policies.",
             ),
             key(
+                "ike",
+                "\"bypass\" or \"policy\"",
+                "",
+                "\"bypass\"",
+                "Whether IKE (UDP 500 and 4500) for the gateway's own addresses is asked policies. \
+                `bypass`: it never is, so that a key daemon is reached before there are policies. \
+                `policy`: it is judged as other packets for the gateway are.",
+            ),
+            key(
                 "default-in",
                 "\"block\" or \"accept\"",
                 "",

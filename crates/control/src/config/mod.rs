@@ -16,7 +16,7 @@ mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use types::{Ipsec, VlanId};
+use types::{Ike, Ipsec, VlanId};
 
 use api::{DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
 use toml::Spanned;
@@ -86,6 +86,8 @@ pub struct VrfSettings {
     pub defaults: Vec<(Direction, DefaultAction)>,
     /// Whether it is an IPsec gateway, where the file says so.
     pub ipsec: Option<Ipsec>,
+    /// Whether IKE is asked policies, where the file says so.
+    pub ike: Option<Ike>,
 }
 
 /// Something that the file says, with the table that says it.

@@ -8,7 +8,7 @@ use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
-    DefaultAction, Direction, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Seccomp,
+    DefaultAction, Direction, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Seccomp,
     Side, VlanId, VlanProtocol, Word,
 };
 
@@ -98,7 +98,8 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         })
         .collect();
     let ipsec = table.word("ipsec", Ipsec::WORDS, errors).map(|found| found.value);
-    Some(VrfSettings { name: name(table, "name", errors)?, defaults, ipsec })
+    let ike = table.word("ike", Ike::WORDS, errors).map(|found| found.value);
+    Some(VrfSettings { name: name(table, "name", errors)?, defaults, ipsec, ike })
 }
 
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {

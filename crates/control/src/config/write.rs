@@ -155,13 +155,14 @@ impl Writer {
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
     }
 
-    fn vrf(&mut self, VrfSettings { name, defaults, ipsec }: &VrfSettings) {
+    fn vrf(&mut self, VrfSettings { name, defaults, ipsec, ike }: &VrfSettings) {
         self.begin("[[vrf]]");
         self.quoted("name", name);
         for (direction, action) in defaults {
             self.quoted(&format!("default-{direction}"), action);
         }
         self.quoted_if("ipsec", ipsec.as_ref());
+        self.quoted_if("ike", ike.as_ref());
     }
 
     fn port(&mut self, port: &PortSettings) {

@@ -3,7 +3,7 @@
 use api::{
     LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfChange, VrfName,
 };
-use types::{Ipsec, ReversePath, Side, VlanId, Word};
+use types::{Ike, Ipsec, ReversePath, Side, VlanId, Word};
 
 use super::words::{Words, shown};
 
@@ -116,19 +116,31 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
     Ok(request)
 }
 
-/// `vrf set NAME ipsec auto|off|required`
+/// `vrf set NAME [ipsec auto|off|required] [ike bypass|policy]`
 fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
     let VrfName { name } = vrf_name(words)?;
-    match words.next() {
-        Some(key @ "ipsec") => Ok(VrfChange { name, ipsec: words.choice(key, Ipsec::WORDS)? }),
-        Some(_) => {
-            words.back();
-            Err(words.refuse(&["ipsec"], &[]))
-        }
-        None => {
-            Err(words.invalid("nothing to set").with_hint("ipsec auto, ipsec off, ipsec required"))
+    let (mut ipsec, mut ike) = (None, None);
+    while let Some(key) = words.next() {
+        match key {
+            "ipsec" => {
+                words.once(key, &ipsec)?;
+                ipsec = Some(words.choice(key, Ipsec::WORDS)?);
+            }
+            "ike" => {
+                words.once(key, &ike)?;
+                ike = Some(words.choice(key, Ike::WORDS)?);
+            }
+            _ => {
+                words.back();
+                return Err(words.refuse(&["ipsec", "ike"], &[]));
+            }
         }
     }
+    if ipsec.is_none() && ike.is_none() {
+        let hint = "ipsec auto, ipsec off, ipsec required, ike bypass, ike policy";
+        return Err(words.invalid("nothing to set").with_hint(hint));
+    }
+    Ok(VrfChange { name, ipsec, ike })
 }
 
 fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {

@@ -125,6 +125,9 @@ fn what_is_accepted() {
         "vrf",
         "vrf show",
         "vrf add blue",
+        "vrf set blue ipsec required",
+        "vrf set blue ike policy",
+        "vrf set blue ike bypass ipsec auto",
         "vrf del blue",
     ];
     for line in good {
@@ -302,6 +305,11 @@ fn what_is_refused_and_why() {
         ("link set wan up down", "given twice"),
         ("vrf exec red ping", "processes"),
         ("vrf add", "the VRF's name"),
+        ("vrf set main", "nothing to set (ipsec auto, ipsec off, ipsec required, ike bypass, ike"),
+        ("vrf set main ike", "the command ends after 'ike'"),
+        ("vrf set main ike off", "ike 'off'"),
+        ("vrf set main ike policy ike bypass", "given twice"),
+        ("vrf set main esp policy", "'esp'"),
     ];
     for (line, why) in cases {
         let refusal = parse(&split(line)).expect_err(line).to_string();

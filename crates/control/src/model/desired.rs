@@ -44,6 +44,8 @@ pub(super) struct DesiredVrf {
     pub(super) defaults: [Origin; 3],
     /// Who said whether it is an IPsec gateway.
     pub(super) ipsec: Origin,
+    /// Who said whether IKE is asked policies.
+    pub(super) ike: Origin,
     /// Why the policies of each direction could not be compiled.
     pub(super) not_compiled: [Option<Arc<str>>; 3],
 }
@@ -237,8 +239,9 @@ impl Desired {
 
 impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
-        let (defaults, ipsec) = ([Origin::Gateway; 3], Origin::Gateway);
-        Self { id, origin, defaults, ipsec, not_compiled: Default::default() }
+        let nobody = Origin::Gateway;
+        let not_compiled = Default::default();
+        Self { id, origin, defaults: [nobody; 3], ipsec: nobody, ike: nobody, not_compiled }
     }
 }
 

@@ -9,7 +9,7 @@ use api::{
     PolicySpec, RouteSpec, Selector, StateSpec,
 };
 use tables::Tables;
-use types::{IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
+use types::{Ike, IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
@@ -45,6 +45,7 @@ pub(super) fn difference(
     differ.ipsec(true);
     differ.policies();
     differ.ipsec(false);
+    differ.ike();
     differ.defaults();
     differ.delete_vrfs();
     Difference { changes: differ.changes }
@@ -266,6 +267,23 @@ impl<'a> Differ<'a> {
             let is_kept = is == Ipsec::Required || is == Ipsec::Off && vrf.ipsec == Origin::Runtime;
             if is != before || is_kept {
                 self.journal.set_ipsec(name, is);
+            }
+        }
+    }
+
+    /// Whether IKE is asked policies.
+    fn ike(&mut self) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is = self.tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = said.and_then(|said| said.ike);
+            let before = said.unwrap_or_default();
+            if is != before {
+                self.say(ChangeKind::Modified, "vrf", format!("{name}: ike {before} -> {is}"));
+            }
+            let is_said = said.is_some() == (vrf.ike == Origin::Configuration);
+            if is != before || !is_said || vrf.ike == Origin::Runtime {
+                self.journal.set_ike(Origin::Runtime, name, is);
             }
         }
     }

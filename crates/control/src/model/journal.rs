@@ -10,7 +10,7 @@ use core::fmt::{self, Write};
 use api::{
     DefaultAction, Direction, Key, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, StateSpec,
 };
-use types::{IpPrefix, Ipsec, Mac, VlanProtocol};
+use types::{Ike, IpPrefix, Ipsec, Mac, VlanProtocol};
 
 use crate::describe;
 
@@ -143,6 +143,10 @@ impl Journal {
         action: DefaultAction,
     ) {
         self.note(origin, format_args!("xfrm policy setdefault {at} {action} vrf {vrf}"));
+    }
+
+    pub(super) fn set_ike(&mut self, origin: Origin, vrf: &str, ike: Ike) {
+        self.note(origin, format_args!("vrf set {vrf} ike {ike}"));
     }
 
     pub(super) fn set_ipsec(&mut self, vrf: &str, ipsec: Ipsec) {

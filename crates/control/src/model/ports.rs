@@ -9,7 +9,7 @@ use api::{
 };
 use packet::Time;
 use tables::Tables;
-use types::{IpPrefix, Ipsec, LinkKind, PortId, Side, VrfId};
+use types::{Ike, IpPrefix, Ipsec, LinkKind, PortId, Side, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
@@ -154,7 +154,28 @@ impl Draft<'_> {
 
     pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
         let vrf = self.desired.vrf(&change.name)?;
-        self.set_ipsec(&change.name, vrf, change.ipsec, self.origin)
+        if let Some(ipsec) = change.ipsec {
+            self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
+        }
+        match change.ike {
+            Some(ike) => self.set_ike(&change.name, vrf, ike, self.origin),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn set_ike(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        ike: Ike,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_ike(vrf, ike).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.ike = origin;
+        }
+        self.note(|journal| journal.set_ike(origin, name, ike));
+        Ok(())
     }
 
     pub(super) fn set_ipsec(
@@ -469,6 +490,7 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
             })),
             states: count(desired.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
             ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
+            ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
             closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
             defaults: defaults_in_force(tables, name, vrf.id),
             origin: vrf.origin,

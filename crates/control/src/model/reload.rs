@@ -10,7 +10,7 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, InterfaceState, Origin, PolicyFilter,
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
-use types::{IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
 
 use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force, family};
 use super::ports::{Above, check_buffers, check_mtu};
@@ -166,6 +166,7 @@ impl Draft<'_> {
         self.reconcile_policies(config, &mut notes)?;
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec == Ipsec::Off)?;
         self.require_ipsec(config)?;
+        self.reconcile_ike(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
         Ok(Difference { changes: notes.0 })
@@ -698,6 +699,26 @@ impl Draft<'_> {
             let vrf = self.desired.vrf(name)?;
             if self.tables.vrf(vrf).is_some_and(|vrf| vrf.ipsec == Ipsec::Auto) {
                 self.tables.set_ipsec(vrf, Ipsec::Required).map_err(|error| refusal(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what the file says of IKE, and what it no longer says back.
+    fn reconcile_ike(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let vrfs: Vec<_> =
+            self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        for (name, vrf) in vrfs {
+            let said = config.vrfs.iter().find(|said| said.name == name).and_then(|said| said.ike);
+            let (ike, origin) = match said {
+                Some(ike) => (ike, Origin::Configuration),
+                None if vrf.ike == Origin::Configuration => (Ike::Bypass, Origin::Gateway),
+                None => continue,
+            };
+            let is = self.tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike);
+            self.set_ike(&name, vrf.id, ike, origin)?;
+            if ike != is {
+                notes.note(ChangeKind::Modified, "vrf", format!("{name}: ike {is} -> {ike}"));
             }
         }
         Ok(())

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Key, Origin, Refusal, RefusalCode, Request};
+use api::{Key, Origin, Refusal, RefusalCode, Request, VrfChange};
 use packet::Time;
 use tables::Tables;
 use types::{Ipsec, Spi};
@@ -233,10 +233,14 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
         Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
         // A VRF that had policies stays closed without, unless the file opens it.
+        Request::VrfSet(VrfChange { name, ipsec: None, .. }) => {
+            desired.vrfs.get(name).map(|vrf| vrf.ike)
+        }
         Request::VrfSet(change) => desired.vrfs.get(&change.name).and_then(|vrf| {
+            let asked = change.ipsec?;
             let is = tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
-            let closes = change.ipsec == Ipsec::Required && is == Ipsec::Auto;
-            let opens = is == Ipsec::Required && change.ipsec != is;
+            let closes = asked == Ipsec::Required && is == Ipsec::Auto;
+            let opens = is == Ipsec::Required && asked != is;
             let by_file = || {
                 let states = desired.states.iter().filter(|((of, ..), _)| *of == vrf.id);
                 let mut states = states.map(|(_, entry)| entry.origin);

@@ -2,7 +2,7 @@
 
 use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
 use tables::Tables;
-use types::Ipsec;
+use types::{Ike, Ipsec};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
@@ -75,8 +75,11 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
         let defaults: Vec<_> = all.into_iter().filter(is_said).collect();
         let ipsec = tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
         let ipsec = Some(ipsec).filter(|ipsec| *ipsec != Ipsec::Auto);
-        let is_needed = name != api::MAIN_VRF || !defaults.is_empty() || ipsec.is_some();
-        is_needed.then(|| VrfSettings { name: name.clone(), defaults, ipsec })
+        let ike = tables.vrf(vrf.id).map(|vrf| vrf.ike);
+        let ike = ike.filter(|ike| *ike != Ike::Bypass || vrf.ike == Origin::Configuration);
+        let is_needed =
+            name != api::MAIN_VRF || !defaults.is_empty() || ipsec.is_some() || ike.is_some();
+        is_needed.then(|| VrfSettings { name: name.clone(), defaults, ipsec, ike })
     };
     vrfs.into_iter().filter_map(settings).collect()
 }

@@ -7,7 +7,7 @@ use api::{
     AddressView, InterfaceState, MemberView, NeighbourView, NextHopView, Origin, PortView, Request,
     RouteView, VrfView,
 };
-use types::{IpPrefix, LinkKind, ReversePath, RouteKind, Side};
+use types::{Ike, IpPrefix, LinkKind, ReversePath, RouteKind, Side};
 
 use super::vrf;
 
@@ -139,7 +139,11 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
     let _ = writeln!(text, "Name              Table  IPsec\n------------------------------");
     for view in views {
         let closed = if view.closed { ", closed: no policies" } else { "" };
-        let _ = writeln!(text, "{:<16}  {:>5}  {}{closed}", view.name, view.id, view.ipsec);
+        let ike = match view.ike {
+            Ike::Bypass => "",
+            Ike::Policy => ", IKE by policy",
+        };
+        let _ = writeln!(text, "{:<16}  {:>5}  {}{closed}{ike}", view.name, view.id, view.ipsec);
     }
 }
 

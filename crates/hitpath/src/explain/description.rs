@@ -11,7 +11,7 @@ use wire::{
 /// The words that [`Description::parse`] understands.
 pub(crate) const GRAMMAR: &str = "\
 PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [tcp-flags FLAGS] [dscp DSCP] \
-[ttl N] [fragment first|later] [size BYTES] in PORT|sa REQID|host";
+[ttl N] [fragment first|later] [size BYTES] [about PEER spi N] in PORT|sa REQID|host";
 
 /// A packet as a user describes it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub(crate) struct Description {
     pub(crate) fields: PacketFields,
     /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
+    /// Of an ICMP error: whom the ESP packet that it quotes was for, and the SPI of that. It is from
+    /// who gets the error.
+    pub(crate) about: Option<(IpAddr, Spi)>,
     /// Where it comes from.
     pub(crate) origin: OriginName,
 }
@@ -139,6 +142,10 @@ impl Description {
                     fields.hop_limit = Some(limit as u8);
                 }
                 "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
+                "about" => {
+                    let word = value("the address that the quoted packet was for")?;
+                    fields.about = Some(endpoint(&word)?.0);
+                }
                 "size" => {
                     fields.size =
                         Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16);
@@ -159,7 +166,7 @@ impl Description {
                     return Err(DescriptionError::new(
                         format!("`{other}` is not known here"),
                         "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
-                        `fragment` and `size`",
+                        `fragment`, `size` and `about`",
                     ));
                 }
             }
@@ -170,9 +177,10 @@ impl Description {
                 "end with `in PORT`, `in sa REQID` or `in host`",
             ));
         };
+        let about = fields.take_about(protocol, fragment)?;
         let upper = fields.upper(protocol, fragment, source_port, destination_port)?;
         let (size, fields) = (fields.size, fields.optional(protocol, fragment)?);
-        Ok(Self { addresses, protocol, fragment, upper, fields, size, origin })
+        Ok(Self { addresses, protocol, fragment, upper, fields, size, about, origin })
     }
 }
 
@@ -187,6 +195,7 @@ struct Fields {
     dscp: Dscp,
     hop_limit: Option<u8>,
     size: Option<u16>,
+    about: Option<IpAddr>,
 }
 
 /// What is not said of a packet is as most systems send it (RFC 1700).
@@ -209,6 +218,28 @@ impl Fields {
         }
         let flags = self.tcp_flags.unwrap_or_default();
         Ok(PacketFields::new(flags, self.dscp, self.hop_limit.unwrap_or(TTL)))
+    }
+
+    /// The ESP packet that an ICMP error is about. Its SPI is none of the error's own fields.
+    fn take_about(
+        &mut self,
+        protocol: Protocol,
+        fragment: FragmentClass,
+    ) -> Result<Option<(IpAddr, Spi)>, DescriptionError> {
+        let Some(peer) = self.about else { return Ok(None) };
+        let is_error = self.kind.is_some_and(|kind| wire::quoted::is_error(protocol, kind));
+        if !is_error || fragment != FragmentClass::Whole {
+            let wrong = "only an ICMP error is about another packet";
+            let right = "say its type: `icmp A > B type 3 code 4 about PEER spi N`";
+            return Err(DescriptionError::new(wrong, right));
+        }
+        let spi = self.spi.take().ok_or_else(|| {
+            DescriptionError::new(
+                format!("the SPI of the ESP packet to {peer} is missing"),
+                format!("say `about {peer} spi N`"),
+            )
+        })?;
+        Ok(Some((peer, spi)))
     }
 
     /// The upper-layer fields of the key. A field that the protocol does not have, or that the
@@ -369,6 +400,10 @@ mod tests {
             parse("esp 10.0.0.1 > 10.0.0.2 spi 0x1001 in wan").upper,
             Upper::Spi(Spi(0x1001))
         );
+        let about =
+            parse("icmp 10.0.0.1 > 10.0.0.2 type 3 code 4 about 10.0.0.9 spi 0x1001 in wan");
+        assert_eq!(about.about, Some(("10.0.0.9".parse().unwrap(), Spi(0x1001))));
+        assert_eq!(about.upper, Upper::Icmp { kind: 3, code: 4, identifier: 0 });
         let later = parse("udp 10.0.0.1 > 10.0.0.2 in lan fragment later");
         assert_eq!((later.fragment, later.upper), (FragmentClass::Later, Upper::None));
         assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, OriginName::Sa(7));
@@ -391,6 +426,9 @@ mod tests {
             ("udp 10.0.0.1 10.0.0.2 in lan", "`10.0.0.2` stands where `>`", "SRC > DST"),
             ("udp 10.0.0.1 > fd00::1 in lan", "different families", "both IPv6"),
             ("udp 10.0.0.1:99999 > 10.0.0.2 in lan", "`99999` is not a port", "0 to 65535"),
+            ("icmp 10.0.0.1 > 10.0.0.2 type 3 about 10.0.0.9 in wan", "the SPI", "spi N"),
+            ("icmp 10.0.0.1 > 10.0.0.2 about 10.0.0.9 spi 1 in wan", "only an ICMP", "its type"),
+            ("udp 10.0.0.1 > 10.0.0.2 about 10.0.0.9 spi 1 in wan", "only an ICMP", "its type"),
             ("udp 10.0.0.1 > 10.0.0.2", "where the packet comes from", "in PORT"),
             ("icmp 10.0.0.1:1 > 10.0.0.2 in lan", "icmp has no ports", "leave it out"),
             (

@@ -2,6 +2,8 @@
 
 mod description;
 
+use std::net::IpAddr;
+
 use api::{Refusal, RefusalCode, Step};
 use control::Control;
 use packet::DropReason;
@@ -46,6 +48,19 @@ pub(crate) fn explain(text: &str, control: &Control) -> Result<Vec<Step>, Refusa
                     .to_owned(),
             ),
             step(OUTCOME, "delivered".to_owned()),
+        ]);
+    }
+    if is_listener_discovery(&key, description.fields) {
+        let reason = DropReason::MldIgnored;
+        return Ok(vec![
+            step(
+                "parse",
+                "multicast listener discovery of the link, if it has a router alert: no policy is \
+                asked"
+                    .to_owned(),
+            ),
+            step("verdict", format!("drop, {}: {}", reason.name(), reason.meaning())),
+            step(OUTCOME, DROPPED.to_owned()),
         ]);
     }
     let mut recorder = Recorder::default();
@@ -129,14 +144,25 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
     };
+    let Description { addresses, about, .. } = *description;
+    let upper = match (about, origin) {
+        // As the stage that parses notes it.
+        (Some((peer, spi)), Origin::Port(port))
+            if tables.is_local(vrf, port, addresses.destination())
+                && tables.sends_esp(vrf, addresses.destination(), peer, spi) =>
+        {
+            Upper::Spi(spi)
+        }
+        _ => description.upper,
+    };
     let reads = tables.vrf(vrf).map_or(PacketFields::NONE, tables::Vrf::reads);
     Ok(FlowKey {
         vrf,
         origin,
-        addresses: description.addresses,
+        addresses,
         protocol: description.protocol,
         fragment: description.fragment,
-        upper: description.upper,
+        upper,
         fields: description.fields & reads,
     })
 }
@@ -178,6 +204,19 @@ fn is_neighbour_discovery(key: &FlowKey, tables: &Tables) -> bool {
     key.protocol == Protocol::ICMPV6
         && matches!(key.upper, Upper::Icmp { kind: 133..=137, .. })
         && matches!(key.origin, Origin::Port(port) if tables.is_local(key.vrf, port, key.addresses.destination()))
+}
+
+/// As the stage that parses sees it, which looks for a router alert besides.
+fn is_listener_discovery(key: &FlowKey, fields: PacketFields) -> bool {
+    let from_link = match key.addresses.source() {
+        IpAddr::V6(source) => source.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    };
+    from_link
+        && key.protocol == Protocol::ICMPV6
+        && matches!(key.upper, Upper::Icmp { kind: 130..=132 | 143, .. })
+        && matches!(key.origin, Origin::Port(_))
+        && fields.hop_limit() == 1
 }
 
 /// A protocol without a header that could be missing (RFC 3692: for experiments).

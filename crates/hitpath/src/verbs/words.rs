@@ -115,6 +115,7 @@ Examples:
   hitpath vrf show
   hitpath vrf add blue
   hitpath vrf set blue ipsec required        nothing passes in clear while it has no policies
+  hitpath vrf set blue ike policy            IKE for own addresses needs policies
   hitpath vrf del blue")]
     Vrf = "vrf",
 }

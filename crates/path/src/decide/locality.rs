@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use tables::{Direction, Tables, Vrf};
-use wire::{PacketFields, PortId, VrfId};
+use wire::{Addresses, PacketFields, PortId, Spi, VrfId};
 
 /// The addresses that are the gateway's own, and what VRFs ask for.
 #[derive(Clone, Copy)]
@@ -23,6 +23,11 @@ impl<'t> Locality<'t> {
     /// Whether an address is one of the VRF's own. A VRF that is not there has all.
     pub(crate) fn is_of_vrf(&self, vrf: VrfId, address: IpAddr) -> bool {
         self.0.vrf(vrf).is_none_or(|vrf| vrf.is_local(address))
+    }
+
+    /// See [`Tables::sends_esp`]. `reversed` are the addresses of the packet, the other way round.
+    pub(crate) fn sends_esp(&self, vrf: VrfId, reversed: &Addresses, spi: Spi) -> bool {
+        self.0.sends_esp(vrf, reversed.destination(), reversed.source(), spi)
     }
 
     /// Whether the fields of forwarded packets' upper-layer headers are asked for, so that later

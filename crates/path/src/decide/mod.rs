@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use packet::DropReason;
 use tables::{
-    Action, Change, DefaultAction, Direction, GroupId, NextHopId, PathKey, Policy, PolicySlot,
+    Action, Change, DefaultAction, Direction, GroupId, Ike, NextHopId, PathKey, Policy, PolicySlot,
     ReversePath, Route, RouteKind, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
@@ -345,7 +345,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         if let Some(spi) = self.key.esp() {
             return self.decrypt(spi);
         }
-        if self.is_ike() || self.came_from_inside() {
+        if self.is_about_own_esp() || self.may_be_ike() || self.came_from_inside() {
             return Decision::new(Verdict::Deliver, None, None);
         }
         match self.admit(Direction::In) {
@@ -355,13 +355,28 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         }
     }
 
-    /// Whether a clear packet is for a key daemon. Tunnels need those, so no policy is asked.
-    fn is_ike(&self) -> bool {
+    /// Whether a packet is an ICMP error about ESP that the gateway has sent, as parse has seen.
+    /// Routers on a tunnel's way are in no policy.
+    fn is_about_own_esp(&mut self) -> bool {
         let flow = self.key.flow();
-        let Upper::Ports { destination, .. } = flow.upper else { return false };
-        matches!(flow.origin, Origin::Port(_))
-            && flow.protocol == Protocol::UDP
-            && IKE.contains(&destination)
+        let Upper::Spi(spi) = flow.upper else { return false };
+        let is_icmp = matches!(flow.protocol, Protocol::ICMP | Protocol::ICMPV6);
+        if !is_icmp || !matches!(flow.origin, Origin::Port(_)) {
+            return false;
+        }
+        self.trace.step(|| Step::AboutOwnEsp(spi));
+        true
+    }
+
+    /// Whether a packet is IKE, and is asked no policy for that: tunnels need a key daemon.
+    fn may_be_ike(&mut self) -> bool {
+        if !is_ike(&self.key.flow()) {
+            return false;
+        }
+        self.trace.asks(|| Question::Ike(self.key.vrf()));
+        let is_bypassed = self.vrf.ike == Ike::Bypass;
+        self.trace.step(|| Step::Ike { is_bypassed });
+        is_bypassed
     }
 
     /// Whether a clear packet came by a port of the protected side, and so owes no inbound policy.
@@ -601,6 +616,15 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             Err(verdict) => verdict,
         }
     }
+}
+
+/// Whether a clear packet for the gateway itself is for a key daemon.
+fn is_ike(key: &FlowKey) -> bool {
+    let Upper::Ports { destination, .. } = key.upper else { return false };
+    matches!(key.origin, Origin::Port(_))
+        && key.protocol == Protocol::UDP
+        && key.fragment == FragmentClass::Whole
+        && IKE.contains(&destination)
 }
 
 /// The next hop of a multipath route that packets of a flow take, or those of a tunnel. That it may

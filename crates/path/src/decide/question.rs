@@ -12,6 +12,7 @@ use packet::DropReason;
 use tables::{Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, Tables, Template};
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
+use crate::decide::is_ike;
 use crate::decision::{Decision, Verdict};
 
 /// A question to the tables.
@@ -50,6 +51,8 @@ pub enum Question {
     Tunnel(VrfId, Template),
     /// Which next hop stands for an address on a link?
     OnLink(IpAddr),
+    /// Is IKE for a VRF's own addresses asked policies?
+    Ike(VrfId),
     /// Does a port listen to the destination?
     Listens(PortId),
 }
@@ -147,6 +150,7 @@ impl<'t> Asked<'t> {
                 *changed == address
             }
             (Change::Port(changed), Question::Listens(port)) => *changed == port,
+            (Change::Ike(changed), Question::Ike(vrf)) => *changed == vrf,
             (Change::Sa { identity, spi: changed, .. }, Question::Sa { vrf, destination, spi }) => {
                 identity.vrf == vrf && identity.destination == destination && *changed == spi
             }
@@ -168,6 +172,7 @@ impl<'t> Asked<'t> {
                 | Change::NextHop { .. }
                 | Change::Member { .. }
                 | Change::Port(_)
+                | Change::Ike(_)
                 | Change::Sa { .. },
                 _,
             ) => false,
@@ -204,6 +209,10 @@ fn questions(
         && key.protocol == Protocol::ESP
     {
         all.push(Question::Sa { vrf: key.vrf, destination, spi });
+    }
+    let is_sent_on = matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..));
+    if is_ike(key) && !is_sent_on {
+        all.push(Question::Ike(key.vrf));
     }
     // What a policy of this slot in the tables protects by; the outer `None` if there is none.
     let template = |slot| match tables.policy_in(slot)?.spec.action {

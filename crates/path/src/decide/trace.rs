@@ -9,7 +9,7 @@ use tables::{
     FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Sa, Tables, Template,
     Vrf,
 };
-use wire::{FlowKey, Mac, PacketFields};
+use wire::{FlowKey, Mac, PacketFields, Spi};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
@@ -102,6 +102,13 @@ pub enum Step<'a> {
         rule: Option<&'a FilterRule>,
         /// Where the names of ports and VRFs are.
         tables: &'a Tables,
+    },
+    /// An ICMP error about an ESP packet with this SPI that the gateway has sent.
+    AboutOwnEsp(Spi),
+    /// IKE for the gateway itself.
+    Ike {
+        /// Whether it is asked no policy.
+        is_bypassed: bool,
     },
     /// A policy lookup.
     Policy {
@@ -200,6 +207,8 @@ impl Step<'_> {
             Self::Inside { .. } => "side",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
+            Self::AboutOwnEsp(_) => "icmp-error",
+            Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
             Self::Verdict { .. } => "verdict",
@@ -289,6 +298,15 @@ impl fmt::Display for Step<'_> {
                 write!(f, "leaves by {}, which is protected; no out policy asked", port.spec.name)
             }
             Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
+            Self::AboutOwnEsp(spi) => {
+                write!(f, "about ESP that the gateway sent, spi {spi}; no inbound policy asked")
+            }
+            Self::Ike { is_bypassed: true } => {
+                f.write_str("IKE for the gateway itself; no inbound policy asked (ike bypass)")
+            }
+            Self::Ike { is_bypassed: false } => {
+                f.write_str("IKE for the gateway itself, judged as other packets (ike policy)")
+            }
             Self::Policy { direction, found: None, default } => {
                 let default = match default {
                     DefaultAction::Block => "block",

@@ -17,7 +17,7 @@ use crate::stage::apply::Applier;
 
 /// A packet for the gateway itself.
 ///
-/// Exits: `local_icmp`, `local_ike`, `local_no_listener`.
+/// Exits: `local_esp_error`, `local_icmp`, `local_ike`, `local_no_listener`.
 #[cold]
 pub(crate) fn deliver(
     applier: &mut Applier<'_, '_>,
@@ -29,6 +29,9 @@ pub(crate) fn deliver(
         (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
         | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
             echo::reply(applier, packet, known, queues);
+        }
+        (Protocol::ICMP | Protocol::ICMPV6, Upper::Spi(_)) => {
+            applier.drop(packet, DropReason::LocalEspError);
         }
         (Protocol::ICMP | Protocol::ICMPV6, _) => applier.drop(packet, DropReason::LocalIcmp),
         (Protocol::TCP, _) => applier.drop(packet, DropReason::LocalNoListener),

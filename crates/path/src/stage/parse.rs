@@ -4,7 +4,7 @@
 //! a call. Everything else is noted by its position, and judged in full after the loop.
 //!
 //! Exits: `link_truncated`, `link_not_for_us`, `link_source`, `link_protocol`, `link_vlan`,
-//! `vlan_unknown`, `port_down` (of a sub-port), `not_unicast`, `ip_version`, every reason of
+//! `vlan_unknown`, `port_down` (of a sub-port), `mld_ignored`, `not_unicast`, `ip_version`, every reason of
 //! [`wire::Malformed`], `fragment_unknown`, `esp_nested`, and those of ARP and neighbour discovery.
 
 use arrayvec::ArrayVec;
@@ -13,6 +13,7 @@ use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use tables::{Port, VlanId, VlanProtocol};
 use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
+use wire::mld;
 use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
 use crate::batch::{AS_QUOTED, Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
@@ -541,13 +542,20 @@ impl<'n> Parser<'_, 'n> {
             nd::receive(self.neighbours, port, packet, &headers);
             return None;
         }
+        if matches!(origin, Origin::Port(_)) && mld::is_of_link(packet.bytes(), &headers) {
+            return self.drop(packet, DropReason::MldIgnored);
+        }
         if headers.fragment.class != FragmentClass::Whole
             && let Err(reason) = self.virtual_reassembly(&mut headers, source.arrival)
         {
             return self.drop(packet, reason);
         }
-        if source.arrival.as_quoted {
-            self.judge_as_quoted(packet.bytes(), &mut headers, vrf);
+        match origin {
+            _ if source.arrival.as_quoted => {
+                self.judge_as_quoted(packet.bytes(), &mut headers, vrf);
+            }
+            Origin::Port(port) => self.note_own_esp(packet.bytes(), &mut headers, (vrf, port)),
+            _ => {}
         }
         Some((packet, headers))
     }
@@ -560,6 +568,18 @@ impl<'n> Parser<'_, 'n> {
             && !self.locality.is_of_vrf(vrf, destination)
         {
             (headers.addresses, headers.protocol, headers.upper) = (addresses, protocol, upper);
+        }
+    }
+
+    /// Makes the SPI of an ICMP error for us about an ESP packet that we have sent a part of its
+    /// key: what a router on the tunnel's way says of it is asked no policy. What quotes anything
+    /// else stays what it is.
+    fn note_own_esp(&self, packet: &[u8], headers: &mut Headers, (vrf, port): (VrfId, PortId)) {
+        if let Some((reversed, spi)) = wire::quoted::esp(packet, headers)
+            && self.locality.is_local(vrf, port, headers.addresses.destination())
+            && self.locality.sends_esp(vrf, &reversed, spi)
+        {
+            headers.upper = Upper::Spi(spi);
         }
     }
 

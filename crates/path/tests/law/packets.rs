@@ -39,6 +39,8 @@ enum Upper {
     Echo,
     /// ICMP other than echo.
     Complaint,
+    /// ICMP that quotes an ESP packet with these ends.
+    AboutEsp((IpAddr, IpAddr), Spi),
     Other(u8),
     Esp(Spi),
 }
@@ -129,6 +131,11 @@ impl Sending {
             Upper::Sctp(from, to) => ports(Protocol::SCTP, from, to, &[0; 8]),
             Upper::Echo => (icmp, vec![if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]),
             Upper::Complaint => (icmp, vec![if is_v4 { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0]),
+            Upper::AboutEsp((source, destination), spi) => {
+                let esp = [spi.0.to_be_bytes(), [0, 0, 0, 9]].concat();
+                let quoted = packet(source, destination, Protocol::ESP, 9, &esp);
+                (icmp, [&[if is_v4 { 3 } else { 2 }, 0, 0, 0, 0, 0, 5, 0], &quoted[..]].concat())
+            }
             Upper::Other(protocol) => (Protocol(protocol), Vec::new()),
             Upper::Esp(spi) => (Protocol::ESP, [spi.0.to_be_bytes(), [0, 0, 0, 9]].concat()),
         };
@@ -225,13 +232,15 @@ fn cut(packet: &[u8], pieces: Pieces, identification: u32) -> Vec<Vec<u8>> {
 /// Anything that a station may send.
 pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     let number = || select(vec![1000u16, 1000, 1001, 53]);
+    let to = || prop_oneof![6 => number(), 1 => Just(500u16)];
     let upper = prop_oneof![
-        8 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        8 => (number(), to()).prop_map(|(from, to)| Upper::Udp(from, to)),
         3 => (number(), number(), select(vec![2, 2, 0x12, 0x10, 4]))
             .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
         1 => (number(), number()).prop_map(|(from, to)| Upper::Sctp(from, to)),
         2 => Just(Upper::Echo),
         1 => Just(Upper::Complaint),
+        1 => (tunnel(), spi()).prop_map(|(ends, spi)| Upper::AboutEsp(ends, spi)),
         1 => Just(Upper::Other(253)),
         1 => spi().prop_map(Upper::Esp),
     ];
@@ -260,6 +269,11 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     (port, ends(), upper, limits, payload, flags, sealed, pieces).prop_map(
         |(port, ends, upper, limits, payload, (has_options, dont_fragment), sealed, pieces)| {
             let (hop_limit, traffic_class) = limits;
+            // Such an error goes to who has sent what it quotes.
+            let ends = match upper {
+                Upper::AboutEsp((to, _), _) if to.is_ipv4() == ends.0.is_ipv4() => (ends.0, to),
+                _ => ends,
+            };
             Sending {
                 port,
                 ends,

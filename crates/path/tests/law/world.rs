@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch,
-    FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ipsec, LookupEngine,
+    FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ike, Ipsec, LookupEngine,
     MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Sa,
     SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
@@ -140,6 +140,7 @@ pub(crate) enum Act {
     Ipsec(VrfId, Ipsec),
     SetFilterRule(FilterSpec),
     RemoveFilterRule(FilterPlace, u32),
+    Ike(VrfId, Ike),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -365,6 +366,7 @@ impl World {
             Act::RemoveFilterRule(place, preference) => {
                 _ = tables.remove_filter_rule(*place, *preference);
             }
+            Act::Ike(vrf, ike) => _ = tables.set_ike(*vrf, *ike),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -723,6 +725,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => (vrf(), of(&Ipsec::ALL)).prop_map(|(vrf, ipsec)| Act::Ipsec(vrf, ipsec)),
         3 => filter_rule().prop_map(Act::SetFilterRule),
         3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
+        1 => (vrf(), of(&Ike::ALL)).prop_map(|(vrf, ike)| Act::Ike(vrf, ike)),
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),

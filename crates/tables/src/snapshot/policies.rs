@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use classifier::Effort;
-use types::Ipsec;
+use types::{Ike, Ipsec};
 use wire::VrfId;
 
 use super::Tables;
@@ -138,6 +138,18 @@ impl Tables {
         };
         self.vrf_mut(vrf)?.ipsec = ipsec;
         self.policies_changed(Change::Vrf(vrf));
+        Ok(())
+    }
+
+    /// Sets whether IKE for a VRF's own addresses is asked policies.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`].
+    pub fn set_ike(&mut self, vrf: VrfId, ike: Ike) -> Result<(), TableError> {
+        if self.existing_vrf(vrf)?.ike != ike {
+            self.vrf_mut(vrf)?.ike = ike;
+            self.changed(Change::Ike(vrf));
+        }
         Ok(())
     }
 

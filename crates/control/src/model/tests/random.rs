@@ -48,6 +48,8 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             .prop_map(|(verb, name)| format!("vrf {verb} {name}")),
         (pick(&["main", "red", "blue"]), pick(&["auto", "off", "required"]))
             .prop_map(|(name, ipsec)| format!("vrf set {name} ipsec {ipsec}")),
+        (pick(&["main", "red", "blue"]), pick(&["bypass", "policy"]))
+            .prop_map(|(name, ike)| format!("vrf set {name} ike {ike}")),
         (pick(&["add", "replace", "del"]), address(), port())
             .prop_map(|(verb, address, port)| format!("addr {verb} {address} dev {port}")),
         (
@@ -147,6 +149,7 @@ pub(super) const RED: &str = r#"
 [[vrf]]
 name = "red"
 default-in = "accept"
+ike = "policy"
 [[port]]
 name = "wan"
 kind = "memory"

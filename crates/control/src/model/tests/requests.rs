@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use api::{Direction, Origin, RefusalCode};
-use types::VrfId;
+use types::{Ike, VrfId};
 
 use super::*;
 
@@ -237,6 +237,31 @@ fn flushes_take_what_they_name() {
     assert_eq!(run(&mut control, "xfrm state flush"), Ok(Reply::Count(1)));
     let told = reload(&mut control, BASE).unwrap();
     assert_eq!(told.lines().count(), 6, "{told}");
+}
+
+/// By command, by file, and by a file that no longer says so.
+#[test]
+fn ike_is_set_shown_and_reloaded() {
+    let mut control = running(BASE);
+    let is = |control: &mut Control| match run(control, "vrf show") {
+        Ok(Reply::Vrfs(views)) => views[0].ike,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(is(&mut control), Ike::Bypass);
+    run(&mut control, "vrf set main ike policy").unwrap();
+    assert_eq!(is(&mut control), Ike::Policy);
+    let shown = crate::render::reply(&Request::VrfList, &run(&mut control, "vrf show").unwrap());
+    assert!(shown.contains("IKE by policy"), "{shown}");
+    // What a command has set stays.
+    assert_eq!(reload(&mut control, BASE).unwrap(), "");
+    assert_eq!(is(&mut control), Ike::Policy);
+    let says = |ike: &str| format!("{BASE}[[vrf]]\nname = \"main\"\nike = \"{ike}\"\n");
+    assert_eq!(reload(&mut control, &says("bypass")).unwrap(), "~ vrf main: ike policy -> bypass");
+    assert_eq!(reload(&mut control, &says("policy")).unwrap(), "~ vrf main: ike bypass -> policy");
+    let saved = control.save(None).unwrap().text;
+    assert!(saved.contains("ike = \"policy\""), "{saved}");
+    assert_eq!(reload(&mut control, BASE).unwrap(), "~ vrf main: ike policy -> bypass");
+    assert_eq!(is(&mut control), Ike::Bypass);
 }
 
 #[test]

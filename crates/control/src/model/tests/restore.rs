@@ -20,8 +20,8 @@ fn desired(control: &Control) -> Vec<String> {
         // Whether a command or nobody asked for a default that is not the file's makes no
         // difference to anything.
         let of_file = vrf.defaults.map(|origin| origin == Origin::Configuration);
-        let ipsec = tables.vrf(vrf.id).unwrap().ipsec;
-        lines.push(format!("vrf {name} {:?} {of_file:?} {defaults:?} {ipsec}", vrf.origin));
+        let tables::Vrf { ipsec, ike, .. } = tables.vrf(vrf.id).unwrap();
+        lines.push(format!("vrf {name} {:?} {of_file:?} {defaults:?} {ike} {ipsec}", vrf.origin));
     }
     for (name, port) in &desired.ports {
         lines.push(format!(
@@ -245,7 +245,7 @@ proptest! {
                 // What came is by command. A port may have got an address besides.
                 let is_more = change.change == api::ChangeKind::Added
                     || change.object == "port" && !line.contains("- ") && !line.contains("->")
-                    || change.object == "vrf" && line.contains("default")
+                    || change.object == "vrf" && (line.contains("default") || line.contains(": ike"))
                     || change.object == "vrf" && !line.contains("ipsec required ->");
                 prop_assert!(is_more, "{line}");
             }

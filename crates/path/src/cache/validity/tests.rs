@@ -27,7 +27,7 @@ use world::{PORTS, World, act};
 
 /// Flows as they may come by any way, ESP for the worlds' SAs among them.
 fn key() -> impl Strategy<Value = FlowKey> {
-    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53])).prop_map(
+    let ports = (select(vec![1000u16, 1001, 53]), select(vec![1000u16, 53, 500])).prop_map(
         |(source, destination)| {
             (select(vec![Protocol::UDP, Protocol::TCP]), Just(Upper::Ports { source, destination }))
         },
@@ -52,7 +52,12 @@ fn key() -> impl Strategy<Value = FlowKey> {
     let clear = (world::ends(), upper);
     let esp = (world::tunnel(), world::spi())
         .prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
-    let what = prop_oneof![6 => clear, 1 => esp];
+    // Errors about ESP.
+    let about = (world::ends(), world::spi()).prop_map(|(ends, spi)| {
+        let icmp = if ends.0.is_ipv4() { Protocol::ICMP } else { Protocol::ICMPV6 };
+        (ends, (icmp, Upper::Spi(spi)))
+    });
+    let what = prop_oneof![12 => clear, 2 => esp, 1 => about];
     let fields = (select(vec![0u8, 2, 0x10, 0x12]), select(vec![0u8, 46, 10]), 63u8..65).prop_map(
         |(flags, dscp, limit)| PacketFields::new(TcpFlags(flags), dscp.try_into().unwrap(), limit),
     );
