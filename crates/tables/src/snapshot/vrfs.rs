@@ -29,13 +29,15 @@ impl Tables {
     /// # Errors
     /// As [`Tables::add_vrf_with_table`].
     pub fn add_vrf(&mut self, name: &str) -> Result<VrfId, TableError> {
-        self.add_vrf_with_table(name, self.free_table())
+        self.add_vrf_with_table(name, self.free_table(|_| false))
     }
 
-    /// The first number from 1,000,001 on that names no routing table.
-    pub fn free_table(&self) -> TableId {
+    /// The first number from 1,000,001 on that names no routing table, and that `is_meant` for none.
+    pub fn free_table(&self, is_meant: impl Fn(TableId) -> bool) -> TableId {
         let is_used = |table: &TableId| {
-            self.table_owners.contains_key(table) || self.loose_tables.contains_key(table)
+            self.table_owners.contains_key(table)
+                || self.loose_tables.contains_key(table)
+                || is_meant(*table)
         };
         let mut numbers = (FIRST_CHOSEN..).map(TableId);
         numbers.find(|table| !is_used(table)).unwrap_or(TableId(FIRST_CHOSEN))
@@ -228,6 +230,25 @@ impl Tables {
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::VrfMain`], [`TableError::VrfInUse`].
     pub fn remove_vrf(&mut self, id: VrfId) -> Result<(), TableError> {
+        self.check_vrf_removal(id)?;
+        let vrf = self.existing_vrf(id)?;
+        if self.ports().any(|port| port.spec.vrf == id) {
+            return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "ports" });
+        }
+        let table = vrf.table;
+        self.remove_filters(FilterTarget::Vrf(id));
+        Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
+        Arc::make_mut(&mut self.table_owners).remove(&table);
+        self.parted = self.generation + 1;
+        self.changed(Change::Vrf(id));
+        Ok(())
+    }
+
+    /// Whether a VRF could be removed if it had no ports.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::VrfMain`], [`TableError::VrfInUse`].
+    pub fn check_vrf_removal(&self, id: VrfId) -> Result<(), TableError> {
         let vrf = self.existing_vrf(id)?;
         if id == VrfId::MAIN {
             return Err(TableError::VrfMain);
@@ -242,20 +263,12 @@ impl Tables {
             Some("SAs")
         } else if self.has_tunnels_of_others(id) {
             Some("tunnels of another VRF's policies")
-        } else if self.ports().any(|port| port.spec.vrf == id) {
-            Some("ports")
         } else {
             None
         };
-        if let Some(what) = what {
-            return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what });
+        match what {
+            Some(what) => Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what }),
+            None => Ok(()),
         }
-        let table = vrf.table;
-        self.remove_filters(FilterTarget::Vrf(id));
-        Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
-        Arc::make_mut(&mut self.table_owners).remove(&table);
-        self.parted = self.generation + 1;
-        self.changed(Change::Vrf(id));
-        Ok(())
     }
 }
