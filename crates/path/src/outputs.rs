@@ -2,7 +2,6 @@
 //!
 //! A stage is given the parts that it uses and no more, so its signature says what it may touch.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use flow::{Guarantee, Held, NeighbourQueue, RateLimiter};
@@ -77,11 +76,6 @@ impl<'t> Objects<'t> {
         if let Some(rule) = self.tables.filter_rule(rule) {
             rule.counters.add(self.worker, 1, bytes);
         }
-    }
-
-    /// The ports that have left their VRF since `before`, and the VRFs that are gone since then.
-    pub(crate) fn parted_since(&self, before: &Tables) -> (BTreeSet<PortId>, BTreeSet<VrfId>) {
-        (self.tables.ports_moved_since(before), self.tables.vrfs_gone_since(before))
     }
 
     /// Counts frames that came by a sub-port.

@@ -250,7 +250,8 @@ impl Worker {
         }
         if let Some(before) = before {
             let (reassembly, fragments) = (&mut *stages.state.reassembly, &mut *stages.fragments);
-            waiting::part(&mut stages.neighbours, reassembly, fragments, &before);
+            let parted = (tables.ports_moved_since(&before), tables.vrfs_gone_since(&before));
+            waiting::part(&mut stages.neighbours, reassembly, fragments, &parted);
         }
         if is_new {
             waiting::resume(&mut stages.neighbours);

@@ -5,12 +5,13 @@
 //! `neighbour_queue_full` and `neighbour_table_full`.
 
 use core::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use flow::{FairLimiter, FragmentUpper, Reassembly};
 use packet::{DropReason, Packet, Time};
-use tables::{Event, NextHopState, Tables};
-use wire::PortId;
+use tables::{Event, NextHopState};
+use wire::{PortId, VrfId};
 
 use crate::batch::Queue;
 use crate::decide::Locality;
@@ -35,17 +36,16 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
     });
 }
 
-/// Gives up packets that wait on ports which have left their VRF since `before`: they would leave
-/// by a port of another one. Forgets the fragments of VRFs that are gone, as another one may have
-/// the number now.
+/// Gives up packets that wait on ports which have `moved` to another VRF: they would leave by a port
+/// of another one than they came in. Forgets the fragments of VRFs that are `gone`, as another one
+/// may have the number now.
 pub(crate) fn part(
     neighbours: &mut Neighbours<'_>,
     reassembly: &mut Reassembly,
     fragments: &mut FragmentUpper,
-    before: &Tables,
+    (moved, gone): &(BTreeSet<PortId>, BTreeSet<VrfId>),
 ) {
     let Neighbours { outputs, waiting } = neighbours;
-    let (moved, gone) = outputs.objects.parted_since(before);
     if !moved.is_empty() {
         let drop = |packet| outputs.drop(packet, DropReason::NeighbourUnresolved);
         waiting.forget(|port| moved.contains(&port), drop);
