@@ -6,7 +6,7 @@ import pytest
 from harness.config import Config, Port
 from harness.gateway import Gateway
 from test_namespaces import LEFT, RIGHT
-from test_vlans import host, ports, switch, trunk  # noqa: F401
+from test_vlans import host, switch, trunk  # noqa: F401
 
 pytestmark = pytest.mark.namespaces
 
@@ -23,7 +23,7 @@ def gateway(topology, switch, tmp_path):  # noqa: F811
         made = trunk(topology, switch, side)
         for tenant in hosts:
             hosts[tenant].append(host(topology, made, side, tenant))
-        config.ports += ports(side, [])
+        config.ports.append(Port(side, [], kind="af-packet", interface=side))
     with Gateway(gw, config, tmp_path) as running:
         yield running, hosts
 
