@@ -21,6 +21,7 @@ mod batch;
 mod cache;
 mod daemon;
 mod key;
+mod link;
 mod object;
 mod policy;
 mod reply;
@@ -37,11 +38,12 @@ pub use cache::{
 };
 pub use daemon::DaemonView;
 pub use key::{Key, KeyTextError};
+pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,
     InterfaceState, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourCounts, NeighbourFilter,
     NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
-    RingView, VrfChange, VrfName, VrfView, WorkerView,
+    RingView, VrfChange, VrfName, VrfSpec, VrfView, WorkerView,
 };
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,

@@ -57,6 +57,9 @@ pub struct AddressView {
     pub vrf: String,
     /// The address, and the prefix of its link.
     pub address: IpPrefix,
+    /// Whether the port sends and receives.
+    #[serde(default)]
+    pub up: bool,
     /// Who asked for it.
     pub origin: Origin,
 }
@@ -133,6 +136,9 @@ pub struct LinkFilter {
     /// Those that are up.
     #[serde(default)]
     pub up: bool,
+    /// Those of one kind: `vrf`, or the `kind` of a port's configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// What the system's interface of a port is like.
@@ -375,6 +381,17 @@ pub struct NeighbourView {
     pub age_ms: Option<u64>,
 }
 
+/// A VRF to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VrfSpec {
+    /// Its name.
+    pub name: String,
+    /// The number of its routing table. The gateway chooses one if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+}
+
 /// Names a VRF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -404,6 +421,9 @@ pub struct VrfView {
     pub name: String,
     /// Its number.
     pub id: u16,
+    /// The number of its routing table.
+    #[serde(default)]
+    pub table: u32,
     /// The names of the ports in it.
     pub ports: Vec<String>,
     /// Its routes, those that follow from addresses included.

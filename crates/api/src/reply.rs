@@ -9,6 +9,7 @@ use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
 use crate::daemon::DaemonView;
 use crate::key::Key;
+use crate::link::LinkView;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
 use crate::route::{NextHopView, RouteView};
@@ -70,6 +71,8 @@ pub enum Reply {
     Addresses(Vec<AddressView>),
     /// VRFs.
     Vrfs(Vec<VrfView>),
+    /// Ports and VRFs as links.
+    Links(Vec<LinkView>),
 }
 
 /// What is in force, as a configuration file.

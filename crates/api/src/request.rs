@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::cache::SpdFilter;
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
-    NeighbourId, NeighbourSpec, VrfChange, VrfName,
+    NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
@@ -135,19 +135,21 @@ pub enum Request {
 
     /// Add a VLAN of a port.
     LinkAdd(LinkSpec),
-    /// Remove a VLAN.
+    /// Remove a VLAN or a VRF.
     LinkDelete(LinkName),
     /// Change a port.
     LinkSet(LinkChange),
-    /// Show ports.
+    /// Show ports and VRFs as links.
     LinkList(LinkFilter),
 
     /// Add a VRF.
-    VrfAdd(VrfName),
+    VrfAdd(VrfSpec),
     /// Remove a VRF.
     VrfDelete(VrfName),
     /// Change a VRF.
     VrfSet(VrfChange),
+    /// Show a VRF.
+    VrfGet(VrfName),
     /// Show all VRFs.
     VrfList,
 }
@@ -182,6 +184,7 @@ impl Request {
                 | Self::NeighbourList(_)
                 | Self::AddressList(_)
                 | Self::LinkList(_)
+                | Self::VrfGet(_)
                 | Self::VrfList
         )
     }

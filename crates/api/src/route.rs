@@ -15,6 +15,9 @@ pub struct RouteSpec {
     /// The VRF whose packets it is for.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// Its routing table, by number; that of `vrf` if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// The destinations; no bits beyond the prefix length.
     pub destination: IpPrefix,
     /// What it does: `unicast`, `blackhole`, `unreachable` or `prohibit`.
@@ -60,6 +63,9 @@ pub struct RouteId {
     /// The VRF.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// Its routing table, by number; that of `vrf` if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// The destinations.
     pub destination: IpPrefix,
     /// What it does.
@@ -87,6 +93,9 @@ pub struct RouteQuery {
     /// The VRF.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// Its routing table, by number; that of `vrf` if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// The destination.
     pub destination: IpAddr,
 }
@@ -98,6 +107,9 @@ pub struct RouteFilter {
     /// Those of one VRF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrf: Option<String>,
+    /// Those of one routing table, by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// Those of one address family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
@@ -119,7 +131,8 @@ pub struct RouteFilter {
     /// Those by one next hop, alone or among others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
-    /// Also those of kind local and broadcast, which are left out otherwise.
+    /// Also those of kind local and broadcast, and those of tables that no VRF has, which are left
+    /// out otherwise.
     #[serde(default)]
     pub all: bool,
 }
@@ -127,8 +140,12 @@ pub struct RouteFilter {
 /// A route as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteView {
-    /// The VRF whose packets it is for.
+    /// The VRF whose packets it is for; absent if no VRF has its table.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub vrf: String,
+    /// Its routing table.
+    #[serde(default)]
+    pub table: u32,
     /// The destinations.
     pub destination: IpPrefix,
     /// What it does.

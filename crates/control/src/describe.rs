@@ -91,7 +91,10 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
     if spec.metric != 0 {
         let _ = write!(text, " metric {}", spec.metric);
     }
-    text = in_vrf(text, &spec.vrf);
+    text = match spec.table {
+        Some(table) => format!("{text} table {table}"),
+        None => in_vrf(text, &spec.vrf),
+    };
     for MemberSpec { gateway, dev, weight } in &spec.nexthops {
         let _ = write!(text, " nexthop via {gateway}");
         if let Some(port) = dev {

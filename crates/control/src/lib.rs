@@ -20,7 +20,7 @@ mod wipe;
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use model::{
     Boundary, Changes, Control, OpenedPort, Plan, Reservation, Restored, SECRET_LENGTH,
-    SeenInterface, SequenceRecord,
+    SeenInterface, SequenceRecord, VrfCounts, links,
 };
 pub use settings::{
     CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, Seccomp,

@@ -1,5 +1,6 @@
 //! Virtual reassembly: what the first fragment of a forwarded datagram said, for those that follow.
 
+use core::cmp::Reverse;
 use core::hash::Hash;
 use core::time::Duration;
 use std::hash::Hasher;
@@ -7,6 +8,8 @@ use std::hash::Hasher;
 use packet::Time;
 use siphasher::sip::SipHasher13;
 use wire::{Addresses, FlowKey, Origin, Protocol, TcpFlags, Upper, VrfId};
+
+use crate::shares::Shares;
 
 /// Datagrams that compete for the same places.
 const WAYS: usize = 4;
@@ -22,7 +25,7 @@ const LIFETIME: Duration = Duration::from_secs(2);
 /// are keyed alike.
 ///
 /// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the
-/// oldest makes room. A fragment is a later one of the same datagram where VRF, origin, addresses,
+/// oldest of the VRF that has most of all places makes room, or one whose time is over. A fragment is a later one of the same datagram where VRF, origin, addresses,
 /// protocol and identification agree; IPv6 would let the protocols differ (RFC 8200 section 4.5),
 /// but then nothing would tell which policy the later fragment falls under.
 ///
@@ -31,6 +34,7 @@ const LIFETIME: Duration = Duration::from_secs(2);
 pub struct FragmentUpper {
     hasher: SipHasher13,
     sets: Box<[[Option<First>; WAYS]]>,
+    shares: Shares,
 }
 
 #[derive(Clone, Copy)]
@@ -69,6 +73,7 @@ impl FragmentUpper {
         Self {
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
             sets: vec![[None; WAYS]; SETS].into(),
+            shares: Shares::new(WAYS * SETS),
         }
     }
 
@@ -82,25 +87,38 @@ impl FragmentUpper {
         (upper, tcp_flags): (Upper, TcpFlags),
     ) -> bool {
         let datagram = Datagram::of(key, identification);
-        let set = self.set(&datagram);
+        let place = self.place(&datagram);
+        let (set, shares) = (&mut self.sets[place], &mut self.shares);
         let known =
             set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
         let contradicted = known.and_then(|way| set[way]).is_some_and(|first| {
             let differs = (first.upper, first.tcp_flags) != (upper, tcp_flags);
             now < first.learned + LIFETIME && (first.contradicted || differs)
         });
-        // None is less than any time: free places first, then the oldest.
-        let worst =
-            || (0..WAYS).min_by_key(|&way| set[way].map(|first| first.learned)).unwrap_or(0);
-        let way = known.unwrap_or_else(worst);
+        // Free places first, then those whose time is over; then, of the VRF that has most, the
+        // oldest.
+        let worth = |way: usize| {
+            set[way].map(|first| {
+                let is_live = now < first.learned + LIFETIME;
+                let used = if is_live { shares.of(first.datagram.vrf) } else { usize::MAX };
+                (Reverse(used), first.learned)
+            })
+        };
+        let way = known.unwrap_or_else(|| (0..WAYS).min_by_key(|&way| worth(way)).unwrap_or(0));
+        if known.is_none() {
+            if let Some(old) = set[way] {
+                shares.give_back(old.datagram.vrf, 1);
+            }
+            shares.take(datagram.vrf);
+        }
         set[way] = Some(First { datagram, learned: now, upper, tcp_flags, contradicted });
         !contradicted
     }
 
     /// What the first fragment of the datagram said, within the last two seconds.
-    pub fn recall(&mut self, now: Time, key: &FlowKey, identification: u32) -> Recalled {
+    pub fn recall(&self, now: Time, key: &FlowKey, identification: u32) -> Recalled {
         let datagram = Datagram::of(key, identification);
-        let mut known = self.set(&datagram).iter().flatten();
+        let mut known = self.sets[self.place(&datagram)].iter().flatten();
         match known.find(|first| first.datagram == datagram) {
             Some(first) if now >= first.learned + LIFETIME => Recalled::Unknown,
             Some(first) if first.contradicted => Recalled::Contradicted,
@@ -109,10 +127,19 @@ impl FragmentUpper {
         }
     }
 
-    fn set(&mut self, datagram: &Datagram) -> &mut [Option<First>; WAYS] {
+    /// Forgets the datagrams of VRFs that are gone. Another VRF may get the number of one of them.
+    pub fn forget(&mut self, is_gone: impl Fn(VrfId) -> bool) {
+        for place in self.sets.iter_mut().flatten() {
+            if let Some(gone) = place.take_if(|first| is_gone(first.datagram.vrf)) {
+                self.shares.give_back(gone.datagram.vrf, 1);
+            }
+        }
+    }
+
+    fn place(&self, datagram: &Datagram) -> usize {
         let mut hasher = self.hasher;
         datagram.hash(&mut hasher);
-        &mut self.sets[hasher.finish() as usize % SETS]
+        hasher.finish() as usize % SETS
     }
 }
 

@@ -11,6 +11,7 @@ mod fragment_upper;
 mod neighbour_queue;
 mod rate;
 mod reassembly;
+mod shares;
 
 pub use cache::{
     Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate,
@@ -20,3 +21,4 @@ pub use fragment_upper::{FragmentUpper, Recalled};
 pub use neighbour_queue::{Held, NeighbourQueue};
 pub use rate::{FairLimiter, RateLimiter};
 pub use reassembly::{Reassembled, Reassembly};
+pub use shares::Guarantee;

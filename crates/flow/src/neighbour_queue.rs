@@ -6,9 +6,10 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::{DropReason, Packet, Time};
-use wire::PortId;
+use wire::{PortId, VrfId};
 
 use crate::deadline::Deadlines;
+use crate::shares::Shares;
 
 /// The most next hops that are sought at once.
 const MAX_NEXT_HOPS: usize = 1024;
@@ -43,6 +44,9 @@ pub enum Held {
 ///   the next one at most a quarter. So a scan of a link leaves room to the other ports, and to the
 ///   other family.
 /// - Each next hop has room for one packet, however many wait for other next hops.
+///
+/// VRFs share it: where there is no room, a VRF that seeks fewer next hops than another one, or has
+/// fewer packets behind others, gets the place of the one that has most.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
     deadlines: Deadlines,
@@ -53,9 +57,14 @@ pub struct NeighbourQueue {
     behind: usize,
     /// How many of those there may be.
     most_behind: usize,
+    /// Next hops that VRFs seek.
+    sought: Shares,
+    /// Packets of VRFs that wait behind another one.
+    queued: Shares,
 }
 
 struct Sought {
+    vrf: VrfId,
     port: PortId,
     next_hop: IpAddr,
     asked: u8,
@@ -67,6 +76,7 @@ impl NeighbourQueue {
     /// for their next hop.
     pub fn new(packets: usize) -> Self {
         let empty = || Sought {
+            vrf: VrfId::MAIN,
             port: PortId(0),
             next_hop: [0; 4].into(),
             asked: 0,
@@ -80,6 +90,8 @@ impl NeighbourQueue {
             free: (0..next_hops as u16).rev().collect(),
             behind: 0,
             most_behind: packets - next_hops,
+            sought: Shares::new(next_hops),
+            queued: Shares::new(next_hops),
         }
     }
 
@@ -94,23 +106,42 @@ impl NeighbourQueue {
         self.deadlines.earliest()
     }
 
-    /// Lets `packet` wait for `next_hop` on `port`.
-    pub fn hold(&mut self, now: Time, port: PortId, next_hop: IpAddr, packet: Packet) -> Held {
+    /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`. Packets of other VRFs that
+    /// give way to it go to `give_way`.
+    pub fn hold(
+        &mut self,
+        now: Time,
+        (vrf, port): (VrfId, PortId),
+        next_hop: IpAddr,
+        packet: Packet,
+        mut give_way: impl FnMut(Packet, DropReason),
+    ) -> Held {
         let key = (port, next_hop);
         match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key())
         {
             Ok(at) => {
-                let waiting = &mut self.places[usize::from(self.order[at])].packets;
+                let place = usize::from(self.order[at]);
+                if self.behind == self.most_behind
+                    && !self.places[place].packets.is_full()
+                    && let Some(from) = self.queued.gives_way_to(vrf)
+                    && let Some(oldest) = self.take_behind(from)
+                {
+                    give_way(oldest, DropReason::NeighbourQueueFull);
+                }
+                let waiting = &mut self.places[place].packets;
                 let is_full = waiting.is_full() || self.behind == self.most_behind;
                 let oldest = if is_full { waiting.pop_at(0) } else { None };
-                self.behind += usize::from(!is_full);
+                if !is_full {
+                    self.behind += 1;
+                    self.queued.take(vrf);
+                }
                 waiting.push(packet);
                 match oldest {
                     Some(oldest) => Held::Refused(oldest, DropReason::NeighbourQueueFull),
                     None => Held::Waiting,
                 }
             }
-            Err(at) => {
+            Err(_) => {
                 let kind = |place: u16| {
                     let sought = &self.places[usize::from(place)];
                     (sought.port, sought.next_hop.is_ipv6())
@@ -118,19 +149,79 @@ impl NeighbourQueue {
                 let own = (port, next_hop.is_ipv6());
                 let sought = self.order.partition_point(|&place| kind(place) <= own)
                     - self.order.partition_point(|&place| kind(place) < own);
-                let has_share = sought < self.free.len();
+                let mut has_share = sought < self.free.len();
+                if !has_share && let Some(from) = self.sought.gives_way_to(vrf) {
+                    let reason = DropReason::NeighbourTableFull;
+                    has_share = self.give_up_next_hop(from, |packet| give_way(packet, reason));
+                }
                 let Some(place) = self.free.pop_if(|_| has_share) else {
                     return Held::Refused(packet, DropReason::NeighbourTableFull);
                 };
+                // Another one may have gone, in front of it.
+                let at = self
+                    .order
+                    .partition_point(|&place| self.places[usize::from(place)].key() < key);
                 self.order.insert(at, place);
+                self.sought.take(vrf);
                 let place = usize::from(place);
                 self.deadlines.set(place, Some(now + RETRANSMIT));
                 let sought = &mut self.places[place];
                 (sought.port, sought.next_hop, sought.asked) = (port, next_hop, 1);
+                sought.vrf = vrf;
                 sought.packets.push(packet);
                 Held::Ask
             }
         }
+    }
+
+    /// Takes the oldest packet out of the longest line of a VRF, if one has several.
+    fn take_behind(&mut self, vrf: VrfId) -> Option<Packet> {
+        let places = &mut self.places;
+        let of_vrf = self.order.iter().map(|&place| usize::from(place));
+        let of_vrf = of_vrf.filter(|&place| places[place].vrf == vrf);
+        let longest = of_vrf.max_by_key(|&place| places[place].packets.len())?;
+        let line = &mut places[longest].packets;
+        let oldest = if line.len() > 1 { line.pop_at(0) } else { None };
+        if oldest.is_some() {
+            self.behind -= 1;
+            self.queued.give_back(vrf, 1);
+        }
+        oldest
+    }
+
+    /// Gives up the next hop of a VRF that is due first. Returns whether there was one.
+    fn give_up_next_hop(&mut self, vrf: VrfId, mut give_up: impl FnMut(Packet)) -> bool {
+        let of_vrf =
+            (0..self.order.len()).filter(|&at| self.places[usize::from(self.order[at])].vrf == vrf);
+        let Some(at) = of_vrf.min_by_key(|&at| self.deadlines.get(usize::from(self.order[at])))
+        else {
+            return false;
+        };
+        let place = self.order.remove(at);
+        self.vacate(place, &mut give_up);
+        true
+    }
+
+    /// Frees a place that is out of the order.
+    fn vacate(&mut self, place: u16, give_up: &mut impl FnMut(Packet)) {
+        let sought = &mut self.places[usize::from(place)];
+        let behind = sought.packets.len() - 1;
+        self.behind -= behind;
+        self.queued.give_back(sought.vrf, behind);
+        self.sought.give_back(sought.vrf, 1);
+        sought.packets.drain(..).for_each(give_up);
+        self.deadlines.set(usize::from(place), None);
+        self.free.push(place);
+    }
+
+    /// Gives up what waits on ports that are gone or are in another VRF now.
+    pub fn forget(&mut self, is_gone: impl Fn(PortId) -> bool, mut give_up: impl FnMut(Packet)) {
+        let places = &self.places;
+        let (gone, left) =
+            self.order.iter().partition(|&&place| is_gone(places[usize::from(place)].port));
+        self.order = left;
+        let gone: Vec<u16> = gone;
+        gone.into_iter().for_each(|place| self.vacate(place, &mut give_up));
     }
 
     /// Delivers what waits for next hops that `lookup` knows now, by port and next hop, in the
@@ -140,12 +231,14 @@ impl NeighbourQueue {
         lookup: impl Fn(PortId, IpAddr) -> Option<T>,
         mut deliver: impl FnMut(PortId, IpAddr, T, Packet),
     ) {
-        let Self { places, deadlines, order, free, behind, .. } = self;
+        let Self { places, deadlines, order, free, behind, sought: seeking, queued, .. } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
             let Some(found) = lookup(port, next_hop) else { return true };
             *behind -= sought.packets.len() - 1;
+            queued.give_back(sought.vrf, sought.packets.len() - 1);
+            seeking.give_back(sought.vrf, 1);
             sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, found, packet));
             deadlines.set(usize::from(place), None);
             free.push(place);
@@ -161,7 +254,7 @@ impl NeighbourQueue {
         mut ask: impl FnMut(PortId, IpAddr),
         mut give_up: impl FnMut(PortId, IpAddr, Packet),
     ) {
-        let Self { places, deadlines, order, free, behind, .. } = self;
+        let Self { places, deadlines, order, free, behind, sought: seeking, queued, .. } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
@@ -176,6 +269,8 @@ impl NeighbourQueue {
                 return true;
             }
             *behind -= sought.packets.len() - 1;
+            queued.give_back(sought.vrf, sought.packets.len() - 1);
+            seeking.give_back(sought.vrf, 1);
             sought.packets.drain(..).for_each(|packet| give_up(port, next_hop, packet));
             deadlines.set(place_index, None);
             free.push(place);
@@ -214,6 +309,58 @@ mod tests {
     /// More than can wait.
     const PACKETS: usize = MAX_NEXT_HOPS * MAX_PACKETS;
 
+    /// Of one VRF.
+    fn hold(
+        queue: &mut NeighbourQueue,
+        now: Time,
+        port: PortId,
+        next_hop: IpAddr,
+        packet: Packet,
+    ) -> Held {
+        queue.hold(now, (VrfId(1), port), next_hop, packet, |_, _| panic!("there is no other VRF"))
+    }
+
+    #[test]
+    fn a_flood_in_one_vrf_leaves_another_its_share() {
+        let mut pool = Pool::new(4 * MAX_NEXT_HOPS);
+        let mut queue = NeighbourQueue::new(2 * MAX_NEXT_HOPS);
+        let given = std::cell::RefCell::new(Vec::new());
+        let give_way = |packet: Packet, _| given.borrow_mut().push(packet);
+        let mut hold = |vrf: u16, port: u16, to: u32| {
+            let packet = numbered(&mut pool, u32::from(vrf));
+            let held = queue.hold(Time(0), (VrfId(vrf), PortId(port)), hop(to), packet, give_way);
+            let held = match held {
+                Held::Refused(packet, _) => {
+                    pool.give(packet);
+                    false
+                }
+                Held::Ask | Held::Waiting => true,
+            };
+            for packet in given.borrow_mut().drain(..) {
+                assert_eq!(number(&packet), 1, "the flood gives way");
+                pool.give(packet);
+            }
+            held
+        };
+        // By many ports, until nothing more is taken; and the first of them with long lines.
+        for port in 0..40 {
+            (0..1024).for_each(|to| _ = hold(1, port, to));
+        }
+        (0..40).for_each(|to| (0..100).for_each(|_| _ = hold(1, 0, to)));
+        // The other VRF seeks as many as the flood is left with, and has lines of its own.
+        let sought = (0..1024).filter(|to| hold(2, 100, *to)).count();
+        assert!((500..=512).contains(&sought), "{sought}");
+        assert!((0..400).all(|to| hold(2, 100, to)), "behind others");
+        let moved = |port: PortId| port == PortId(100);
+        queue.forget(moved, |packet| {
+            assert_eq!(number(&packet), 2);
+            pool.give(packet);
+        });
+        queue.forget(|_| true, |packet| pool.give(packet));
+        assert_eq!((queue.behind, pool.available()), (0, pool.size()));
+        assert!(queue.is_empty() && queue.next_deadline().is_none());
+    }
+
     fn hop(number: u32) -> IpAddr {
         std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
     }
@@ -233,8 +380,11 @@ mod tests {
         let mut pool = Pool::new(2);
         let mut queue = NeighbourQueue::new(PACKETS);
         let start = Time(5 * SECOND);
-        assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 1)), Held::Ask));
-        assert!(matches!(queue.hold(start, PORT, hop(1), numbered(&mut pool, 2)), Held::Waiting));
+        assert!(matches!(hold(&mut queue, start, PORT, hop(1), numbered(&mut pool, 1)), Held::Ask));
+        assert!(matches!(
+            hold(&mut queue, start, PORT, hop(1), numbered(&mut pool, 2)),
+            Held::Waiting
+        ));
         let mut told = Vec::new();
         let mut advance = |queue: &mut NeighbourQueue, now| {
             let log = std::cell::RefCell::new(Vec::new());
@@ -278,9 +428,12 @@ mod tests {
         let mut queue = NeighbourQueue::new(PACKETS);
         for count in 0..MAX_PACKETS as u32 {
             let packet = numbered(&mut pool, count);
-            assert!(matches!(queue.hold(Time(0), PORT, hop(1), packet), Held::Ask | Held::Waiting));
+            assert!(matches!(
+                hold(&mut queue, Time(0), PORT, hop(1), packet),
+                Held::Ask | Held::Waiting
+            ));
         }
-        match queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 99)) {
+        match hold(&mut queue, Time(0), PORT, hop(1), numbered(&mut pool, 99)) {
             Held::Refused(packet, DropReason::NeighbourQueueFull) => assert_eq!(number(&packet), 0),
             other => panic!("{other:?}"),
         }
@@ -301,24 +454,24 @@ mod tests {
         for (port, share) in [(PORT, 512), (PortId(1), 256), (PortId(9), 128), (PortId(7), 64)] {
             for count in 0..share {
                 assert!(matches!(
-                    queue.hold(Time(0), port, hop(count), numbered(&mut pool, count)),
+                    hold(&mut queue, Time(0), port, hop(count), numbered(&mut pool, count)),
                     Held::Ask
                 ));
             }
-            assert!(is_refused(queue.hold(Time(0), port, hop(5000), numbered(&mut pool, 7))));
+            assert!(is_refused(hold(&mut queue, Time(0), port, hop(5000), numbered(&mut pool, 7))));
         }
         let v6 = |number: u128| IpAddr::from(std::net::Ipv6Addr::from_bits(number));
         for count in 0..32 {
-            let held = queue.hold(Time(0), PORT, v6(count), numbered(&mut pool, 0));
+            let held = hold(&mut queue, Time(0), PORT, v6(count), numbered(&mut pool, 0));
             assert!(matches!(held, Held::Ask), "the other family of the port");
         }
-        assert!(is_refused(queue.hold(Time(0), PORT, v6(5000), numbered(&mut pool, 7))));
+        assert!(is_refused(hold(&mut queue, Time(0), PORT, v6(5000), numbered(&mut pool, 7))));
         queue.take_resolved(
             |port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])),
             |_, _, _, _| {},
         );
-        assert!(is_refused(queue.hold(Time(0), PORT, hop(5000), numbered(&mut pool, 7))));
-        let other = queue.hold(Time(0), PortId(3), hop(5000), numbered(&mut pool, 8));
+        assert!(is_refused(hold(&mut queue, Time(0), PORT, hop(5000), numbered(&mut pool, 7))));
+        let other = hold(&mut queue, Time(0), PortId(3), hop(5000), numbered(&mut pool, 8));
         assert!(matches!(other, Held::Ask), "room for the others");
     }
 
@@ -329,7 +482,7 @@ mod tests {
         let mut queue = NeighbourQueue::new(16);
         let mut waiting = 0;
         for count in 0..100 {
-            match queue.hold(Time(0), PORT, hop(count % 3), numbered(&mut pool, count)) {
+            match hold(&mut queue, Time(0), PORT, hop(count % 3), numbered(&mut pool, count)) {
                 Held::Ask | Held::Waiting => waiting += 1,
                 Held::Refused(packet, reason) => {
                     assert_eq!(reason, DropReason::NeighbourQueueFull);
@@ -339,9 +492,12 @@ mod tests {
             }
         }
         assert_eq!(waiting, 3 + 8);
-        assert!(matches!(queue.hold(Time(0), PORT, hop(3), numbered(&mut pool, 100)), Held::Ask));
         assert!(matches!(
-            queue.hold(Time(0), PortId(1), hop(3), numbered(&mut pool, 100)),
+            hold(&mut queue, Time(0), PORT, hop(3), numbered(&mut pool, 100)),
+            Held::Ask
+        ));
+        assert!(matches!(
+            hold(&mut queue, Time(0), PortId(1), hop(3), numbered(&mut pool, 100)),
             Held::Ask
         ));
         // Given up or delivered, they make room.
@@ -350,7 +506,7 @@ mod tests {
             |_, _, _, packet| pool.give(packet),
         );
         assert!(matches!(
-            queue.hold(Time(0), PORT, hop(1), numbered(&mut pool, 101)),
+            hold(&mut queue, Time(0), PORT, hop(1), numbered(&mut pool, 101)),
             Held::Waiting
         ));
         for second in 1..=3 {
@@ -387,7 +543,7 @@ mod tests {
                 match step {
                     Step::Hold(port, to) => {
                         let key = (PortId(port), hop(to));
-                        let held = queue.hold(now, key.0, key.1, numbered(&mut pool, count));
+                        let held = hold(&mut queue, now, key.0, key.1, numbered(&mut pool, count));
                         let new = !naive.contains_key(&key);
                         let (_, _, packets) = naive.entry(key).or_insert((1, now + RETRANSMIT, Vec::new()));
                         packets.push(count);

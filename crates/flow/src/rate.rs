@@ -7,6 +7,9 @@ use std::net::IpAddr;
 
 use packet::Time;
 use siphasher::sip::SipHasher13;
+use wire::VrfId;
+
+use crate::shares::Guarantee;
 
 /// One permission, in the unit that credit is counted in: billionths, so that a nanosecond at one a
 /// second is 1.
@@ -53,13 +56,20 @@ const SHARE: u64 = 8;
 
 /// A [`RateLimiter`] for replies to senders. No group of senders gets more than an eighth of the
 /// rate and half of the burst, so that a sender who provokes many replies leaves some for the
-/// others. A sender's group follows from its address by a keyed hash; of an IPv6 address only the
-/// upper half counts, since a sender can choose the lower one.
+/// others. A sender's group follows from its VRF and address by a keyed hash; of an IPv6 address
+/// only the upper half counts, since a sender can choose the lower one.
+///
+/// Each VRF is guaranteed ten a second and ten at once, whatever senders of other VRFs provoke. They
+/// count for the whole rate too, and go beyond it if that is used up.
 pub struct FairLimiter {
     all: RateLimiter,
     groups: Box<[RateLimiter]>,
     hasher: SipHasher13,
+    guaranteed: Guarantee,
 }
+
+/// What each VRF is guaranteed a second, and at once.
+const GUARANTEED: u64 = 10;
 
 impl FairLimiter {
     /// Permits `rate` a second, and `burst` at once after a pause; `secret` keys the hash by which
@@ -70,17 +80,22 @@ impl FairLimiter {
             groups: vec![RateLimiter::new((rate / SHARE).max(1), (burst / 2).max(1)); GROUPS]
                 .into(),
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
+            guaranteed: Guarantee::new(GUARANTEED, GUARANTEED),
         }
     }
 
-    /// Whether `sender` may get a reply now; if so, it is counted.
-    pub fn allow(&mut self, now: Time, sender: IpAddr) -> bool {
+    /// Whether `sender`, a station of `vrf`, may get a reply now; if so, it is counted.
+    pub fn allow(&mut self, now: Time, vrf: VrfId, sender: IpAddr) -> bool {
         let mut hasher = self.hasher;
+        vrf.hash(&mut hasher);
         match sender {
             IpAddr::V4(address) => address.hash(&mut hasher),
             IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).hash(&mut hasher),
         }
-        self.groups[hasher.finish() as usize % GROUPS].allow(now) && self.all.allow(now)
+        let is_of_pool =
+            self.groups[hasher.finish() as usize % GROUPS].allow(now) && self.all.allow(now);
+        let is_guaranteed = self.guaranteed.allow(now, vrf);
+        is_of_pool || is_guaranteed
     }
 }
 
@@ -99,6 +114,8 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+    const RED: VrfId = VrfId(1);
+    const BLUE: VrfId = VrfId(2);
 
     #[test]
     fn a_burst_and_then_the_rate() {
@@ -122,17 +139,19 @@ mod tests {
     fn nobody_takes_everything() {
         let mut limiter = FairLimiter::new(1000, 100, 7);
         let (greedy, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        assert_eq!((0..1000).filter(|_| limiter.allow(Time(0), greedy)).count(), 50);
-        assert_eq!((0..40).filter(|_| limiter.allow(Time(0), other)).count(), 40);
+        assert_eq!((0..1000).filter(|_| limiter.allow(Time(0), RED, greedy)).count(), 50);
+        assert_eq!((0..40).filter(|_| limiter.allow(Time(0), RED, other)).count(), 40);
         // Ten a millisecond for ten seconds get one in eight of the rate, and the other still gets
         // an answer each time.
         let (mut told, mut told_other) = (0, 0);
         for millisecond in 1..=10_000_u64 {
             let now = Time(millisecond * 1_000_000);
-            told += (0..10).filter(|_| limiter.allow(now, greedy)).count();
-            told_other += usize::from(millisecond % 100 == 0 && limiter.allow(now, other));
+            told += (0..10).filter(|_| limiter.allow(now, RED, greedy)).count();
+            told_other += usize::from(millisecond % 100 == 0 && limiter.allow(now, RED, other));
         }
-        assert_eq!((told, told_other), (1250, 100));
+        // And what its VRF is guaranteed.
+        assert_eq!(told_other, 100);
+        assert!((1250..=1350).contains(&told), "{told}");
     }
 
     #[test]
@@ -140,11 +159,26 @@ mod tests {
         let mut limiter = FairLimiter::new(1000, 100, 7);
         let inside =
             |low: u64| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low)));
-        assert_eq!((0..1000).filter(|low| limiter.allow(Time(0), inside(*low))).count(), 50);
+        assert_eq!((0..1000).filter(|low| limiter.allow(Time(0), RED, inside(*low))).count(), 50);
         let crowd = (0..1000)
-            .filter(|count| limiter.allow(Time(0), Ipv4Addr::from_bits(*count).into()))
+            .filter(|count| limiter.allow(Time(0), RED, Ipv4Addr::from_bits(*count).into()))
             .count();
         assert_eq!(crowd, 50);
+    }
+
+    #[test]
+    fn a_flood_in_one_vrf_leaves_another_its_share() {
+        let mut limiter = FairLimiter::new(1000, 100, 7);
+        let sender = IpAddr::from([10, 0, 0, 1]);
+        let mut told = 0;
+        // From every address, the other tenant's among them, a million a second.
+        for microsecond in 0..2_000_000_u64 {
+            let now = Time(microsecond * 1000);
+            let from = Ipv4Addr::from_bits(0x0a00_0000 | (microsecond % 65536) as u32);
+            limiter.allow(now, RED, from.into());
+            told += usize::from(microsecond % 100_000 == 0 && limiter.allow(now, BLUE, sender));
+        }
+        assert_eq!(told, 20, "ten a second are guaranteed");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use wire::{
 };
 
 use crate::deadline::Deadlines;
+use crate::shares::Shares;
 
 /// The most datagrams that are incomplete at once.
 const MAX_DATAGRAMS: usize = 256;
@@ -61,8 +62,8 @@ pub enum Reassembled {
 ///
 /// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one
 /// buffer, however many fragments it has: a small one, or a large one once it is seen that it needs
-/// it, which at most 16 hold at once. If there are more, the one of them that waited longest is
-/// given up. Fragments that overlap cost their whole datagram (RFC
+/// it, which at most 16 hold at once. If there are more, one is given up: of the VRF that has most,
+/// the one that waited longest. Fragments that overlap cost their whole datagram (RFC
 /// 5722), for IPv4 as well.
 ///
 /// Fragments that an SA decrypted are never put together with others: what came in clear must not
@@ -78,6 +79,7 @@ pub struct Reassembly {
     fragments: usize,
     /// Datagrams in large buffers.
     large: usize,
+    shares: Shares,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,6 +120,7 @@ impl Reassembly {
             free: (0..MAX_DATAGRAMS as u16).rev().collect(),
             fragments: 0,
             large: 0,
+            shares: Shares::new(MAX_DATAGRAMS),
         }
     }
 
@@ -147,11 +150,12 @@ impl Reassembly {
                     return Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 };
                 };
                 if self.free.is_empty() {
-                    evicted = self.abandon(self.deadlines.first().unwrap_or(0), pool);
+                    evicted = self.abandon(self.place_for(datagram.vrf), pool);
                 }
                 // An abandoned place is a free one.
                 let place = usize::from(self.free.pop().unwrap_or(0));
                 self.tags[place] = tag;
+                self.shares.take(datagram.vrf);
                 self.places[place] = Some(Incomplete::new(datagram, buffer));
                 let lifetime = if datagram.addresses.is_v6() { LIFETIME_V6 } else { LIFETIME_V4 };
                 self.deadlines.set(place, Some(now + lifetime));
@@ -193,6 +197,33 @@ impl Reassembly {
         }
     }
 
+    /// Gives up the datagrams of VRFs that are gone, and tells how many fragments each had. Another
+    /// VRF may get the number of one of them.
+    pub fn forget(
+        &mut self,
+        is_gone: impl Fn(VrfId) -> bool,
+        pool: &mut Pool,
+        mut dropped: impl FnMut(u64),
+    ) {
+        for place in 0..MAX_DATAGRAMS {
+            if self.places[place].as_ref().is_some_and(|it| is_gone(it.datagram.vrf)) {
+                dropped(self.abandon(place, pool));
+            }
+        }
+    }
+
+    /// The place that is given up for a datagram of `vrf` if none is free: of the VRF that has most,
+    /// the one that waited longest.
+    fn place_for(&self, vrf: VrfId) -> usize {
+        let largest = self.shares.gives_way_to(vrf);
+        let from = largest.or_else(|| (self.shares.of(vrf) > 0).then_some(vrf));
+        let is_of = |incomplete: &Incomplete| from.is_none_or(|vrf| incomplete.datagram.vrf == vrf);
+        (0..MAX_DATAGRAMS)
+            .filter(|&place| self.places[place].as_ref().is_some_and(is_of))
+            .min_by_key(|&place| self.deadlines.get(place))
+            .unwrap_or(0)
+    }
+
     /// When [`Reassembly::expire`] has something to do.
     #[inline]
     pub fn next_deadline(&self) -> Option<Time> {
@@ -232,10 +263,16 @@ impl Reassembly {
         incomplete.fragments.len() as u64
     }
 
-    /// Frees the place of the datagram in a large buffer that waited longest, except `place`.
-    /// Returns how many fragments were there.
+    /// Frees the place of a datagram in a large buffer, except `place`: of the VRF that has most,
+    /// the one that waited longest. Returns how many fragments were there.
     fn abandon_large(&mut self, place: usize, pool: &mut Pool) -> u64 {
-        let is_large = |incomplete: &Incomplete| incomplete.buffer.is_large();
+        let mut shares = Shares::new(MAX_LARGE + 1);
+        let large = self.places.iter().flatten().filter(|it| it.buffer.is_large());
+        large.for_each(|incomplete| shares.take(incomplete.datagram.vrf));
+        let from = shares.largest().map(|(vrf, _)| vrf);
+        let is_large = |incomplete: &Incomplete| {
+            incomplete.buffer.is_large() && from.is_none_or(|vrf| incomplete.datagram.vrf == vrf)
+        };
         let others = (0..MAX_DATAGRAMS)
             .filter(|&other| other != place && self.places[other].as_ref().is_some_and(is_large));
         match others.min_by_key(|&other| self.deadlines.get(other)) {
@@ -248,6 +285,7 @@ impl Reassembly {
         self.deadlines.set(place, None);
         let incomplete = self.places[place].take()?;
         self.fragments -= incomplete.fragments.len();
+        self.shares.give_back(incomplete.datagram.vrf, 1);
         self.large -= usize::from(incomplete.buffer.is_large());
         // At most MAX_DATAGRAMS.
         self.free.push(place as u16);

@@ -176,12 +176,28 @@ impl Cli {
     }
 }
 
-/// The words of a command line, with iproute2's `-force` as the option that it is of `batch`.
+/// The words of a command line, with iproute2's `-force` as the option that it is of `batch`, and
+/// its options in front of the verb, such as `-br`, as those that they are of the verb.
 fn words(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut words = Vec::new();
-    for word in all {
-        let force = word == "-force" && words.iter().any(|before| before == "batch");
-        words.push(if force { "--force".into() } else { word });
+    let all: Vec<_> = all.collect();
+    let is_verb = |word: &OsString| word.to_str().is_some_and(verbs::words::is_verb);
+    // The value of --socket may be the name of a verb.
+    let is_value = |at: usize| at > 0 && all[at - 1] == "--socket";
+    let verb = (1..all.len()).find(|&at| !is_value(at) && is_verb(&all[at]));
+    let (mut words, mut moved) = (Vec::new(), Vec::new());
+    for (at, word) in all.iter().enumerate() {
+        let option = word.to_str().and_then(verbs::words::show_option);
+        match option.filter(|_| verb.is_some() && !is_value(at)) {
+            Some(option) if verb.is_some_and(|verb| at < verb) => moved.push(option.into()),
+            Some(option) => words.push(option.into()),
+            None if word == "-force" && words.iter().any(|before| before == "batch") => {
+                words.push("--force".into());
+            }
+            None => words.push(word.clone()),
+        }
+        if Some(at) == verb {
+            words.append(&mut moved);
+        }
     }
     words
 }
@@ -229,6 +245,13 @@ mod tests {
         assert_eq!(read("hitpath batch -force x"), ["hitpath", "batch", "--force", "x"]);
         assert_eq!(read("hitpath -j batch x -force"), ["hitpath", "-j", "batch", "x", "--force"]);
         assert_eq!(read("hitpath show -force"), ["hitpath", "show", "-force"]);
+        assert_eq!(read("hitpath -s -br link"), ["hitpath", "link", "--statistics", "--brief"]);
+        assert_eq!(read("hitpath route -6 show"), ["hitpath", "route", "-6", "show"]);
+        assert_eq!(read("hitpath -s show ports"), ["hitpath", "-s", "show", "ports"]);
+        assert_eq!(
+            read("hitpath --socket link -d vrf"),
+            "hitpath --socket link vrf --details".split(' ').collect::<Vec<_>>()
+        );
         let cli = Cli::try_parse_from(read("hitpath batch -force x")).unwrap();
         assert!(matches!(cli.command, Command::Batch(_)));
         assert!(Cli::try_parse_from(read("hitpath batch --atomic --force x")).is_err());

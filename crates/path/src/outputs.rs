@@ -4,11 +4,11 @@
 
 use std::net::IpAddr;
 
-use flow::{Held, NeighbourQueue, RateLimiter};
+use flow::{Guarantee, Held, NeighbourQueue, RateLimiter};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Event, NextHop, NextHopId, NextHopState, Tables};
 use wire::ethernet::EtherType;
-use wire::{Mac, PortId, SaSlot};
+use wire::{Mac, PortId, SaSlot, VrfId};
 
 use crate::host::resolve;
 use crate::statistics::WorkerStatistics;
@@ -191,6 +191,8 @@ pub(crate) struct Outputs<'a> {
     pub ports: &'a mut Ports,
     pub buffers: Buffers<'a>,
     pub events: &'a mut rtrb::Producer<Event>,
+    /// Events that each VRF may always tell.
+    pub guaranteed: &'a mut Guarantee,
     pub objects: Objects<'a>,
     pub now: Time,
     pub sent: Sent,
@@ -329,9 +331,19 @@ impl Outputs<'_> {
         self.send_by(packet, port.id, port.queue());
     }
 
-    /// Tells the control thread.
-    pub(crate) fn tell(&mut self, event: Event) {
+    /// Tells the control thread what no flood gives rise to.
+    pub(crate) fn tell_always(&mut self, event: Event) {
         if self.events.push(event).is_err() {
+            self.buffers.statistics.events_lost.add(1);
+        }
+    }
+
+    /// Tells the control thread what a packet of `vrf` gave rise to. All VRFs have one half of the
+    /// ring; the other is left to what each is guaranteed.
+    pub(crate) fn tell(&mut self, vrf: VrfId, event: Event) {
+        let is_half_free = self.events.slots() > self.events.buffer().capacity() / 2;
+        let may_tell = is_half_free || self.guaranteed.allow(self.now, vrf);
+        if !may_tell || self.events.push(event).is_err() {
             self.buffers.statistics.events_lost.add(1);
         }
     }
@@ -367,7 +379,12 @@ impl Neighbours<'_> {
 
     /// Keeps a packet until its next hop has answered.
     pub(crate) fn wait_for(&mut self, port: PortId, next_hop: IpAddr, packet: Packet) {
-        match self.waiting.hold(self.outputs.now, port, next_hop, packet) {
+        let Some(vrf) = self.outputs.objects.port(port).map(|port| port.spec.vrf) else {
+            return self.outputs.drop(packet, DropReason::PortDown);
+        };
+        let (now, buffers) = (self.outputs.now, &mut self.outputs.buffers);
+        let give_way = |packet, reason| buffers.drop(packet, reason);
+        match self.waiting.hold(now, (vrf, port), next_hop, packet, give_way) {
             Held::Ask => resolve::ask(&mut self.outputs, port, next_hop),
             Held::Waiting => {}
             Held::Refused(packet, reason) => self.outputs.drop(packet, reason),

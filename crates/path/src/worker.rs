@@ -3,7 +3,9 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use flow::{CacheSettings, CacheTooLarge, FairLimiter, FragmentUpper, NeighbourQueue, Reassembly};
+use flow::{
+    CacheSettings, CacheTooLarge, FairLimiter, FragmentUpper, Guarantee, NeighbourQueue, Reassembly,
+};
 use packet::{Batch, Pages, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -28,6 +30,10 @@ use crate::statistics::WorkerStatistics;
 /// 4.3.2.8, RFC 4443 section 2.4 (f)).
 const ERROR_RATE: u64 = 1000;
 const ERROR_BURST: u64 = 100;
+
+/// Events to the control thread that each VRF may tell, this many a second and at once, while other
+/// VRFs tell very many.
+const EVENT_RATE: u64 = 64;
 
 /// What a worker needs to know when it is made.
 #[derive(Clone, Debug)]
@@ -64,8 +70,8 @@ pub struct Worker {
     events: rtrb::Producer<Event>,
     probes: rtrb::Consumer<Probe>,
     reader: Reader,
-    /// Of the snapshot of the last round.
-    generation: Option<u64>,
+    /// The snapshot of the last round.
+    before: Option<Arc<Tables>>,
 }
 
 /// What traffic builds, and what the worker draws from for packets of its own.
@@ -75,6 +81,8 @@ struct Traffic {
     fragments: FragmentUpper,
     /// Of ICMP errors.
     errors: FairLimiter,
+    /// Events that each VRF may always tell.
+    guaranteed: Guarantee,
     randomness: StdRng,
     /// Of outer IPv4 headers.
     identification: u16,
@@ -109,6 +117,7 @@ impl Worker {
                 reassembly: Reassembly::new(secret),
                 fragments: FragmentUpper::new(secret),
                 errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
+                guaranteed: Guarantee::new(EVENT_RATE, EVENT_RATE),
                 randomness,
                 identification: 0,
                 policy_runs: 0,
@@ -119,7 +128,7 @@ impl Worker {
             events,
             probes,
             reader,
-            generation: None,
+            before: None,
         })
     }
 
@@ -205,8 +214,9 @@ impl Worker {
     }
 
     /// Everything that a round does, in order.
-    fn round(&mut self, tables: &Tables, now: Time) -> usize {
-        let is_new = self.generation.replace(tables.generation()) != Some(tables.generation());
+    fn round(&mut self, tables: &Arc<Tables>, now: Time) -> usize {
+        let is_new = self.before.as_ref().is_none_or(|is| is.generation() != tables.generation());
+        let before = if is_new { self.before.replace(Arc::clone(tables)) } else { None };
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
         }
@@ -216,7 +226,8 @@ impl Worker {
         let objects = Objects::new(tables, *index);
         let buffers = Buffers { pool, statistics };
         let events = &mut self.events;
-        let outputs = Outputs { ports, buffers, events, objects, now, sent: Sent::default() };
+        let (guaranteed, sent) = (&mut traffic.guaranteed, Sent::default());
+        let outputs = Outputs { ports, buffers, events, guaranteed, objects, now, sent };
         let mut stages = Stages {
             locality: Locality::new(tables),
             decider: Decider::new(tables),
@@ -236,6 +247,11 @@ impl Worker {
         };
         while let Ok(probe) = self.probes.pop() {
             resolve::probe(&mut stages.neighbours.outputs, &probe);
+        }
+        if let Some(before) = before {
+            let (reassembly, fragments) = (&mut *stages.state.reassembly, &mut *stages.fragments);
+            let parted = (tables.ports_moved_since(&before), tables.vrfs_gone_since(&before));
+            waiting::part(&mut stages.neighbours, reassembly, fragments, &parted);
         }
         if is_new {
             waiting::resume(&mut stages.neighbours);

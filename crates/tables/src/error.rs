@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use types::station::{NotAPortAddress, NotAStation, NotAStationMac, NotRoutable};
-use types::{IpRange, VlanTag};
+use types::{IpRange, TableId, VlanTag};
 use wire::{IpPrefix, Mac, PortId, Protocol, Spi, VrfId};
 
 use crate::group::{MAX_MEMBERS, MAX_WEIGHT};
@@ -30,6 +30,17 @@ pub enum TableError {
     /// Another VRF has the name.
     #[error("a VRF '{0}' exists")]
     VrfExists(String),
+    /// Another VRF has the routing table.
+    #[error("table {table} is that of VRF '{vrf}'")]
+    TableTaken {
+        /// The table.
+        table: TableId,
+        /// Whose it is.
+        vrf: Arc<str>,
+    },
+    /// The table has routes and no VRF has it.
+    #[error("table {0} has routes already")]
+    TableInUse(TableId),
     /// `main` always exists.
     #[error("VRF 'main' cannot be removed")]
     VrfMain,
@@ -203,6 +214,14 @@ pub enum TableError {
     NoRoute {
         /// The VRF's name.
         vrf: Arc<str>,
+        /// The prefix.
+        prefix: IpPrefix,
+    },
+    /// No route of exactly this prefix in a table that no VRF has.
+    #[error("table {table} has no route to {prefix}")]
+    NoRouteInTable {
+        /// The table.
+        table: TableId,
         /// The prefix.
         prefix: IpPrefix,
     },

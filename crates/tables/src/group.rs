@@ -12,13 +12,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use wire::{FlowKey, FragmentClass, IpPrefix, Protocol, Upper, VrfId};
+use wire::{FlowKey, FragmentClass, IpPrefix, Protocol, Upper};
 
 use crate::error::TableError;
 use crate::limit::MAX_GROUPS;
 use crate::map::MapKey;
 use crate::next_hop::NextHopId;
 use crate::route::MemberSpec;
+use crate::routing_table::TableRef;
 use crate::slots::Slots;
 
 /// The most next hops of one multipath route.
@@ -34,7 +35,7 @@ pub struct GroupId(pub(crate) u32);
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Whose route.
-    pub(crate) vrf: VrfId,
+    pub(crate) table: TableRef,
     /// Its destinations.
     pub(crate) prefix: IpPrefix,
     members: Box<[Member]>,
@@ -237,7 +238,7 @@ impl Groups {
     /// Adds the group of a route. `next_hops` are those of `members`, which are in order.
     pub(crate) fn add(
         &mut self,
-        (vrf, prefix): (VrfId, IpPrefix),
+        (table, prefix): (TableRef, IpPrefix),
         members: &[MemberSpec],
         next_hops: &[NextHopId],
     ) -> GroupId {
@@ -252,7 +253,7 @@ impl Groups {
         self.free_count = self.free_count.saturating_sub(1);
         self.free.remove(self.free_count);
         self.length += 1;
-        self.slots.set(id, Arc::new(Group { vrf, prefix, members, up: 0 }));
+        self.slots.set(id, Arc::new(Group { table, prefix, members, up: 0 }));
         GroupId(id)
     }
 
@@ -294,7 +295,7 @@ mod tests {
         let id = |spec: &MemberSpec| NextHopId(spec.address.to_words()[1] as u32 & 0xff);
         let next_hops: Vec<_> = members.iter().map(id).collect();
         let prefix = "10.1.0.0/16".parse().unwrap();
-        let id = groups.add((VrfId::MAIN, prefix), members, &next_hops);
+        let id = groups.add((wire::VrfId::MAIN.into(), prefix), members, &next_hops);
         let group = groups.get_mut(id).unwrap();
         group.set_up(|_| true);
         group.clone()
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_must_not_be_overtaken_takes_one_path() {
-        use wire::{Addresses, Origin, PacketFields, PortId};
+        use wire::{Addresses, Origin, PacketFields, PortId, VrfId};
         let key = |fragment, upper| FlowKey {
             vrf: VrfId::MAIN,
             origin: Origin::Port(PortId(0)),

@@ -22,6 +22,7 @@ mod port;
 mod publish;
 mod registry;
 mod route;
+mod routing_table;
 mod sad;
 mod slots;
 mod snapshot;
@@ -49,6 +50,7 @@ pub use policy::{
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
+pub use routing_table::{RoutingTable, TableRef};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
 pub use snapshot::{Boundary, Tables, VrfFeatures};
 pub use sought::Sought;
@@ -57,8 +59,8 @@ pub use spd::{
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{
-    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, RejectWith, ReversePath, Side, VlanId,
-    VlanProtocol, VlanTag,
+    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, RejectWith, ReversePath, Side, TableId,
+    VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

@@ -11,7 +11,9 @@ pub const MAX_PORTS: usize = 1024;
 pub const MAX_SUB_PORTS: usize = 16_384;
 /// The most addresses of one port.
 pub const MAX_ADDRESSES: usize = 256;
-/// The most routes of one VRF, local and connected ones included.
+/// The most routing tables that no VRF has.
+pub const MAX_TABLES: usize = 4096;
+/// The most routes of one table, local and connected ones included.
 pub const MAX_ROUTES: usize = 2_097_152;
 /// The most next hops: those of routes, of known neighbours, and one of each port.
 pub const MAX_NEXT_HOPS: usize = 4_194_304;

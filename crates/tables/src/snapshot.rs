@@ -10,9 +10,11 @@ mod sides;
 mod vrfs;
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use types::{Ipsec, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
@@ -26,9 +28,10 @@ use crate::next_hop::NextHops;
 use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
 use crate::port::Port;
 use crate::registry::Registry;
+use crate::routing_table::RoutingTable;
 use crate::sad::{Sa, Sad};
 use crate::sought::Sought;
-use crate::spd::LookupEngine;
+use crate::spd::{LookupEngine, Spd};
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
 
@@ -53,8 +56,17 @@ pub struct Tables {
     workers: usize,
     /// Of every VRF.
     lookup_engine: LookupEngine,
+    /// The generation that last took a port out of its VRF, or removed a VRF.
+    parted: u64,
     /// By number; the numbers of removed ones are used again.
-    vrfs: Vec<Option<Arc<Vrf>>>,
+    vrfs: Arc<[Option<Arc<Vrf>>]>,
+    /// Whose each routing table is.
+    table_owners: Arc<BTreeMap<TableId, VrfId>>,
+    /// Routing tables that no VRF has. None is empty.
+    loose_tables: Arc<BTreeMap<TableId, Arc<RoutingTable>>>,
+    /// What VRFs begin with. They share it, so that an empty one costs next to nothing.
+    no_policies: Arc<Spd>,
+    no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
     /// The same in all snapshots.
@@ -78,6 +90,19 @@ impl Tables {
     /// The VRF `main` and nothing else; counters for `workers` workers. `secret` keys the hash
     /// tables, so that a sender cannot aim at a bucket.
     pub fn new(workers: usize, secret: u64) -> Self {
+        let no_policies = Arc::new(Spd::new(LookupEngine::default(), secret));
+        let no_routes = RoutingTable::new();
+        let main = Vrf {
+            id: VrfId::MAIN,
+            name: "main".into(),
+            table: TableId::MAIN,
+            spd: Arc::clone(&no_policies),
+            ipsec: Ipsec::default(),
+            features: VrfFeatures::default(),
+            ike: types::Ike::default(),
+            routes: no_routes.clone(),
+            since: 0,
+        };
         Self {
             generation: 0,
             policy_generation: 0,
@@ -86,12 +111,12 @@ impl Tables {
             secret,
             workers,
             lookup_engine: LookupEngine::default(),
-            vrfs: vec![Some(Arc::new(Vrf::new(
-                VrfId::MAIN,
-                "main",
-                LookupEngine::default(),
-                secret,
-            )))],
+            parted: 0,
+            vrfs: Arc::new([Some(Arc::new(main))]),
+            table_owners: Arc::new(BTreeMap::from([(TableId::MAIN, VrfId::MAIN)])),
+            loose_tables: Arc::default(),
+            no_policies,
+            no_routes,
             ports: Arc::default(),
             sought: Arc::new(Sought::new(workers, secret)),
             next_hops: NextHops::new(workers),
@@ -247,8 +272,14 @@ impl Tables {
             return;
         }
         self.lookup_engine = engine;
-        for vrf in self.vrfs.iter_mut().flatten() {
-            Arc::make_mut(&mut Arc::make_mut(vrf).spd).set_engine(engine);
+        let none =
+            core::mem::replace(&mut self.no_policies, Arc::new(Spd::new(engine, self.secret)));
+        for vrf in Arc::make_mut(&mut self.vrfs).iter_mut().flatten() {
+            let vrf = Arc::make_mut(vrf);
+            match Arc::ptr_eq(&vrf.spd, &none) {
+                true => vrf.spd = Arc::clone(&self.no_policies),
+                false => Arc::make_mut(&mut vrf.spd).set_engine(engine),
+            }
         }
     }
 
@@ -294,7 +325,8 @@ impl Tables {
     }
 
     fn vrf_mut(&mut self, id: VrfId) -> Result<&mut Vrf, TableError> {
-        let vrf = self.vrfs.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        let vrfs = Arc::make_mut(&mut self.vrfs);
+        let vrf = vrfs.get_mut(usize::from(id.0)).and_then(Option::as_mut);
         vrf.map(Arc::make_mut).ok_or(TableError::NoVrf(id))
     }
 

@@ -1,19 +1,16 @@
 //! Virtual routing and forwarding instances.
 
 use core::fmt;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{Ike, Ipsec, PacketFields};
+use types::{Ike, Ipsec, PacketFields, TableId};
 use wire::{IpPrefix, VrfId};
 
-use crate::error::TableError;
-use crate::fib::Fib;
-use crate::limit::MAX_ROUTES;
-use crate::route::{Route, RouteKind};
+use crate::route::Route;
+use crate::routing_table::RoutingTable;
 use crate::snapshot::VrfFeatures;
-use crate::spd::{LookupEngine, Spd};
+use crate::spd::Spd;
 
 /// One VRF.
 #[derive(Clone)]
@@ -22,6 +19,8 @@ pub struct Vrf {
     pub id: VrfId,
     /// Its name.
     pub name: Arc<str>,
+    /// The number of its routing table.
+    pub table: TableId,
     /// Its policies.
     pub spd: Arc<Spd>,
     /// Whether it is an IPsec gateway.
@@ -30,58 +29,35 @@ pub struct Vrf {
     pub features: VrfFeatures,
     /// Whether IKE for its own addresses is asked policies.
     pub ike: Ike,
-    own: Arc<BTreeSet<IpAddr>>,
-    own_filter: Filter,
-    v4: Fib<u32, Route>,
-    v6: Fib<u128, Route>,
+    /// Its routes. They are a part of it, so that a packet's way from the VRF to its route is no
+    /// longer for their being a table.
+    pub(crate) routes: RoutingTable,
+    /// The generation that it was added for. Its number alone does not tell it from one that had
+    /// the number before.
+    pub(crate) since: u64,
 }
 
 impl Vrf {
-    pub(crate) fn new(id: VrfId, name: &str, lookup: LookupEngine, secret: u64) -> Self {
-        Self {
-            id,
-            name: name.into(),
-            spd: Arc::new(Spd::new(lookup, secret)),
-            ipsec: Ipsec::default(),
-            features: VrfFeatures::default(),
-            ike: Ike::default(),
-            own: Arc::default(),
-            own_filter: Filter::default(),
-            v4: Fib::new(),
-            v6: Fib::new(),
-        }
+    /// Its routing table.
+    pub fn routing_table(&self) -> &RoutingTable {
+        &self.routes
     }
 
-    /// The route to `destination`: the longest prefix, own addresses included.
-    ///
-    /// IPv6 link-local destinations have none but, where there is one, the default route's or
-    /// another shorter prefix's: they are on every link, so the port that a packet came by or
-    /// leaves by tells what they mean ([`crate::Port::listens_to`]).
+    /// See [`RoutingTable::route`].
     #[inline(always)]
     pub fn route(&self, destination: IpAddr) -> Option<&Route> {
-        match destination {
-            IpAddr::V4(address) => self.v4.lookup(address.to_bits()),
-            IpAddr::V6(address) => self.v6.lookup(address.to_bits()),
-        }
+        self.routes.route(destination)
     }
 
-    /// The route of exactly this prefix. Host bits are ignored.
+    /// See [`RoutingTable::route_of`].
     pub fn route_of(&self, prefix: IpPrefix) -> Option<&Route> {
-        match prefix.address() {
-            IpAddr::V4(address) => self.v4.get(address.to_bits(), prefix.length()),
-            IpAddr::V6(address) => self.v6.get(address.to_bits(), prefix.length()),
-        }
+        self.routes.route_of(prefix)
     }
 
-    /// Whether `address` is an address or a subnet's broadcast address of a port of the VRF. IPv6
-    /// link-local addresses and multicast groups belong to one port: [`crate::Tables::is_local`]
-    /// knows them.
+    /// See [`RoutingTable::is_local`].
     #[inline]
     pub fn is_local(&self, address: IpAddr) -> bool {
-        matches!(
-            self.route(address),
-            Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, .. })
-        )
+        self.routes.is_local(address)
     }
 
     /// Whether it is an IPsec gateway without policies, which forwards nothing across its boundary.
@@ -104,104 +80,31 @@ impl Vrf {
         self.spd.reads_upper() || self.features.reads_upper
     }
 
-    /// Whether `address` may be one for which [`Vrf::is_local`] holds. No is certain, and quick.
+    /// See [`RoutingTable::may_be_local`].
     #[inline(always)]
     pub fn may_be_local(&self, address: IpAddr) -> bool {
-        self.own_filter.may_have(address)
+        self.routes.may_be_local(address)
     }
 
-    /// Every route, IPv4 first, in order of address, shorter prefixes first.
+    /// See [`RoutingTable::routes`].
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.v4.iter().map(|(_, _, route)| route).chain(self.v6.iter().map(|(_, _, route)| route))
+        self.routes.routes()
     }
 
     /// How many routes there are.
     pub fn route_count(&self) -> usize {
-        self.v4.len() + self.v6.len()
+        self.routes.route_count()
     }
-
-    /// Sets the route of its prefix, which has no host bits.
-    pub(crate) fn set(&mut self, route: Route) -> Result<(), TableError> {
-        self.check_room(route.prefix)?;
-        if matches!(route.kind, RouteKind::Local | RouteKind::Broadcast) {
-            Arc::make_mut(&mut self.own).insert(route.prefix.address());
-            self.own_filter.note(route.prefix.address());
-        }
-        let length = route.prefix.length();
-        match route.prefix.address() {
-            IpAddr::V4(address) => self.v4.insert(address.to_bits(), length, route),
-            IpAddr::V6(address) => self.v6.insert(address.to_bits(), length, route),
-        };
-        Ok(())
-    }
-
-    /// Refuses a route of `prefix` if there may be no more routes.
-    pub(crate) fn check_room(&self, prefix: IpPrefix) -> Result<(), TableError> {
-        if self.route_count() >= MAX_ROUTES && self.route_of(prefix).is_none() {
-            return Err(TableError::Limit { what: "routes of a VRF", limit: MAX_ROUTES });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn remove(&mut self, prefix: IpPrefix) -> Option<Route> {
-        let removed = match prefix.address() {
-            IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
-            IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length()),
-        };
-        if let Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, prefix }) = removed {
-            Arc::make_mut(&mut self.own).remove(&prefix.address());
-            self.own_filter = Filter::default();
-            self.own.iter().for_each(|own| self.own_filter.note(*own));
-        }
-        removed
-    }
-}
-
-/// One bit for the hash of each of a VRF's own and broadcast addresses. It settles nearly every
-/// packet's source in one read.
-#[derive(Clone, Default)]
-struct Filter([u64; FILTER]);
-
-/// Words of the filter.
-const FILTER: usize = 16;
-
-impl Filter {
-    fn note(&mut self, address: IpAddr) {
-        let (word, bit) = place(address);
-        self.0[word] |= 1 << bit;
-    }
-
-    #[inline(always)]
-    fn may_have(&self, address: IpAddr) -> bool {
-        let (word, bit) = place(address);
-        self.0[word] >> bit & 1 == 1
-    }
-}
-
-/// Where an address stands in the filter: by a multiplicative hash (Knuth). A sender who aims at it
-/// wins one lookup in the FIB.
-#[inline(always)]
-fn place(address: IpAddr) -> (usize, u32) {
-    let number = match address {
-        IpAddr::V4(address) => u64::from(address.to_bits()),
-        IpAddr::V6(address) => {
-            let bits = address.to_bits();
-            (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
-        }
-    };
-    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - (FILTER * 64).ilog2());
-    (hash as usize / 64 % FILTER, (hash % 64) as u32)
 }
 
 /// The name, the policies and every route.
 impl fmt::Debug for Vrf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let routes: Vec<_> = self.routes().collect();
         f.debug_struct("Vrf")
             .field("id", &self.id)
             .field("name", &self.name)
             .field("spd", &self.spd)
-            .field("routes", &routes)
+            .field("routes", &self.routes)
             .finish()
     }
 }

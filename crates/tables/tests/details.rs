@@ -9,9 +9,9 @@ use rand::rngs::StdRng;
 use tables::{
     Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
     NextHopState, PolicySpec, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, SaIdentity,
-    SaSpec, Selector, Side, TableError, Tables, Template, UpperSelector, limit,
+    SaSpec, Selector, Side, TableError, TableId, TableRef, Tables, Template, UpperSelector, limit,
 };
-use wire::{Addresses, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
+use wire::{Addresses, IpPrefix, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
 const MAIN: VrfId = VrfId::MAIN;
 const P0: PortId = PortId(0);
@@ -593,4 +593,70 @@ fn limits() {
     );
     tables.set_neighbour(P1, ip("11.0.0.1"), Mac([4; 6])).unwrap();
     assert_eq!(tables.port(P1).unwrap().neighbours.lookup(ip("11.0.0.1")), Some(Mac([4; 6])));
+}
+
+#[test]
+fn tables_without_a_vrf() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let (number, prefix): (_, IpPrefix) = (TableId(100), "10.77.0.0/16".parse().unwrap());
+    let table = TableRef::Number(number);
+    assert!(tables.routing_table(table).is_none());
+    tables.set_route(table, prefix, RouteSpec::Blackhole).unwrap();
+    assert_eq!(tables.routing_table(table).unwrap().route_count(), 1);
+    assert!(tables.vrf(MAIN).unwrap().route_of(prefix).is_none(), "no VRF reads it");
+    // It may not become a VRF's as it is, nor may two VRFs have one.
+    assert_eq!(
+        tables.add_vrf_with_table("red", number).unwrap_err(),
+        TableError::TableInUse(number)
+    );
+    let taken = tables.add_vrf_with_table("red", TableId::MAIN).unwrap_err();
+    assert_eq!(taken.to_string(), "table 254 is that of VRF 'main'");
+    assert_eq!(
+        tables.remove_route(table, "10.78.0.0/16".parse().unwrap()).unwrap_err().to_string(),
+        "table 100 has no route to 10.78.0.0/16"
+    );
+    tables.remove_route(table, prefix).unwrap();
+    assert!(tables.routing_table(table).is_none(), "an empty one is none");
+    let red = tables.add_vrf_with_table("red", number).unwrap();
+    assert_eq!(tables.vrf_of_table(number), Some(red));
+    // From now on the number names the VRF's.
+    tables.set_route(table, prefix, RouteSpec::Blackhole).unwrap();
+    assert!(tables.vrf(red).unwrap().route_of(prefix).is_some());
+    tables.renumber_table(red, TableId(7)).unwrap();
+    assert_eq!(tables.vrf_of_table(number), None);
+    assert!(tables.routing_table(TableRef::Number(TableId(7))).unwrap().route_of(prefix).is_some());
+    tables.remove_vrf(red).unwrap();
+    assert!(tables.routing_table(TableRef::Number(TableId(7))).is_none());
+    assert_eq!(tables.loose_tables().count(), 0);
+}
+
+#[test]
+fn who_has_left_a_vrf_is_told_once() {
+    let mut publisher = Publisher::new(with_port(&["192.0.2.1/24"]));
+    let first = publisher.current();
+    let mut tables = Tables::clone(&first);
+    let red = tables.add_vrf("red").unwrap();
+    publisher.publish(tables);
+    let second = publisher.current();
+    assert!(
+        second.ports_moved_since(&first).is_empty() && second.vrfs_gone_since(&first).is_empty()
+    );
+    // Away, and another VRF takes the number.
+    let mut tables = Tables::clone(&second);
+    let port = tables.ports().next().unwrap().clone();
+    tables.remove_vrf(red).unwrap();
+    assert_eq!(tables.add_vrf("blue").unwrap(), red);
+    let spec = PortSpec { vrf: red, ..port.spec.clone() };
+    tables.update_port(port.id, spec).unwrap();
+    publisher.publish(tables);
+    let third = publisher.current();
+    assert_eq!(third.vrfs_gone_since(&second).into_iter().collect::<Vec<_>>(), [red]);
+    assert_eq!(third.ports_moved_since(&second).into_iter().collect::<Vec<_>>(), [port.id]);
+    assert!(third.ports_moved_since(&third).is_empty());
+    // There and back again within one change: nobody has seen it elsewhere.
+    let mut tables = Tables::clone(&third);
+    tables.update_port(port.id, port.spec.clone()).unwrap();
+    tables.update_port(port.id, third.port(port.id).unwrap().spec.clone()).unwrap();
+    publisher.publish(tables);
+    assert!(publisher.current().ports_moved_since(&third).is_empty());
 }

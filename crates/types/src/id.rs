@@ -11,6 +11,22 @@ impl VrfId {
     pub const MAIN: Self = Self(0);
 }
 
+/// A routing table, by the number that Linux would know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u32);
+
+impl TableId {
+    /// The table of the VRF `main` (`RT_TABLE_MAIN`).
+    pub const MAIN: Self = Self(254);
+}
+
+/// The number alone.
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A port of the gateway: where packets come in and leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u16);

@@ -92,6 +92,19 @@ pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Whether a VRF or a route can have the routing table of this number.
+pub(crate) fn table(part: &'static str, number: u32) -> Result<(), Fault> {
+    let means = match number {
+        0 => "no table",
+        253 => "Linux's table default, which nothing leads to here",
+        254 => "the table of VRF main",
+        255 => "Linux's table local: local routes stand in the table of their VRF here",
+        _ => return Ok(()),
+    };
+    Err(Fault::invalid(part, format!("table {number} is {means}"))
+        .hint("another number, as in table 10"))
+}
+
 /// An address that a port may have.
 pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
     check_port_address(prefix).map_err(|why| {

@@ -43,12 +43,22 @@ pub(super) struct Read<'t> {
 pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
     let Read { vrfs, ports, routes, neighbours, states, policies } = read;
     let mut names = Names::new(unread);
+    let mut tables: HashMap<u32, &Said<'_, VrfSettings>> = HashMap::new();
     for vrf in vrfs {
         if let Some(Some(first)) = names.vrfs.insert(&vrf.value.name, Some(vrf.table.at)) {
             errors.add_duplicate(
                 vrf.table.place("name"),
                 &format!("VRF {}", vrf.value.name),
                 first,
+            );
+        }
+        if let Some(table) = vrf.value.table
+            && let Some(first) = tables.insert(table, vrf)
+        {
+            errors.add(
+                vrf.table.place("table"),
+                format!("table {table} is that of VRF {}", first.value.name),
+                Some("a table of its own for each VRF".to_owned()),
             );
         }
     }
@@ -62,7 +72,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
         }
     }
     check_ports(ports, &names, errors);
-    check_routes(routes, ports, &names, errors);
+    check_routes(routes, ports, &tables, &names, errors);
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
@@ -183,6 +193,7 @@ fn check_vlan(
 fn check_routes(
     routes: &[Said<'_, RouteSpec>],
     ports: &[Said<'_, PortSettings>],
+    tables: &HashMap<u32, &Said<'_, VrfSettings>>,
     names: &Names<'_>,
     errors: &mut Errors<'_>,
 ) {
@@ -197,13 +208,21 @@ fn check_routes(
     for route in routes {
         let spec = &route.value;
         let vrf = names.check_vrf(route, &spec.vrf, errors);
-        if let Some(first) = seen.insert((&spec.vrf, spec.destination, spec.metric), route.table.at)
-        {
+        if let Some((number, owner)) = spec.table.and_then(|table| tables.get_key_value(&table)) {
+            let name = &owner.value.name;
+            let message = format!("table {number} is that of VRF {name}");
+            errors.add(route.table.place("table"), message, Some(format!("vrf = \"{name}\"")));
+            continue;
+        }
+        let place = (&spec.vrf, spec.table, spec.destination, spec.metric);
+        if let Some(first) = seen.insert(place, route.table.at) {
             let what = format!("route {} with metric {}", spec.destination, spec.metric);
             errors.add_duplicate(route.table.place("to"), &what, first);
         }
         let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
-        if let Some((_, port)) = links.iter().find(|(own, _)| made_by(own, spec.destination)) {
+        // Local and connected routes stand in the tables of VRFs.
+        let made = links.iter().find(|(own, _)| made_by(own, spec.destination));
+        if let Some((_, port)) = made.filter(|_| spec.table.is_none()) {
             let message =
                 format!("the route to {} comes with an address of port {port}", spec.destination);
             errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
@@ -217,7 +236,7 @@ fn check_routes(
                 None => None,
                 Some(name) => match names.check_port(route, name, errors) {
                     None => continue,
-                    Some(port) if port.vrf != spec.vrf => {
+                    Some(port) if port.vrf != spec.vrf && spec.table.is_none() => {
                         let hint = "a port of the route's VRF".to_owned();
                         let message = format!(
                             "port {name} is in VRF {}, the route in {}",
@@ -228,6 +247,11 @@ fn check_routes(
                     }
                     Some(port) => Some(port),
                 },
+            };
+            // A table that no VRF has may lead to ports of any.
+            let links = match port.filter(|_| spec.table.is_some()) {
+                Some(port) => connected.get(port.vrf.as_str()).map_or(&[][..], Vec::as_slice),
+                None => links,
             };
             if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, via) {
                 check_next_hop(route, via, port, links, names.whole, errors);

@@ -264,6 +264,13 @@ pub const SECTIONS: &[Section] = &[
                 actions.",
             ),
             key(
+                "table",
+                "number",
+                "",
+                "one from 1000001 on",
+                "The number of its routing table, as with Linux. That of `main` is 254.",
+            ),
+            key(
                 "ipsec",
                 "\"auto\", \"off\" or \"required\"",
                 "",
@@ -435,6 +442,14 @@ pub const SECTIONS: &[Section] = &[
                 address.",
             ),
             key("vrf", "name", "", "\"main\"", "The VRF whose packets it is for."),
+            key(
+                "table",
+                "number",
+                "",
+                "that of `vrf`",
+                "Its routing table, in place of `vrf`. No packet takes the routes of one that no VRF \
+                has.",
+            ),
             key(
                 "kind",
                 "\"unicast\", \"blackhole\", \"unreachable\" or \"prohibit\"",

@@ -82,6 +82,8 @@ impl Config {
 pub struct VrfSettings {
     /// Its name.
     pub name: String,
+    /// The number of its routing table, where the file says it.
+    pub table: Option<u32>,
     /// Its default actions, where the file says them.
     pub defaults: Vec<(Direction, DefaultAction)>,
     /// Whether it is an IPsec gateway, where the file says so.

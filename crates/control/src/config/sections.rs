@@ -99,7 +99,14 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         .collect();
     let ipsec = table.word("ipsec", Ipsec::WORDS, errors).map(|found| found.value);
     let ike = table.word("ike", Ike::WORDS, errors).map(|found| found.value);
-    Some(VrfSettings { name: name(table, "name", errors)?, defaults, ipsec, ike })
+    let number = table_number(table, errors);
+    let name = name(table, "name", errors)?;
+    if name == MAIN_VRF && number.is_some() {
+        let fault = Fault::invalid("table", "VRF main has table 254, as with Linux");
+        table.fault(fault.hint("leave the table out"), errors);
+        return None;
+    }
+    Some(VrfSettings { name, table: number, defaults, ipsec, ike })
 }
 
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {
@@ -170,8 +177,14 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     };
     let port = table.text("port", errors);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
+    if table.has("table") && table.has("vrf") {
+        let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
+        table.fault(fault.hint("vrf or table"), errors);
+        return None;
+    }
     let spec = RouteSpec {
         vrf: vrf_name(table, errors)?,
+        table: table_number(table, errors),
         destination: destination?,
         kind,
         via: via.map(|found| found.value),
@@ -225,6 +238,18 @@ pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Ne
         good = false;
     }
     good.then_some(spec)
+}
+
+/// The number of a routing table, if there is one.
+fn table_number(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<u32> {
+    let number = table.number("table", 0..=u32::MAX.into(), errors)?.value;
+    match check::table("table", number) {
+        Ok(()) => Some(number),
+        Err(fault) => {
+            table.fault(fault, errors);
+            None
+        }
+    }
 }
 
 /// The VRF that the table names, or `main`.

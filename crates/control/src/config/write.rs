@@ -155,9 +155,12 @@ impl Writer {
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
     }
 
-    fn vrf(&mut self, VrfSettings { name, defaults, ipsec, ike }: &VrfSettings) {
+    fn vrf(&mut self, VrfSettings { name, table, defaults, ipsec, ike }: &VrfSettings) {
         self.begin("[[vrf]]");
         self.quoted("name", name);
+        if let Some(table) = table {
+            self.value("table", table);
+        }
         for (direction, action) in defaults {
             self.quoted(&format!("default-{direction}"), action);
         }
@@ -214,9 +217,12 @@ impl Writer {
     }
 
     fn route(&mut self, route: &RouteSpec) {
-        let RouteSpec { vrf, destination, kind, via, port, nexthops, metric } = route;
+        let RouteSpec { vrf, table, destination, kind, via, port, nexthops, metric } = route;
         self.quoted("to", destination);
-        self.in_vrf(vrf);
+        match table {
+            Some(table) => self.value("table", table),
+            None => self.in_vrf(vrf),
+        }
         if *kind != RouteKind::Unicast {
             self.quoted("kind", kind);
         }

@@ -128,7 +128,7 @@ fn filter(words: &mut Words<'_>) -> Result<AddressFilter, Refusal> {
         match key {
             "vrf" | "master" => {
                 words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                filter.vrf = Some(words.vrf()?);
             }
             "to" => {
                 words.once(key, &filter.within)?;

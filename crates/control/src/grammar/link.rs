@@ -2,6 +2,7 @@
 
 use api::{
     LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfChange, VrfName,
+    VrfSpec,
 };
 use types::{Ike, Ipsec, ReversePath, Side, VlanId, Word};
 
@@ -13,6 +14,7 @@ enum Command {
     Set,
     Delete,
     List,
+    Exec,
     Later,
 }
 
@@ -40,9 +42,19 @@ const VRF_COMMANDS: &[(&str, Command)] = &[
     ("list", Command::List),
     ("ls", Command::List),
     ("lst", Command::List),
-    ("exec", Command::Later),
+    ("exec", Command::Exec),
     ("identify", Command::Later),
     ("pids", Command::Later),
+];
+
+/// What a link of `link show type KIND` may be.
+const KINDS: &[(&str, &str)] = &[
+    ("vrf", "vrf"),
+    ("vlan", "vlan"),
+    ("tap", "tap"),
+    ("af-packet", "af-packet"),
+    ("memory", "memory"),
+    ("pcap", "pcap"),
 ];
 
 /// Words of iproute2's `link` that are not supported.
@@ -88,10 +100,12 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let request = match command {
         Command::Set => Request::LinkSet(change(words)?),
         Command::List => Request::LinkList(filter(words)?),
-        Command::Add => Request::LinkAdd(add(words)?),
+        Command::Add => add(words)?,
         Command::Delete => Request::LinkDelete(delete(words)?),
-        Command::Later => {
-            return Err(words.unsupported("this is not supported yet").with_hint("set, show"));
+        Command::Exec | Command::Later => {
+            return Err(words
+                .unsupported("this is not supported yet")
+                .with_hint("add, set, delete, show"));
         }
     };
     words.end()?;
@@ -102,10 +116,19 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(VRF_COMMANDS, Some(Command::List))?;
     words.end_of_command();
     let request = match command {
-        Command::Add => Request::VrfAdd(vrf_name(words)?),
+        Command::Add => Request::VrfAdd(vrf_spec(words)?),
         Command::Delete => Request::VrfDelete(vrf_name(words)?),
+        Command::List if words.peek().is_some() => Request::VrfGet(vrf_name(words)?),
         Command::List => Request::VrfList,
         Command::Set => Request::VrfSet(vrf_change(words)?),
+        Command::Exec => {
+            return Err(words
+                .unsupported(
+                    "programs do not run in VRFs here: their sockets are the kernel's, and the \
+                    gateway's VRFs are its own",
+                )
+                .with_hint("a network namespace on the link of a port of the VRF"));
+        }
         Command::Later => {
             return Err(words
                 .unsupported("processes are not in VRFs here")
@@ -143,17 +166,38 @@ fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
     Ok(VrfChange { name, ipsec, ike })
 }
 
+/// `vrf add NAME [table N]`
+fn vrf_spec(words: &mut Words<'_>) -> Result<VrfSpec, Refusal> {
+    let VrfName { name } = vrf_name(words)?;
+    let table = match words.next() {
+        None => None,
+        Some("table") => Some(table_of_vrf(words)?),
+        Some(_) => {
+            words.back();
+            return Err(words.refuse(&["table"], &[]));
+        }
+    };
+    Ok(VrfSpec { name, table })
+}
+
+/// The number of a VRF's routing table, after `table`.
+fn table_of_vrf(words: &mut Words<'_>) -> Result<u32, Refusal> {
+    let number = words.number("table")?;
+    crate::check::table("table", number).map_err(|fault| words.fault(fault))?;
+    Ok(number)
+}
+
 fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
     let word = words.need("the VRF's name")?;
     Ok(VrfName { name: words.name(word)? })
 }
 
-/// `link PARENT [name] NAME [up] [mtu BYTES] [vrf NAME] type vlan [protocol PROTOCOL] id
-/// ID`
-fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
+/// `link PARENT [name] NAME [up] [mtu BYTES] [vrf NAME] type vlan [protocol PROTOCOL] id ID`, or
+/// `[name] NAME [up] type vrf table N`
+fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let (mut parent, mut name, mut mtu, mut vrf, mut up) = (None, None, None, None, None);
     loop {
-        let key = words.need("type vlan")?;
+        let key = words.need("type vlan, or type vrf")?;
         match key {
             "link" => {
                 words.once(key, &parent)?;
@@ -169,12 +213,12 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
             }
             "vrf" | "master" => {
                 words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                vrf = Some(words.vrf()?);
             }
             "type" => break,
             "name" | "dev" => {
                 words.once("name", &name)?;
-                let word = words.need("the port's name")?;
+                let word = words.need("the link's name")?;
                 name = Some(words.name(word)?);
             }
             word => {
@@ -187,12 +231,25 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
             }
         }
     }
-    let kind = words.need("vlan")?;
+    let kind = words.need("vlan, or vrf")?;
+    if kind == "vrf" {
+        let name = words.given("name", name, "a name of its own, as in link add blue")?;
+        let of_port = [("link", parent.is_some()), ("mtu", mtu.is_some()), ("vrf", vrf.is_some())];
+        if let Some((word, _)) = of_port.into_iter().find(|(_, is_said)| *is_said) {
+            return Err(words
+                .invalid(format!("a VRF has no '{word}'"))
+                .with_hint("as in link add blue type vrf table 10; a VRF is not in another one"));
+        }
+        if up == Some(false) {
+            return Err(words.unsupported(VRF_IS_UP).with_hint(DOWN_WITH_PORTS));
+        }
+        return vrf_of_link(words, name).map(Request::VrfAdd);
+    }
     if kind != "vlan" {
         let message = format!("links of type '{}' cannot be added", shown(kind));
         return Err(words
             .unsupported(message)
-            .with_hint("type vlan; other ports come with [[port]] and reload, VRFs with vrf add"));
+            .with_hint("type vlan, or type vrf; other ports come with [[port]] and reload"));
     }
     let (mut id, mut protocol) = (None, None);
     while let Some(key) = words.next() {
@@ -218,7 +275,7 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
             }
         }
     }
-    Ok(LinkSpec {
+    Ok(Request::LinkAdd(LinkSpec {
         name: words.given("name", name, "a name of its own, as in name wan.100")?,
         parent: words.given("link", parent, "the port whose VLAN it is, as in link wan")?,
         vlan: words.given("id", id, "1 to 4094")?.number(),
@@ -227,7 +284,27 @@ fn add(words: &mut Words<'_>) -> Result<LinkSpec, Refusal> {
         vrf,
         // As with iproute2, a link is down until it is set up.
         up: up.unwrap_or(false),
-    })
+    }))
+}
+
+/// A VRF cannot be set down.
+pub(crate) const VRF_IS_UP: &str = "a VRF is always up";
+/// What to do instead.
+pub(crate) const DOWN_WITH_PORTS: &str = "its ports can be set down";
+
+/// What comes after `type vrf`: `table N`, which has to be said, as with Linux.
+fn vrf_of_link(words: &mut Words<'_>, name: String) -> Result<VrfSpec, Refusal> {
+    let mut table = None;
+    while let Some(key) = words.next() {
+        if key != "table" {
+            words.back();
+            return Err(words.refuse(&["table"], &[]));
+        }
+        words.once(key, &table)?;
+        table = Some(table_of_vrf(words)?);
+    }
+    let table = words.given("table", table, "the number of its routing table, as in table 10")?;
+    Ok(VrfSpec { name, table: Some(table) })
 }
 
 /// Words of iproute2's VLANs that are not supported.
@@ -243,7 +320,7 @@ const LATER_VLAN: &[&str] = &[
     "egress",
 ];
 
-/// `[dev] NAME [type vlan]`
+/// `[dev] NAME [type vlan|vrf]`
 fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
     if words.peek() == Some("dev") {
         words.next();
@@ -251,7 +328,7 @@ fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
     let port = words.port()?;
     if words.peek() == Some("type") {
         words.next();
-        words.choice("type", &[("vlan", ())])?;
+        words.choice("type", &[("vlan", ()), ("vrf", ())])?;
     }
     Ok(LinkName { port })
 }
@@ -285,7 +362,7 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             }
             "vrf" | "master" => {
                 words.once(key, &change.vrf)?;
-                change.vrf = Some(words.vrf(key)?);
+                change.vrf = Some(words.vrf()?);
             }
             "nomaster" => {
                 words.once(key, &change.vrf)?;
@@ -316,14 +393,19 @@ fn filter(words: &mut Words<'_>) -> Result<LinkFilter, Refusal> {
             "up" => filter.up = true,
             "vrf" | "master" => {
                 words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                filter.vrf = Some(words.vrf()?);
+            }
+            "type" => {
+                words.once(key, &filter.kind)?;
+                filter.kind = Some(words.choice(key, KINDS)?.to_owned());
             }
             word => {
                 if word != "dev" {
                     words.back();
                 }
                 if filter.port.is_some() || LATER.contains(&word) {
-                    return Err(words.refuse(&["dev", "vrf", "up"], LATER));
+                    let expected = ["dev", "vrf", "master", "type", "up"];
+                    return Err(words.refuse(&expected, LATER));
                 }
                 filter.port = Some(words.port()?);
             }

@@ -5,6 +5,7 @@
 //! ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so on; and everything takes `vrf NAME`.
 
 mod address;
+mod family;
 mod link;
 mod neighbour;
 mod route;
@@ -13,8 +14,9 @@ mod xfrm_policy;
 mod xfrm_selector;
 mod xfrm_state;
 
-use api::{Refusal, Request};
+use api::{Family, Refusal, Request};
 
+pub(crate) use link::{DOWN_WITH_PORTS, VRF_IS_UP};
 use words::Words;
 
 /// Commands are never longer than this, in words.
@@ -26,7 +28,25 @@ const MAX_WORDS: usize = 512;
 /// # Errors
 /// What word is wrong, and what was expected in its place; or what is not supported.
 pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
-    let mut words = Words::new(words.iter().take(MAX_WORDS + 1).map(AsRef::as_ref).collect());
+    parse_with(words, None)
+}
+
+/// As [`parse`], about objects of one family alone, as iproute2's `-4` and `-6` in front of the
+/// command say.
+///
+/// # Errors
+/// As [`parse`]; and that the command is about the other family.
+pub fn parse_with<S: AsRef<str>>(words: &[S], family: Option<Family>) -> Result<Request, Refusal> {
+    let all = words.iter().take(MAX_WORDS + 1).map(AsRef::as_ref).collect();
+    let mut words = Words::new(all, family);
+    let mut request = parse_words(&mut words)?;
+    if let Some(family) = family {
+        family::restrict(&mut request, family, &words)?;
+    }
+    Ok(request)
+}
+
+fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
     if words.len() > MAX_WORDS {
         return Err(words.invalid(format!("a command of more than {MAX_WORDS} words")));
     }
@@ -47,17 +67,17 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
         None,
     )?;
     match object {
-        Object::Address => address::parse(&mut words),
-        Object::Route => route::parse(&mut words),
-        Object::Neighbour => neighbour::parse(&mut words),
-        Object::Link => link::parse(&mut words),
-        Object::Vrf => link::parse_vrf(&mut words),
+        Object::Address => address::parse(words),
+        Object::Route => route::parse(words),
+        Object::Neighbour => neighbour::parse(words),
+        Object::Link => link::parse(words),
+        Object::Vrf => link::parse_vrf(words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
             match words.command(&kinds, None)? {
-                Xfrm::State => xfrm_state::parse(&mut words),
-                Xfrm::Policy => xfrm_policy::parse(&mut words),
+                Xfrm::State => xfrm_state::parse(words),
+                Xfrm::Policy => xfrm_policy::parse(words),
                 Xfrm::Monitor => Err(words
                     .unsupported("xfrm monitor is not supported yet")
                     .with_hint("xfrm state, xfrm policy")),

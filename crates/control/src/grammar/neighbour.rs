@@ -144,7 +144,7 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
             }
             "vrf" | "master" => {
                 words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                filter.vrf = Some(words.vrf()?);
             }
             "nud" => {
                 words.once(key, &filter.state)?;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use api::{
-    MAIN_VRF, MemberSpec, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec,
+    Family, MemberSpec, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec,
 };
 use tables::MAX_WEIGHT;
 use types::IpPrefix;
 
-use super::words::{Words, number, prefix, shown};
+use super::words::{TableWord, Words, number, prefix, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -134,7 +134,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 /// The parts of a route.
 #[derive(Debug, Default)]
 struct Parts {
-    vrf: Option<String>,
+    table: Option<TableWord>,
     destination: Option<Destination>,
     kind: Option<RouteKind>,
     via: Option<IpAddr>,
@@ -172,8 +172,8 @@ impl Parts {
                 }
                 "nexthop" => parts.nexthops.push(member(words)?),
                 "vrf" | "table" => {
-                    words.once(key, &parts.vrf)?;
-                    parts.vrf = Some(words.vrf(key)?);
+                    words.once("vrf or table", &parts.table)?;
+                    parts.table = Some(words.table(key)?);
                 }
                 "metric" | "priority" | "preference" => {
                     words.once(key, &parts.metric)?;
@@ -199,7 +199,7 @@ impl Parts {
                         words.next();
                     }
                     if parts.destination.is_some() || LATER.contains(&word) {
-                        let known = ["via", "dev", "nexthop", "vrf", "metric", "scope"];
+                        let known = ["via", "dev", "nexthop", "vrf", "table", "metric", "scope"];
                         return Err(words.refuse(&known, LATER));
                     }
                     parts.destination = Some(destination(words)?);
@@ -211,7 +211,8 @@ impl Parts {
 
     fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
         let first = self.nexthops.first().map(|one| one.gateway);
-        let v6 = self.via.or(first).is_some_and(|via| via.is_ipv6());
+        let said = words.family() == Some(Family::V6);
+        let v6 = self.via.or(first).map_or(said, |via| via.is_ipv6());
         Ok(
             match words.given(
                 "PREFIX",
@@ -224,15 +225,18 @@ impl Parts {
         )
     }
 
-    fn vrf(&self) -> String {
-        self.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned())
+    /// The VRF, and the number of the table if that was said.
+    fn table(&self) -> (String, Option<u32>) {
+        TableWord::parts(self.table.clone())
     }
 }
 
 fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
     let parts = Parts::read(words)?;
+    let (vrf, table) = parts.table();
     let spec = RouteSpec {
-        vrf: parts.vrf(),
+        vrf,
+        table,
         destination: parts.prefix(words)?,
         kind: parts.kind.unwrap_or_default(),
         via: parts.via,
@@ -258,8 +262,10 @@ fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
 
 fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
     let parts = Parts::read(words)?;
+    let (vrf, table) = parts.table();
     Ok(RouteId {
-        vrf: parts.vrf(),
+        vrf,
+        table,
         destination: parts.prefix(words)?,
         kind: parts.kind,
         via: parts.via,
@@ -270,12 +276,12 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
 }
 
 fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
-    let (mut vrf, mut destination) = (None, None);
+    let (mut table, mut destination) = (None, None);
     while let Some(key) = words.next() {
         match key {
             "vrf" | "table" => {
-                words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                words.once("vrf or table", &table)?;
+                table = Some(words.table(key)?);
             }
             _ if LATER.contains(&key) || destination.is_some() => {
                 words.back();
@@ -290,7 +296,8 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
         }
     }
     let destination = words.given("ADDRESS", destination, "the destination, as in 192.0.2.1")?;
-    Ok(RouteQuery { vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()), destination })
+    let (vrf, table) = TableWord::parts(table);
+    Ok(RouteQuery { vrf, table, destination })
 }
 
 fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
@@ -301,15 +308,18 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
                 words.next();
                 filter.all = true;
             }
-            "table" if words.peek() == Some("local") => {
-                return Err(words
-                    .unsupported("there is no table local: a VRF has one table for all")
-                    .with_hint("table all, or type local"));
-            }
             "all" => filter.all = true,
             "vrf" | "table" => {
-                words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                words.once("vrf or table", &filter.vrf)?;
+                words.once("vrf or table", &filter.table)?;
+                match words.table(key)? {
+                    TableWord::Vrf(vrf) => filter.vrf = Some(vrf),
+                    // As with Linux, local routes stand in the table of a VRF and are shown with it.
+                    TableWord::Number(number) => {
+                        filter.table = Some(number);
+                        filter.all = true;
+                    }
+                }
             }
             "dev" => {
                 words.once(key, &filter.port)?;
@@ -326,11 +336,11 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
             }
             "root" => {
                 words.once(key, &filter.within)?;
-                filter.within = Some(exact(words)?);
+                filter.within = exact(words)?;
             }
             "match" => {
                 words.once(key, &filter.holding)?;
-                filter.holding = Some(exact(words)?);
+                filter.holding = exact(words)?;
             }
             word => {
                 if !["to", "exact"].contains(&word) {
@@ -343,7 +353,7 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
                         &later,
                     ));
                 }
-                filter.destination = Some(exact(words)?);
+                filter.destination = exact(words)?;
             }
         }
     }
@@ -423,11 +433,12 @@ fn destination(words: &mut Words<'_>) -> Result<Destination, Refusal> {
     }
 }
 
-fn exact(words: &mut Words<'_>) -> Result<IpPrefix, Refusal> {
-    Ok(match destination(words)? {
+fn exact(words: &mut Words<'_>) -> Result<Option<IpPrefix>, Refusal> {
+    let v6 = words.family() == Some(Family::V6);
+    Ok(Some(match destination(words)? {
         Destination::Prefix(prefix) => prefix.network(),
-        Destination::Default => everything(false),
-    })
+        Destination::Default => everything(v6),
+    }))
 }
 
 fn everything(v6: bool) -> IpPrefix {

@@ -1,7 +1,7 @@
-use api::{PolicyAction, Request, RouteKind, SaFlag};
+use api::{Family, PolicyAction, Request, RouteKind, SaFlag};
 use proptest::prelude::*;
 
-use super::parse;
+use super::{parse, parse_with};
 use crate::describe;
 
 /// Splits as a shell would, with single quotes.
@@ -128,6 +128,20 @@ fn what_is_accepted() {
         "vrf set blue ipsec required",
         "vrf set blue ike policy",
         "vrf set blue ike bypass ipsec auto",
+        "vrf add blue table 10",
+        "vrf show blue",
+        "link add blue type vrf table 10",
+        "link add dev blue up type vrf table 0x10",
+        "link del blue type vrf",
+        "link show type vrf",
+        "link show master blue",
+        "link set blue up",
+        "route add 10.0.0.0/8 dev lan table 10",
+        "route add blackhole 10.0.0.0/8 table 10",
+        "route show table 10",
+        "route get 10.0.0.1 table 10",
+        "route delete 10.0.0.0/8 table 10",
+        "route flush table 10",
         "vrf del blue",
     ];
     for line in good {
@@ -261,7 +275,20 @@ fn what_is_refused_and_why() {
         ("route add 224.0.0.0/4 dev lan", "not routed"),
         ("route add fe80::/64 via fe80::1", "not routed"),
         ("route add 2001:db8::/32 via fe80::1", "name the port too"),
-        ("route add 10.0.0.0/8 dev lan table 10", "tables are not numbered"),
+        ("route add 10.0.0.0/8 dev lan table 255", "table 255 is Linux's table local"),
+        ("route add 10.0.0.0/8 dev lan table 0", "table 0 is no table"),
+        ("route add 10.0.0.0/8 dev lan table 10 vrf red", "'vrf or table' is given twice"),
+        ("route show table local", "a VRF has one table for all"),
+        ("link add red type vrf", "'table' is missing"),
+        ("link add red type vrf table 254", "the table of VRF main"),
+        ("link add red type vrf table x", "table 'x'"),
+        ("link add red type vrf table 1 table 2", "given twice"),
+        ("link add red link wan type vrf table 1", "a VRF has no 'link'"),
+        ("link add red mtu 1500 type vrf table 1", "a VRF has no 'mtu'"),
+        ("link add red down type vrf table 1", "a VRF is always up"),
+        ("link show type bridge", "type 'bridge'"),
+        ("vrf add red table", "a number is needed"),
+        ("vrf add red blue", "'blue' is not expected here"),
         ("route add 10.0.0.0/8 dev lan scope host", "scope 'host'"),
         ("route append 10.0.0.0/8 dev lan", "not supported yet"),
         ("route flush", "which routes?"),
@@ -283,7 +310,7 @@ fn what_is_refused_and_why() {
         ("link set wan mtu 20", "an MTU of 20 bytes (68 to 9216 bytes)"),
         ("link set wan promisc on", "'promisc' is not supported yet"),
         ("link set 'a b' up", "not allowed here in a name"),
-        ("link add red type vrf table 10", "links of type 'vrf' cannot be added"),
+        ("link add red type bridge", "links of type 'bridge' cannot be added"),
         ("link add link wan name wan.1 type vlan", "'id' is missing (1 to 4094)"),
         ("link add name wan.1 type vlan id 1", "'link' is missing"),
         ("link add link wan type vlan id 1", "'name' is missing"),
@@ -299,11 +326,14 @@ fn what_is_refused_and_why() {
         ("link add link wan wan.1 type vlan id 1 gvrp on", "'gvrp' is not supported yet"),
         ("link add link wan wan.1 txqueuelen 5 type vlan id 1", "'txqueuelen' is not supported"),
         ("link add link wan wan.1 mtu 20 type vlan id 1", "an MTU of 20 bytes"),
-        ("link add link wan wan.1", "the command ends after 'wan.1' (type vlan is needed)"),
+        (
+            "link add link wan wan.1",
+            "the command ends after 'wan.1' (type vlan, or type vrf is needed)",
+        ),
         ("link del", "the command ends"),
-        ("link del wan.1 type bridge", "type 'bridge' (expected: vlan)"),
+        ("link del wan.1 type bridge", "type 'bridge' (expected: vlan, vrf)"),
         ("link set wan up down", "given twice"),
-        ("vrf exec red ping", "processes"),
+        ("vrf exec red ping", "programs do not run in VRFs here"),
         ("vrf add", "the VRF's name"),
         ("vrf set main", "nothing to set (ipsec auto, ipsec off, ipsec required, ike bypass, ike"),
         ("vrf set main ike", "the command ends after 'ike'"),
@@ -493,5 +523,28 @@ proptest! {
     #[test]
     fn any_text_is_accepted_or_refused(words in prop::collection::vec("\\PC{0,12}", 0..8)) {
         let _ = parse(&words);
+    }
+}
+
+#[test]
+fn families_in_front_of_a_command() {
+    let read =
+        |line: &str, family| parse_with(&line.split_whitespace().collect::<Vec<_>>(), Some(family));
+    let Ok(Request::RouteAdd(spec)) = read("route add default dev lan", Family::V6) else {
+        panic!("a route")
+    };
+    assert_eq!(spec.destination.to_string(), "::/0");
+    let Ok(Request::NeighbourList(filter)) = read("neigh show", Family::V4) else {
+        panic!("a list")
+    };
+    assert_eq!(filter.family, Some(Family::V4));
+    assert!(read("link show", Family::V4).is_ok(), "links have no family");
+    for (line, says) in [
+        ("route add 10.0.0.0/8 dev lan", "10.0.0.0 is not of the family that -6 says"),
+        ("addr add 10.0.0.1/8 dev lan", "not of the family"),
+        ("xfrm state list", "-4 and -6 are for"),
+    ] {
+        let refusal = read(line, Family::V6).unwrap_err().to_string();
+        assert!(refusal.contains(says), "{line}: {refusal}");
     }
 }

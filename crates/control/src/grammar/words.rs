@@ -2,11 +2,31 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use api::{Key, MAIN_VRF, Refusal, RefusalCode};
+use api::{Family, Key, MAIN_VRF, Refusal, RefusalCode};
 use types::{IpPrefix, Mac};
 
 pub(super) use crate::check::shown;
 use crate::config::nearest;
+
+/// A routing table as commands name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TableWord {
+    /// That of a VRF.
+    Vrf(String),
+    /// By its number.
+    Number(u32),
+}
+
+impl TableWord {
+    /// The VRF, `main` if there is none, and the number.
+    pub(super) fn parts(table: Option<Self>) -> (String, Option<u32>) {
+        match table {
+            None => (MAIN_VRF.to_owned(), None),
+            Some(Self::Vrf(vrf)) => (vrf, None),
+            Some(Self::Number(number)) => (MAIN_VRF.to_owned(), Some(number)),
+        }
+    }
+}
 
 /// The words of a command, and how far they are read.
 #[derive(Debug)]
@@ -15,11 +35,18 @@ pub(super) struct Words<'w> {
     at: usize,
     /// How many words name the command.
     command: usize,
+    /// The family of what is meant, if it was said in front of the command.
+    family: Option<Family>,
 }
 
 impl<'w> Words<'w> {
-    pub(super) fn new(all: Vec<&'w str>) -> Self {
-        Self { all, at: 0, command: 0 }
+    pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
+        Self { all, at: 0, command: 0, family }
+    }
+
+    /// The family of what is meant, if it was said in front of the command.
+    pub(super) fn family(&self) -> Option<Family> {
+        self.family
     }
 
     /// The words read so far name the command; errors say it.
@@ -140,15 +167,28 @@ impl<'w> Words<'w> {
         }
     }
 
-    /// A VRF, after `vrf` or `table`.
-    pub(super) fn vrf(&mut self, key: &str) -> Result<String, Refusal> {
+    /// A VRF, after `vrf` or `master`.
+    pub(super) fn vrf(&mut self) -> Result<String, Refusal> {
         let word = self.need("the name of a VRF")?;
-        match (key, word) {
-            ("table", "254") => Ok(MAIN_VRF.to_owned()),
-            ("table", number) if number.bytes().all(|b| b.is_ascii_digit()) => Err(self
-                .unsupported(format!("table {number}: tables are not numbered"))
-                .with_hint("vrf NAME")),
-            _ => self.name(word),
+        self.name(word)
+    }
+
+    /// A routing table, after `table` or `vrf`.
+    pub(super) fn table(&mut self, key: &str) -> Result<TableWord, Refusal> {
+        let word = self.need("a table, or the name of a VRF")?;
+        if key == "vrf" {
+            return self.name(word).map(TableWord::Vrf);
+        }
+        match number(word) {
+            Some(254) => Ok(TableWord::Vrf(MAIN_VRF.to_owned())),
+            Some(number) => match crate::check::table("table", number) {
+                Ok(()) => Ok(TableWord::Number(number)),
+                Err(fault) => Err(self.fault(fault)),
+            },
+            None if word == "local" => Err(self
+                .unsupported("there is no table local: a VRF has one table for all")
+                .with_hint("table all, or type local")),
+            None => self.name(word).map(TableWord::Vrf),
         }
     }
 

@@ -60,9 +60,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::SetDefault => Request::PolicySetDefault(set_default(words)?),
         Command::GetDefault => {
             let vrf = match words.peek() {
-                Some(key @ "vrf") => {
+                Some("vrf") => {
                     words.next();
-                    words.vrf(key)?
+                    words.vrf()?
                 }
                 _ => MAIN_VRF.to_owned(),
             };
@@ -89,7 +89,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
         match key {
             "vrf" => {
                 words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                vrf = Some(words.vrf()?);
             }
             "dir" => {
                 words.once(key, &direction)?;
@@ -160,7 +160,7 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
             "vrf" if is_behind_address => {
                 words.next();
                 words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                vrf = Some(words.vrf()?);
             }
             "mode" => {
                 words.next();
@@ -221,7 +221,7 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
         match key {
             "vrf" => {
                 words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                vrf = Some(words.vrf()?);
             }
             "dir" => {
                 words.once(key, &direction)?;
@@ -273,7 +273,7 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
         match key {
             "vrf" => {
                 words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                filter.vrf = Some(words.vrf()?);
             }
             "dir" => {
                 words.once(key, &filter.direction)?;
@@ -327,7 +327,7 @@ fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
             "out" => &mut defaults.outbound,
             "fwd" => &mut defaults.forward,
             "vrf" => {
-                defaults.vrf = words.vrf(key)?;
+                defaults.vrf = words.vrf()?;
                 continue;
             }
             _ => {

@@ -166,10 +166,10 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
         words.next();
         match key {
             // The first is the outer packets', the second that of the packets inside.
-            "vrf" if vrf.is_none() => vrf = Some(words.vrf(key)?),
+            "vrf" if vrf.is_none() => vrf = Some(words.vrf()?),
             "vrf" => {
                 words.once(key, &inner)?;
-                inner = Some(words.vrf(key)?);
+                inner = Some(words.vrf()?);
             }
             "mode" => {
                 words.once(key, &mode)?;
@@ -294,7 +294,7 @@ fn id(words: &mut Words<'_>, keys: bool) -> Result<StateId, Refusal> {
         match key {
             "vrf" => {
                 words.once(key, &vrf)?;
-                vrf = Some(words.vrf(key)?);
+                vrf = Some(words.vrf()?);
             }
             "keys" if keys => show_keys = true,
             "nokeys" if keys => show_keys = false,
@@ -323,7 +323,7 @@ fn list(words: &mut Words<'_>) -> Result<StateList, Refusal> {
         match key {
             "vrf" => {
                 words.once(key, &filter.vrf)?;
-                filter.vrf = Some(words.vrf(key)?);
+                filter.vrf = Some(words.vrf()?);
             }
             "reqid" => {
                 words.once(key, &filter.reqid)?;

@@ -107,6 +107,7 @@ impl Draft<'_> {
         if is_one_step(&request) {
             return self.carry_out_or_forget(request, now);
         }
+        let request = self.desired.as_meant(request);
         let tables = self.tables.clone();
         let desired = many(&request).then(|| self.desired.clone());
         let done = self.carry_out_or_forget(request, now);

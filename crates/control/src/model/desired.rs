@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Direction, InterfaceState, Origin, PolicySpec, Refusal, RouteSpec, StateSpec};
-use tables::{PortSpec, ReversePath, Side, Tables, Vlan};
+use api::{
+    Direction, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec, StateSpec, VrfName,
+};
+use tables::{PortSpec, ReversePath, Side, TableId, TableRef, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::neighbours::Neighbours;
@@ -21,8 +23,8 @@ pub(super) struct Desired {
     pub(super) ports: BTreeMap<String, DesiredPort>,
     /// Large buffers of each worker, once the first configuration has decided it.
     pub(super) large_buffers: Option<usize>,
-    /// By VRF and prefix, the lowest metric first; never empty.
-    pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<DesiredRoute>>,
+    /// By table and prefix, the lowest metric first; never empty.
+    pub(super) routes: BTreeMap<(TableRef, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
     /// Of the SAs.
@@ -40,6 +42,8 @@ pub(super) type StateKey = (VrfId, IpAddr, Spi);
 pub(super) struct DesiredVrf {
     pub(super) id: VrfId,
     pub(super) origin: Origin,
+    /// The number of its routing table, unless the gateway has chosen it.
+    pub(super) table: Option<TableId>,
     /// Who set the default action of each direction.
     pub(super) defaults: [Origin; 3],
     /// Who said whether it is an IPsec gateway.
@@ -148,6 +152,18 @@ impl Desired {
         }
     }
 
+    /// The request as it is meant: a link that is removed may be a VRF.
+    pub(super) fn as_meant(&self, request: Request) -> Request {
+        match request {
+            Request::LinkDelete(link)
+                if !self.ports.contains_key(&link.port) && self.vrfs.contains_key(&link.port) =>
+            {
+                Request::VrfDelete(VrfName { name: link.port })
+            }
+            other => other,
+        }
+    }
+
     /// The VRF of this number.
     pub(super) fn vrf_of(&mut self, id: VrfId) -> Option<&mut DesiredVrf> {
         self.vrfs.values_mut().find(|vrf| vrf.id == id)
@@ -158,6 +174,24 @@ impl Desired {
             .get(name)
             .map(|vrf| vrf.id)
             .ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
+    }
+
+    /// The routing table of a VRF, or of this number if there is one.
+    pub(super) fn table(
+        &self,
+        tables: &Tables,
+        vrf: &str,
+        number: Option<u32>,
+    ) -> Result<TableRef, Refusal> {
+        let number = number.map(TableId);
+        match number.map(|number| (number, tables.vrf_of_table(number))) {
+            None => self.vrf(vrf).map(TableRef::Vrf),
+            Some((_, Some(owner))) => Ok(TableRef::Vrf(owner)),
+            Some((number, None)) => {
+                crate::check::table("table", number.0)?;
+                Ok(TableRef::Number(number))
+            }
+        }
     }
 
     pub(super) fn port(&self, name: &str) -> Result<&DesiredPort, Refusal> {
@@ -241,7 +275,8 @@ impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
         let nobody = Origin::Gateway;
         let not_compiled = Default::default();
-        Self { id, origin, defaults: [nobody; 3], ipsec: nobody, ike: nobody, not_compiled }
+        let (defaults, ipsec, ike) = ([nobody; 3], nobody, nobody);
+        Self { id, origin, table: None, defaults, ipsec, ike, not_compiled }
     }
 }
 

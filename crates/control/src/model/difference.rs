@@ -80,12 +80,29 @@ impl<'a> Differ<'a> {
 
     fn add_vrfs(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
-            let is_said = self.config.vrfs.iter().any(|said| said.name == *name);
-            if name != api::MAIN_VRF && !is_said {
-                self.say(ChangeKind::Added, "vrf", name);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let is_said = said.is_some();
+            let of_file = said.and_then(|said| said.table);
+            match vrf.table.map(|table| table.0) {
+                _ if name == api::MAIN_VRF => {}
+                None if !is_said => self.say(ChangeKind::Added, "vrf", name),
+                Some(table) if !is_said => {
+                    self.say(ChangeKind::Added, "vrf", format!("{name} table {table}"));
+                }
+                is if is != of_file => {
+                    let text = |table: Option<u32>| {
+                        table.map_or_else(
+                            || "of the gateway's choice".to_owned(),
+                            |it| it.to_string(),
+                        )
+                    };
+                    let change = format!("{name}: table {} -> {}", text(of_file), text(is));
+                    self.say(ChangeKind::Modified, "vrf", change);
+                }
+                _ => {}
             }
             if name != api::MAIN_VRF && (!is_said || vrf.origin == Origin::Runtime) {
-                self.command(vrf.origin, format_args!("vrf add {name}"));
+                self.journal.add_vrf(vrf.origin, name, vrf.table.map(|table| table.0));
             }
         }
     }
@@ -331,9 +348,9 @@ impl<'a> Differ<'a> {
     }
 
     fn routes(&mut self) {
-        type Place<'s> = (&'s str, IpPrefix, u32);
+        type Place<'s> = (&'s str, Option<u32>, IpPrefix, u32);
         let place = |spec: &'a RouteSpec| -> Place<'a> {
-            (spec.vrf.as_str(), spec.destination, spec.metric)
+            (spec.vrf.as_str(), spec.table, spec.destination, spec.metric)
         };
         let mut said: HashMap<Place<'a>, &RouteSpec> =
             self.config.routes.iter().map(|spec| (place(spec), spec)).collect();
@@ -348,7 +365,7 @@ impl<'a> Differ<'a> {
                         self.say(ChangeKind::Modified, "route", change);
                     }
                     if entry.origin != Origin::Configuration {
-                        self.journal.delete_route(&spec.vrf, spec.destination, spec.metric);
+                        self.journal.delete_route(spec);
                     }
                 }
                 None => self.say(ChangeKind::Added, "route", text()),
@@ -358,7 +375,7 @@ impl<'a> Differ<'a> {
         let config = self.config;
         for spec in config.routes.iter().filter(|spec| said.contains_key(&place(spec))) {
             self.say(ChangeKind::Removed, "route", describe::route(spec));
-            self.journal.delete_route(&spec.vrf, spec.destination, spec.metric);
+            self.journal.delete_route(spec);
         }
     }
 

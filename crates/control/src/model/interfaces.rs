@@ -78,10 +78,11 @@ impl Control {
         let prefixes = (least..=longest)
             .rev()
             .filter_map(|length| Some(IpPrefix::new(address, length).ok()?.network()));
+        let table = tables::TableRef::Vrf(vrf);
         prefixes
-            .filter_map(|prefix| self.desired.routes.get(&(vrf, prefix)))
+            .filter_map(|prefix| self.desired.routes.get(&(table, prefix)))
             .flatten()
-            .filter(|route| usable(&tables, vrf, &route.spec).is_none())
+            .filter(|route| usable(&tables, table, &route.spec).is_none())
             .filter_map(|route| why_not_used(&tables, &self.desired, vrf, &route.spec))
             .collect()
     }

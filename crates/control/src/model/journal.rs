@@ -130,9 +130,21 @@ impl Journal {
         self.note(origin, format_args!("route replace {}", describe::route(spec)));
     }
 
-    pub(super) fn delete_route(&mut self, vrf: &str, destination: IpPrefix, metric: u32) {
-        let command = format_args!("route delete {destination} metric {metric} vrf {vrf}");
-        self.note(Origin::Runtime, command);
+    pub(super) fn delete_route(&mut self, spec: &RouteSpec) {
+        let RouteSpec { vrf, table, destination, metric, .. } = spec;
+        let of = match table {
+            Some(table) => format!("table {table}"),
+            None => format!("vrf {vrf}"),
+        };
+        self.note(Origin::Runtime, format_args!("route delete {destination} metric {metric} {of}"));
+    }
+
+    /// `table` is the number of its routing table, unless the gateway has chosen it.
+    pub(super) fn add_vrf(&mut self, origin: Origin, name: &str, table: Option<u32>) {
+        match table {
+            Some(table) => self.note(origin, format_args!("vrf add {name} table {table}")),
+            None => self.note(origin, format_args!("vrf add {name}")),
+        }
     }
 
     pub(super) fn set_default(

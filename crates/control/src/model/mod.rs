@@ -11,6 +11,7 @@ mod desired;
 mod difference;
 mod interfaces;
 mod journal;
+mod links;
 mod neighbours;
 mod ports;
 mod refuse;
@@ -24,6 +25,7 @@ mod spd;
 #[cfg(test)]
 mod tests;
 mod vlans;
+mod vrfs;
 
 use core::fmt;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ use zeroize::Zeroizing;
 pub use boundary::Boundary;
 pub use interfaces::SeenInterface;
 pub use journal::Changes;
+pub use links::{VrfCounts, links};
 pub use reload::Plan;
 pub use restore::Restored;
 pub use sequences::{Reservation, SECRET_LENGTH, SequenceRecord};
@@ -199,6 +202,7 @@ impl Control {
         if let Request::Batch(batch) = request {
             return Ok(Reply::Batch(self.batch(batch, now)));
         }
+        let request = self.desired.as_meant(request);
         // What removes many objects may be refused halfway.
         let mut copy = many(&request).then(|| self.desired.clone());
         let mut draft = Draft {
@@ -360,7 +364,11 @@ impl Control {
         let (tables, desired) = (&*self.publisher.current(), &self.desired);
         Ok(match request {
             Request::Ports => Reply::Ports(ports::ports(tables, desired, &LinkFilter::default())?),
-            Request::LinkList(filter) => Reply::Ports(ports::ports(tables, desired, filter)?),
+            Request::LinkList(filter) => {
+                let ports = ports::ports(tables, desired, &LinkFilter::default())?;
+                let vrfs = vrfs::vrfs(tables, desired);
+                Reply::Links(links(&ports, &vrfs, filter, &VrfCounts::default())?)
+            }
             Request::AddressList(filter) => {
                 Reply::Addresses(ports::addresses(tables, desired, filter)?)
             }
@@ -380,7 +388,13 @@ impl Control {
                 }
                 Reply::Neighbours(found)
             }
-            Request::VrfList => Reply::Vrfs(ports::vrfs(tables, desired)),
+            Request::VrfList => Reply::Vrfs(vrfs::vrfs(tables, desired)),
+            Request::VrfGet(vrf) => {
+                desired.vrf(&vrf.name)?;
+                let mut found = vrfs::vrfs(tables, desired);
+                found.retain(|view| view.name == vrf.name);
+                Reply::Vrfs(found)
+            }
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
             Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
             Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
@@ -468,9 +482,9 @@ impl Draft<'_> {
             R::PolicyDelete(id) => self.delete_policy(&id)?,
             R::PolicyFlush(filter) => return Ok(Reply::Count(self.flush_policies(&filter)?)),
             R::PolicySetDefault(defaults) => self.set_defaults(&defaults)?,
-            R::RouteAdd(spec) => self.add_route(spec, origin)?,
-            R::RouteReplace(spec) => self.replace_route(spec, false)?,
-            R::RouteChange(spec) => self.replace_route(spec, true)?,
+            R::RouteAdd(spec) => self.add_route(self.in_its_vrf(spec), origin)?,
+            R::RouteReplace(spec) => self.replace_route(self.in_its_vrf(spec), false)?,
+            R::RouteChange(spec) => self.replace_route(self.in_its_vrf(spec), true)?,
             R::RouteDelete(id) => self.delete_route(&id)?,
             R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
             R::NeighbourAdd(spec) => self.put_neighbour(&spec, origin, false)?,
@@ -486,7 +500,7 @@ impl Draft<'_> {
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
             R::LinkSet(change) => self.change_link(&change)?,
-            R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, origin)?,
+            R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,
             _ => return Err(not_here()),
@@ -517,6 +531,7 @@ fn many(request: &Request) -> bool {
             | Request::RouteFlush(_)
             | Request::NeighbourFlush(_)
             | Request::AddressFlush(_)
+            | Request::VrfDelete(_)
     )
 }
 

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use api::{
     AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter,
     NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
-    Refusal, RefusalCode, VrfChange, VrfView,
+    Refusal, RefusalCode,
 };
 use packet::Time;
 use tables::Tables;
-use types::{Ike, IpPrefix, Ipsec, LinkKind, PortId, Side, VrfId};
+use types::{IpPrefix, LinkKind, PortId, Side};
 
 use super::Draft;
-use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
+use super::desired::{Desired, DesiredPort};
 use super::neighbours::How;
 use super::refuse::refusal;
 use crate::settings::{GatewaySettings, needs_large_buffers};
@@ -129,6 +129,10 @@ impl Draft<'_> {
     }
 
     pub(super) fn change_link(&mut self, change: &LinkChange) -> Result<(), Refusal> {
+        let is_port = self.desired.ports.contains_key(&change.port);
+        if !is_port && self.desired.vrfs.contains_key(&change.port) {
+            return super::vrfs::change_as_link(change);
+        }
         let mut port = self.desired.port(&change.port)?.clone();
         self.note(|journal| journal.change_link(change));
         if let Some(mtu) = change.mtu {
@@ -150,64 +154,6 @@ impl Draft<'_> {
         port.side = change.side.unwrap_or(port.side);
         port.reverse_path = change.rpf.unwrap_or(port.reverse_path);
         self.change_port(&change.port, port)
-    }
-
-    pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
-        let vrf = self.desired.vrf(&change.name)?;
-        if let Some(ipsec) = change.ipsec {
-            self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
-        }
-        match change.ike {
-            Some(ike) => self.set_ike(&change.name, vrf, ike, self.origin),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn set_ike(
-        &mut self,
-        name: &str,
-        vrf: VrfId,
-        ike: Ike,
-        origin: Origin,
-    ) -> Result<(), Refusal> {
-        self.tables.set_ike(vrf, ike).map_err(|error| refusal(&error))?;
-        if let Some(entry) = self.desired.vrfs.get_mut(name) {
-            entry.ike = origin;
-        }
-        self.note(|journal| journal.set_ike(origin, name, ike));
-        Ok(())
-    }
-
-    pub(super) fn set_ipsec(
-        &mut self,
-        name: &str,
-        vrf: VrfId,
-        ipsec: Ipsec,
-        origin: Origin,
-    ) -> Result<(), Refusal> {
-        self.tables.set_ipsec(vrf, ipsec).map_err(|error| refusal(&error))?;
-        if let Some(entry) = self.desired.vrfs.get_mut(name) {
-            entry.ipsec = origin;
-        }
-        self.note(|journal| journal.set_ipsec(name, ipsec));
-        Ok(())
-    }
-
-    pub(super) fn add_vrf(&mut self, name: &str, origin: Origin) -> Result<VrfId, Refusal> {
-        crate::check::name("name", name)?;
-        let id = self.tables.add_vrf(name).map_err(|error| refusal(&error))?;
-        self.desired.vrfs.insert(name.to_owned(), DesiredVrf::new(id, origin));
-        self.note(|journal| journal.note(origin, format_args!("vrf add {name}")));
-        Ok(id)
-    }
-
-    pub(super) fn delete_vrf(&mut self, name: &str) -> Result<(), Refusal> {
-        let id = self.desired.vrf(name)?;
-        self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
-        self.desired.vrfs.remove(name);
-        self.desired.routes.retain(|(vrf, _), _| *vrf != id);
-        self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
-        Ok(())
     }
 
     pub(super) fn put_neighbour(
@@ -417,10 +363,14 @@ pub(super) fn addresses(
             port: name.clone(),
             vrf: port.vrf.clone(),
             address: *own,
+            up: false,
             origin: Origin::Gateway,
         }));
     }
     views.retain(|view| matches_address(filter, view));
+    for view in &mut views {
+        view.up = tables.port_named(&view.port).is_some_and(|port| port.spec.up);
+    }
     Ok(views)
 }
 
@@ -467,44 +417,12 @@ pub(super) fn neighbours(
     Ok(views)
 }
 
-pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
-    let count = |count: usize| count as u64;
-    let mut views: Vec<_> = desired
-        .vrfs
-        .iter()
-        .map(|(name, vrf)| VrfView {
-            name: name.clone(),
-            id: vrf.id.0,
-            ports: desired
-                .ports
-                .iter()
-                .filter(|(_, port)| port.vrf == *name)
-                .map(|(name, _)| name.clone())
-                .collect(),
-            routes: count(tables.vrf(vrf.id).map_or(0, tables::Vrf::route_count)),
-            policies: count(tables.vrf(vrf.id).map_or(0, |vrf| {
-                tables::Direction::ALL
-                    .iter()
-                    .map(|direction| vrf.spd.policies(*direction).len())
-                    .sum()
-            })),
-            states: count(desired.states.keys().filter(|(of, ..)| *of == vrf.id).count()),
-            ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
-            ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
-            closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
-            defaults: defaults_in_force(tables, name, vrf.id),
-            origin: vrf.origin,
-        })
-        .collect();
-    views.sort_by_key(|view| view.id);
-    views
-}
-
 fn addresses_of(name: &str, port: &DesiredPort) -> Vec<AddressView> {
     let view = |(address, origin): &(IpPrefix, Origin)| AddressView {
         port: name.to_owned(),
         vrf: port.vrf.clone(),
         address: *address,
+        up: false,
         origin: *origin,
     };
     port.addresses.iter().map(view).collect()

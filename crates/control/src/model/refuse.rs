@@ -20,8 +20,11 @@ pub(super) fn refusal(error: &TableError) -> Refusal {
             (RefusalCode::Exists, Some("ports in different VRFs may have it both"))
         }
         E::SaExists { .. } => (RefusalCode::Exists, Some("a rekey adds an SA with another SPI")),
+        E::TableTaken { .. } => (RefusalCode::Exists, Some("a table of its own for each VRF")),
         E::PolicyExists { .. } => (RefusalCode::Exists, Some("update changes it")),
-        E::VrfInUse { .. } | E::RouteInTheWay { .. } => (RefusalCode::InUse, None),
+        E::VrfInUse { .. } | E::TableInUse(_) | E::RouteInTheWay { .. } => {
+            (RefusalCode::InUse, None)
+        }
         E::Limit { .. } | E::NeighboursFull(_) | E::PolicyIndexes => (RefusalCode::Full, None),
         _ => (RefusalCode::Invalid, None),
     };

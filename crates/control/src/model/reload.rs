@@ -10,7 +10,7 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, InterfaceState, Origin, PolicyFilter,
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
-use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, TableId, VrfId};
 
 use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force, family};
 use super::ports::{Above, check_buffers, check_mtu};
@@ -184,6 +184,7 @@ impl Draft<'_> {
     }
 
     fn add_vrfs(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let said: HashSet<_> = config.vrfs.iter().filter_map(|vrf| vrf.table).collect();
         for vrf in &config.vrfs {
             match self.desired.vrfs.get_mut(&vrf.name) {
                 Some(known) if known.origin == Origin::Runtime => {
@@ -191,8 +192,24 @@ impl Draft<'_> {
                 }
                 Some(_) => {}
                 None => {
-                    self.add_vrf(&vrf.name, Origin::Configuration)?;
+                    let origin = Origin::Configuration;
+                    self.add_vrf_beside(&vrf.name, vrf.table, origin, |it| said.contains(&it.0))?;
                     notes.note(ChangeKind::Added, "vrf", &vrf.name);
+                }
+            }
+            let id = self.desired.vrf(&vrf.name)?;
+            let is = self.tables.vrf(id).map(|vrf| vrf.table);
+            match vrf.table.map(TableId) {
+                Some(wanted) if is != Some(wanted) => {
+                    self.renumber_vrf(&vrf.name, wanted.0)?;
+                    let is = is.map_or(0, |is| is.0);
+                    let text = format!("{}: table {is} -> {wanted}", vrf.name);
+                    notes.note(ChangeKind::Modified, "vrf", text);
+                }
+                said => {
+                    if let Some(known) = self.desired.vrfs.get_mut(&vrf.name) {
+                        known.table = said;
+                    }
                 }
             }
         }
@@ -423,7 +440,8 @@ impl Draft<'_> {
     fn reconcile_routes(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let mut wanted = HashSet::with_capacity(config.routes.len());
         for spec in &config.routes {
-            wanted.insert((self.desired.vrf(&spec.vrf)?, spec.destination, spec.metric));
+            let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
+            wanted.insert((table, spec.destination, spec.metric));
         }
         let mut gone = Vec::new();
         for ((vrf, prefix), alternatives) in &self.desired.routes {
@@ -443,7 +461,9 @@ impl Draft<'_> {
             notes.note(ChangeKind::Removed, "route", describe::route(&spec));
         }
         for spec in &config.routes {
-            let place = (self.desired.vrf(&spec.vrf)?, spec.destination);
+            let spec = &self.in_its_vrf(spec.clone());
+            let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
+            let place = (table, spec.destination);
             let known = self
                 .desired
                 .routes

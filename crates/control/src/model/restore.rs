@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Key, Origin, Refusal, RefusalCode, Request, VrfChange};
 use packet::Time;
-use tables::Tables;
+use tables::{TableRef, Tables};
 use types::{Ipsec, Spi};
 use zeroize::Zeroizing;
 
@@ -104,6 +104,7 @@ impl Control {
                     continue;
                 }
             }
+            let request = draft.desired.as_meant(request);
             if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
                 restored.left += 1;
                 continue;
@@ -114,7 +115,10 @@ impl Control {
                 && let Some(known) = draft.desired.vrfs.get_mut(&vrf.name)
             {
                 known.origin = origin;
-                restored.done += 1;
+                match vrf.table.map(|table| draft.renumber_vrf(&vrf.name, table)) {
+                    Some(Err(refusal)) => restored.refuse(command, &refusal),
+                    _ => restored.done += 1,
+                }
                 continue;
             }
             draft.origin = origin;
@@ -219,10 +223,12 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             said.next().map(|(at, _)| vrf.defaults[at as usize])
         }),
         Request::RouteReplace(spec) => {
-            origin_of_route(desired, &spec.vrf, spec.destination, spec.metric)
+            let table = desired.table(tables, &spec.vrf, spec.table);
+            origin_of_route(desired, table, spec.destination, spec.metric)
         }
         Request::RouteDelete(id) => {
-            origin_of_route(desired, &id.vrf, id.destination, id.metric.unwrap_or(0))
+            let table = desired.table(tables, &id.vrf, id.table);
+            origin_of_route(desired, table, id.destination, id.metric.unwrap_or(0))
         }
         Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
         Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
@@ -263,11 +269,11 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
 
 fn origin_of_route(
     desired: &Desired,
-    vrf: &str,
+    table: Result<TableRef, Refusal>,
     destination: types::IpPrefix,
     metric: u32,
 ) -> Option<Origin> {
-    let all = desired.routes.get(&(desired.vrf(vrf).ok()?, destination))?;
+    let all = desired.routes.get(&(table.ok()?, destination))?;
     all.iter().find(|entry| entry.spec.metric == metric).map(|entry| entry.origin)
 }
 

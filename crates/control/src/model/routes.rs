@@ -1,6 +1,7 @@
 //! Routes: which of those asked for are used, and the requests about them.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{
@@ -9,7 +10,7 @@ use api::{
 };
 use tables::{
     MemberSpec as TableMember, NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableError,
-    Tables,
+    TableId, TableRef, Tables,
 };
 use types::{IpPrefix, PortId, VrfId};
 
@@ -56,7 +57,8 @@ impl Draft<'_> {
     }
 
     pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<(), Refusal> {
-        let place = (self.desired.vrf(&id.vrf)?, id.destination);
+        let table = self.desired.table(&self.tables, &id.vrf, id.table)?;
+        let place = (table, id.destination);
         let wanted = |entry: &&DesiredRoute| {
             let spec = &entry.spec;
             id.kind.is_none_or(|kind| kind == spec.kind)
@@ -68,7 +70,8 @@ impl Draft<'_> {
         let Some(metric) =
             self.alternatives(place).iter().find(wanted).map(|entry| entry.spec.metric)
         else {
-            let made = self.tables.vrf(place.0).and_then(|vrf| vrf.route_of(place.1));
+            let made = self.tables.routing_table(place.0);
+            let made = made.and_then(|routes| routes.route_of(place.1));
             if made.is_some_and(|route| {
                 route.prefix == place.1 && self.tables.comes_with_port(place.0, route)
             }) {
@@ -80,29 +83,31 @@ impl Draft<'_> {
             }
             return Err(Refusal::new(
                 RefusalCode::NotFound,
-                format!("there is no such route to {} in VRF {}", id.destination, id.vrf),
+                format!("there is no such route to {} in {}", id.destination, named(id)),
             ));
         };
         self.drop_route(place, metric)
     }
 
     pub(super) fn flush_routes(&mut self, filter: &RouteFilter) -> Result<u64, Refusal> {
+        let tables = of_filter(&self.tables, self.desired, filter)?;
         let wanted: Vec<_> = self
             .desired
             .routes
-            .values()
-            .flatten()
-            .filter(|entry| {
+            .iter()
+            .filter(|((table, _), _)| tables.contains(table))
+            .flat_map(|(place, all)| all.iter().map(move |entry| (place, entry)))
+            .filter(|(_, entry)| {
                 let spec = &entry.spec;
                 let several = spec.nexthops.iter();
                 let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
                 let ways: Vec<_> = several.chain([(spec.port.as_deref(), spec.via)]).collect();
-                matches(filter, &spec.vrf, spec.destination, spec.kind, &ways)
+                matches(filter, spec.destination, spec.kind, &ways)
             })
-            .map(|entry| (entry.spec.vrf.clone(), entry.spec.destination, entry.spec.metric))
+            .map(|(place, entry)| (*place, entry.spec.metric))
             .collect();
-        for (vrf, destination, metric) in &wanted {
-            self.drop_route((self.desired.vrf(vrf)?, *destination), *metric)?;
+        for (place, metric) in &wanted {
+            self.drop_route(*place, *metric)?;
         }
         Ok(wanted.len() as u64)
     }
@@ -110,7 +115,7 @@ impl Draft<'_> {
     /// Puts a route among those of its prefix, in place of the one with its metric.
     pub(super) fn put_route(
         &mut self,
-        place: (VrfId, IpPrefix),
+        place: (TableRef, IpPrefix),
         entry: DesiredRoute,
     ) -> Result<(), Refusal> {
         self.note(|journal| journal.put_route(entry.origin, &entry.spec));
@@ -131,13 +136,13 @@ impl Draft<'_> {
 
     pub(super) fn drop_route(
         &mut self,
-        place: (VrfId, IpPrefix),
+        place: (TableRef, IpPrefix),
         metric: u32,
     ) -> Result<(), Refusal> {
         let mut alternatives = self.alternatives(place).to_vec();
         if let Some(gone) = alternatives.iter().find(|other| other.spec.metric == metric) {
-            let vrf = &gone.spec.vrf;
-            self.note(|journal| journal.delete_route(vrf, place.1, metric));
+            let spec = gone.spec.clone();
+            self.note(|journal| journal.delete_route(&spec));
         }
         alternatives.retain(|other| other.spec.metric != metric);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
@@ -152,25 +157,36 @@ impl Draft<'_> {
     /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change,
     /// might be in the way of.
     pub(super) fn withdraw_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        for (vrf, prefix) in places(self.desired, vrf) {
-            settle(&mut self.tables, (vrf, prefix), &[])?;
+        for place in places(self.desired, vrf.into()) {
+            settle(&mut self.tables, place, &[])?;
         }
         Ok(())
     }
 
-    /// Chooses anew among the routes of every prefix of a VRF, after its ports have changed.
+    /// Chooses anew among the routes of every prefix of a VRF, after its ports have changed; and of
+    /// tables that no VRF has, which may be by any port.
     pub(super) fn settle_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        for place in places(self.desired, vrf) {
+        let own = places(self.desired, vrf.into());
+        for place in own.into_iter().chain(loose_places(self.desired)) {
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, place, alternatives)?;
         }
         Ok(())
     }
 
-    /// Checks a route by itself and against the ports. Returns its VRF and prefix.
-    pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(VrfId, IpPrefix), Refusal> {
+    /// The route as it is desired: one of a VRF's table names the VRF.
+    pub(super) fn in_its_vrf(&self, mut spec: RouteSpec) -> RouteSpec {
+        let owner = spec.table.and_then(|table| self.tables.vrf_of_table(TableId(table)));
+        if let Some(owner) = owner.and_then(|owner| self.tables.vrf(owner)) {
+            (spec.vrf, spec.table) = (owner.name.to_string(), None);
+        }
+        spec
+    }
+
+    /// Checks a route by itself and against the ports. Returns its table and prefix.
+    pub(super) fn check_route(&self, spec: &RouteSpec) -> Result<(TableRef, IpPrefix), Refusal> {
         crate::check::route(spec)?;
-        let vrf = self.desired.vrf(&spec.vrf)?;
+        let vrf = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
         if self.is_restoring {
             // Its port or its link may have gone after it was added.
             return Ok((vrf, spec.destination));
@@ -187,25 +203,55 @@ impl Draft<'_> {
         Ok((vrf, spec.destination))
     }
 
-    fn alternatives(&self, place: (VrfId, IpPrefix)) -> &[DesiredRoute] {
+    fn alternatives(&self, place: (TableRef, IpPrefix)) -> &[DesiredRoute] {
         self.desired.routes.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
-fn places(desired: &Desired, vrf: VrfId) -> Vec<(VrfId, IpPrefix)> {
+pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPrefix)> {
     // The first of all prefixes: IPv4 goes before IPv6, and addresses before lengths.
-    let from = (vrf, EVERYTHING);
-    desired.routes.range(from..).map(|(place, _)| *place).take_while(|(of, _)| *of == vrf).collect()
+    let from = (table, EVERYTHING);
+    let all = desired.routes.range(from..).map(|(place, _)| *place);
+    all.take_while(|(of, _)| *of == table).collect()
+}
+
+/// Those of tables that no VRF has.
+fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
+    let from = (TableRef::Number(TableId(0)), EVERYTHING);
+    desired.routes.range(from..).map(|(place, _)| *place).collect()
+}
+
+/// The tables that a filter asks for.
+fn of_filter(
+    tables: &Tables,
+    desired: &Desired,
+    filter: &RouteFilter,
+) -> Result<BTreeSet<TableRef>, Refusal> {
+    if filter.vrf.is_some() || filter.table.is_some() {
+        let vrf = filter.vrf.as_deref().unwrap_or(api::MAIN_VRF);
+        return Ok(BTreeSet::from([desired.table(tables, vrf, filter.table)?]));
+    }
+    let vrfs = desired.vrfs.values().map(|vrf| TableRef::Vrf(vrf.id));
+    let loose = loose_places(desired).into_iter().filter(|_| filter.all).map(|(table, _)| table);
+    Ok(vrfs.chain(loose).collect())
+}
+
+/// `VRF blue` or `table 10`
+fn named(id: &RouteId) -> String {
+    match id.table {
+        Some(table) => format!("table {table}"),
+        None => format!("VRF {}", id.vrf),
+    }
 }
 
 /// Puts the best of `alternatives` that can be used into the tables, or takes the prefix's route
 /// out where there is none. Routes that come with an address of a port go before all.
-fn settle(
+pub(super) fn settle(
     tables: &mut Tables,
-    (vrf, prefix): (VrfId, IpPrefix),
+    (vrf, prefix): (TableRef, IpPrefix),
     alternatives: &[DesiredRoute],
 ) -> Result<(), TableError> {
-    let current = tables.vrf(vrf).and_then(|vrf| vrf.route_of(prefix)).copied();
+    let current = tables.routing_table(vrf).and_then(|routes| routes.route_of(prefix)).copied();
     if current.is_some_and(|route| tables.comes_with_port(vrf, &route)) {
         return Ok(());
     }
@@ -230,7 +276,7 @@ fn settle(
 ///
 /// Of several next hops, those that are on the link of their port; whether that is up, the tables
 /// look after, since it moves the flows of these alone.
-pub(super) fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<TableRoute> {
+pub(super) fn usable(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Option<TableRoute> {
     if !spec.nexthops.is_empty() {
         let is_up = |member: &TableMember| tables.port(member.port).is_some_and(|is| is.spec.up);
         let there = spec.nexthops.iter().filter_map(|one| on_link(tables, vrf, spec, one));
@@ -256,7 +302,12 @@ pub(super) fn usable(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Option<Ta
 }
 
 /// One of several next hops of a route in the tables' terms, if it is on the link of its port.
-fn on_link(tables: &Tables, vrf: VrfId, spec: &RouteSpec, one: &MemberSpec) -> Option<TableMember> {
+fn on_link(
+    tables: &Tables,
+    vrf: TableRef,
+    spec: &RouteSpec,
+    one: &MemberSpec,
+) -> Option<TableMember> {
     let MemberSpec { gateway: address, dev, weight } = one;
     let port = port_to(tables, vrf, &spec.vrf, *address, dev.as_deref()).ok()?;
     tables.check_next_hop(vrf, spec.destination, port, *address).ok()?;
@@ -264,7 +315,7 @@ fn on_link(tables: &Tables, vrf: VrfId, spec: &RouteSpec, one: &MemberSpec) -> O
 }
 
 /// What a route does in the tables' terms.
-fn resolve(tables: &Tables, vrf: VrfId, spec: &RouteSpec) -> Result<TableRoute, Refusal> {
+fn resolve(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Result<TableRoute, Refusal> {
     match spec.kind {
         Kind::Blackhole => return Ok(TableRoute::Blackhole),
         Kind::Unreachable => return Ok(TableRoute::Unreachable),
@@ -300,11 +351,11 @@ fn invalid(message: String) -> Refusal {
 }
 
 /// The port called `name`, which has to be in the route's VRF.
-fn port_of(tables: &Tables, vrf: VrfId, vrf_name: &str, name: &str) -> Result<PortId, Refusal> {
+fn port_of(tables: &Tables, vrf: TableRef, vrf_name: &str, name: &str) -> Result<PortId, Refusal> {
     let port = tables
         .port_named(name)
         .ok_or_else(|| Refusal::new(RefusalCode::NotFound, format!("there is no port '{name}'")))?;
-    if port.spec.vrf != vrf {
+    if matches!(vrf, TableRef::Vrf(vrf) if port.spec.vrf != vrf) {
         return Err(invalid(format!("port '{name}' is not in VRF '{vrf_name}'"))
             .with_hint("a port of the route's VRF"));
     }
@@ -314,14 +365,19 @@ fn port_of(tables: &Tables, vrf: VrfId, vrf_name: &str, name: &str) -> Result<Po
 /// The port to a next hop: the one that is named, or the one on whose link it is.
 fn port_to(
     tables: &Tables,
-    vrf: VrfId,
+    table: TableRef,
     vrf_name: &str,
     next_hop: IpAddr,
     name: Option<&str>,
 ) -> Result<PortId, Refusal> {
     if let Some(name) = name {
-        return port_of(tables, vrf, vrf_name, name);
+        return port_of(tables, table, vrf_name, name);
     }
+    // As with Linux, where a table without a VRF does not say it, the VRF main does.
+    let vrf = match table {
+        TableRef::Vrf(vrf) => vrf,
+        TableRef::Number(_) => VrfId::MAIN,
+    };
     let best = |port: &&Port| {
         let own = port.spec.addresses.iter();
         let lengths = own.filter(|own| !own.is_host() && own.contains(next_hop));
@@ -347,43 +403,40 @@ pub(super) fn list(
     if let Some(port) = &filter.port {
         desired.port(port)?;
     }
-    for (name, vrf) in &desired.vrfs {
-        if filter.vrf.as_ref().is_some_and(|wanted| wanted != name) {
-            continue;
+    for table in of_filter(tables, desired, filter)? {
+        if let TableRef::Vrf(vrf) = table
+            && let Some(found) = tables.vrf(vrf)
+        {
+            let made = found.routes().filter(|route| tables.comes_with_port(vrf, route));
+            views.extend(made.map(|route| made_view(tables, found, route)));
         }
-        let Some(found) = tables.vrf(vrf.id) else { continue };
-        views.extend(
-            found
-                .routes()
-                .filter(|route| tables.comes_with_port(vrf.id, route))
-                .map(|route| made_view(tables, name, route)),
-        );
-        for place in places(desired, vrf.id) {
+        for place in places(desired, table) {
             let alternatives = desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             let active = active(tables, place, alternatives);
             views.extend(
                 alternatives
                     .iter()
-                    .map(|entry| view(tables, vrf.id, entry, active == Some(entry.spec.metric))),
+                    .map(|entry| view(tables, table, entry, active == Some(entry.spec.metric))),
             );
         }
-    }
-    if let Some(vrf) = &filter.vrf {
-        desired.vrf(vrf)?;
     }
     views.retain(|view| {
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
             let several = view.nexthops.iter();
             let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
             let ways: Vec<_> = several.chain([(view.port.as_deref(), view.via)]).collect();
-            matches(filter, &view.vrf, view.destination, view.kind, &ways)
+            matches(filter, view.destination, view.kind, &ways)
         }
     });
     views.sort_by(|a, b| {
         let key = |view: &RouteView| {
             (view.destination.address().is_ipv6(), view.destination, view.metric)
         };
-        (a.vrf != api::MAIN_VRF, &a.vrf, key(a)).cmp(&(b.vrf != api::MAIN_VRF, &b.vrf, key(b)))
+        let of = |view: &RouteView| {
+            let loose = if view.vrf.is_empty() { view.table } else { 0 };
+            (loose, view.vrf != api::MAIN_VRF)
+        };
+        (of(a), &a.vrf, key(a)).cmp(&(of(b), &b.vrf, key(b)))
     });
     Ok(views)
 }
@@ -394,16 +447,23 @@ pub(super) fn query(
     desired: &Desired,
     query: &RouteQuery,
 ) -> Result<RouteView, Refusal> {
-    let vrf = desired.vrf(&query.vrf)?;
+    let vrf = desired.table(tables, &query.vrf, query.table)?;
     let none = || {
-        Refusal::new(
-            RefusalCode::NotFound,
-            format!("VRF {} has no route to {}", query.vrf, query.destination),
-        )
+        let of = match query.table {
+            Some(table) => format!("table {table}"),
+            None => format!("VRF {}", query.vrf),
+        };
+        let message = format!("{of} has no route to {}", query.destination);
+        Refusal::new(RefusalCode::NotFound, message)
     };
-    let route = tables.vrf(vrf).and_then(|vrf| vrf.route(query.destination)).ok_or_else(none)?;
-    let mut found = if tables.comes_with_port(vrf, route) {
-        made_view(tables, &query.vrf, route)
+    let found = tables.routing_table(vrf).and_then(|routes| routes.route(query.destination));
+    let route = found.ok_or_else(none)?;
+    let owner = match vrf {
+        TableRef::Vrf(vrf) => tables.vrf(vrf),
+        TableRef::Number(_) => None,
+    };
+    let mut found = if let Some(owner) = owner.filter(|_| tables.comes_with_port(vrf, route)) {
+        made_view(tables, owner, route)
     } else {
         let place = (vrf, route.prefix);
         let alternatives = desired.routes.get(&place).ok_or_else(none)?;
@@ -421,25 +481,32 @@ pub(super) fn query(
 /// The metric of the route that packets take, of all of one prefix.
 fn active(
     tables: &Tables,
-    (vrf, prefix): (VrfId, IpPrefix),
+    (vrf, prefix): (TableRef, IpPrefix),
     alternatives: &[DesiredRoute],
 ) -> Option<u32> {
-    let current =
-        tables.vrf(vrf)?.route_of(prefix).filter(|route| !tables.comes_with_port(vrf, route))?;
+    let current = tables.routing_table(vrf)?.route_of(prefix);
+    let current = current.filter(|route| !tables.comes_with_port(vrf, route))?;
     let current = tables.route_spec(current.kind)?;
     let used = |entry: &&DesiredRoute| usable(tables, vrf, &entry.spec).as_ref() == Some(&current);
     alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
-fn view(tables: &Tables, vrf: VrfId, entry: &DesiredRoute, active: bool) -> RouteView {
+fn view(tables: &Tables, vrf: TableRef, entry: &DesiredRoute, active: bool) -> RouteView {
     let spec = &entry.spec;
     let port = match resolve(tables, vrf, spec) {
         Ok(TableRoute::Via { port, .. } | TableRoute::Connected { port }) => tables.port(port),
         _ => None,
     };
     let peer = spec.via.unwrap_or_else(|| spec.destination.address());
+    let (name, number) = match vrf {
+        TableRef::Vrf(vrf) => {
+            (spec.vrf.clone(), tables.vrf(vrf).map_or(TableId::MAIN, |vrf| vrf.table))
+        }
+        TableRef::Number(number) => (String::new(), number),
+    };
     RouteView {
-        vrf: spec.vrf.clone(),
+        vrf: name,
+        table: number.0,
         destination: spec.destination,
         kind: spec.kind,
         via: spec.via,
@@ -453,7 +520,7 @@ fn view(tables: &Tables, vrf: VrfId, entry: &DesiredRoute, active: bool) -> Rout
     }
 }
 
-fn member_view(tables: &Tables, vrf: VrfId, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
+fn member_view(tables: &Tables, vrf: TableRef, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
     let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref());
     let port = port.ok().and_then(|port| tables.port(port));
     let is_up = port.is_some_and(|port| port.spec.up);
@@ -509,14 +576,14 @@ pub(super) fn next_hops(tables: &Tables) -> Vec<NextHopView> {
 }
 
 /// A route that comes with an address of a port.
-fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
+fn made_view(tables: &Tables, vrf: &tables::Vrf, route: &tables::Route) -> RouteView {
     let address = route.prefix.address();
     let (kind, port) = match route.kind {
         RouteKind::Connected { port } => (Kind::Unicast, tables.port(port)),
         RouteKind::Broadcast => (Kind::Broadcast, None),
         _ => (Kind::Local, None),
     };
-    let in_vrf = |port: &&Port| tables.vrf(port.spec.vrf).is_some_and(|found| &*found.name == vrf);
+    let in_vrf = |port: &&Port| port.spec.vrf == vrf.id;
     let port = port.or_else(|| {
         tables.ports().filter(in_vrf).find(|port| match kind {
             Kind::Local => port.owns(address),
@@ -529,7 +596,8 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
     });
     let up = port.is_none_or(|port| port.spec.up);
     RouteView {
-        vrf: vrf.to_owned(),
+        vrf: vrf.name.to_string(),
+        table: vrf.table.0,
         destination: route.prefix,
         kind,
         via: None,
@@ -549,7 +617,6 @@ fn made_view(tables: &Tables, vrf: &str, route: &tables::Route) -> RouteView {
 
 fn matches(
     filter: &RouteFilter,
-    vrf: &str,
     destination: IpPrefix,
     kind: Kind,
     ways: &[(Option<&str>, Option<IpAddr>)],
@@ -557,8 +624,7 @@ fn matches(
     let inside = |outer: IpPrefix, inner: IpPrefix| {
         outer.length() <= inner.length() && outer.contains(inner.address())
     };
-    filter.vrf.as_ref().is_none_or(|wanted| wanted == vrf)
-        && filter.family.is_none_or(|family| family == Family::of(destination.address()))
+    filter.family.is_none_or(|family| family == Family::of(destination.address()))
         && filter.destination.is_none_or(|wanted| wanted == destination)
         && filter.within.is_none_or(|outer| inside(outer, destination))
         && filter.holding.is_none_or(|inner| inside(destination, inner))

@@ -34,7 +34,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     ports.sort_by_key(|(_, port)| port.id);
     config.ports = ports.into_iter().map(|(_, port)| settings(desired, port)).collect();
     config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
-    config.routes.sort_by_key(|spec| spec.vrf != api::MAIN_VRF);
+    config.routes.sort_by_key(|spec| (spec.table, spec.vrf != api::MAIN_VRF));
     for (port, address, neighbour) in desired.neighbours.iter() {
         if neighbour.origin() != Origin::Gateway {
             let port = desired.port_name(port).to_owned();
@@ -79,7 +79,8 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
         let ike = ike.filter(|ike| *ike != Ike::Bypass || vrf.ike == Origin::Configuration);
         let is_needed =
             name != api::MAIN_VRF || !defaults.is_empty() || ipsec.is_some() || ike.is_some();
-        is_needed.then(|| VrfSettings { name: name.clone(), defaults, ipsec, ike })
+        let table = vrf.table.map(|table| table.0);
+        is_needed.then(|| VrfSettings { name: name.clone(), table, defaults, ipsec, ike })
     };
     vrfs.into_iter().filter_map(settings).collect()
 }

@@ -27,8 +27,12 @@ fn no_number() -> Refusal {
 impl Draft<'_> {
     pub(super) fn add_link(&mut self, spec: &LinkSpec) -> Result<(), Refusal> {
         crate::check::name("name", &spec.name)?;
-        if self.desired.ports.contains_key(&spec.name) {
-            let message = format!("a port '{}' exists", spec.name);
+        if self.desired.ports.contains_key(&spec.name)
+            || self.origin == Origin::Runtime && self.desired.vrfs.contains_key(&spec.name)
+        {
+            let is_port = self.desired.ports.contains_key(&spec.name);
+            let what = if is_port { "port" } else { "VRF" };
+            let message = format!("a {what} '{}' exists", spec.name);
             return Err(Refusal::new(RefusalCode::Exists, message));
         }
         let id = VlanId::new(spec.vlan).map_err(|_| {

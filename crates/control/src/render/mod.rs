@@ -13,6 +13,22 @@ use api::{Reply, Request};
 /// Beyond iproute2, objects of a VRF other than `main` say it, and what iproute2 shows with `-s` of
 /// policies and SAs is always shown.
 pub fn reply(request: &Request, reply: &Reply) -> String {
+    reply_with(request, reply, Options::default())
+}
+
+/// How much is printed, as iproute2's options say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-br`: a line for each link, port with addresses, or neighbour.
+    pub brief: bool,
+    /// `-s`: what links have received and sent.
+    pub statistics: bool,
+    /// `-d`: what kind of link each is.
+    pub details: bool,
+}
+
+/// As [`reply`], with iproute2's options.
+pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String {
     let mut text = String::new();
     // A string takes everything that is written to it, so the results of writing are of no use.
     match reply {
@@ -36,8 +52,21 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
                 let _ = writeln!(text, "{name}: {value}");
             }
         }
-        Reply::Ports(views) => views.iter().for_each(|view| net::port(&mut text, view)),
+        Reply::Ports(views) => {
+            for view in views {
+                let _ =
+                    writeln!(text, "{} {} vrf {} mtu {}", view.name, view.kind, view.vrf, view.mtu);
+            }
+        }
+        Reply::Links(views) if options.brief => {
+            views.iter().for_each(|view| net::link_in_brief(&mut text, view));
+        }
+        Reply::Links(views) => views.iter().for_each(|view| net::link(&mut text, view, options)),
+        Reply::Addresses(views) if options.brief => net::addresses_in_brief(&mut text, views),
         Reply::Addresses(views) => net::addresses(&mut text, views),
+        Reply::Neighbours(views) if options.brief => {
+            views.iter().for_each(|view| net::neighbour_in_brief(&mut text, view));
+        }
         Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),
         Reply::Routes(views) => views.iter().for_each(|view| net::route(&mut text, request, view)),
         Reply::NextHops(views) => views.iter().for_each(|view| net::next_hop(&mut text, view)),

@@ -4,46 +4,87 @@ use core::fmt::Write;
 use std::net::IpAddr;
 
 use api::{
-    AddressView, InterfaceState, MemberView, NeighbourView, NextHopView, Origin, PortView, Request,
-    RouteView, VrfView,
+    AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView, NextHopView, Origin,
+    Request, RouteView, VrfView,
 };
-use types::{Ike, IpPrefix, LinkKind, ReversePath, RouteKind, Side};
+use types::{Ike, IpPrefix, ReversePath, RouteKind, Side};
 
-use super::vrf;
+use super::{Options, vrf};
 
-pub(super) fn port(text: &mut String, view: &PortView) {
-    let (flags, state) = match (view.link == LinkKind::Ethernet, view.up) {
-        (true, true) => ("BROADCAST,MULTICAST,UP", "UP"),
-        (true, false) if view.interface_state.is_some_and(|state| state != InterfaceState::Up) => {
-            ("NO-CARRIER,BROADCAST,MULTICAST", "DOWN")
-        }
-        (true, false) => ("BROADCAST,MULTICAST", "DOWN"),
-        (false, true) => ("POINTOPOINT,UP", "UP"),
-        (false, false) => ("POINTOPOINT", "DOWN"),
-    };
-    let master =
-        if view.vrf == api::MAIN_VRF { String::new() } else { format!(" master {}", view.vrf) };
+pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
+    let kind = &view.linkinfo.info_kind;
+    let master = view.master.as_ref().map(|vrf| format!(" master {vrf}")).unwrap_or_default();
     let on =
         view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
-    let at = view.parent.as_ref().map(|parent| format!("@{parent}")).unwrap_or_default();
     let _ = writeln!(
         text,
-        "{}: {}{at}: <{flags}> mtu {} {}{on}{master} state {state}",
-        view.id, view.name, view.mtu, view.kind
+        "{}: {}: <{}> mtu {} {kind}{on}{master} state {}",
+        view.ifindex,
+        name_at(view),
+        view.flags.join(","),
+        view.mtu,
+        view.operstate
     );
-    if view.link == LinkKind::Ethernet {
-        let _ = writeln!(text, "    link/ether {} brd ff:ff:ff:ff:ff:ff", view.mac);
-    } else {
-        let _ = writeln!(text, "    link/none");
+    match (view.address, view.broadcast) {
+        (Some(address), Some(broadcast)) => {
+            let _ = writeln!(text, "    link/{} {address} brd {broadcast}", view.link_type);
+        }
+        _ => _ = writeln!(text, "    link/{}", view.link_type),
     }
     if view.side != Side::Unset || view.rpf != ReversePath::Off {
         let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
     }
-    if let Some(id) = view.vlan {
-        let protocol = view.protocol.unwrap_or_default();
+    if let Some(LinkData { protocol: Some(protocol), id: Some(id), .. }) = &view.linkinfo.info_data
+    {
         let _ = writeln!(text, "    vlan protocol {protocol} id {id}");
     }
+    if options.details {
+        let table = |data: &Option<LinkData>| data.as_ref().and_then(|data| data.table);
+        if let Some(table) = table(&view.linkinfo.info_data) {
+            let _ = writeln!(text, "    vrf table {table}");
+        }
+        if let Some(table) = table(&view.linkinfo.info_slave_data) {
+            let _ = writeln!(text, "    vrf_slave table {table}");
+        }
+    }
+    if options.statistics {
+        for (direction, counts) in [("RX", view.stats64.rx), ("TX", view.stats64.tx)] {
+            let LinkCounts { bytes, packets, errors, dropped } = counts;
+            let heading = format!("{direction}:");
+            let _ = writeln!(
+                text,
+                "    {heading} {:>13} {:>12} {:>7} {:>7}\n        {bytes:>13} {packets:>12} \
+                {errors:>7} {dropped:>7}",
+                "bytes", "packets", "errors", "dropped"
+            );
+        }
+    }
+}
+
+pub(super) fn link_in_brief(text: &mut String, view: &LinkView) {
+    let address = view.address.map(|address| format!("{address} ")).unwrap_or_default();
+    let flags = view.flags.join(",");
+    let _ = writeln!(text, "{:<16} {:<14} {address}<{flags}>", name_at(view), view.operstate);
+}
+
+/// `wan.100@wan`
+fn name_at(view: &LinkView) -> String {
+    let at = view.link.as_ref().map(|parent| format!("@{parent}")).unwrap_or_default();
+    view.ifname.clone() + &at
+}
+
+pub(super) fn addresses_in_brief(text: &mut String, views: &[AddressView]) {
+    for of_port in views.chunk_by(|a, b| a.port == b.port) {
+        let Some(AddressView { port, up, .. }) = of_port.first() else { continue };
+        let all: Vec<_> = of_port.iter().map(|view| view.address.to_string()).collect();
+        let state = if *up { "UP" } else { "DOWN" };
+        let _ = writeln!(text, "{port:<16} {state:<14} {}", all.join(" "));
+    }
+}
+
+pub(super) fn neighbour_in_brief(text: &mut String, view: &NeighbourView) {
+    let _ = writeln!(text, "{:<39} {:<16} {}", view.address.to_string(), view.port, view.mac);
 }
 
 pub(super) fn addresses(text: &mut String, views: &[AddressView]) {
@@ -104,7 +145,14 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     if view.metric != 0 && asked.is_none() {
         let _ = write!(text, " metric {}", view.metric);
     }
-    text.push_str(&vrf(&view.vrf));
+    match view.vrf.is_empty() {
+        false => text.push_str(&vrf(&view.vrf)),
+        // Of a table that was asked for, iproute2 does not say it.
+        true if !matches!(request, Request::RouteList(filter) if filter.table.is_some()) => {
+            let _ = write!(text, " table {}", view.table);
+        }
+        true => {}
+    }
     if !view.usable {
         text.push_str(" dead");
     }
@@ -143,7 +191,8 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
             Ike::Bypass => "",
             Ike::Policy => ", IKE by policy",
         };
-        let _ = writeln!(text, "{:<16}  {:>5}  {}{closed}{ike}", view.name, view.id, view.ipsec);
+        let (name, table, ipsec) = (&view.name, view.table, view.ipsec);
+        let _ = writeln!(text, "{name:<16}  {table:>5}  {ipsec}{closed}{ike}");
     }
 }
 

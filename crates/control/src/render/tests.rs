@@ -102,6 +102,7 @@ fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) 
     RouteView {
         nexthops: Vec::new(),
         vrf: "main".into(),
+        table: 254,
         destination: destination.parse().unwrap(),
         kind,
         via: via.map(|via| via.parse().unwrap()),
@@ -156,6 +157,7 @@ fn routes_look_as_in_iproute2() {
         10.9.0.3 dev v0 weight 2 dead\n"
     );
     let query = Request::RouteGet(RouteQuery {
+        table: None,
         vrf: "main".into(),
         destination: "10.10.1.1".parse().unwrap(),
     });
@@ -182,6 +184,7 @@ fn the_rest_looks_as_in_iproute2() {
         "10.9.0.2 dev v0 lladdr 02:00:00:00:00:01 PERMANENT\n"
     );
     let address = |address: &str| AddressView {
+        up: true,
         port: "v0".into(),
         vrf: "main".into(),
         address: address.parse().unwrap(),

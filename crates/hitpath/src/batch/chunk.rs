@@ -126,12 +126,15 @@ impl Chunk {
 
 #[cfg(test)]
 mod tests {
-    use api::{Batch, VrfName};
+    use api::{Batch, VrfSpec};
 
     use super::*;
 
     fn request(number: usize) -> Request {
-        Request::VrfAdd(VrfName { name: format!("vrf{number:0>11}{}", "x".repeat(1000)) })
+        Request::VrfAdd(VrfSpec {
+            table: None,
+            name: format!("vrf{number:0>11}{}", "x".repeat(1000)),
+        })
     }
 
     fn read(chunk: &Chunk) -> Batch {

@@ -323,7 +323,11 @@ impl ControlThread {
         let (config, digest) = self.load()?;
         self.handler.daemon.reloads += 1;
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        match self.apply(config) {
+        let now = self.clock.now();
+        self.handler.see_vrfs(now)?;
+        let applied = self.apply(config);
+        self.handler.see_vrfs(now)?;
+        match applied {
             Ok(difference) => Ok((difference, digest)),
             Err(error) => Err(match error.downcast::<Refusal>() {
                 Ok(refusal) => refusal,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CounterView, DaemonView, DropView, PortStatistics, Refusal, Reply, Request, RingView,
-    WorkerView,
+    CounterView, DaemonView, DropView, PortStatistics, PortView, Refusal, Reply, Request, RingView,
+    VrfView, WorkerView,
 };
-use control::{Control, Seccomp};
+use control::{Control, Seccomp, VrfCounts};
 use packet::{DropReason, ReceiveRing, Time};
 use path::WorkerStatistics;
 use runtime::claims::Claims;
@@ -26,6 +26,8 @@ pub(crate) struct RequestHandler {
     ports: BTreeMap<PortId, PortCounts>,
     /// Of ports that are no more.
     closed: PortStatistics,
+    /// What passed each VRF.
+    vrfs: VrfCounts,
     workers: Vec<Counted>,
     /// What there is to say of the process.
     pub(crate) daemon: DaemonState,
@@ -37,6 +39,16 @@ struct Counted {
     statistics: Arc<WorkerStatistics>,
 }
 
+/// Whether a request may take a port out of its VRF.
+fn may_part(request: &Request) -> bool {
+    match request {
+        Request::LinkSet(change) => change.vrf.is_some(),
+        Request::LinkDelete(_) | Request::VrfDelete(_) => true,
+        Request::Batch(batch) => batch.requests.iter().any(may_part),
+        _ => false,
+    }
+}
+
 impl RequestHandler {
     /// A handler that changes `control`, with no ports and workers yet.
     pub(crate) fn new(control: Control) -> Self {
@@ -44,6 +56,7 @@ impl RequestHandler {
             control,
             ports: BTreeMap::new(),
             closed: PortStatistics::default(),
+            vrfs: VrfCounts::default(),
             workers: Vec::new(),
             daemon: DaemonState::default(),
         }
@@ -117,21 +130,60 @@ impl RequestHandler {
             Request::Explain { packet } => {
                 Ok(Reply::Steps(explain::explain(&packet, &self.control)?))
             }
+            Request::LinkList(filter) => {
+                self.see_vrfs(now)?;
+                let (ports, vrfs) = self.ports_and_vrfs(now)?;
+                Ok(Reply::Links(control::links(&ports, &vrfs, &filter, &self.vrfs)?))
+            }
+            request if may_part(&request) => {
+                // What ports have counted belongs to the VRF that they are in until now.
+                self.see_vrfs(now)?;
+                let reply = self.control.handle(request, now);
+                self.see_vrfs(now)?;
+                reply
+            }
             request => {
                 let mut reply = self.control.handle(request, now)?;
                 match &mut reply {
-                    Reply::Ports(ports) => {
-                        for port in ports {
-                            if let Some(counts) = self.ports.get(&PortId(port.id)) {
-                                port.statistics = Some(counts.total());
-                                port.ring = counts.ring_view();
-                            }
-                        }
-                    }
+                    Reply::Ports(ports) => self.count_ports(ports),
                     Reply::Spd(report) => report.flow_cache = caches::live(&self.caches()),
                     _ => {}
                 }
                 Ok(reply)
+            }
+        }
+    }
+
+    /// Takes note of which port is in which VRF, and of what it has counted there. To be called
+    /// before and after ports move by other ways than a request.
+    ///
+    /// # Errors
+    /// None that is known: ports and VRFs can always be listed.
+    pub(crate) fn see_vrfs(&mut self, now: Time) -> Result<(), Refusal> {
+        let (ports, vrfs) = self.ports_and_vrfs(now)?;
+        self.vrfs.see(&ports, &vrfs);
+        Ok(())
+    }
+
+    fn ports_and_vrfs(&mut self, now: Time) -> Result<(Vec<PortView>, Vec<VrfView>), Refusal> {
+        let mut all = (Vec::new(), Vec::new());
+        for request in [Request::Ports, Request::VrfList] {
+            match self.control.handle(request, now)? {
+                Reply::Ports(ports) => all.0 = ports,
+                Reply::Vrfs(vrfs) => all.1 = vrfs,
+                _ => {}
+            }
+        }
+        self.count_ports(&mut all.0);
+        Ok(all)
+    }
+
+    /// Adds what the ports' queues have counted.
+    fn count_ports(&self, ports: &mut [PortView]) {
+        for port in ports {
+            if let Some(counts) = self.ports.get(&PortId(port.id)) {
+                port.statistics = Some(counts.total());
+                port.ring = counts.ring_view();
             }
         }
     }

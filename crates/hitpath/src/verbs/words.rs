@@ -1,8 +1,9 @@
 //! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their
 //! words go to [`control::grammar`]; here is only what teaches them.
 
-use api::{PolicyAdded, Reply};
+use api::{Family, PolicyAdded, Reply};
 use clap::{Args, CommandFactory};
+use control::render::Options;
 
 use crate::cli::{Cli, Global};
 use crate::client;
@@ -23,15 +24,78 @@ macro_rules! verbs {
                 /// Do not wait until a change is on the disk: it is in force, and lost with power
                 #[arg(long)]
                 no_sync: bool,
+
+                #[command(flatten)]
+                show: ShowOptions,
             }
 
             impl $name {
                 pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-                    run($object, &self.words, !self.no_sync, global)
+                    run($object, &self.words, !self.no_sync, &self.show, global)
                 }
             }
         )+
     };
+}
+
+/// iproute2's options of what is shown. As with `ip`, they may stand in front of the verb.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ShowOptions {
+    /// IPv4 alone
+    #[arg(short = '4')]
+    ipv4: bool,
+
+    /// IPv6 alone
+    #[arg(short = '6', conflicts_with = "ipv4")]
+    ipv6: bool,
+
+    /// One line for each link, port or neighbour (also -br)
+    #[arg(long)]
+    brief: bool,
+
+    /// What links have received and sent
+    #[arg(short, long)]
+    statistics: bool,
+
+    /// What kind of link each is, and its routing table
+    #[arg(short, long)]
+    details: bool,
+}
+
+impl ShowOptions {
+    fn family(&self) -> Option<Family> {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        }
+    }
+
+    fn options(&self) -> Options {
+        let &Self { brief, statistics, details, .. } = self;
+        Options { brief, statistics, details }
+    }
+}
+
+/// The option that a word in iproute2's way is: those of several letters behind one dash, and their
+/// abbreviations.
+pub(crate) fn show_option(word: &str) -> Option<&'static str> {
+    let is = |name: &str, least: usize| word.len() >= least && name.starts_with(word);
+    match () {
+        () if is("-brief", 3) => Some("--brief"),
+        () if is("-statistics", 2) || is("-stats", 2) => Some("--statistics"),
+        () if is("-details", 2) => Some("--details"),
+        () if word == "-4" => Some("-4"),
+        () if word == "-6" => Some("-6"),
+        () => None,
+    }
+}
+
+/// Whether a verb takes iproute2's grammar, and its options with it.
+pub(crate) fn is_verb(word: &str) -> bool {
+    let mut cli = Cli::command();
+    let found = cli.find_subcommand_mut(word);
+    found.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "brief"))
 }
 
 verbs! {
@@ -75,7 +139,8 @@ Examples:
   hitpath route replace blackhole 10.9.0.0/16
   hitpath route del 10.2.0.0/16
   hitpath route get 10.2.3.4                 which route would it take?
-  hitpath route show vrf blue")]
+  hitpath route show vrf blue
+  hitpath route show table 10                with local routes")]
     Route = "route",
 
     /// Neighbours, as `ip neigh` has them
@@ -101,7 +166,10 @@ Examples:
   hitpath link show
   hitpath link set wan down
   hitpath link set wan mtu 1400
-  hitpath link set lan vrf blue              another VRF; its addresses go along
+  hitpath link add blue type vrf table 10    a VRF, and its routing table
+  hitpath link set lan master blue           another VRF; its addresses go along
+  hitpath link set lan nomaster              back to main
+  hitpath -s link show type vrf              what passed each VRF
   hitpath link set lan side protected        inside the IPsec boundary
   hitpath link set wan rpf feasible          sources must be routed back
   hitpath link add link wan name wan.100 type vlan id 100
@@ -113,22 +181,29 @@ Examples:
     #[command(after_help = "\
 Examples:
   hitpath vrf show
-  hitpath vrf add blue
+  hitpath vrf add blue table 10
   hitpath vrf set blue ipsec required        nothing passes in clear while it has no policies
   hitpath vrf set blue ike policy            IKE for own addresses needs policies
   hitpath vrf del blue")]
     Vrf = "vrf",
 }
 
-fn run(object: &str, words: &[String], sync: bool, global: &Global) -> anyhow::Result<Exit> {
+fn run(
+    object: &str,
+    words: &[String],
+    sync: bool,
+    show: &ShowOptions,
+    global: &Global,
+) -> anyhow::Result<Exit> {
     if asks_for_help(object, words) {
         return help(object);
     }
     let words: Vec<&str> =
         std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
-    let request = control::grammar::parse(&words).map_err(|refusal| Usage(refusal.to_string()))?;
+    let request = control::grammar::parse_with(&words, show.family())
+        .map_err(|refusal| Usage(refusal.to_string()))?;
     let reply = client::change(global.socket(), &request, sync)?;
-    view::print(&request, &reply, global.json)?;
+    view::print_with(&request, &reply, global.json, show.options())?;
     if let Reply::PolicyAdded(added) = &reply
         && !global.json
     {

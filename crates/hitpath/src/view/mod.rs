@@ -11,6 +11,7 @@ use api::{
     PortView, Reply, Request, Selector, StateView, Step, WorkerView,
 };
 
+use control::render::Options;
 use runtime::output;
 
 pub(crate) use spd::bound;
@@ -18,10 +19,20 @@ pub(crate) use table::table;
 
 /// Prints the answer to `request`.
 pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        return output::json(&plain(reply)?);
+    print_with(request, reply, as_json, Options::default())
+}
+
+/// The same, with iproute2's options. JSON has everything in any case.
+pub(crate) fn print_with(
+    request: &Request,
+    reply: &Reply,
+    as_json: bool,
+    options: Options,
+) -> anyhow::Result<()> {
+    match as_json {
+        true => output::json(&plain(reply)?),
+        false => output::text(&text(request, reply, options)),
     }
-    output::text(&text(request, reply))
 }
 
 /// Prints the answer to `hitpath show`: tables if there are any, iproute2's words for the rest.
@@ -51,7 +62,7 @@ pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
     })
 }
 
-fn text(request: &Request, reply: &Reply) -> String {
+fn text(request: &Request, reply: &Reply, options: Options) -> String {
     match reply {
         Reply::Ports(views) if matches!(request, Request::Ports) => ports(views),
         Reply::Daemon(view) => daemon(view),
@@ -60,7 +71,7 @@ fn text(request: &Request, reply: &Reply) -> String {
         Reply::Caches(report) => cache::caches(report),
         Reply::Spd(report) => spd::spd(report),
         Reply::Steps(steps) => explanation(steps),
-        _ => control::render::reply(request, reply),
+        _ => control::render::reply_with(request, reply, options),
     }
 }
 

@@ -52,9 +52,11 @@ pub(crate) fn learn(outputs: &mut Outputs<'_>, port: &Port, address: IpAddr, mac
         let queue = outputs.ports.get_mut(usize::from(port.queue().0));
         let may_move =
             queue.and_then(Option::as_mut).is_some_and(|queue| queue.moves.allow(outputs.now));
-        if !may_move {
+        // VLANs of one port may be in several VRFs.
+        if !may_move && !outputs.guaranteed.allow(outputs.now, port.spec.vrf) {
             return statistics.neighbour_moves_limited.add(1);
         }
     }
-    outputs.tell(Event::NeighbourSeen { port: port.id, address, mac, solicited });
+    let event = Event::NeighbourSeen { port: port.id, address, mac, solicited };
+    outputs.tell(port.spec.vrf, event);
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use flow::FairLimiter;
 use packet::{Packet, Time};
-use wire::{Addresses, Headers, Origin, Protocol, icmpv4, icmpv6, ipv6, tcp};
+use wire::{Addresses, Headers, Origin, PortId, Protocol, VrfId, icmpv4, icmpv6, ipv6, tcp};
 
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::Locality;
@@ -40,7 +40,7 @@ impl Applier<'_, '_> {
         if let IcmpError::Unreachable(Refusal::TcpReset) = error
             && headers.protocol == Protocol::TCP
         {
-            let limiter = &mut *self.state.errors;
+            let limiter = (&mut *self.state.errors, known.key.vrf);
             if let Some(message) = reset(packet, &headers, limiter, *now, buffers) {
                 let peer = headers.addresses.source();
                 self.send_own(message, peer, error_about(&known.key), queues);
@@ -48,7 +48,7 @@ impl Applier<'_, '_> {
             return;
         }
         let source = || objects.source_of_error(known, packet);
-        let limiter = &mut *self.state.errors;
+        let limiter = (&mut *self.state.errors, known.key.vrf);
         if let Some(message) = build(packet, &headers, error, source, limiter, *now, buffers) {
             let peer = headers.addresses.source();
             self.send_own(message, peer, error_about(&known.key), queues);
@@ -87,8 +87,12 @@ impl Applier<'_, '_> {
 /// Builds what tells the sender of a packet that its next hop did not answer, and says how it
 /// enters the stages. Whether the packet came in clear is not known any more, so the message may
 /// not leave in clear where there are policies.
+///
+/// The packet waited on the port `by`. If the port that it came by is in another VRF meanwhile, its
+/// sender is not there any more.
 pub(crate) fn unanswered(
     packet: &Packet,
+    by: PortId,
     outputs: &mut Outputs<'_>,
     locality: Locality<'_>,
     limiter: &mut FairLimiter,
@@ -96,23 +100,28 @@ pub(crate) fn unanswered(
     let headers = wire::headers::parse(packet.bytes()).ok()?;
     let port = outputs.objects.port(packet.port())?;
     let (source, vrf) = (headers.addresses.source(), port.spec.vrf);
+    if outputs.objects.port(by).is_none_or(|by| by.spec.vrf != vrf) {
+        return None;
+    }
     if locality.is_of_vrf(vrf, source) || port.owns(source) {
         return None;
     }
     let error = IcmpError::Unreachable(Refusal::HostUnreachable);
     let from = || port.source_for(source);
-    let message = build(packet, &headers, error, from, limiter, outputs.now, &mut outputs.buffers)?;
+    let (limiter, now) = ((limiter, vrf), outputs.now);
+    let message = build(packet, &headers, error, from, limiter, now, &mut outputs.buffers)?;
     Some((message, Arrival::new(vrf, Origin::HostProtected)))
 }
 
-/// An ICMP error about `offending`, if it may be answered and the rate limit allows it. That is
+/// An ICMP error about `offending`, a packet of `vrf`, if it may be answered and the rate limit
+/// allows it. That is
 /// asked before anything is looked up.
 fn build(
     offending: &Packet,
     headers: &Headers,
     error: IcmpError,
     source: impl FnOnce() -> Option<IpAddr>,
-    limiter: &mut FairLimiter,
+    (limiter, vrf): (&mut FairLimiter, VrfId),
     now: Time,
     buffers: &mut Buffers<'_>,
 ) -> Option<Packet> {
@@ -124,7 +133,7 @@ fn build(
     if !may_answer {
         return None;
     }
-    if !limiter.allow(now, headers.addresses.source()) {
+    if !limiter.allow(now, vrf, headers.addresses.source()) {
         buffers.statistics.icmp_errors_limited.add(1);
         return None;
     }
@@ -145,13 +154,13 @@ fn build(
 fn reset(
     offending: &Packet,
     headers: &Headers,
-    limiter: &mut FairLimiter,
+    (limiter, vrf): (&mut FairLimiter, VrfId),
     now: Time,
     buffers: &mut Buffers<'_>,
 ) -> Option<Packet> {
     let mut written = [0; tcp::MAX_RESET_PACKET];
     let length = tcp::write_reset(headers, offending.bytes(), &mut written)?;
-    if !limiter.allow(now, headers.addresses.source()) {
+    if !limiter.allow(now, vrf, headers.addresses.source()) {
         buffers.statistics.icmp_errors_limited.add(1);
         return None;
     }

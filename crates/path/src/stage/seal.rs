@@ -83,6 +83,6 @@ fn seal_group(group: &mut [Sealing], applier: &mut Applier<'_, '_>) {
     }
     if asks {
         let place = sa.outbound.numbers().place();
-        applier.neighbours.outputs.tell(Event::SequenceNumbers { place });
+        applier.neighbours.outputs.tell_always(Event::SequenceNumbers { place });
     }
 }

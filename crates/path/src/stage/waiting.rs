@@ -4,13 +4,14 @@
 //! Exits: `neighbour_unresolved`, `reassembly_timeout`, and, where packets begin to wait,
 //! `neighbour_queue_full` and `neighbour_table_full`.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use flow::{FairLimiter, Reassembly};
+use flow::{FairLimiter, FragmentUpper, Reassembly};
 use packet::{DropReason, Packet, Time};
 use tables::{Event, NextHopState};
-use wire::PortId;
+use wire::{PortId, VrfId};
 
 use crate::batch::Queue;
 use crate::decide::Locality;
@@ -35,6 +36,28 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
     });
 }
 
+/// Gives up packets that wait on ports which have `moved` to another VRF: they would leave by a port
+/// of another one than they came in. Forgets the fragments of VRFs that are `gone`, as another one
+/// may have the number now.
+pub(crate) fn part(
+    neighbours: &mut Neighbours<'_>,
+    reassembly: &mut Reassembly,
+    fragments: &mut FragmentUpper,
+    (moved, gone): &(BTreeSet<PortId>, BTreeSet<VrfId>),
+) {
+    let Neighbours { outputs, waiting } = neighbours;
+    if !moved.is_empty() {
+        let drop = |packet| outputs.drop(packet, DropReason::NeighbourUnresolved);
+        waiting.forget(|port| moved.contains(&port), drop);
+    }
+    if !gone.is_empty() {
+        let Buffers { pool, statistics } = &mut outputs.buffers;
+        let dropped = |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
+        reassembly.forget(|vrf| gone.contains(&vrf), pool, dropped);
+        fragments.forget(|vrf| gone.contains(&vrf));
+    }
+}
+
 /// Asks again for neighbours that have not answered, and gives up the packets that waited too long;
 /// their senders are told by packets in `again`.
 pub(crate) fn advance(
@@ -49,10 +72,17 @@ pub(crate) fn advance(
         return;
     }
     let outputs = RefCell::new(outputs);
+    let silent = Cell::new(None);
     let give_up = |port, address, packet: Packet| {
         let outputs = &mut *outputs.borrow_mut();
-        outputs.tell(Event::NeighbourSilent { port, address });
-        if let Some((message, arrival)) = errors::unanswered(&packet, outputs, locality, limiter)
+        // Once for all packets that have waited for it.
+        if silent.replace(Some((port, address))) != Some((port, address))
+            && let Some(vrf) = outputs.objects.port(port).map(|port| port.spec.vrf)
+        {
+            outputs.tell(vrf, Event::NeighbourSilent { port, address });
+        }
+        if let Some((message, arrival)) =
+            errors::unanswered(&packet, port, outputs, locality, limiter)
             && let Err(message) = again.push(message, arrival)
         {
             outputs.drop(message, DropReason::NoBuffer);

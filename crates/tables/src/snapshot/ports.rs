@@ -17,6 +17,7 @@ use crate::log::Change;
 use crate::next_hop::NextHop;
 use crate::port::{Port, PortSpec, is_routed};
 use crate::route::{Route, RouteKind};
+use crate::routing_table::{RoutingTable, TableRef};
 use crate::vlan::{NotAVlanParent, VlanCounters, VlanPort, VlanTable};
 
 impl Tables {
@@ -115,6 +116,7 @@ impl Tables {
         }
         if has_moved {
             self.remove_next_hops(&old);
+            self.parted = self.generation + 1;
         }
         self.refresh_next_hops(&old)?;
         self.port_changed(id, Some(&old));
@@ -171,6 +173,7 @@ impl Tables {
         next.remove_stranded_routes(&old)?;
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
+        next.parted = next.generation + 1;
         next.port_changed(id, Some(&old));
         next.remove_filters(FilterTarget::Port(id));
         next.judge_features(old.spec.vrf)?;
@@ -281,7 +284,7 @@ impl Tables {
                 }
                 Some(_) => return Err(in_the_way(host)),
             }
-            self.vrf_mut(vrf)?.set(Route { prefix: host, kind: RouteKind::Local })?;
+            self.own_routes(vrf)?.set(Route { prefix: host, kind: RouteKind::Local })?;
             if own.is_host() {
                 continue;
             }
@@ -303,13 +306,13 @@ impl Tables {
                     Some(_) => return Err(in_the_way(network)),
                 }
                 let kind = RouteKind::Connected { port: port.id };
-                self.vrf_mut(vrf)?.set(Route { prefix: network, kind })?;
+                self.own_routes(vrf)?.set(Route { prefix: network, kind })?;
             }
 
             let Some(broadcast) = broadcast_of(*own).map(IpAddr::from) else { continue };
             let prefix = IpPrefix::host(broadcast);
             match self.existing_vrf(vrf)?.route_of(prefix).map(|route| route.kind) {
-                None => self.vrf_mut(vrf)?.set(Route { prefix, kind: RouteKind::Broadcast })?,
+                None => self.own_routes(vrf)?.set(Route { prefix, kind: RouteKind::Broadcast })?,
                 // Prefixes inside one another may end in the same address.
                 Some(RouteKind::Broadcast) => {}
                 Some(RouteKind::Local) => {
@@ -334,7 +337,7 @@ impl Tables {
             .flat_map(|other| &other.spec.addresses)
             .filter_map(|own| broadcast_of(*own))
             .collect();
-        let vrf = self.vrf_mut(port.spec.vrf)?;
+        let vrf = self.own_routes(port.spec.vrf)?;
         for own in port.spec.addresses.iter().filter(|own| is_routed(own)) {
             vrf.remove(IpPrefix::host(own.address()));
             if !own.is_host() {
@@ -349,7 +352,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Removes the static routes of the port's former VRF that it can no longer serve.
+    /// Removes the static routes of the port's former VRF, and of tables that no VRF has, that it
+    /// can no longer serve.
     fn remove_stranded_routes(&mut self, old: &Port) -> Result<(), TableError> {
         let vrf: VrfId = old.spec.vrf;
         let port = self.port(old.id).filter(|port| port.spec.vrf == vrf);
@@ -375,14 +379,14 @@ impl Tables {
             RouteKind::Multipath { group } => stranded.contains(&group),
             _ => false,
         };
-        let prefixes: Vec<_> = self
-            .existing_vrf(vrf)?
-            .routes()
-            .filter(is_stranded)
-            .map(|route| route.prefix)
-            .collect();
-        for prefix in prefixes {
-            self.vrf_mut(vrf)?.remove(prefix);
+        let loose = self.loose_tables().map(|(number, _)| TableRef::Number(number));
+        for table in loose.chain([vrf.into()]).collect::<Vec<_>>() {
+            let routes = self.routing_table(table).into_iter().flat_map(RoutingTable::routes);
+            let prefixes: Vec<_> = routes.filter(is_stranded).map(|route| route.prefix).collect();
+            for prefix in prefixes {
+                self.routing_table_mut(table)?.remove(prefix);
+            }
+            self.drop_empty_table(table);
         }
         for group in stranded {
             let Some(group) = self.groups.remove(group) else { continue };

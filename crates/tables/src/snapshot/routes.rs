@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use types::station::{check_routable, check_station};
-use wire::{IpPrefix, PortId, VrfId};
+use wire::{IpPrefix, PortId};
 
 use super::Tables;
 use crate::error::{NotAPeer, TableError};
@@ -14,7 +14,7 @@ use crate::log::Change;
 use crate::next_hop::{NextHop, NextHopId, NextHopState};
 use crate::port::Port;
 use crate::route::{MemberSpec, Route, RouteKind, RouteSpec};
-use crate::vrf::Vrf;
+use crate::routing_table::TableRef;
 
 /// If more next hops of multipath routes than this go up or down with a port, the whole VRF is said
 /// to have changed: decisions are held against no more single changes than a few dozen.
@@ -22,7 +22,8 @@ const MANY_MEMBERS: usize = 32;
 
 impl Tables {
     /// Adds or replaces the static route of a prefix. A route that comes with a port's address
-    /// cannot be replaced.
+    /// cannot be replaced. The routes of a VRF's table are by ports of the VRF; those of a table
+    /// that no VRF has, by any. No decision reads the latter.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::HostBits`], [`TableError::RouteIsLocal`],
@@ -30,35 +31,35 @@ impl Tables {
     /// wrong with the port or the next hop.
     pub fn set_route(
         &mut self,
-        vrf: VrfId,
+        table: impl Into<TableRef>,
         prefix: IpPrefix,
         spec: RouteSpec,
     ) -> Result<(), TableError> {
-        let found = self.existing_vrf(vrf)?;
+        let table = self.table_ref(table.into())?;
         if prefix.network() != prefix {
             return Err(TableError::HostBits { given: prefix, network: prefix.network() });
         }
         match &spec {
             &RouteSpec::Connected { port } => {
-                self.route_port(found, prefix, port)?;
+                self.route_port(table, prefix, port)?;
             }
             &RouteSpec::Via { port, address } => {
-                let port = self.route_port(found, prefix, port)?;
-                check_next_hop(found, port, prefix, address)?;
+                let port = self.route_port(table, prefix, port)?;
+                self.check_next_hop_on(port, prefix, address)?;
             }
             RouteSpec::Multipath(members) => {
                 check_members(members)?;
                 for &MemberSpec { port, address, .. } in &**members {
-                    let port = self.route_port(found, prefix, port)?;
-                    check_next_hop(found, port, prefix, address)?;
+                    let port = self.route_port(table, prefix, port)?;
+                    self.check_next_hop_on(port, prefix, address)?;
                 }
                 self.groups.check_room()?;
             }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => {}
         }
-        self.check_static(found, prefix)?;
-        found.check_room(prefix)?;
-        let old = found.route_of(prefix).copied();
+        self.check_static(table, prefix)?;
+        self.check_table_room(table, prefix)?;
+        let old = self.routing_table(table).and_then(|routes| routes.route_of(prefix)).copied();
         // The new next hop first: if it is the old one, its id stays.
         let kind = match spec {
             RouteSpec::Connected { port } => RouteKind::Connected { port },
@@ -66,16 +67,14 @@ impl Tables {
                 RouteKind::Via { next_hop: self.hold_next_hop(port, address)? }
             }
             RouteSpec::Multipath(members) => {
-                RouteKind::Multipath { group: self.hold_group((vrf, prefix), &members)? }
+                RouteKind::Multipath { group: self.hold_group((table, prefix), &members)? }
             }
             RouteSpec::Blackhole => RouteKind::Blackhole,
             RouteSpec::Unreachable => RouteKind::Unreachable,
             RouteSpec::Prohibit => RouteKind::Prohibit,
         };
-        self.vrf_mut(vrf)?.set(Route { prefix, kind })?;
-        self.changed(Change::Route { vrf, prefix });
-        self.release_route(old)?;
-        self.tunnels_may_lead_elsewhere_to(vrf, prefix)
+        self.routing_table_mut(table)?.set(Route { prefix, kind })?;
+        self.route_changed(table, prefix, old)
     }
 
     /// Removes the static route of a prefix.
@@ -83,18 +82,40 @@ impl Tables {
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::NoRoute`], [`TableError::RouteIsLocal`],
     /// [`TableError::RouteIsConnected`].
-    pub fn remove_route(&mut self, vrf: VrfId, prefix: IpPrefix) -> Result<Route, TableError> {
-        let found = self.existing_vrf(vrf)?;
-        let missing = TableError::NoRoute { vrf: Arc::clone(&found.name), prefix };
-        if prefix.network() != prefix || found.route_of(prefix).is_none() {
-            return Err(missing);
-        }
-        self.check_static(found, prefix)?;
-        let removed = self.vrf_mut(vrf)?.remove(prefix).ok_or(missing)?;
-        self.changed(Change::Route { vrf, prefix });
-        self.release_route(Some(removed))?;
-        self.tunnels_may_lead_elsewhere_to(vrf, prefix)?;
+    pub fn remove_route(
+        &mut self,
+        table: impl Into<TableRef>,
+        prefix: IpPrefix,
+    ) -> Result<Route, TableError> {
+        let table = self.table_ref(table.into())?;
+        let found = self.routing_table(table).and_then(|routes| routes.route_of(prefix)).copied();
+        let Some(removed) = found.filter(|_| prefix.network() == prefix) else {
+            return Err(match table {
+                TableRef::Vrf(vrf) => {
+                    TableError::NoRoute { vrf: Arc::clone(&self.existing_vrf(vrf)?.name), prefix }
+                }
+                TableRef::Number(table) => TableError::NoRouteInTable { table, prefix },
+            });
+        };
+        self.check_static(table, prefix)?;
+        self.routing_table_mut(table)?.remove(prefix);
+        self.drop_empty_table(table);
+        self.route_changed(table, prefix, Some(removed))?;
         Ok(removed)
+    }
+
+    /// What follows from a change of a route that was `old`. No decision reads a table that no VRF
+    /// has.
+    fn route_changed(
+        &mut self,
+        table: TableRef,
+        prefix: IpPrefix,
+        old: Option<Route>,
+    ) -> Result<(), TableError> {
+        let TableRef::Vrf(vrf) = table else { return self.release_route(old) };
+        self.changed(Change::Route { vrf, prefix });
+        self.release_route(old)?;
+        self.tunnels_may_lead_elsewhere_to(vrf, prefix)
     }
 
     /// What a route was asked to do; `None` for one that only comes with an address of a port.
@@ -135,13 +156,13 @@ impl Tables {
     /// What is wrong with the VRF, the port or the next hop, as of [`Tables::set_route`].
     pub fn check_next_hop(
         &self,
-        vrf: VrfId,
+        table: impl Into<TableRef>,
         prefix: IpPrefix,
         port: PortId,
         next_hop: IpAddr,
     ) -> Result<(), TableError> {
-        let vrf = self.existing_vrf(vrf)?;
-        check_next_hop(vrf, self.route_port(vrf, prefix, port)?, prefix, next_hop)
+        let table = self.table_ref(table.into())?;
+        self.check_next_hop_on(self.route_port(table, prefix, port)?, prefix, next_hop)
     }
 
     /// The next hops of a multipath route.
@@ -157,7 +178,7 @@ impl Tables {
     /// The group of a new route. On refusal nothing is changed.
     fn hold_group(
         &mut self,
-        place: (VrfId, IpPrefix),
+        place: (TableRef, IpPrefix),
         members: &[MemberSpec],
     ) -> Result<GroupId, TableError> {
         let mut held: Vec<NextHopId> = Vec::with_capacity(members.len());
@@ -195,7 +216,10 @@ impl Tables {
         let mut vrfs = BTreeSet::new();
         for id in self.groups.with(is_by) {
             let changed = self.refresh_group(id);
-            let Some(&Group { vrf, prefix, .. }) = self.group(id) else { continue };
+            // No decision reads the table that no VRF has.
+            let Some(&Group { table: TableRef::Vrf(vrf), prefix, .. }) = self.group(id) else {
+                continue;
+            };
             let change = |(next_hop, up)| Change::Member { vrf, prefix, next_hop, up };
             changes.extend(changed.into_iter().map(change));
             vrfs.insert(vrf);
@@ -207,13 +231,15 @@ impl Tables {
     }
 
     /// Whether a route comes with an address of a port, rather than from [`Tables::set_route`].
-    pub fn comes_with_port(&self, vrf: VrfId, route: &Route) -> bool {
-        self.vrf(vrf).is_some_and(|vrf| self.check_static(vrf, route.prefix).is_err())
+    pub fn comes_with_port(&self, table: impl Into<TableRef>, route: &Route) -> bool {
+        self.check_static(table.into(), route.prefix).is_err()
     }
 
-    /// Refuses prefixes whose route comes with an address of a port.
-    fn check_static(&self, vrf: &Vrf, prefix: IpPrefix) -> Result<(), TableError> {
-        match vrf.route_of(prefix).map(|route| route.kind) {
+    /// Refuses prefixes whose route comes with an address of a port, as in a VRF's table some do.
+    fn check_static(&self, table: TableRef, prefix: IpPrefix) -> Result<(), TableError> {
+        let TableRef::Vrf(vrf) = table else { return Ok(()) };
+        let found = self.vrf(vrf).and_then(|vrf| vrf.route_of(prefix));
+        match found.map(|route| route.kind) {
             Some(RouteKind::Local | RouteKind::Broadcast) => Err(TableError::RouteIsLocal(prefix)),
             Some(RouteKind::Connected { port }) => {
                 match self.port(port).filter(|port| port.connects(prefix)) {
@@ -229,40 +255,46 @@ impl Tables {
     }
 
     /// The port that a route to `prefix` is to lead to.
-    fn route_port(&self, vrf: &Vrf, prefix: IpPrefix, port: PortId) -> Result<&Port, TableError> {
+    fn route_port(
+        &self,
+        table: TableRef,
+        prefix: IpPrefix,
+        port: PortId,
+    ) -> Result<&Port, TableError> {
         check_routable(prefix).map_err(|why| TableError::NotRoutable { prefix, why })?;
         let port = self.existing_port(port)?;
-        if port.spec.vrf != vrf.id {
-            return Err(TableError::PortElsewhere {
+        match table {
+            TableRef::Vrf(vrf) if port.spec.vrf != vrf => Err(TableError::PortElsewhere {
                 port: Arc::clone(&port.spec.name),
-                vrf: Arc::clone(&vrf.name),
-            });
+                vrf: Arc::clone(&self.existing_vrf(vrf)?.name),
+            }),
+            _ => Ok(port),
         }
-        Ok(port)
     }
-}
 
-fn check_next_hop(
-    vrf: &Vrf,
-    port: &Port,
-    prefix: IpPrefix,
-    next_hop: IpAddr,
-) -> Result<(), TableError> {
-    if next_hop.is_ipv4() != prefix.address().is_ipv4() {
-        return Err(TableError::NextHopFamily { next_hop, prefix });
+    fn check_next_hop_on(
+        &self,
+        port: &Port,
+        prefix: IpPrefix,
+        next_hop: IpAddr,
+    ) -> Result<(), TableError> {
+        if next_hop.is_ipv4() != prefix.address().is_ipv4() {
+            return Err(TableError::NextHopFamily { next_hop, prefix });
+        }
+        let refused = |why| Err(TableError::NextHop { next_hop, why });
+        if let Err(why) = check_station(next_hop) {
+            return refused(NotAPeer::Station(why));
+        }
+        if port.has_broadcast(next_hop) {
+            return refused(NotAPeer::Broadcast);
+        }
+        if self.existing_vrf(port.spec.vrf)?.is_local(next_hop) || port.owns(next_hop) {
+            return refused(NotAPeer::Own);
+        }
+        if !port.reaches(next_hop) {
+            let port = Arc::clone(&port.spec.name);
+            return Err(TableError::NextHopUnreachable { next_hop, port });
+        }
+        Ok(())
     }
-    let refused = |why| Err(TableError::NextHop { next_hop, why });
-    if let Err(why) = check_station(next_hop) {
-        return refused(NotAPeer::Station(why));
-    }
-    if port.has_broadcast(next_hop) {
-        return refused(NotAPeer::Broadcast);
-    }
-    if vrf.is_local(next_hop) || port.owns(next_hop) {
-        return refused(NotAPeer::Own);
-    }
-    if !port.reaches(next_hop) {
-        return Err(TableError::NextHopUnreachable { next_hop, port: Arc::clone(&port.spec.name) });
-    }
-    Ok(())
 }

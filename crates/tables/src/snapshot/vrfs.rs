@@ -1,26 +1,54 @@
-//! Adding and removing VRFs.
+//! Adding and removing VRFs and their routing tables.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wire::VrfId;
+use types::{Ipsec, TableId};
+use wire::{IpPrefix, PortId, VrfId};
 
-use super::Tables;
+use super::{Tables, VrfFeatures};
 use crate::error::TableError;
 use crate::filter::FilterTarget;
-use crate::limit::MAX_VRFS;
+use crate::limit::{MAX_TABLES, MAX_VRFS};
 use crate::log::Change;
 use crate::policy::{Action, Direction};
+use crate::routing_table::{RoutingTable, TableRef};
 use crate::vrf::Vrf;
 
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
 
+/// VRFs for which nobody has chosen a table get those from this number on. It is far above those
+/// that people choose.
+const FIRST_CHOSEN: u32 = 1_000_001;
+
 impl Tables {
-    /// Adds a VRF. It gets the lowest number that is free.
+    /// Adds a VRF with the first routing table from 1,000,001 on that is free. It gets the lowest
+    /// number that is free.
     ///
     /// # Errors
-    /// [`TableError::VrfName`], [`TableError::VrfExists`], [`TableError::Limit`].
+    /// As [`Tables::add_vrf_with_table`].
     pub fn add_vrf(&mut self, name: &str) -> Result<VrfId, TableError> {
+        self.add_vrf_with_table(name, self.free_table(|_| false))
+    }
+
+    /// The first number from 1,000,001 on that names no routing table, and that `is_meant` for none.
+    pub fn free_table(&self, is_meant: impl Fn(TableId) -> bool) -> TableId {
+        let is_used = |table: &TableId| {
+            self.table_owners.contains_key(table)
+                || self.loose_tables.contains_key(table)
+                || is_meant(*table)
+        };
+        let mut numbers = (FIRST_CHOSEN..).map(TableId);
+        numbers.find(|table| !is_used(table)).unwrap_or(TableId(FIRST_CHOSEN))
+    }
+
+    /// Adds a VRF with this routing table. It gets the lowest number that is free.
+    ///
+    /// # Errors
+    /// [`TableError::VrfName`], [`TableError::VrfExists`], [`TableError::TableTaken`],
+    /// [`TableError::TableInUse`] if the table has routes, [`TableError::Limit`].
+    pub fn add_vrf_with_table(&mut self, name: &str, table: TableId) -> Result<VrfId, TableError> {
         let unfit = |character: char| character.is_whitespace() || character.is_control();
         if name.is_empty() || name.len() > MAX_NAME || name.contains(unfit) {
             return Err(TableError::VrfName(name.into()));
@@ -28,15 +56,30 @@ impl Tables {
         if self.vrf_named(name).is_some() {
             return Err(TableError::VrfExists(name.into()));
         }
+        self.check_table(table)?;
         let free = self.vrfs.iter().position(Option::is_none).unwrap_or(self.vrfs.len());
         if free >= MAX_VRFS {
             return Err(TableError::Limit { what: "VRFs", limit: MAX_VRFS });
         }
         let id = VrfId(free as u16);
         if free == self.vrfs.len() {
-            self.vrfs.push(None);
+            // Twice as many, so that adding many copies them seldom.
+            let more = core::iter::repeat_n(None, free.max(1).min(MAX_VRFS - free));
+            self.vrfs = self.vrfs.iter().cloned().chain(more).collect();
         }
-        self.vrfs[free] = Some(Arc::new(Vrf::new(id, name, self.lookup_engine, self.secret)));
+        let vrf = Vrf {
+            id,
+            name: name.into(),
+            table,
+            spd: Arc::clone(&self.no_policies),
+            ipsec: Ipsec::default(),
+            features: VrfFeatures::default(),
+            ike: types::Ike::default(),
+            routes: self.no_routes.clone(),
+            since: self.generation + 1,
+        };
+        Arc::make_mut(&mut self.vrfs)[free] = Some(Arc::new(vrf));
+        Arc::make_mut(&mut self.table_owners).insert(table, id);
         self.changed(Change::Vrf(id));
         Ok(id)
     }
@@ -52,19 +95,166 @@ impl Tables {
         })
     }
 
+    /// Gives a VRF's routing table another number.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::TableTaken`], [`TableError::TableInUse`].
+    pub fn renumber_table(&mut self, vrf: VrfId, table: TableId) -> Result<(), TableError> {
+        let old = self.existing_vrf(vrf)?.table;
+        if old == table {
+            return Ok(());
+        }
+        self.check_table(table)?;
+        self.vrf_mut(vrf)?.table = table;
+        let owners = Arc::make_mut(&mut self.table_owners);
+        owners.remove(&old);
+        owners.insert(table, vrf);
+        Ok(())
+    }
+
+    /// The VRF whose routing table this is.
+    pub fn vrf_of_table(&self, table: TableId) -> Option<VrfId> {
+        self.table_owners.get(&table).copied()
+    }
+
+    /// A routing table, whether a VRF has it or none. `None` if it does not exist.
+    pub fn routing_table(&self, table: TableRef) -> Option<&RoutingTable> {
+        match self.table_ref(table).ok()? {
+            TableRef::Vrf(vrf) => self.vrf(vrf).map(Vrf::routing_table),
+            TableRef::Number(number) => self.loose_tables.get(&number).map(|table| &**table),
+        }
+    }
+
+    /// The routing tables that no VRF has, by number. None is empty.
+    pub fn loose_tables(&self) -> impl Iterator<Item = (TableId, &RoutingTable)> {
+        self.loose_tables.iter().map(|(number, table)| (*number, &**table))
+    }
+
+    /// The VRFs whose packets an observer of `before`, an earlier snapshot of the same publisher,
+    /// may still have and that are gone, whether another VRF has the number now or none.
+    pub fn vrfs_gone_since(&self, before: &Self) -> BTreeSet<VrfId> {
+        if self.parted <= before.generation {
+            return BTreeSet::new();
+        }
+        let is_there = |old: &&Vrf| self.vrf(old.id).is_some_and(|vrf| vrf.since == old.since);
+        before.vrfs().filter(|old| !is_there(old)).map(|vrf| vrf.id).collect()
+    }
+
+    /// The ports that an observer of `before`, an earlier snapshot of the same publisher, knows in
+    /// another VRF than they are in now, or that are gone. One whose VRF is gone is among them.
+    pub fn ports_moved_since(&self, before: &Self) -> BTreeSet<PortId> {
+        if self.parted <= before.generation {
+            return BTreeSet::new();
+        }
+        let since = |tables: &Self, vrf| tables.vrf(vrf).map(|vrf| vrf.since);
+        let stays = |old: &&crate::port::Port| {
+            self.port(old.id).is_some_and(|port| {
+                let (vrf, was) = (port.spec.vrf, old.spec.vrf);
+                vrf == was
+                    && port.spec.vlan == old.spec.vlan
+                    && since(self, vrf) == since(before, was)
+            })
+        };
+        before.ports().filter(|old| !stays(old)).map(|port| port.id).collect()
+    }
+
+    /// Refuses the number of a routing table that a VRF has or that has routes.
+    fn check_table(&self, table: TableId) -> Result<(), TableError> {
+        if let Some(vrf) = self.vrf_of_table(table).and_then(|vrf| self.vrf(vrf)) {
+            return Err(TableError::TableTaken { table, vrf: Arc::clone(&vrf.name) });
+        }
+        match self.loose_tables.contains_key(&table) {
+            true => Err(TableError::TableInUse(table)),
+            false => Ok(()),
+        }
+    }
+
+    /// The same table; a VRF's by its VRF.
+    pub(super) fn table_ref(&self, table: TableRef) -> Result<TableRef, TableError> {
+        let vrf = match table {
+            TableRef::Vrf(vrf) => Some(self.existing_vrf(vrf)?.id),
+            TableRef::Number(number) => self.vrf_of_table(number),
+        };
+        Ok(vrf.map_or(table, TableRef::Vrf))
+    }
+
+    /// The routes of a VRF, to change.
+    pub(super) fn own_routes(&mut self, vrf: VrfId) -> Result<&mut RoutingTable, TableError> {
+        Ok(&mut self.vrf_mut(vrf)?.routes)
+    }
+
+    /// The routes of a table, to change. One that no VRF has is made if it does not exist:
+    /// [`Tables::drop_empty_table`] removes it again.
+    pub(super) fn routing_table_mut(
+        &mut self,
+        table: TableRef,
+    ) -> Result<&mut RoutingTable, TableError> {
+        match table {
+            TableRef::Vrf(vrf) => self.own_routes(vrf),
+            TableRef::Number(number) => {
+                let none = &self.no_routes;
+                let tables = Arc::make_mut(&mut self.loose_tables);
+                let found = tables.entry(number).or_insert_with(|| Arc::new(none.clone()));
+                Ok(Arc::make_mut(found))
+            }
+        }
+    }
+
+    /// Removes a table that no VRF has and that has no routes.
+    pub(super) fn drop_empty_table(&mut self, table: TableRef) {
+        if let TableRef::Number(number) = table
+            && self.loose_tables.get(&number).is_some_and(|table| table.route_count() == 0)
+        {
+            Arc::make_mut(&mut self.loose_tables).remove(&number);
+        }
+    }
+
+    /// Refuses a route of `prefix` if the table may have no more routes, or there may be no more
+    /// tables.
+    pub(super) fn check_table_room(
+        &self,
+        table: TableRef,
+        prefix: IpPrefix,
+    ) -> Result<(), TableError> {
+        match self.routing_table(table) {
+            Some(table) => table.check_room(prefix),
+            None if self.loose_tables.len() >= MAX_TABLES => {
+                Err(TableError::Limit { what: "routing tables without a VRF", limit: MAX_TABLES })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Removes a VRF that has no port, policy or SA. Routes that are left, such as blackholes, go
     /// with it.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::VrfMain`], [`TableError::VrfInUse`].
     pub fn remove_vrf(&mut self, id: VrfId) -> Result<(), TableError> {
+        self.check_vrf_removal(id)?;
+        let vrf = self.existing_vrf(id)?;
+        if self.ports().any(|port| port.spec.vrf == id) {
+            return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "ports" });
+        }
+        let table = vrf.table;
+        self.remove_filters(FilterTarget::Vrf(id));
+        Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
+        Arc::make_mut(&mut self.table_owners).remove(&table);
+        self.parted = self.generation + 1;
+        self.changed(Change::Vrf(id));
+        Ok(())
+    }
+
+    /// Whether a VRF could be removed if it had no ports.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::VrfMain`], [`TableError::VrfInUse`].
+    pub fn check_vrf_removal(&self, id: VrfId) -> Result<(), TableError> {
         let vrf = self.existing_vrf(id)?;
         if id == VrfId::MAIN {
             return Err(TableError::VrfMain);
         }
-        let what = if self.ports().any(|port| port.spec.vrf == id) {
-            Some("ports")
-        } else if !vrf.spd.is_empty() {
+        let what = if !vrf.spd.is_empty() {
             Some("policies")
         } else if self
             .sad
@@ -77,12 +267,9 @@ impl Tables {
         } else {
             None
         };
-        if let Some(what) = what {
-            return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what });
+        match what {
+            Some(what) => Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what }),
+            None => Ok(()),
         }
-        self.remove_filters(FilterTarget::Vrf(id));
-        self.vrfs[usize::from(id.0)] = None;
-        self.changed(Change::Vrf(id));
-        Ok(())
     }
 }

@@ -16,6 +16,7 @@ mod requests;
 mod restore;
 mod sequences;
 mod vlans;
+mod vrfs;
 
 pub(super) const BASE: &str = r#"
 [[port]]
@@ -155,7 +156,7 @@ pub(super) fn consistent(control: &Control) {
     for vrf in tables.vrfs() {
         for route in vrf.routes().filter(|route| !tables.comes_with_port(vrf.id, route)) {
             assert!(
-                desired.routes.contains_key(&(vrf.id, route.prefix)),
+                desired.routes.contains_key(&(vrf.id.into(), route.prefix)),
                 "{route:?} was not asked for"
             );
         }
@@ -168,7 +169,9 @@ pub(super) fn consistent(control: &Control) {
         assert!(!alternatives.is_empty());
         assert!(alternatives.is_sorted_by(|a, b| a.spec.metric < b.spec.metric));
         let of_prefix = |view: &&api::RouteView| {
-            desired.vrf(&view.vrf).unwrap() == place.0 && view.destination == place.1
+            let number = view.vrf.is_empty().then_some(view.table);
+            desired.table(tables, &view.vrf, number).unwrap() == place.0
+                && view.destination == place.1
         };
         let active: Vec<_> = all
             .iter()
@@ -177,12 +180,9 @@ pub(super) fn consistent(control: &Control) {
             .map(|view| (view.origin, view.metric))
             .collect();
         assert!(active.len() <= 1, "{place:?}: {active:?}");
-        let in_tables = tables.vrf(place.0).unwrap().route_of(place.1).is_some();
-        let made = tables
-            .vrf(place.0)
-            .unwrap()
-            .route_of(place.1)
-            .is_some_and(|route| tables.comes_with_port(place.0, route));
+        let found = tables.routing_table(place.0).and_then(|routes| routes.route_of(place.1));
+        let in_tables = found.is_some();
+        let made = found.is_some_and(|route| tables.comes_with_port(place.0, route));
         assert_eq!(
             in_tables && !made,
             active.iter().any(|(origin, _)| *origin != api::Origin::Gateway),

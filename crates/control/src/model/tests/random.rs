@@ -79,6 +79,20 @@ pub(super) fn command() -> impl Strategy<Value = String> {
                 "link add link {parent} name {name}{what}{vrf} type vlan{protocol} id {id}"
             )),
         vlan().prop_map(|name| format!("link del {name}")),
+        pick(&[
+            "link add red type vrf table 10",
+            "link add blue type vrf table 7",
+            "vrf add red table 7",
+            "link del red",
+            "link del blue",
+            "route flush table 7",
+            "route add blackhole 10.1.0.0/16 table 10",
+        ])
+        .prop_map(str::to_owned),
+        (pick(&["add", "replace", "change", "del"]), prefix(), port(), 0..2_u8, pick(&["7", "10"]))
+            .prop_map(|(verb, prefix, port, metric, table)| format!(
+                "route {verb} {prefix} dev {port} metric {metric} table {table}"
+            )),
         (pick(&["add", "replace", "change"]), prefix(), hop(), 0..3_u8, vrf()).prop_map(
             |(verb, prefix, hop, metric, vrf)| format!(
                 "route {verb} {prefix} via {hop} metric {metric}{vrf}"

@@ -100,7 +100,7 @@ fn a_port_in_another_vrf_takes_its_addresses_along() {
         show(&mut control, "route show vrf main")
             .contains("default via 192.168.11.1 proto static dead")
     );
-    refused(&mut control, "vrf del red", RefusalCode::InUse);
+    refused(&mut control, "vrf del main", RefusalCode::Invalid);
     run(&mut control, "link set wan nomaster").unwrap();
     assert!(
         show(&mut control, "route show")

@@ -14,6 +14,10 @@ fn desired(control: &Control) -> Vec<String> {
     let vrf_name = |id| {
         desired.vrfs.iter().find(|(_, vrf)| vrf.id == id).map(|(name, _)| name.clone()).unwrap()
     };
+    let table_name = |table| match table {
+        tables::TableRef::Vrf(vrf) => vrf_name(vrf),
+        tables::TableRef::Number(number) => format!("table {number}"),
+    };
     let mut lines = Vec::new();
     for (name, vrf) in &desired.vrfs {
         let defaults = defaults_in_force(tables, name, vrf.id);
@@ -21,7 +25,10 @@ fn desired(control: &Control) -> Vec<String> {
         // difference to anything.
         let of_file = vrf.defaults.map(|origin| origin == Origin::Configuration);
         let tables::Vrf { ipsec, ike, .. } = tables.vrf(vrf.id).unwrap();
-        lines.push(format!("vrf {name} {:?} {of_file:?} {defaults:?} {ike} {ipsec}", vrf.origin));
+        let (origin, table) = (vrf.origin, vrf.table);
+        lines.push(format!(
+            "vrf {name} {table:?} {origin:?} {of_file:?} {defaults:?} {ike} {ipsec}"
+        ));
     }
     for (name, port) in &desired.ports {
         lines.push(format!(
@@ -38,7 +45,7 @@ fn desired(control: &Control) -> Vec<String> {
     }
     for ((vrf, _), entries) in &desired.routes {
         let entries = entries.iter();
-        lines.extend(entries.map(|entry| format!("route {} {entry:?}", vrf_name(*vrf))));
+        lines.extend(entries.map(|entry| format!("route {} {entry:?}", table_name(*vrf))));
     }
     for (port, address, neighbour) in desired.neighbours.iter() {
         if neighbour.origin() != Origin::Gateway {

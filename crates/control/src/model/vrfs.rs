@@ -1,0 +1,251 @@
+//! VRFs.
+
+use std::collections::HashMap;
+
+use api::{LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
+use tables::{TableId, TableRef, Tables};
+use types::{Ike, IpPrefix, Ipsec, VrfId};
+
+use super::Draft;
+use super::desired::{Desired, DesiredVrf, defaults_in_force};
+use super::refuse::refusal;
+use super::routes::{places, settle};
+use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
+
+impl Draft<'_> {
+    /// Adds a VRF, with the routing table `table` or one that the gateway chooses. Routes that the
+    /// table had are the VRF's from now on; those by ports that are not in it wait for them.
+    pub(super) fn add_vrf(
+        &mut self,
+        name: &str,
+        table: Option<u32>,
+        origin: Origin,
+    ) -> Result<VrfId, Refusal> {
+        self.add_vrf_beside(name, table, origin, |_| false)
+    }
+
+    /// The same. The gateway chooses no table that `is_meant` for another VRF.
+    pub(super) fn add_vrf_beside(
+        &mut self,
+        name: &str,
+        table: Option<u32>,
+        origin: Origin,
+        is_meant: impl Fn(TableId) -> bool,
+    ) -> Result<VrfId, Refusal> {
+        crate::check::name("name", name)?;
+        if origin == Origin::Runtime && self.desired.ports.contains_key(name) {
+            let message = format!("a port '{name}' exists, and both are links");
+            return Err(Refusal::new(RefusalCode::Exists, message).with_hint("another name"));
+        }
+        let number = match table {
+            Some(number) => {
+                crate::check::table("table", number)?;
+                TableId(number)
+            }
+            None => self.tables.free_table(is_meant),
+        };
+        if self.tables.vrf_named(name).is_some() {
+            return Err(refusal(&tables::TableError::VrfExists(name.to_owned())));
+        }
+        let had = self.withdraw_table(number)?;
+        let id = self.tables.add_vrf_with_table(name, number).map_err(|error| refusal(&error))?;
+        let entry = DesiredVrf { table: table.map(TableId), ..DesiredVrf::new(id, origin) };
+        self.desired.vrfs.insert(name.to_owned(), entry);
+        if let Err(error) = self.adopt_routes(name, id, &had) {
+            // What is desired is as it was; the caller drops the tables.
+            self.desired.vrfs.remove(name);
+            return Err(error);
+        }
+        self.note(|journal| journal.add_vrf(origin, name, table));
+        Ok(id)
+    }
+
+    /// Makes routes that were of no VRF those of the VRF whose table they are in. If that is
+    /// refused, what is desired stays as it was.
+    fn adopt_routes(
+        &mut self,
+        name: &str,
+        id: VrfId,
+        places: &[(TableRef, IpPrefix)],
+    ) -> Result<(), Refusal> {
+        let mut adopted = Vec::with_capacity(places.len());
+        for place in places {
+            let mut all = self.desired.routes.get(place).cloned().unwrap_or_default();
+            for entry in &mut all {
+                (entry.spec.vrf, entry.spec.table) = (name.to_owned(), None);
+            }
+            let place = (TableRef::Vrf(id), place.1);
+            settle(&mut self.tables, place, &all).map_err(|error| refusal(&error))?;
+            adopted.push((place, all));
+        }
+        places.iter().for_each(|place| _ = self.desired.routes.remove(place));
+        self.desired.routes.extend(adopted);
+        Ok(())
+    }
+
+    /// Gives a VRF's routing table the number that the configuration file says.
+    pub(super) fn renumber_vrf(&mut self, name: &str, table: u32) -> Result<(), Refusal> {
+        let id = self.desired.vrf(name)?;
+        crate::check::table("table", table)?;
+        self.tables.renumber_table(id, TableId(table)).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.table = Some(TableId(table));
+        }
+        Ok(())
+    }
+
+    /// Takes the routes of a table that no VRF has out of the tables. Returns their places.
+    fn withdraw_table(&mut self, number: TableId) -> Result<Vec<(TableRef, IpPrefix)>, Refusal> {
+        let table = TableRef::Number(number);
+        let places = places(self.desired, table);
+        for (_, prefix) in &places {
+            let is_there = self.tables.routing_table(table).and_then(|it| it.route_of(*prefix));
+            if is_there.is_some() {
+                self.tables.remove_route(table, *prefix).map_err(|error| refusal(&error))?;
+            }
+        }
+        Ok(places)
+    }
+
+    /// Removes a VRF that has no policies and no SAs. Its ports go back to `main`, as with Linux,
+    /// but down and without addresses: what was one tenant's is not routed among others before
+    /// somebody says so. Its routes go with it.
+    pub(super) fn delete_vrf(&mut self, name: &str) -> Result<(), Refusal> {
+        let id = self.desired.vrf(name)?;
+        self.tables.check_vrf_removal(id).map_err(|error| {
+            let hint = format!(
+                "hitpath xfrm policy flush vrf {name}, hitpath xfrm state flush vrf {name}"
+            );
+            let refused = refusal(&error);
+            match refused.code {
+                RefusalCode::InUse => refused.with_hint(hint),
+                _ => refused,
+            }
+        })?;
+        let of_vrf = self.desired.ports.iter().filter(|(_, port)| port.vrf == name);
+        for port in of_vrf.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.send_back(&port)?;
+        }
+        self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
+        self.desired.vrfs.remove(name);
+        self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
+        self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
+        Ok(())
+    }
+
+    /// Moves a port to `main`, down and without addresses.
+    fn send_back(&mut self, name: &str) -> Result<(), Refusal> {
+        let mut port = self.desired.port(name)?.clone();
+        for (own, _) in core::mem::take(&mut port.addresses) {
+            self.note(|journal| journal.delete_address(own, name));
+        }
+        port.vrf = MAIN_VRF.to_owned();
+        port.up = false;
+        let change = LinkChange {
+            port: name.to_owned(),
+            up: Some(false),
+            vrf: Some(MAIN_VRF.to_owned()),
+            ..LinkChange::default()
+        };
+        self.note(|journal| journal.change_link(&change));
+        self.change_port(name, port)
+    }
+
+    pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
+        let vrf = self.desired.vrf(&change.name)?;
+        if let Some(ipsec) = change.ipsec {
+            self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
+        }
+        match change.ike {
+            Some(ike) => self.set_ike(&change.name, vrf, ike, self.origin),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn set_ike(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        ike: Ike,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_ike(vrf, ike).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.ike = origin;
+        }
+        self.note(|journal| journal.set_ike(origin, name, ike));
+        Ok(())
+    }
+
+    pub(super) fn set_ipsec(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        ipsec: Ipsec,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_ipsec(vrf, ipsec).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.ipsec = origin;
+        }
+        self.note(|journal| journal.set_ipsec(name, ipsec));
+        Ok(())
+    }
+}
+
+/// Changes a VRF as a link. It is up from the beginning, so that setting it up, as has to be done
+/// with Linux, changes nothing.
+pub(super) fn change_as_link(change: &LinkChange) -> Result<(), Refusal> {
+    let LinkChange { port, up, mtu, vrf, side, rpf } = change;
+    let what = match () {
+        () if *up == Some(false) => return Err(unsupported(VRF_IS_UP, DOWN_WITH_PORTS)),
+        () if mtu.is_some() => "MTU",
+        () if side.is_some() => "side",
+        () if rpf.is_some() => "rpf",
+        () if vrf.is_some() => {
+            return Err(unsupported("a VRF is not in another one", "its ports can be moved"));
+        }
+        () => return Ok(()),
+    };
+    Err(unsupported(&format!("{port} is a VRF, which has no {what}"), "that of its ports"))
+}
+
+fn unsupported(message: &str, hint: &str) -> Refusal {
+    Refusal::new(RefusalCode::Unsupported, message).with_hint(hint)
+}
+
+pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
+    let count = |count: usize| count as u64;
+    let (mut ports, mut states) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, u64>::new());
+    for (name, port) in &desired.ports {
+        ports.entry(port.vrf.as_str()).or_default().push(name.clone());
+    }
+    for (vrf, ..) in desired.states.keys() {
+        *states.entry(*vrf).or_default() += 1;
+    }
+    let mut views: Vec<_> = desired
+        .vrfs
+        .iter()
+        .map(|(name, vrf)| VrfView {
+            name: name.clone(),
+            id: vrf.id.0,
+            table: tables.vrf(vrf.id).map_or(0, |vrf| vrf.table.0),
+            ports: ports.remove(name.as_str()).unwrap_or_default(),
+            routes: count(tables.vrf(vrf.id).map_or(0, tables::Vrf::route_count)),
+            policies: count(tables.vrf(vrf.id).map_or(0, |vrf| {
+                tables::Direction::ALL
+                    .iter()
+                    .map(|direction| vrf.spd.policies(*direction).len())
+                    .sum()
+            })),
+            states: states.get(&vrf.id).copied().unwrap_or(0),
+            ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
+            ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
+            closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
+            defaults: defaults_in_force(tables, name, vrf.id),
+            origin: vrf.origin,
+        })
+        .collect();
+    views.sort_by_key(|view| view.id);
+    views
+}
