@@ -66,7 +66,7 @@ fn port_link(port: &PortView, tables: &HashMap<&str, u32>) -> LinkView {
     };
     let is_slave = port.vrf != MAIN_VRF;
     let vlan = port.vlan.map(|id| LinkData {
-        protocol: Some("802.1Q".to_owned()),
+        protocol: Some(port.protocol.unwrap_or_default().to_string()),
         id: Some(id),
         ..LinkData::default()
     });
