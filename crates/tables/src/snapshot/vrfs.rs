@@ -10,6 +10,7 @@ use crate::filter::FilterTarget;
 use crate::limit::MAX_VRFS;
 use crate::log::Change;
 use crate::policy::{Action, Direction};
+use crate::qdisc::QdiscDevice;
 use crate::vrf::Vrf;
 
 /// The longest name, in bytes.
@@ -82,6 +83,7 @@ impl Tables {
         }
         self.remove_filters(FilterTarget::Vrf(id));
         self.vrfs[usize::from(id.0)] = None;
+        self.remove_qdisc(QdiscDevice::Vrf(id))?;
         self.changed(Change::Vrf(id));
         Ok(())
     }
