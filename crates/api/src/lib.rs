@@ -23,6 +23,7 @@ mod daemon;
 mod key;
 mod object;
 mod policy;
+mod qdisc;
 mod reply;
 mod request;
 mod route;
@@ -46,6 +47,7 @@ pub use object::{
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
 };
+pub use qdisc::{FlowQueueStatistics, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec, QdiscView};
 pub use reply::{
     Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, SavedConfiguration, Step,
 };

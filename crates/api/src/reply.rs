@@ -11,6 +11,7 @@ use crate::daemon::DaemonView;
 use crate::key::Key;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
+use crate::qdisc::QdiscView;
 use crate::route::{NextHopView, RouteView};
 use crate::state::StateView;
 
@@ -68,6 +69,8 @@ pub enum Reply {
     Neighbours(Vec<NeighbourView>),
     /// Addresses.
     Addresses(Vec<AddressView>),
+    /// Queueing disciplines.
+    Qdiscs(Vec<QdiscView>),
     /// VRFs.
     Vrfs(Vec<VrfView>),
 }

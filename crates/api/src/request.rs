@@ -9,6 +9,7 @@ use crate::object::{
     NeighbourId, NeighbourSpec, VrfChange, VrfName,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
+use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
 use crate::state::{StateFlush, StateId, StateList, StateSpec};
 
@@ -142,6 +143,17 @@ pub enum Request {
     /// Show ports.
     LinkList(LinkFilter),
 
+    /// Put a queueing discipline where there is none.
+    QdiscAdd(QdiscSpec),
+    /// Put a queueing discipline in the place of what is there.
+    QdiscReplace(QdiscSpec),
+    /// Change a queueing discipline that exists.
+    QdiscChange(QdiscSpec),
+    /// Remove a queueing discipline, and what stands under it.
+    QdiscDelete(QdiscId),
+    /// Show queueing disciplines.
+    QdiscList(QdiscFilter),
+
     /// Add a VRF.
     VrfAdd(VrfName),
     /// Remove a VRF.
@@ -182,6 +194,7 @@ impl Request {
                 | Self::NeighbourList(_)
                 | Self::AddressList(_)
                 | Self::LinkList(_)
+                | Self::QdiscList(_)
                 | Self::VrfList
         )
     }

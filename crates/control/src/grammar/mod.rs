@@ -7,6 +7,7 @@
 mod address;
 mod link;
 mod neighbour;
+mod qdisc;
 mod route;
 mod words;
 mod xfrm_policy;
@@ -43,6 +44,8 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
             ("link", Object::Link),
             ("xfrm", Object::Xfrm),
             ("vrf", Object::Vrf),
+            // tc's, behind all of ip's.
+            ("qdisc", Object::Qdisc),
         ],
         None,
     )?;
@@ -52,6 +55,7 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
         Object::Neighbour => neighbour::parse(&mut words),
         Object::Link => link::parse(&mut words),
         Object::Vrf => link::parse_vrf(&mut words),
+        Object::Qdisc => qdisc::parse(&mut words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
@@ -66,7 +70,7 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
         Object::Other => {
             words.back();
             Err(words.refuse(
-                &["address", "route", "neighbour", "link", "xfrm", "vrf"],
+                &["address", "route", "neighbour", "link", "xfrm", "vrf", "qdisc"],
                 &["addrlabel", "maddress", "rule"],
             ))
         }
@@ -81,6 +85,7 @@ enum Object {
     Link,
     Xfrm,
     Vrf,
+    Qdisc,
     Other,
 }
 

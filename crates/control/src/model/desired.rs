@@ -9,6 +9,7 @@ use tables::{PortSpec, ReversePath, Side, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::neighbours::Neighbours;
+use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
 use crate::check::KeyUses;
 use crate::settings::{GatewaySettings, PortSettings};
@@ -24,6 +25,7 @@ pub(super) struct Desired {
     /// By VRF and prefix, the lowest metric first; never empty.
     pub(super) routes: BTreeMap<(VrfId, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
+    pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
     /// Of the SAs.
     pub(super) keys: KeyUses,
@@ -141,6 +143,7 @@ impl Desired {
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
             neighbours: Neighbours::default(),
+            qdiscs: BTreeMap::new(),
             states: BTreeMap::new(),
             keys: KeyUses::new(secret),
             policies: BTreeMap::new(),

@@ -13,6 +13,7 @@ mod interfaces;
 mod journal;
 mod neighbours;
 mod ports;
+mod qdiscs;
 mod refuse;
 mod reload;
 mod restore;
@@ -380,6 +381,7 @@ impl Control {
                 }
                 Reply::Neighbours(found)
             }
+            Request::QdiscList(filter) => Reply::Qdiscs(qdiscs::list(tables, desired, filter)?),
             Request::VrfList => Reply::Vrfs(ports::vrfs(tables, desired)),
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
             Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
@@ -486,6 +488,10 @@ impl Draft<'_> {
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
             R::LinkSet(change) => self.change_link(&change)?,
+            R::QdiscAdd(spec) => self.put_qdisc(&spec, qdiscs::How::Add, origin)?,
+            R::QdiscReplace(spec) => self.put_qdisc(&spec, qdiscs::How::Replace, origin)?,
+            R::QdiscChange(spec) => self.put_qdisc(&spec, qdiscs::How::Change, origin)?,
+            R::QdiscDelete(id) => self.delete_qdisc(&id)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, origin)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,

@@ -14,6 +14,7 @@ use types::{Ike, IpPrefix, Ipsec, LinkKind, PortId, Side, VrfId};
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredVrf, defaults_in_force};
 use super::neighbours::How;
+use super::qdiscs::Device;
 use super::refuse::refusal;
 use crate::settings::{GatewaySettings, needs_large_buffers};
 
@@ -205,6 +206,7 @@ impl Draft<'_> {
         let id = self.desired.vrf(name)?;
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
+        self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.routes.retain(|(vrf, _), _| *vrf != id);
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
         Ok(())

@@ -10,6 +10,7 @@ use crate::config::load;
 mod batch;
 mod interfaces;
 mod neighbours;
+mod qdiscs;
 mod random;
 mod reload;
 mod requests;
