@@ -154,6 +154,7 @@ fn what_waits_goes_with_its_port_and_stays_with_a_change() {
 fn all_that_leaves_passes() {
     let mut tables = tunnel_tables(("192.168.11.2", "192.168.11.1"), false);
     accept(&mut tables, Direction::Out);
+    accept(&mut tables, Direction::In);
     tables.set_qdisc(ON_WAN, tbf(), Some(pfifo(100))).unwrap();
     tables.remove_neighbour(WAN, ip("192.168.11.1")).unwrap();
     let mut gateway = Gateway::new(tables);
@@ -206,11 +207,12 @@ fn congestion_is_marked_or_dropped() {
         with_class(udp("192.168.13.5", "192.168.12.5", (1, 2), 900), 2),
         with_class(udp("192.168.13.5", "9.9.9.9", (1, 2), 900), 0b1010_0000),
     ];
+    let mut sent = Vec::new();
     for _ in 0..2000 {
         flows.iter().for_each(|packet| gateway.receive(LAN, packet));
         gateway.wait(Duration::from_millis(1));
+        sent.extend(gateway.sent(WAN));
     }
-    let sent = gateway.sent(WAN);
     let (mut marked, mut plain) = ([0; 4], [0; 4]);
     for (_, packet) in &sent {
         let (at, class) = match (packet[0] >> 4, packet[9]) {
