@@ -145,7 +145,7 @@ mod tests {
             (187_500, "1500Kbit"),
             (1, "8bit"),
             (125, "1Kbit"),
-            (12_345_678, "98Mbit"),
+            (12_345_678, "98765Kbit"),
             (125_000_000_000, "1Tbit"),
         ] {
             assert_eq!(shown_rate(bytes), text);
