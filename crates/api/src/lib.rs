@@ -24,6 +24,7 @@ mod key;
 mod link;
 mod object;
 mod policy;
+mod qdisc;
 mod reply;
 mod request;
 mod route;
@@ -48,6 +49,7 @@ pub use object::{
 pub use policy::{
     DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
 };
+pub use qdisc::{FlowQueueStatistics, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec, QdiscView};
 pub use reply::{
     Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, SavedConfiguration, Step,
 };

@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::link::LinkView;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
 use crate::policy::{DefaultActionView, PolicyView};
+use crate::qdisc::QdiscView;
 use crate::route::{NextHopView, RouteView};
 use crate::state::StateView;
 
@@ -69,6 +70,8 @@ pub enum Reply {
     Neighbours(Vec<NeighbourView>),
     /// Addresses.
     Addresses(Vec<AddressView>),
+    /// Queueing disciplines.
+    Qdiscs(Vec<QdiscView>),
     /// VRFs.
     Vrfs(Vec<VrfView>),
     /// Ports and VRFs as links.

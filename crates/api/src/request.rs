@@ -9,6 +9,7 @@ use crate::object::{
     NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
+use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
 use crate::state::{StateFlush, StateId, StateList, StateSpec};
 
@@ -142,6 +143,17 @@ pub enum Request {
     /// Show ports and VRFs as links.
     LinkList(LinkFilter),
 
+    /// Put a queueing discipline where there is none.
+    QdiscAdd(QdiscSpec),
+    /// Put a queueing discipline in the place of what is there.
+    QdiscReplace(QdiscSpec),
+    /// Change a queueing discipline that exists.
+    QdiscChange(QdiscSpec),
+    /// Remove a queueing discipline, and what stands under it.
+    QdiscDelete(QdiscId),
+    /// Show queueing disciplines.
+    QdiscList(QdiscFilter),
+
     /// Add a VRF.
     VrfAdd(VrfSpec),
     /// Remove a VRF.
@@ -185,6 +197,7 @@ impl Request {
                 | Self::AddressList(_)
                 | Self::LinkList(_)
                 | Self::VrfGet(_)
+                | Self::QdiscList(_)
                 | Self::VrfList
         )
     }

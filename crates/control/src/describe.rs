@@ -3,8 +3,10 @@
 use core::fmt::Write;
 
 use api::{MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector, StateSpec};
+use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
 use types::{PolicyAction, RouteKind, VlanProtocol};
 
+use crate::quantity::Quantity;
 use crate::settings::PortSettings;
 
 /// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto
@@ -118,6 +120,50 @@ pub(crate) fn port(settings: &PortSettings) -> String {
         let _ = write!(text, " {address}");
     }
     in_vrf(text, &settings.vrf)
+}
+
+/// `dev wan root handle 1: tbf rate 100mbit burst 32kb limit 1mb`
+pub(crate) fn qdisc(
+    dev: &str,
+    parent: Option<QdiscHandle>,
+    handle: QdiscHandle,
+    qdisc: &Qdisc,
+) -> String {
+    let place = parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
+    let mut text = format!("dev {dev} {place} handle {handle} {}", qdisc.kind());
+    let mut word = |key: &str, value: String| _ = write!(text, " {key} {value}");
+    let size = |bytes: u32| Quantity::Size.text(bytes.into());
+    let time = |microseconds: u32| Quantity::Time.text(microseconds.into());
+    match *qdisc {
+        Qdisc::Tbf(Tbf { rate, burst, limit }) => {
+            word("rate", Quantity::Rate.text(rate));
+            word("burst", size(burst));
+            word("limit", size(limit));
+        }
+        Qdisc::FqCodel(FqCodel {
+            limit,
+            flows,
+            target,
+            interval,
+            quantum,
+            ecn,
+            ce_threshold,
+            memory_limit,
+        }) => {
+            word("limit", limit.to_string());
+            word("flows", flows.to_string());
+            word("target", time(target));
+            word("interval", time(interval));
+            word("quantum", quantum.to_string());
+            if let Some(threshold) = ce_threshold {
+                word("ce_threshold", time(threshold));
+            }
+            word("memory_limit", size(memory_limit));
+            text.push_str(if ecn { " ecn" } else { " noecn" });
+        }
+        Qdisc::Pfifo(Pfifo { limit }) => word("limit", limit.to_string()),
+    }
+    text
 }
 
 fn in_vrf(mut text: String, vrf: &str) -> String {

@@ -13,6 +13,7 @@ mod describe;
 pub mod grammar;
 
 mod model;
+mod quantity;
 pub mod render;
 mod settings;
 mod wipe;

@@ -200,6 +200,19 @@ reasons! {
     LocalIcmp = "local_icmp",
     /// The gateway's own answer is over the rate limit.
     RateLimited = "rate_limited",
+    // Queueing disciplines
+    /// The port's or VRF's queueing discipline had no room.
+    QdiscOverlimit = "qdisc_overlimit",
+    /// Packets had waited in the queueing discipline for longer than its target, all of them for an
+    /// interval (RFC 8289).
+    QdiscCodel = "qdisc_codel",
+    /// The packet is longer than the burst of the queueing discipline.
+    QdiscTooLong = "qdisc_too_long",
+    /// The worker could not hand the packet to that of the queueing discipline: the ring between
+    /// them was full, or that one had no buffer in exchange.
+    QdiscHandover = "qdisc_handover",
+    /// The queueing discipline was removed, or its port went down, while the packet waited in it.
+    QdiscFlushed = "qdisc_flushed",
     // Resources and ends
     /// No free buffer.
     NoBuffer = "no_buffer",

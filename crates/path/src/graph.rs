@@ -33,12 +33,12 @@ pub const fn graph() -> &'static [Stage] {
         Stage {
             name: "apply",
             does: "does what was decided: counts, hop limit, size, link header",
-            next: &["seal", "open", "transmit", "waiting", "reassembly", "host", "drop"],
+            next: &["seal", "open", "transmit", "queue", "waiting", "reassembly", "host", "drop"],
         },
         Stage {
             name: "seal",
             does: "encrypts, the packets of one SA together, and adds the outer header",
-            next: &["transmit", "waiting", "drop"],
+            next: &["transmit", "queue", "waiting", "drop"],
         },
         Stage {
             name: "open",
@@ -49,7 +49,13 @@ pub const fn graph() -> &'static [Stage] {
             name: "waiting",
             does: "sends what waited for a neighbour that is resolved now, gives up what waited \
                 too long",
-            next: &["transmit", "parse", "drop"],
+            next: &["transmit", "queue", "parse", "drop"],
+        },
+        Stage {
+            name: "queue",
+            does: "holds what leaves by ports and VRFs with a queueing discipline, and sends it when \
+                it may leave",
+            next: &["transmit", "drop"],
         },
         Stage {
             name: "transmit",

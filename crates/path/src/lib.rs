@@ -24,5 +24,6 @@ pub use decide::trace::{Exit, Step, Trace};
 pub use decision::{Decision, Refusal, Verdict};
 pub use extension::Extension;
 pub use graph::{Stage, graph};
+pub use stage::queue::{Handover, handovers};
 pub use statistics::WorkerStatistics;
 pub use worker::{Worker, WorkerSettings};

@@ -6,11 +6,12 @@ use std::net::IpAddr;
 
 use flow::{Guarantee, Held, NeighbourQueue, RateLimiter};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
-use tables::{Event, NextHop, NextHopId, NextHopState, Tables};
+use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
 use wire::{Mac, PortId, SaSlot, VrfId};
 
 use crate::host::resolve;
+use crate::stage::queue::{self, Queueing};
 use crate::statistics::WorkerStatistics;
 
 /// The objects that decisions name: next hops, SA slots, policies' counters; and ports. Nothing
@@ -50,6 +51,11 @@ impl<'t> Objects<'t> {
     /// Neighbours that were asked for and have not answered yet.
     pub(crate) fn sought(&self) -> &'t tables::Sought {
         self.tables.sought()
+    }
+
+    /// Every queueing discipline.
+    pub(crate) fn qdiscs(&self) -> &'t Qdiscs {
+        self.tables.qdiscs()
     }
 
     /// The slot's SAs.
@@ -194,6 +200,7 @@ pub(crate) struct Outputs<'a> {
     /// Events that each VRF may always tell.
     pub guaranteed: &'a mut Guarantee,
     pub objects: Objects<'a>,
+    pub queueing: &'a mut Queueing,
     pub now: Time,
     pub sent: Sent,
 }
@@ -249,7 +256,7 @@ impl Outputs<'_> {
 
     /// Puts a finished frame of any port into the outgoing batch where it belongs.
     #[inline]
-    fn send_by(&mut self, packet: Packet, port: PortId, queue: PortId) {
+    pub(crate) fn send_by(&mut self, packet: Packet, port: PortId, queue: PortId) {
         if port != queue {
             self.objects.count_sent_inner(port, 1, packet.len() as u64);
         }
@@ -279,7 +286,7 @@ impl Outputs<'_> {
         (id, next_hop): (NextHopId, &NextHop),
     ) -> Result<(), Packet> {
         match next_hop.state {
-            NextHopState::Resolved => {}
+            NextHopState::Resolved | NextHopState::Queued => {}
             NextHopState::Pending | NextHopState::OnLink => return Err(packet),
             NextHopState::Down => {
                 self.drop(packet, DropReason::PortDown);
@@ -296,7 +303,10 @@ impl Outputs<'_> {
             }
         }
         self.count(id, 1, bytes);
-        self.send_by(packet, next_hop.port, next_hop.queue);
+        match next_hop.state {
+            NextHopState::Queued => queue::enqueue(self, packet, next_hop.port, header.len()),
+            _ => self.send_by(packet, next_hop.port, next_hop.queue),
+        }
         Ok(())
     }
 
@@ -309,7 +319,7 @@ impl Outputs<'_> {
             Some(room) => room.copy_from_slice(header.bytes()),
             None => return self.drop(packet, DropReason::EspNoRoom),
         }
-        self.send_by(packet, port.id, port.queue());
+        self.send_from(port, packet, header.length());
     }
 
     /// Sends a frame of our own.
@@ -328,7 +338,16 @@ impl Outputs<'_> {
             front.copy_from_slice(header.bytes());
             rest.copy_from_slice(payload);
         }
-        self.send_by(packet, port.id, port.queue());
+        self.send_from(port, packet, header.length());
+    }
+
+    /// Sends a finished frame of our own with a link header of so many bytes. As in Linux, it passes
+    /// the port's queueing discipline as all others do.
+    fn send_from(&mut self, port: &tables::Port, packet: Packet, header: usize) {
+        match port.is_queued {
+            true => queue::enqueue(self, packet, port.id, header),
+            false => self.send_by(packet, port.id, port.queue()),
+        }
     }
 
     /// Tells the control thread what no flood gives rise to.

@@ -9,7 +9,7 @@ macro_rules! counters {
         ///
         /// Every packet that a worker receives or makes ends in exactly one of: sent by a port,
         /// dropped for a reason, consumed, or still held (fragments, packets that wait for a
-        /// neighbour).
+        /// neighbour or in a queueing discipline).
         #[derive(Debug, Default)]
         #[repr(align(64))]
         pub struct WorkerStatistics {
@@ -75,8 +75,8 @@ counters! {
     neighbours_unasked,
     /// Known neighbours that moved unasked, more of them in a second than one port may report.
     neighbour_moves_limited,
-    /// Packets held when the worker last had nothing to do: fragments, and what waits for a
-    /// neighbour.
+    /// Packets held when the worker last had nothing to do: fragments, what waits for a neighbour, and
+    /// what waits in queueing disciplines.
     held,
 }
 

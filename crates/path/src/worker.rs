@@ -21,6 +21,7 @@ use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sen
 use crate::stage::apply::{Applier, State, apply};
 use crate::stage::open::open;
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
+use crate::stage::queue::{self, Handover, Queueing};
 use crate::stage::receive::receive;
 use crate::stage::seal::seal;
 use crate::stage::waiting;
@@ -77,6 +78,7 @@ pub struct Worker {
 /// What traffic builds, and what the worker draws from for packets of its own.
 struct Traffic {
     waiting: NeighbourQueue,
+    queueing: Queueing,
     reassembly: Reassembly,
     fragments: FragmentUpper,
     /// Of ICMP errors.
@@ -114,6 +116,12 @@ impl Worker {
             extensions: Extensions::new(),
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
+                queueing: Queueing::new(
+                    settings.index,
+                    settings.buffers,
+                    settings.large_buffers,
+                    secret,
+                ),
                 reassembly: Reassembly::new(secret),
                 fragments: FragmentUpper::new(secret),
                 errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
@@ -139,6 +147,18 @@ impl Worker {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(Attached::new(port));
+    }
+
+    /// Joins the rings by which workers hand frames to the first of them, whose queueing disciplines
+    /// are for all. Without, another one drops such frames.
+    pub fn join(&mut self, handover: Handover) {
+        self.traffic.queueing.join(handover);
+    }
+
+    /// Whether frames were handed to the first worker since this was last asked, so that it has to
+    /// be woken if it sleeps.
+    pub fn take_handed_over(&mut self) -> bool {
+        self.traffic.queueing.take_handed_over()
     }
 
     /// Gives back the queue of port `id`.
@@ -192,8 +212,9 @@ impl Worker {
 
     /// When [`Worker::poll`] wants to be called though no packet comes.
     pub fn next_deadline(&self) -> Option<Time> {
-        let Traffic { waiting, reassembly, .. } = &self.traffic;
-        [waiting.next_deadline(), reassembly.next_deadline()].into_iter().flatten().min()
+        let Traffic { waiting, reassembly, queueing, .. } = &self.traffic;
+        let all = [waiting.next_deadline(), reassembly.next_deadline(), queueing.next_deadline()];
+        all.into_iter().flatten().min()
     }
 
     /// What it has done.
@@ -201,8 +222,8 @@ impl Worker {
         &self.statistics
     }
 
-    /// Packets that came in and that it holds now: fragments of incomplete datagrams, and what
-    /// waits for a neighbour.
+    /// Packets that came in and that it holds now: fragments of incomplete datagrams, what waits for
+    /// a neighbour, and what waits in queueing disciplines.
     pub fn held(&self) -> usize {
         let (datagrams, fragments) = self.traffic.reassembly.waiting();
         (self.pool.size() - self.pool.available()) - datagrams + fragments
@@ -224,10 +245,15 @@ impl Worker {
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
-        let buffers = Buffers { pool, statistics };
-        let events = &mut self.events;
+        let mut buffers = Buffers { pool, statistics };
+        if is_new {
+            traffic.queueing.snapshot_changed(tables, now, &mut buffers);
+        }
+        let (events, queueing) = (&mut self.events, &mut traffic.queueing);
         let (guaranteed, sent) = (&mut traffic.guaranteed, Sent::default());
-        let outputs = Outputs { ports, buffers, events, guaranteed, objects, now, sent };
+        let mut outputs =
+            Outputs { ports, buffers, events, guaranteed, objects, queueing, now, sent };
+        let handed_over = queue::exchange(&mut outputs);
         let mut stages = Stages {
             locality: Locality::new(tables),
             decider: Decider::new(tables),
@@ -258,7 +284,7 @@ impl Worker {
         }
         let received = stages.round(frames);
         stages.neighbours.outputs.write_counts();
-        received
+        received + handed_over
     }
 }
 
@@ -284,6 +310,7 @@ impl Stages<'_> {
             total += self.of_port(PortId(index as u16), frames);
         }
         self.timers();
+        queue::send(&mut self.neighbours.outputs);
         for index in 0..ports {
             self.neighbours.outputs.transmit(PortId(index as u16));
         }

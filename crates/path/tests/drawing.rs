@@ -31,6 +31,7 @@ fn the_graph_lists_the_stages_in_the_order_of_the_code() {
             "receive" => round.find("receive("),
             "parse" => round.find("parse_frames("),
             "waiting" => round.find("waiting::advance("),
+            "queue" => round.find("queue::send("),
             "transmit" => round.find(".transmit("),
             name => round.find(&format!("self.{name}(")),
         })

@@ -20,6 +20,7 @@ mod next_hop;
 mod policy;
 mod port;
 mod publish;
+mod qdisc;
 mod registry;
 mod route;
 mod routing_table;
@@ -49,6 +50,7 @@ pub use policy::{
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
+pub use qdisc::{PlacedQdisc, Qdisc, QdiscCounters, QdiscDevice, QdiscHandle, QdiscNode, Qdiscs};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use routing_table::{RoutingTable, TableRef};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};

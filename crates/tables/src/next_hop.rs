@@ -32,6 +32,9 @@ pub struct NextHopId(pub u32);
 pub enum NextHopState {
     /// It can be sent, behind [`NextHop::link_header`].
     Resolved,
+    /// The same, and what is sent there passes a queueing discipline. A state and no flag, so that
+    /// packets to other next hops pay nothing for it.
+    Queued,
     /// It has to wait until [`NextHop::address`] was asked for its Ethernet address.
     Pending,
     /// Its destination is on the link and has no next hop of its own: it has to wait until the
@@ -39,6 +42,13 @@ pub enum NextHopState {
     OnLink,
     /// The port is down.
     Down,
+}
+
+impl NextHopState {
+    /// Whether packets can be sent, at once or through a queueing discipline.
+    pub const fn is_resolved(self) -> bool {
+        matches!(self, Self::Resolved | Self::Queued)
+    }
 }
 
 /// The longest link header: Ethernet with two VLAN tags (IEEE 802.1ad).
@@ -59,7 +69,7 @@ pub struct NextHop {
     /// On which side of the IPsec boundary the port is.
     pub side: Side,
     /// What is put in front of the IP packet. Nothing unless the state is
-    /// [`NextHopState::Resolved`].
+    /// [`NextHopState::Resolved`] or [`NextHopState::Queued`].
     pub link: LinkHeader,
     /// The neighbour. `None` if it is the port's own next hop, which serves every destination on
     /// the link that has none of its own.
@@ -155,6 +165,19 @@ impl NextHop {
             }
         }
         next_hop
+    }
+
+    /// The same by a port whose packets pass a queueing discipline, if `is_queued`.
+    pub(crate) fn queued_if(mut self, is_queued: bool) -> Self {
+        if is_queued && self.state == NextHopState::Resolved {
+            self.state = NextHopState::Queued;
+        }
+        self
+    }
+
+    /// Whether packets can be sent there.
+    pub fn is_resolved(&self) -> bool {
+        self.state.is_resolved()
     }
 
     /// The link header.

@@ -64,6 +64,8 @@ pub struct Port {
     pub next_hop: NextHopId,
     /// Its sub-ports.
     pub vlans: VlanTable,
+    /// Whether what leaves by it passes a queueing discipline: its own, its parent's, or its VRF's.
+    pub is_queued: bool,
     /// What a sub-port has done. What other ports have done, their queues count.
     pub counters: Option<VlanCounters>,
 }

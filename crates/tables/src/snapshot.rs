@@ -4,6 +4,7 @@ mod filters;
 mod next_hops;
 mod policies;
 mod ports;
+mod qdiscs;
 mod routes;
 mod sas;
 mod sides;
@@ -27,6 +28,7 @@ use crate::neighbour::Neighbours;
 use crate::next_hop::NextHops;
 use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
 use crate::port::Port;
+use crate::qdisc::Qdiscs;
 use crate::registry::Registry;
 use crate::routing_table::RoutingTable;
 use crate::sad::{Sa, Sad};
@@ -73,6 +75,7 @@ pub struct Tables {
     sought: Arc<Sought>,
     next_hops: NextHops,
     groups: Groups,
+    qdiscs: Arc<Qdiscs>,
     policies: Arc<Registry>,
     /// Those that have rules.
     filters: Map<FilterPlace, Arc<Filter>>,
@@ -121,6 +124,7 @@ impl Tables {
             sought: Arc::new(Sought::new(workers, secret)),
             next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
+            qdiscs: Arc::default(),
             policies: Arc::new(Registry::new(secret)),
             filters: Map::new(secret),
             filter_rules: Arc::new(FilterRules::new()),

@@ -16,6 +16,7 @@ pub mod key;
 mod policy;
 mod port;
 mod protocol;
+pub mod qdisc;
 mod range;
 mod route;
 mod sa;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::address::{IpPrefix, IpRange, Mac};
 use crate::dscp::DscpSelector;
 use crate::protocol::Protocol;
+use crate::qdisc::QdiscHandle;
 use crate::range::{OctetRange, PortRange};
 use crate::tcp_flags::TcpFlagsSelector;
 use crate::word::UnknownWord;
@@ -42,7 +43,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector);
+as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector, QdiscHandle);
 
 /// An enum by its words. An unknown word is refused with the words there are.
 macro_rules! as_word {

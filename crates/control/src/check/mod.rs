@@ -6,11 +6,13 @@
 
 mod algorithm;
 mod policy;
+mod qdisc;
 mod state;
 mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
 pub(crate) use policy::{action, policy, selector};
+pub(crate) use qdisc::qdisc;
 pub(crate) use state::state;
 pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 

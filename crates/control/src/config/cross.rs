@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use api::{MAIN_VRF, NeighbourSpec, PolicySpec, RouteKind, RouteSpec, StateSpec};
+use api::{MAIN_VRF, NeighbourSpec, PolicySpec, QdiscSpec, RouteKind, RouteSpec, StateSpec};
 use types::station::is_v6_link_local;
 use types::{IpPrefix, LinkKind};
 
@@ -33,6 +33,7 @@ struct Names<'t> {
 pub(super) struct Read<'t> {
     pub(super) vrfs: Vec<Said<'t, VrfSettings>>,
     pub(super) ports: Vec<Said<'t, PortSettings>>,
+    pub(super) qdiscs: Vec<Said<'t, QdiscSpec>>,
     pub(super) routes: Vec<Said<'t, RouteSpec>>,
     pub(super) neighbours: Vec<Said<'t, NeighbourSpec>>,
     pub(super) states: Vec<Said<'t, StateSpec>>,
@@ -41,7 +42,7 @@ pub(super) struct Read<'t> {
 
 /// `unread` is there where something could not be read. Nothing is missed that may be in it.
 pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
-    let Read { vrfs, ports, routes, neighbours, states, policies } = read;
+    let Read { vrfs, ports, qdiscs, routes, neighbours, states, policies } = read;
     let mut names = Names::new(unread);
     let mut tables: HashMap<u32, &Said<'_, VrfSettings>> = HashMap::new();
     for vrf in vrfs {
@@ -72,6 +73,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
         }
     }
     check_ports(ports, &names, errors);
+    check_qdiscs(qdiscs, &names, errors);
     check_routes(routes, ports, &tables, &names, errors);
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
@@ -308,6 +310,27 @@ fn check_next_hop(
             format!("next hop {via} is the gateway itself"),
             Some("the address of another station".to_owned()),
         );
+    }
+}
+
+fn check_qdiscs(qdiscs: &[Said<'_, QdiscSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut seen = HashMap::new();
+    for qdisc in qdiscs {
+        let QdiscSpec { dev, parent, .. } = &qdisc.value;
+        if !names.ports.contains_key(dev.as_str()) && !names.vrfs.contains_key(dev.as_str()) {
+            let known = names.ports.keys().chain(names.vrfs.keys()).copied();
+            let hint = match nearest(dev, known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => "the name of a port or VRF".to_owned(),
+            };
+            let message = format!("there is no port or VRF {}", quoted(dev));
+            errors.add(qdisc.table.place("dev"), message, Some(hint));
+        }
+        if let Some(first) = seen.insert((dev, parent.is_some()), qdisc.table.at) {
+            let place = parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
+            let what = format!("qdisc of {dev} {place}");
+            errors.add_duplicate(qdisc.table.at, &what, first);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod cross;
 mod diagnostic;
 mod ipsec;
 pub mod keys;
+mod qdisc;
 mod reader;
 mod sections;
 mod security;
@@ -18,7 +19,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use types::{Ike, Ipsec, VlanId};
 
-use api::{DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, RouteSpec, StateSpec};
+use api::{
+    DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec, StateSpec,
+};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -26,6 +29,7 @@ use self::diagnostic::Errors;
 pub(crate) use self::diagnostic::nearest;
 pub use self::diagnostic::{Diagnostic, Diagnostics};
 use self::keys::{SECTIONS, Section};
+pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
@@ -46,6 +50,8 @@ pub struct Config {
     pub vrfs: Vec<VrfSettings>,
     /// The ports, in the file's order.
     pub ports: Vec<PortSettings>,
+    /// The queueing disciplines, in the file's order.
+    pub qdiscs: Vec<QdiscSpec>,
     /// The routes, in the file's order.
     pub routes: Vec<RouteSpec>,
     /// The neighbours, in the file's order.
@@ -199,6 +205,7 @@ fn interpret(
     let read = cross::Read {
         vrfs: each(document, "vrf", errors, sections::vrf),
         ports: each(document, "port", errors, sections::port),
+        qdiscs: each(document, "qdisc", errors, qdisc::qdisc),
         routes: each(document, "route", errors, sections::route),
         neighbours: each(document, "neighbour", errors, sections::neighbour),
         states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
@@ -233,6 +240,7 @@ fn interpret(
         gateway,
         vrfs: values(read.vrfs),
         ports: values(read.ports),
+        qdiscs: values(read.qdiscs),
         routes: values(read.routes),
         neighbours: values(read.neighbours),
         states: values(read.states),

@@ -3,11 +3,14 @@
 use core::fmt::{Display, Write};
 use std::path::Path;
 
-use api::{Key, MemberSpec, NeighbourSpec, PolicySpec, RouteSpec, Selector, StateSpec, Template};
+use api::{
+    Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec, Selector, StateSpec, Template,
+};
 use types::{CacheTable, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
 use crate::describe;
+use crate::quantity::Quantity;
 use crate::settings::{
     CacheSettings, GatewaySettings, IpsecSettings, PortKind, PortSettings, StateDirectory,
 };
@@ -72,12 +75,13 @@ struct Writer {
 impl Writer {
     /// Routes and neighbours come last.
     fn config(&mut self, config: &Config, keys_file: Option<&str>) {
-        let Config { gateway, vrfs, ports, routes, neighbours, states, policies, notes: _ } =
+        let Config { gateway, vrfs, ports, qdiscs, routes, neighbours, states, policies, notes: _ } =
             config;
         self.gateway(gateway, keys_file);
         self.ipsec(&gateway.ipsec);
         vrfs.iter().for_each(|vrf| self.vrf(vrf));
         ports.iter().for_each(|port| self.port(port));
+        qdiscs.iter().for_each(|qdisc| self.qdisc(qdisc));
         states.iter().for_each(|state| self.state(state));
         policies.iter().for_each(|policy| self.policy(policy));
         for route in routes {
@@ -214,6 +218,51 @@ impl Writer {
         if *reverse_path != ReversePath::Off {
             self.quoted("rpf", reverse_path);
         }
+    }
+
+    fn qdisc(&mut self, qdisc: &QdiscSpec) {
+        let QdiscSpec {
+            dev,
+            parent,
+            handle,
+            kind,
+            rate,
+            burst,
+            limit,
+            latency,
+            flows,
+            target,
+            interval,
+            quantum,
+            ecn,
+            ce_threshold,
+            memory_limit,
+        } = qdisc;
+        self.begin("[[qdisc]]");
+        self.quoted("dev", dev);
+        self.quoted("kind", kind);
+        self.quoted_if("handle", handle.as_ref());
+        self.quoted_if("parent", parent.as_ref());
+        let text = |quantity: Quantity, value: &Option<u64>| value.map(|it| quantity.text(it));
+        self.quoted_if("rate", text(Quantity::Rate, rate));
+        self.quoted_if("burst", text(Quantity::Size, burst));
+        self.quoted_if("latency", text(Quantity::Time, latency));
+        if let Some(limit) = limit {
+            self.value("limit", limit);
+        }
+        if let Some(flows) = flows {
+            self.value("flows", flows);
+        }
+        self.quoted_if("target", text(Quantity::Time, target));
+        self.quoted_if("interval", text(Quantity::Time, interval));
+        if let Some(quantum) = quantum {
+            self.value("quantum", quantum);
+        }
+        if let Some(ecn) = ecn {
+            self.value("ecn", ecn);
+        }
+        self.quoted_if("ce-threshold", text(Quantity::Time, ce_threshold));
+        self.quoted_if("memory-limit", text(Quantity::Size, memory_limit));
     }
 
     fn route(&mut self, route: &RouteSpec) {

@@ -8,6 +8,7 @@ mod address;
 mod family;
 mod link;
 mod neighbour;
+mod qdisc;
 mod route;
 mod words;
 mod xfrm_policy;
@@ -63,6 +64,8 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
             ("link", Object::Link),
             ("xfrm", Object::Xfrm),
             ("vrf", Object::Vrf),
+            // tc's, behind all of ip's.
+            ("qdisc", Object::Qdisc),
         ],
         None,
     )?;
@@ -72,6 +75,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Neighbour => neighbour::parse(words),
         Object::Link => link::parse(words),
         Object::Vrf => link::parse_vrf(words),
+        Object::Qdisc => qdisc::parse(words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
@@ -86,7 +90,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Other => {
             words.back();
             Err(words.refuse(
-                &["address", "route", "neighbour", "link", "xfrm", "vrf"],
+                &["address", "route", "neighbour", "link", "xfrm", "vrf", "qdisc"],
                 &["addrlabel", "maddress", "rule"],
             ))
         }
@@ -101,6 +105,7 @@ enum Object {
     Link,
     Xfrm,
     Vrf,
+    Qdisc,
     Other,
 }
 

@@ -11,6 +11,7 @@ use tables::{PortSpec, ReversePath, Side, TableId, TableRef, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::neighbours::Neighbours;
+use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
 use crate::check::KeyUses;
 use crate::settings::{GatewaySettings, PortSettings};
@@ -26,6 +27,7 @@ pub(super) struct Desired {
     /// By table and prefix, the lowest metric first; never empty.
     pub(super) routes: BTreeMap<(TableRef, IpPrefix), Vec<DesiredRoute>>,
     pub(super) neighbours: Neighbours,
+    pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
     /// Of the SAs.
     pub(super) keys: KeyUses,
@@ -145,6 +147,7 @@ impl Desired {
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
             neighbours: Neighbours::default(),
+            qdiscs: BTreeMap::new(),
             states: BTreeMap::new(),
             keys: KeyUses::new(secret),
             policies: BTreeMap::new(),

@@ -14,6 +14,7 @@ use types::{Ike, IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
 use super::journal::Journal;
+use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
 use crate::config::Config;
 use crate::describe;
@@ -39,6 +40,7 @@ pub(super) fn difference(
     differ.gateway();
     differ.add_vrfs();
     differ.ports();
+    differ.qdiscs();
     differ.neighbours();
     differ.routes();
     differ.states();
@@ -301,6 +303,52 @@ impl<'a> Differ<'a> {
             let is_said = said.is_some() == (vrf.ike == Origin::Configuration);
             if is != before || !is_said || vrf.ike == Origin::Runtime {
                 self.journal.set_ike(Origin::Runtime, name, is);
+            }
+        }
+    }
+
+    fn qdiscs(&mut self) {
+        let (said, desired) = (super::qdiscs::said(self.config), self.desired);
+        // What was on a VLAN that went, went with it.
+        let is_kept =
+            |differ: &Self, dev: &str| differ.kept(dev).is_some() || desired.vrfs.contains_key(dev);
+        for (dev, tree) in &said {
+            let is = desired.qdiscs.iter().find(|(device, _)| device.name() == *dev);
+            for (parent, node) in tree.nodes().rev() {
+                if is.is_some_and(|(_, is)| node_at(is, parent).is_some()) {
+                    continue;
+                }
+                let text = describe::qdisc(dev, parent, node.handle, &node.qdisc);
+                self.say(ChangeKind::Removed, "qdisc", text);
+                if is_kept(self, dev) {
+                    let place =
+                        parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
+                    let command = format_args!("qdisc delete dev {dev} {place}");
+                    self.command(Origin::Runtime, command);
+                }
+            }
+        }
+        for (device, tree) in &desired.qdiscs {
+            let dev = device.name();
+            // Another root takes what stands under it along.
+            let mut is_new = !is_kept(self, dev);
+            for (parent, node) in tree.nodes() {
+                let text = describe::qdisc(dev, parent, node.handle, &node.qdisc);
+                let before = said.get(dev).and_then(|tree| node_at(tree, parent));
+                let is_same = |before: &&DesiredQdisc| {
+                    (before.qdisc, before.handle) == (node.qdisc, node.handle)
+                };
+                match before {
+                    Some(_) if before.filter(is_same).is_some() => {
+                        if node.origin == Origin::Configuration && !is_new {
+                            continue;
+                        }
+                    }
+                    Some(_) => self.say(ChangeKind::Modified, "qdisc", &text),
+                    None => self.say(ChangeKind::Added, "qdisc", &text),
+                }
+                is_new = true;
+                self.command(node.origin, format_args!("qdisc replace {text}"));
             }
         }
     }

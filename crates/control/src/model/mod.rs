@@ -14,6 +14,7 @@ mod journal;
 mod links;
 mod neighbours;
 mod ports;
+mod qdiscs;
 mod refuse;
 mod reload;
 mod restore;
@@ -388,6 +389,7 @@ impl Control {
                 }
                 Reply::Neighbours(found)
             }
+            Request::QdiscList(filter) => Reply::Qdiscs(qdiscs::list(tables, desired, filter)?),
             Request::VrfList => Reply::Vrfs(vrfs::vrfs(tables, desired)),
             Request::VrfGet(vrf) => {
                 desired.vrf(&vrf.name)?;
@@ -500,6 +502,10 @@ impl Draft<'_> {
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
             R::LinkSet(change) => self.change_link(&change)?,
+            R::QdiscAdd(spec) => self.put_qdisc(&spec, qdiscs::How::Add, origin)?,
+            R::QdiscReplace(spec) => self.put_qdisc(&spec, qdiscs::How::Replace, origin)?,
+            R::QdiscChange(spec) => self.put_qdisc(&spec, qdiscs::How::Change, origin)?,
+            R::QdiscDelete(id) => self.delete_qdisc(&id)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,

@@ -158,6 +158,7 @@ impl Draft<'_> {
         self.reconcile_gateway(&config.gateway, &mut notes);
         self.add_vrfs(config, &mut notes)?;
         self.reconcile_ports(config, opened, &mut notes)?;
+        self.reconcile_qdiscs(config, &mut notes)?;
         self.reconcile_routes(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;

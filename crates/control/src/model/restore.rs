@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 
 use super::desired::Desired;
 use super::journal::{KEY, OF_FILE};
+use super::qdiscs::node_at;
 use super::security::find_policy;
 use super::{Changes, Control, Draft, Journal};
 
@@ -236,6 +237,10 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             let own = port.addresses.iter().find(|(own, _)| *own == spec.address);
             own.map(|(_, origin)| *origin)
         }),
+        Request::QdiscReplace(spec) | Request::QdiscChange(spec) => {
+            origin_of_qdisc(desired, &spec.dev, spec.parent)
+        }
+        Request::QdiscDelete(id) => origin_of_qdisc(desired, &id.dev, id.parent),
         Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
         Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
         // A VRF that had policies stays closed without, unless the file opens it.
@@ -275,6 +280,16 @@ fn origin_of_route(
 ) -> Option<Origin> {
     let all = desired.routes.get(&(table.ok()?, destination))?;
     all.iter().find(|entry| entry.spec.metric == metric).map(|entry| entry.origin)
+}
+
+fn origin_of_qdisc(
+    desired: &Desired,
+    dev: &str,
+    parent: Option<types::qdisc::QdiscHandle>,
+) -> Option<Origin> {
+    let mut trees = desired.qdiscs.iter();
+    let (_, tree) = trees.find(|(device, _)| device.name() == dev)?;
+    node_at(tree, parent).map(|node| node.origin)
 }
 
 fn origin_of_neighbour(desired: &Desired, port: &str, address: std::net::IpAddr) -> Option<Origin> {

@@ -551,7 +551,7 @@ pub(super) fn next_hops(tables: &Tables) -> Vec<NextHopView> {
         let port = tables.port(next_hop.port)?;
         let (packets, bytes) = tables.next_hop_counters(id)?.read();
         let state = match next_hop.state {
-            NextHopState::Resolved => "resolved",
+            NextHopState::Resolved | NextHopState::Queued => "resolved",
             NextHopState::Pending => "pending",
             NextHopState::OnLink => "on-link",
             NextHopState::Down => "down",

@@ -6,7 +6,7 @@ use types::{Ike, Ipsec};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
-use crate::config::{Config, VrfSettings, Written, write};
+use crate::config::{Config, VrfSettings, Written, qdisc_spec, write};
 use crate::settings::PortSettings;
 
 impl Control {
@@ -33,6 +33,12 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     let mut ports: Vec<_> = desired.ports.iter().collect();
     ports.sort_by_key(|(_, port)| port.id);
     config.ports = ports.into_iter().map(|(_, port)| settings(desired, port)).collect();
+    for (device, tree) in &desired.qdiscs {
+        let specs = tree
+            .nodes()
+            .map(|(parent, node)| qdisc_spec(device.name(), parent, node.handle, &node.qdisc));
+        config.qdiscs.extend(specs);
+    }
     config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
     config.routes.sort_by_key(|spec| (spec.table, spec.vrf != api::MAIN_VRF));
     for (port, address, neighbour) in desired.neighbours.iter() {

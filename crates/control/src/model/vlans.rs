@@ -8,6 +8,7 @@ use types::{PortId, ReversePath, Side, VlanId, VlanTag};
 use super::Draft;
 use super::desired::DesiredPort;
 use super::ports::{Above, check_buffers, check_mtu};
+use super::qdiscs::Device;
 use super::refuse::refusal;
 use crate::settings::{PortKind, PortSettings};
 
@@ -126,6 +127,7 @@ impl Draft<'_> {
         }
         self.desired.neighbours.remove_port(id);
         self.desired.ports.remove(name);
+        self.desired.qdiscs.remove(&Device::Port(name.to_owned()));
         Ok(())
     }
 

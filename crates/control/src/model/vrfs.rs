@@ -8,6 +8,7 @@ use types::{Ike, IpPrefix, Ipsec, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredVrf, defaults_in_force};
+use super::qdiscs::Device;
 use super::refuse::refusal;
 use super::routes::{places, settle};
 use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
@@ -128,6 +129,7 @@ impl Draft<'_> {
         }
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
+        self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
         Ok(())

@@ -97,6 +97,8 @@ pub(crate) struct WorkerLoop {
     pub(crate) control: SyncSender<Message>,
     /// Says that the worker sleeps.
     pub(crate) waker: Arc<Waker>,
+    /// Wakes the first worker, which has the queueing disciplines, if this is another.
+    pub(crate) first: Option<Arc<Waker>>,
     /// Becomes readable when the worker is to wake up.
     pub(crate) wakeup: UnixStream,
     /// The clock.
@@ -169,6 +171,11 @@ impl WorkerLoop {
                 1
             }
         };
+        if let Some(first) = &self.first
+            && self.worker.take_handed_over()
+        {
+            first.wake();
+        }
         // Never waits for the control thread, which may be waiting for this one.
         while let Some((port, opening, error)) = self.lost.pop() {
             let message = Message::Lost { port, opening, error };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use control::GatewaySettings;
 use packet::{Pages, Port};
-use path::{Worker, WorkerSettings, WorkerStatistics};
+use path::{Handover, Worker, WorkerSettings, WorkerStatistics, handovers};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tables::{Event, Probe};
 use wire::PortId;
@@ -25,6 +25,11 @@ use runtime::clock::Clock;
 /// Commands to a worker at once.
 const COMMANDS: usize = 1024;
 
+/// Frames of each worker on the way to the first one's queueing disciplines, and the share of its
+/// buffers that they may be.
+const HANDED_OVER: usize = 1024;
+const HANDED_OVER_SHARE: usize = 4;
+
 /// Events taken from one worker before the others have their turn.
 const EVENTS_AT_ONCE: usize = 1024;
 
@@ -36,6 +41,13 @@ pub(crate) struct WorkerPool {
     /// The ports that are open, and which opening of them that is.
     openings: BTreeMap<PortId, u64>,
     opened: u64,
+}
+
+/// What a worker needs to hand frames over.
+struct HandoverEnds {
+    end: Handover,
+    /// Wakes the first worker, of the others.
+    first: Option<Arc<Waker>>,
 }
 
 struct WorkerHandle {
@@ -63,8 +75,12 @@ impl WorkerPool {
         let workers = Vec::with_capacity(processors.len());
         let openings = BTreeMap::new();
         let mut pool = Self { workers, processors: processors.clone(), openings, opened: 0 };
-        for (index, processor) in processors.into_iter().enumerate() {
-            match WorkerHandle::start(index, processor, settings, handler, clock, control) {
+        let capacity = HANDED_OVER.min(settings.buffers / HANDED_OVER_SHARE);
+        let ends = handovers(processors.len(), capacity);
+        for ((index, processor), end) in processors.into_iter().enumerate().zip(ends) {
+            let first = pool.workers.first().map(|first| Arc::clone(&first.waker));
+            let ends = HandoverEnds { end, first };
+            match WorkerHandle::start(index, processor, settings, handler, clock, control, ends) {
                 Ok((worker, statistics)) => {
                     handler.add_worker(processor, statistics);
                     pool.workers.push(worker);
@@ -172,6 +188,7 @@ impl WorkerHandle {
         handler: &RequestHandler,
         clock: Clock,
         control: &SyncSender<Message>,
+        HandoverEnds { end, first }: HandoverEnds,
     ) -> anyhow::Result<(Self, Arc<WorkerStatistics>)> {
         let (commands, command_receiver) = RingBuffer::new(COMMANDS);
         let (reporter, reported) = RingBuffer::new(RING);
@@ -202,13 +219,14 @@ impl WorkerHandle {
                     return;
                 }
                 // Made here, so that its memory is near the processor that uses it.
-                let worker = match Worker::new(&worker, reader, reporter, probe_receiver) {
+                let mut worker = match Worker::new(&worker, reader, reporter, probe_receiver) {
                     Ok(worker) => worker,
                     Err(error) => {
                         let _ = started.send(Err(error.into()));
                         return;
                     }
                 };
+                worker.join(end);
                 let _ = started.send(Ok((Arc::clone(worker.statistics()), worker.pages())));
                 let (ports, lost) = (BTreeMap::new(), Vec::new());
                 let commands = command_receiver;
@@ -221,6 +239,7 @@ impl WorkerHandle {
                     notified,
                     control,
                     waker,
+                    first,
                     wakeup,
                     clock,
                     idle,

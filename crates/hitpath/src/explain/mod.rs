@@ -268,7 +268,7 @@ fn outcome(decision: &Decision, exit: Option<Exit>) -> &'static str {
             DROPPED
         }
         Verdict::Forward(_) | Verdict::Protect(..)
-            if exit.is_some_and(|exit| exit.state != NextHopState::Resolved) =>
+            if exit.is_some_and(|exit| !exit.state.is_resolved()) =>
         {
             "sent-once-resolved"
         }

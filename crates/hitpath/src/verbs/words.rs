@@ -177,6 +177,27 @@ Examples:
   hitpath link del wan.100")]
     Link = "link",
 
+    /// Queueing disciplines of ports and VRFs, as `tc qdisc` has them
+    #[command(after_help = "\
+Commands:
+  hitpath qdisc { add | replace | change } dev NAME { root | parent 1: } [ handle 1: ]
+                tbf rate RATE burst SIZE { latency TIME | limit SIZE }
+              | fq_codel [ limit N ] [ flows N ] [ target TIME ] [ interval TIME ] [ quantum N ]
+                         [ ecn | noecn ] [ ce_threshold TIME ] [ memory_limit SIZE ]
+              | pfifo [ limit N ]
+  hitpath qdisc del dev NAME { root | parent 1: }
+  hitpath qdisc show [ dev NAME ]
+
+Examples:
+  hitpath qdisc add dev wan root handle 1: tbf rate 100mbit burst 32kb latency 50ms
+  hitpath qdisc add dev wan parent 1: fq_codel       fair, and little delay, below the rate
+  hitpath qdisc change dev wan root tbf rate 50mbit
+  hitpath qdisc add dev blue root tbf rate 1gbit burst 128kb latency 20ms
+                                             a VRF: all of its ports together
+  hitpath qdisc show                         with statistics, as `tc -s qdisc show`
+  hitpath qdisc del dev wan root")]
+    Qdisc = "qdisc",
+
     /// Virtual routing and forwarding instances, as `ip vrf` has them
     #[command(after_help = "\
 Examples:

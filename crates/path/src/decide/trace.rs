@@ -187,7 +187,9 @@ impl<'a> Step<'a> {
         let port = tables.port(next_hop.port)?;
         let address = next_hop.address.or(on_link)?;
         let mac = match next_hop.state {
-            NextHopState::Resolved => Some(Mac(*next_hop.link_header().first_chunk()?)),
+            NextHopState::Resolved | NextHopState::Queued => {
+                Some(Mac(*next_hop.link_header().first_chunk()?))
+            }
             NextHopState::Pending | NextHopState::OnLink => None,
             NextHopState::Down => return None,
         };
@@ -415,6 +417,7 @@ fn verdict(
     match (exit.state, exit.address) {
         (NextHopState::Pending, Some(address)) => write!(f, ", once {address} has answered"),
         (NextHopState::OnLink, _) => f.write_str(", once the destination has answered"),
+        (NextHopState::Queued, _) => f.write_str(", through a queueing discipline"),
         _ => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod open;
 mod oversize;
 pub(crate) mod parse;
+pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod seal;
 pub(crate) mod waiting;

@@ -25,7 +25,9 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
     let lookup = |port: PortId, address: IpAddr| {
         let (id, next_hop) = objects.neighbour(port, address)?;
         match next_hop.state {
-            NextHopState::Resolved | NextHopState::Down => Some((id, next_hop)),
+            NextHopState::Resolved | NextHopState::Queued | NextHopState::Down => {
+                Some((id, next_hop))
+            }
             NextHopState::Pending | NextHopState::OnLink => None,
         }
     };

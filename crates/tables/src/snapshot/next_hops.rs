@@ -136,12 +136,13 @@ impl Tables {
         address: IpAddr,
         change: impl FnOnce(&mut Neighbour),
     ) -> Result<bool, TableError> {
-        let Port { spec, side, neighbours, .. } = self.existing_port(port)?;
+        let Port { spec, side, neighbours, is_queued, .. } = self.existing_port(port)?;
         let old = neighbours.get(address).copied();
         let mut new = old.unwrap_or(Neighbour { next_hop: NextHopId(0), mac: None, routes: 0 });
         change(&mut new);
         let is_needed = new.mac.is_some() || new.routes > 0;
         let next_hop = NextHop::new(port, (spec, *side), Some(address), new.mac);
+        let next_hop = next_hop.queued_if(*is_queued);
         match old {
             Some(old) if is_needed => self.next_hops.set(old.next_hop, next_hop),
             Some(old) => self.next_hops.remove(old.next_hop),
@@ -175,13 +176,15 @@ impl Tables {
         }
         let port = self.existing_port(old.id)?.clone();
         let parts = |port: &Port| (port.spec.link, port.spec.mac, port.spec.mtu, port.spec.up);
-        if parts(&port) == parts(old) && port.side == old.side {
+        if parts(&port) == parts(old) && (port.side, port.is_queued) == (old.side, old.is_queued) {
             return Ok(());
         }
         let like = (&port.spec, port.side);
-        self.next_hops.set(port.next_hop, NextHop::new(port.id, like, None, None));
+        let own = NextHop::new(port.id, like, None, None).queued_if(port.is_queued);
+        self.next_hops.set(port.next_hop, own);
         for (address, neighbour) in port.neighbours.all() {
             let next_hop = NextHop::new(port.id, like, Some(*address), neighbour.mac);
+            let next_hop = next_hop.queued_if(port.is_queued);
             self.next_hops.set(neighbour.next_hop, next_hop);
         }
         if port.spec.up != old.spec.up {

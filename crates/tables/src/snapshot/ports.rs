@@ -40,11 +40,13 @@ impl Tables {
         }
         let spec = self.checked(id, spec)?;
         let mut next = self.clone();
-        let next_hop = next.next_hops.add(NextHop::new(id, (&spec, spec.side), None, None))?;
+        let is_queued = self.is_queued(id, &spec);
+        let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
+        let next_hop = next.next_hops.add(own)?;
         let counters = spec.vlan.map(|_| VlanCounters::new(self.workers));
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
-        let port = Port { id, spec, side, neighbours, next_hop, vlans, counters };
+        let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued, counters };
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
@@ -104,7 +106,8 @@ impl Tables {
             true => self.no_neighbours(),
             false => Arc::clone(&old.neighbours),
         };
-        let new = Port { spec, neighbours, ..old.clone() };
+        let is_queued = self.is_queued(id, &spec);
+        let new = Port { spec, neighbours, is_queued, ..old.clone() };
         if has_moved || !has_routes_as_before {
             self.withdraw_routes(&old)?;
             self.put(id, None);
@@ -119,6 +122,7 @@ impl Tables {
             self.parted = self.generation + 1;
         }
         self.refresh_next_hops(&old)?;
+        self.qdisc_follows(id);
         self.port_changed(id, Some(&old));
         if has_moved {
             self.judge_features(old.spec.vrf)?;
@@ -174,6 +178,7 @@ impl Tables {
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
         next.parted = next.generation + 1;
+        next.qdisc_follows(id);
         next.port_changed(id, Some(&old));
         next.remove_filters(FilterTarget::Port(id));
         next.judge_features(old.spec.vrf)?;

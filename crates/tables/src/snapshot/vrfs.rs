@@ -12,6 +12,7 @@ use crate::filter::FilterTarget;
 use crate::limit::{MAX_TABLES, MAX_VRFS};
 use crate::log::Change;
 use crate::policy::{Action, Direction};
+use crate::qdisc::QdiscDevice;
 use crate::routing_table::{RoutingTable, TableRef};
 use crate::vrf::Vrf;
 
@@ -240,6 +241,7 @@ impl Tables {
         self.remove_filters(FilterTarget::Vrf(id));
         Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
         Arc::make_mut(&mut self.table_owners).remove(&table);
+        self.remove_qdisc(QdiscDevice::Vrf(id))?;
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
         Ok(())

@@ -10,6 +10,7 @@ use crate::config::load;
 mod batch;
 mod interfaces;
 mod neighbours;
+mod qdiscs;
 mod random;
 mod reload;
 mod requests;
@@ -213,7 +214,7 @@ pub(super) fn consistent(control: &Control) {
             let next_hop = tables.next_hop(next_hop).unwrap();
             let mac =
                 tables.port(next_hop.port).unwrap().neighbours.lookup(next_hop.address.unwrap());
-            let is_resolved = next_hop.state == tables::NextHopState::Resolved;
+            let is_resolved = next_hop.is_resolved();
             assert_eq!(
                 is_resolved,
                 mac.is_some(),

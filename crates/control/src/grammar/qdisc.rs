@@ -1,0 +1,294 @@
+//! `qdisc`, as in tc(8), tc-tbf(8), tc-fq_codel(8) and tc-pfifo(8).
+
+use api::{QdiscFilter, QdiscId, QdiscSpec, Refusal, Request};
+use types::qdisc::QdiscHandle;
+
+use super::words::{Words, shown};
+use crate::quantity::Quantity;
+
+#[derive(Clone, Copy)]
+enum Command {
+    Add,
+    Change,
+    Replace,
+    Link,
+    Delete,
+    Show,
+}
+
+/// In tc's order.
+const COMMANDS: &[(&str, Command)] = &[
+    ("add", Command::Add),
+    ("change", Command::Change),
+    ("replace", Command::Replace),
+    ("link", Command::Link),
+    ("delete", Command::Delete),
+    ("show", Command::Show),
+    ("list", Command::Show),
+    ("lst", Command::Show),
+    ("ls", Command::Show),
+];
+
+/// Words of tc's that are not supported.
+const LATER: &[&str] = &[
+    "ingress",
+    "clsact",
+    "invisible",
+    "stab",
+    "estimator",
+    "ingress_block",
+    "egress_block",
+    "handle_offload",
+    "peakrate",
+    "mtu",
+    "minburst",
+    "mpu",
+    "overhead",
+    "linklayer",
+    "drop_batch",
+    "ce_threshold_selector",
+];
+
+/// Kinds of tc's that are not supported.
+const OTHER_KINDS: &[&str] = &[
+    "bfifo",
+    "cake",
+    "codel",
+    "drr",
+    "ets",
+    "fq",
+    "fq_pie",
+    "gred",
+    "hfsc",
+    "hhf",
+    "htb",
+    "mq",
+    "mqprio",
+    "netem",
+    "noqueue",
+    "pfifo_fast",
+    "pfifo_head_drop",
+    "pie",
+    "prio",
+    "qfq",
+    "red",
+    "sfb",
+    "sfq",
+    "skbprio",
+    "taprio",
+];
+
+const KINDS: &[&str] = &["tbf", "fq_codel", "pfifo"];
+
+/// What a command says of the place of a discipline.
+#[derive(Default)]
+struct Place {
+    dev: Option<String>,
+    is_root: Option<()>,
+    parent: Option<QdiscHandle>,
+    handle: Option<QdiscHandle>,
+}
+
+pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let command = words.command(COMMANDS, Some(Command::Show))?;
+    words.end_of_command();
+    match command {
+        Command::Add => Ok(Request::QdiscAdd(spec(words)?)),
+        Command::Change => Ok(Request::QdiscChange(spec(words)?)),
+        Command::Replace => Ok(Request::QdiscReplace(spec(words)?)),
+        Command::Link => {
+            Err(words.unsupported("qdisc link is not supported").with_hint("change or replace"))
+        }
+        Command::Delete => delete(words),
+        Command::Show => show(words),
+    }
+}
+
+fn show(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let mut filter = QdiscFilter::default();
+    while let Some(word) = words.next() {
+        match word {
+            "dev" => {
+                words.once("dev", &filter.dev)?;
+                filter.dev = Some(words.port()?);
+            }
+            _ => {
+                words.back();
+                return Err(words.refuse(&["dev"], LATER));
+            }
+        }
+    }
+    Ok(Request::QdiscList(filter))
+}
+
+fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
+    let mut place = Place::default();
+    while let Some(word) = words.next() {
+        if !place.read(word, words)? {
+            // A kind may follow, which tc ignores too.
+            if KINDS.contains(&word) {
+                words.end()?;
+                break;
+            }
+            words.back();
+            return Err(words.refuse(&["dev", "root", "parent", "handle"], LATER));
+        }
+    }
+    let dev = words.given("dev", place.dev.clone(), "dev NAME, of a port or VRF")?;
+    place.check(words)?;
+    Ok(Request::QdiscDelete(QdiscId { dev, parent: place.parent, handle: place.handle }))
+}
+
+fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
+    let mut place = Place::default();
+    let kind = loop {
+        let word = words.need("dev NAME, root or parent, and tbf, fq_codel or pfifo")?;
+        if place.read(word, words)? {
+            continue;
+        }
+        if KINDS.contains(&word) {
+            break word.to_owned();
+        }
+        if OTHER_KINDS.contains(&word) {
+            let message = format!("qdisc '{}' is not supported", shown(word));
+            return Err(words.unsupported(message).with_hint("tbf, fq_codel or pfifo"));
+        }
+        words.back();
+        let expected = ["dev", "root", "parent", "handle", "tbf", "fq_codel", "pfifo"];
+        return Err(words.refuse(&expected, LATER));
+    };
+    let dev = words.given("dev", place.dev.clone(), "dev NAME, of a port or VRF")?;
+    place.check(words)?;
+    let mut spec =
+        QdiscSpec { dev, parent: place.parent, handle: place.handle, kind, ..Default::default() };
+    parameters(words, &mut spec)?;
+    // The model knows what was there before; here is checked what can be without.
+    if let Err(fault) = crate::check::qdisc(&spec, Some(&usual(&spec))) {
+        return Err(words.fault(fault));
+    }
+    Ok(spec)
+}
+
+/// A discipline of the kind that all parameters of `spec` may be missing of.
+fn usual(spec: &QdiscSpec) -> types::qdisc::Qdisc {
+    use types::qdisc::{FqCodel, Pfifo, Qdisc, Tbf};
+    match spec.kind.as_str() {
+        "tbf" => Qdisc::Tbf(Tbf { rate: 1, burst: 1, limit: 1 }),
+        "pfifo" => Qdisc::Pfifo(Pfifo::default()),
+        _ => Qdisc::FqCodel(FqCodel::default()),
+    }
+}
+
+fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal> {
+    let is_tbf = spec.kind == "tbf";
+    while let Some(key) = words.next() {
+        let (value, quantity) = match key {
+            "rate" => (&mut spec.rate, Some(Quantity::Rate)),
+            "burst" | "buffer" | "maxburst" => (&mut spec.burst, Some(Quantity::Size)),
+            "limit" if is_tbf => (&mut spec.limit, Some(Quantity::Size)),
+            "limit" => (&mut spec.limit, None),
+            "latency" => (&mut spec.latency, Some(Quantity::Time)),
+            "flows" => (&mut spec.flows, None),
+            "target" => (&mut spec.target, Some(Quantity::Time)),
+            "interval" => (&mut spec.interval, Some(Quantity::Time)),
+            "quantum" => (&mut spec.quantum, None),
+            "ce_threshold" => (&mut spec.ce_threshold, Some(Quantity::Time)),
+            "memory_limit" => (&mut spec.memory_limit, Some(Quantity::Size)),
+            "ecn" | "noecn" => {
+                words.once(key, &spec.ecn)?;
+                spec.ecn = Some(key == "ecn");
+                continue;
+            }
+            _ => {
+                words.back();
+                let expected: &[&str] = match spec.kind.as_str() {
+                    "tbf" => &["rate", "burst", "latency", "limit"],
+                    "pfifo" => &["limit"],
+                    _ => &[
+                        "limit",
+                        "flows",
+                        "target",
+                        "interval",
+                        "quantum",
+                        "ecn",
+                        "noecn",
+                        "ce_threshold",
+                        "memory_limit",
+                    ],
+                };
+                return Err(words.refuse(expected, LATER));
+            }
+        };
+        words.once(key, value)?;
+        *value = Some(read(words, key, quantity)?);
+    }
+    Ok(())
+}
+
+fn read(words: &mut Words<'_>, key: &str, quantity: Option<Quantity>) -> Result<u64, Refusal> {
+    let example = quantity.map_or("a number", Quantity::example);
+    let word = words.need(example)?;
+    let value = match quantity {
+        Some(quantity) => quantity.read(word),
+        None => word.parse().ok().filter(|_| word.bytes().all(|digit| digit.is_ascii_digit())),
+    };
+    value.ok_or_else(|| words.invalid(format!("{key} '{}'", shown(word))).with_hint(example))
+}
+
+impl Place {
+    /// Reads what stands behind `word`, if that is about the place.
+    fn read(&mut self, word: &str, words: &mut Words<'_>) -> Result<bool, Refusal> {
+        match word {
+            "dev" => {
+                words.once("dev", &self.dev)?;
+                self.dev = Some(words.port()?);
+            }
+            "root" => {
+                words.once("root", &self.is_root)?;
+                self.is_root = Some(());
+            }
+            "parent" => {
+                words.once("parent", &self.parent)?;
+                self.parent = Some(parent(words)?);
+            }
+            "handle" => {
+                words.once("handle", &self.handle)?;
+                let word = words.need("a handle, as in 1:")?;
+                let handle = word.parse();
+                self.handle = Some(handle.map_err(|why| wrong(words, "handle", word, why))?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Either at the root or under a parent.
+    fn check(&self, words: &Words<'_>) -> Result<(), Refusal> {
+        let hint = "root, or parent HANDLE of the tbf that it stands under";
+        match (self.is_root, self.parent) {
+            (Some(()), Some(_)) => {
+                Err(words.invalid("'root' and 'parent' are both given").with_hint(hint))
+            }
+            (None, None) => Err(words.invalid("'root' or 'parent' is missing").with_hint(hint)),
+            (_, Some(parent)) if self.handle == Some(parent) => {
+                let message = format!("handle {parent} is that of its parent");
+                Err(words.invalid(message).with_hint("another handle, or none"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `1:`, or `1:1`, the one class that tbf has.
+fn parent(words: &mut Words<'_>) -> Result<QdiscHandle, Refusal> {
+    let word = words.need("the handle of a tbf, as in 1:")?;
+    let handle = match word.split_once(':') {
+        Some((major, "1")) => major,
+        _ => word,
+    };
+    handle.parse().map_err(|why| wrong(words, "parent", word, why))
+}
+
+fn wrong(words: &Words<'_>, key: &str, word: &str, why: types::qdisc::NotAHandle) -> Refusal {
+    words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 1: or 10:")
+}
