@@ -140,7 +140,7 @@ class Guest(Place):
         os.close(to_guest)
         os.close(from_guest)
         try:
-            self._read_answer(30, "the guest did not start")
+            self._read_answer(120, "the guest did not start")
             if completed:
                 self._note_area()
         except CommandFailed:

@@ -247,7 +247,7 @@ impl Worker {
         let objects = Objects::new(tables, *index);
         let mut buffers = Buffers { pool, statistics };
         if is_new {
-            traffic.queueing.snapshot_changed(tables, now, &mut buffers);
+            traffic.queueing.snapshot_changed(tables.qdiscs(), now, &mut buffers);
         }
         let (events, queueing) = (&mut self.events, &mut traffic.queueing);
         let (guaranteed, sent) = (&mut traffic.guaranteed, Sent::default());

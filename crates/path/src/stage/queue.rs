@@ -17,7 +17,7 @@ use packet::{CAPACITY, DropReason, LARGE_CAPACITY, Packet, Time};
 use qdisc::{Discipline, Dropped, Item, Next, Settings, Slots, Statistics};
 use rtrb::{Consumer, Producer, RingBuffer};
 use siphasher::sip::SipHasher13;
-use tables::{PlacedQdisc, QdiscCounters, QdiscDevice, QdiscNode, Qdiscs, Tables};
+use tables::{PlacedQdisc, QdiscCounters, QdiscDevice, QdiscNode, Qdiscs};
 use wire::{PortId, Protocol, ipv4, ipv6};
 
 use crate::outputs::{Buffers, Objects, Outputs};
@@ -196,17 +196,17 @@ impl Queueing {
         }
     }
 
-    /// Takes note of another snapshot.
+    /// Takes note of another snapshot's disciplines.
     pub(crate) fn snapshot_changed(
         &mut self,
-        tables: &Tables,
+        qdiscs: &Arc<Qdiscs>,
         now: Time,
         buffers: &mut Buffers<'_>,
     ) {
         if let Role::Owner(owner) = &mut self.role
-            && !Arc::ptr_eq(&owner.known, tables.qdiscs())
+            && !Arc::ptr_eq(&owner.known, qdiscs)
         {
-            owner.follow(tables.qdiscs(), now, buffers);
+            owner.follow(qdiscs, now, buffers);
         }
     }
 }
