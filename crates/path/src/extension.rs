@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use packet::BATCH;
+use flow::RateLimiter;
+use packet::{BATCH, Time};
 use tables::FilterSlot;
 
 /// What features do with the packets of a flow. It names rules and holds none.
@@ -43,12 +44,13 @@ pub(crate) struct Extensions {
     numbers: BTreeMap<Extension, u32>,
     /// Those that do not stay, numbered behind the others.
     passing: Vec<Extension>,
+    pub(crate) log: FilterLog,
 }
 
 impl Extensions {
     pub(crate) fn new() -> Self {
         let (all, passing) = (Vec::with_capacity(MOST), Vec::with_capacity(BATCH));
-        Self { all, numbers: BTreeMap::new(), passing }
+        Self { all, numbers: BTreeMap::new(), passing, log: FilterLog::new() }
     }
 
     /// The number of an extension, which is the same for equal ones while they stay.
@@ -94,9 +96,76 @@ impl Extensions {
     }
 }
 
+/// So many packets of a rule are logged in a second.
+const LOG_RATE: u32 = 10;
+
+/// So many of all rules are told to the control thread in a second and at once, so that what it is
+/// told of neighbours finds room.
+const LOG_RATE_OF_ALL: u64 = 100;
+
+/// How many rules may log at their full rate. Further ones share places with others.
+const LOG_PLACES: usize = 1024;
+
+/// Which packets are logged.
+pub(crate) struct FilterLog {
+    all: RateLimiter,
+    places: Box<[LogPlace]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct LogPlace {
+    /// When the present second began.
+    since: Time,
+    /// How many packets were told in it.
+    told: u32,
+    /// How many were not, since one was told last.
+    untold: u64,
+}
+
+impl FilterLog {
+    fn new() -> Self {
+        let places = vec![LogPlace::default(); LOG_PLACES].into();
+        Self { all: RateLimiter::new(LOG_RATE_OF_ALL, LOG_RATE_OF_ALL), places }
+    }
+
+    /// Whether a packet of this rule is to be told, and if so how many were not before it.
+    pub(crate) fn tell(&mut self, rule: FilterSlot, now: Time) -> Option<u64> {
+        let place = &mut self.places[rule.0 as usize % LOG_PLACES];
+        if place.told > 0 && now.since(place.since).as_secs() >= 1 {
+            place.told = 0;
+        }
+        if place.told >= LOG_RATE || !self.all.allow(now) {
+            place.untold += 1;
+            return None;
+        }
+        if place.told == 0 {
+            place.since = now;
+        }
+        place.told += 1;
+        Some(core::mem::take(&mut place.untold))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ten_packets_a_second_of_a_rule_are_told_and_the_rest_is_counted() {
+        let (mut log, start) = (FilterLog::new(), Time(5_000_000_000));
+        let at = |ms: u64| start + core::time::Duration::from_millis(ms);
+        let told = |log: &mut FilterLog, rule, ms| log.tell(FilterSlot(rule), at(ms));
+        let first: Vec<_> = (0..50).map(|ms| told(&mut log, 3, ms)).collect();
+        assert_eq!(first[..10], [Some(0); 10]);
+        assert!(first[10..].iter().all(Option::is_none));
+        assert_eq!(told(&mut log, 4, 60), Some(0));
+        assert_eq!(told(&mut log, 3, 999), None);
+        assert_eq!(told(&mut log, 3, 1000), Some(41));
+        assert_eq!(told(&mut log, 3, 1001), Some(0));
+        // All rules together.
+        let many = (0..1000).filter(|rule| told(&mut log, *rule, 1002).is_some()).count();
+        assert!((85..=100).contains(&many), "{many}");
+    }
 
     fn of(slot: u32) -> Extension {
         let mut extension = Extension::NONE;

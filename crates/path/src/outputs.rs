@@ -77,11 +77,15 @@ impl<'t> Objects<'t> {
         }
     }
 
-    /// Counts a packet for a rule of a filter.
-    pub(crate) fn count_rule(&self, rule: tables::FilterSlot, bytes: u64) {
-        if let Some(rule) = self.tables.filter_rule(rule) {
-            rule.counters.add(self.worker, 1, bytes);
-        }
+    /// Counts a packet for a rule of a filter, and returns the rule.
+    pub(crate) fn count_rule(
+        &self,
+        rule: tables::FilterSlot,
+        bytes: u64,
+    ) -> Option<&'t tables::FilterRule> {
+        let rule = self.tables.filter_rule(rule)?;
+        rule.counters.add(self.worker, 1, bytes);
+        Some(rule)
     }
 
     /// Counts frames that came by a sub-port.

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use wire::{Mac, PortId};
+use types::FilterVerdict;
+use wire::{FlowKey, Mac, PortId};
+
+use crate::filter::FilterPlace;
 
 /// From a worker to the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,25 @@ pub enum Event {
         /// What the key's numbers, or the window, are known by.
         place: u32,
     },
+    /// A rule of a filter that logs has decided a packet.
+    Filtered(FilteredPacket),
+}
+
+/// A packet that a rule of a filter has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilteredPacket {
+    /// In which filter the rule is.
+    pub place: FilterPlace,
+    /// Its preference.
+    pub preference: u32,
+    /// What it says.
+    pub verdict: FilterVerdict,
+    /// What is known of the packet.
+    pub flow: FlowKey,
+    /// Bytes of it, without link header.
+    pub length: u16,
+    /// How many packets of the rule were not told before, as they were too many.
+    pub untold: u64,
 }
 
 /// From the control thread to a worker: send one ARP request or neighbour solicitation, to see

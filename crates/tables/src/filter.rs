@@ -7,7 +7,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use classifier::{Chain, Classifier, Header, Rule};
-use types::{FilterHook, FilterSlot, FilterVerdict, PacketFields, RejectWith};
+use types::{FilterHook, FilterSlot, FilterVerdict, MarkBits, PacketFields, RejectWith};
 use wire::{FlowKey, PortId, VrfId};
 
 use crate::counters::FlowCounters;
@@ -43,27 +43,6 @@ impl MapKey for FilterPlace {
             FilterTarget::Vrf(vrf) => (1, vrf.0),
         };
         [u64::from(number) << 2 | kind << 1 | self.hook as u64]
-    }
-}
-
-/// Some bits of a packet's mark.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MarkBits {
-    /// What they are, or become.
-    pub value: u32,
-    /// Which they are.
-    pub mask: u32,
-}
-
-impl MarkBits {
-    /// Whether a mark has these bits.
-    pub const fn matches(self, mark: u32) -> bool {
-        (mark ^ self.value) & self.mask == 0
-    }
-
-    /// A mark with these bits set so.
-    pub const fn apply(self, mark: u32) -> u32 {
-        mark & !self.mask | self.value & self.mask
     }
 }
 

@@ -36,9 +36,9 @@ mod vrf;
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
-pub use event::{Event, Probe};
+pub use event::{Event, FilteredPacket, Probe};
 pub use filter::{
-    Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec, FilterTarget, MarkBits,
+    Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec, FilterTarget,
 };
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
@@ -61,8 +61,8 @@ pub use spd::{
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{
-    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, RejectWith, ReversePath, Side, TableId,
-    VlanId, VlanProtocol, VlanTag,
+    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath, Side,
+    TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

@@ -33,7 +33,7 @@ pub use address::{AddressError, Family, IpPrefix, IpRange, Mac};
 pub use cache::{CacheMode, CacheTable};
 pub use dscp::{Dscp, DscpError, DscpSelector};
 pub use fields::{FieldsSelector, PacketFields};
-pub use filter::{FilterHook, FilterVerdict, RejectWith};
+pub use filter::{FilterHook, FilterProtocol, FilterVerdict, MarkBits, MarkError, RejectWith};
 pub use id::{FilterSlot, PolicySlot, PortId, SaSlot, Spi, TableId, VrfId};
 pub use key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
 pub use policy::{DefaultAction, Direction, LookupEngine, PolicyAction};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::address::{IpPrefix, IpRange, Mac};
 use crate::dscp::DscpSelector;
+use crate::filter::MarkBits;
 use crate::protocol::Protocol;
 use crate::qdisc::QdiscHandle;
 use crate::range::{OctetRange, PortRange};
@@ -43,7 +44,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector, QdiscHandle);
+as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector, QdiscHandle, MarkBits);
 
 /// An enum by its words. An unknown word is refused with the words there are.
 macro_rules! as_word {

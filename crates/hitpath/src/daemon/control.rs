@@ -8,9 +8,10 @@ use anyhow::Context;
 use api::{Difference, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
 use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface, wipe_stack};
 use packet::{Port, Time};
-use tables::Reader;
+use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
+use crate::daemon::filter_log::FilterLog;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
 use crate::daemon::worker_pool::WorkerPool;
@@ -83,6 +84,7 @@ pub(crate) struct ControlThread {
     keeper: Option<Keeper>,
     /// What keeps sequence numbers, if they are kept, and where messages to this thread go.
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
+    filter_log: FilterLog,
 }
 
 impl ControlThread {
@@ -111,6 +113,7 @@ impl ControlThread {
             boundaries,
             keeper,
             sequences,
+            filter_log: FilterLog::default(),
         }
     }
 
@@ -158,7 +161,15 @@ impl ControlThread {
                 }
             }
             let now = self.clock.now();
-            self.pool.events(|event| self.handler.control.event(event, now));
+            self.pool.events(|event| match event {
+                Event::Filtered(packet) => {
+                    let tables = self.reader.load();
+                    if let Some(line) = self.filter_log.line(&packet, tables, now) {
+                        tracing::info!("{line}");
+                    }
+                }
+                event => self.handler.control.event(event, now),
+            });
             if now >= due {
                 due = now + TICK;
                 self.tick(now);

@@ -9,6 +9,7 @@
 mod compiler;
 mod connections;
 mod control;
+mod filter_log;
 mod interfaces;
 mod ports;
 mod processors;

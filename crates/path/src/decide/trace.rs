@@ -242,7 +242,7 @@ impl fmt::Display for Step<'_> {
                 optional_fields(f, key.fields)
             }
             Self::Vrf(vrf) => {
-                let reads = vrf.spd.reads();
+                let reads = vrf.reads();
                 let named = [
                     (PacketFields::TCP_FLAGS, "TCP flags"),
                     (PacketFields::DSCP, "DSCP"),
@@ -251,7 +251,11 @@ impl fmt::Display for Step<'_> {
                 let read = named.iter().filter(|(field, _)| !(*field & reads).is_empty());
                 write!(f, "{}", vrf.name)?;
                 for (number, (_, name)) in read.enumerate() {
-                    let before = if number == 0 { "; its policies read" } else { "," };
+                    let before = match (number, vrf.features.is_filtered) {
+                        (0, false) => "; its policies read",
+                        (0, true) => "; its policies and filters read",
+                        _ => ",",
+                    };
                     write!(f, "{before} {name}")?;
                 }
                 Ok(())
@@ -373,10 +377,10 @@ fn filter(
     if action.verdict == FilterVerdict::Reject {
         write!(f, " with {}", action.reject_with)?;
     }
-    match action.set_mark {
-        Some(mark) => write!(f, ", mark {:#x}/{:#x}", mark.value, mark.mask),
-        None => Ok(()),
+    if let Some(mark) = action.set_mark {
+        write!(f, ", mark {mark}")?;
     }
+    if action.log { f.write_str(", log") } else { Ok(()) }
 }
 
 /// Those that are not zero: one that no policy reads is.

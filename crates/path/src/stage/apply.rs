@@ -11,7 +11,7 @@
 use flow::{FairLimiter, Reassembled, Reassembly};
 use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
-use tables::{NextHop, NextHopId, NextHopState};
+use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
 use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
@@ -37,7 +37,7 @@ const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
 pub(crate) struct Applier<'a, 'n> {
     pub neighbours: &'a mut Neighbours<'n>,
     pub state: State<'a>,
-    pub extensions: &'a Extensions,
+    pub extensions: &'a mut Extensions,
 }
 
 /// What a worker keeps between batches for apply and seal.
@@ -321,9 +321,26 @@ impl Applier<'_, '_> {
     /// What features want of a packet beside its decision.
     #[cold]
     fn extended(&mut self, number: u32, known: &Known) {
-        let (extension, objects) = (self.extensions.get(number), self.neighbours.outputs.objects);
-        for rule in extension.rules() {
-            objects.count_rule(rule, known.facts.total_length().into());
+        let (extension, length) = (self.extensions.get(number), known.facts.total_length());
+        for slot in extension.rules() {
+            let outputs = &mut self.neighbours.outputs;
+            let Some(rule) = outputs.objects.count_rule(slot, length.into()) else { continue };
+            if !rule.spec.action.log {
+                continue;
+            }
+            if let Some(untold) = self.extensions.log.tell(slot, outputs.now) {
+                outputs.tell(
+                    known.key.vrf,
+                    Event::Filtered(FilteredPacket {
+                        place: rule.spec.place,
+                        preference: rule.spec.preference,
+                        verdict: rule.spec.action.verdict,
+                        flow: known.key,
+                        length,
+                        untold,
+                    }),
+                );
+            }
         }
     }
 
