@@ -20,6 +20,7 @@
 mod batch;
 mod cache;
 mod daemon;
+mod filter;
 mod key;
 mod link;
 mod object;
@@ -38,6 +39,10 @@ pub use cache::{
     FlowCacheEntries, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
 };
 pub use daemon::DaemonView;
+pub use filter::{
+    ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
+    FilterStatistics, FilterTarget, FilterView,
+};
 pub use key::{Key, KeyTextError};
 pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
 pub use object::{
@@ -63,8 +68,9 @@ pub use state::{
 };
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
-    CacheMode, CacheTable, DefaultAction, Direction, Family, Ike, Ipsec, LookupEngine, OctetRange,
-    PolicyAction, ReversePath, RouteKind, SaFlag, SaMode, Side,
+    CacheMode, CacheTable, DefaultAction, Direction, Family, FilterHook, FilterProtocol,
+    FilterVerdict, Ike, Ipsec, LookupEngine, MarkBits, OctetRange, PolicyAction, RejectWith,
+    ReversePath, RouteKind, SaFlag, SaMode, Side,
 };
 
 /// Version of the interface. Within one version, members are only ever added.

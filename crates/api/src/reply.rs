@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
 use crate::daemon::DaemonView;
+use crate::filter::FilterView;
 use crate::key::Key;
 use crate::link::LinkView;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
@@ -76,6 +77,8 @@ pub enum Reply {
     Vrfs(Vec<VrfView>),
     /// Ports and VRFs as links.
     Links(Vec<LinkView>),
+    /// Rules of filters.
+    Filters(Vec<FilterView>),
 }
 
 /// What is in force, as a configuration file.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::cache::SpdFilter;
+use crate::filter::{FilterId, FilterList, FilterSpec};
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
     NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
@@ -164,6 +165,17 @@ pub enum Request {
     VrfGet(VrfName),
     /// Show all VRFs.
     VrfList,
+
+    /// Add a rule to a filter. Refused where there is one of the same preference.
+    FilterAdd(FilterSpec),
+    /// Add a rule to a filter, in place of the one of the same preference.
+    FilterReplace(FilterSpec),
+    /// Change a rule of a filter.
+    FilterChange(FilterSpec),
+    /// Remove a rule of a filter, or all of them.
+    FilterDelete(FilterId),
+    /// Show rules of filters.
+    FilterList(FilterList),
 }
 
 impl Request {
@@ -199,6 +211,7 @@ impl Request {
                 | Self::VrfGet(_)
                 | Self::QdiscList(_)
                 | Self::VrfList
+                | Self::FilterList(_)
         )
     }
 }

@@ -2,9 +2,12 @@
 
 use core::fmt::Write;
 
-use api::{MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector, StateSpec};
+use api::{
+    FilterKeys, FilterSpec, FilterTarget, MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector,
+    StateSpec,
+};
 use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
-use types::{PolicyAction, RouteKind, VlanProtocol};
+use types::{FilterHook, PolicyAction, RouteKind, VlanProtocol};
 
 use crate::quantity::Quantity;
 use crate::settings::PortSettings;
@@ -105,6 +108,62 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
         let _ = write!(text, " weight {weight}");
     }
     text
+}
+
+/// `dev lan ingress pref 10`, or all of a filter without the preference
+pub(crate) fn filter_id(target: &FilterTarget, hook: FilterHook, pref: Option<u32>) -> String {
+    let pref = pref.map(|pref| format!(" pref {pref}")).unwrap_or_default();
+    match target {
+        FilterTarget::Dev(port) => format!("dev {port} {hook}{pref}"),
+        FilterTarget::Vrf(vrf) => format!("vrf {vrf} {hook}{pref}"),
+    }
+}
+
+/// `dev lan ingress pref 10 protocol ip flower ip_proto tcp dst_port 80 action drop`
+pub(crate) fn filter(spec: &FilterSpec) -> String {
+    let mut text = filter_id(&spec.target, spec.hook, spec.pref);
+    // A string takes everything that is written to it.
+    if let Some(protocol) = spec.protocol {
+        let _ = write!(text, " protocol {protocol}");
+    }
+    text.push_str(" flower");
+    for (key, value) in filter_keys(&FilterKeys::of(&spec.selector, spec.mark)) {
+        // tc shows them as icmp_type and icmp_code, and takes them so.
+        let key = key.strip_prefix("icmp_").unwrap_or(key);
+        let _ = write!(text, " {key} {value}");
+    }
+    if let Some(mark) = spec.set_mark {
+        let _ = write!(text, " action skbedit mark {mark}");
+    }
+    let _ = write!(text, " action {}", spec.action);
+    if let Some(with) = spec.reject_with {
+        let _ = write!(text, " with {with}");
+    }
+    if spec.log {
+        text.push_str(" log");
+    }
+    text
+}
+
+/// What a rule matches, by tc's names.
+pub(crate) fn filter_keys(keys: &FilterKeys) -> Vec<(&'static str, String)> {
+    fn text<T: ToString>(value: &Option<T>) -> Option<String> {
+        value.as_ref().map(ToString::to_string)
+    }
+    let all = [
+        ("ip_proto", text(&keys.ip_proto)),
+        ("src_ip", text(&keys.src_ip)),
+        ("dst_ip", text(&keys.dst_ip)),
+        ("src_port", text(&keys.src_port)),
+        ("dst_port", text(&keys.dst_port)),
+        ("icmp_type", text(&keys.icmp_type)),
+        ("icmp_code", text(&keys.icmp_code)),
+        ("tcp_flags", text(&keys.tcp_flags)),
+        ("dscp", text(&keys.dscp)),
+        ("ip_ttl", text(&keys.ip_ttl)),
+        ("mark", text(&keys.mark)),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 /// `lan memory 192.0.2.1/24`

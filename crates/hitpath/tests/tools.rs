@@ -10,8 +10,8 @@ use serde_json::json;
 fn help_lists_every_verb_and_the_exit_codes() {
     let help = line("--help").with(0).out;
     for word in [
-        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf", "batch",
-        "explain", "replay", "graph", "bench", "demo",
+        "run", "check", "reload", "show", "xfrm", "route", "neigh", "addr", "link", "vrf",
+        "filter", "batch", "explain", "replay", "graph", "bench", "demo",
     ] {
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(&format!("{word} "))),

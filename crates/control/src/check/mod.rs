@@ -5,12 +5,14 @@
 //! `tables`; what is added here is which part of the object is wrong, and what would be right.
 
 mod algorithm;
+mod filter;
 mod policy;
 mod qdisc;
 mod state;
 mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
+pub(crate) use filter::{MAX_PREFERENCE, filter};
 pub(crate) use policy::{action, policy, selector};
 pub(crate) use qdisc::qdisc;
 pub(crate) use state::state;

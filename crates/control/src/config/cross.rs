@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use api::{MAIN_VRF, NeighbourSpec, PolicySpec, QdiscSpec, RouteKind, RouteSpec, StateSpec};
+use api::{
+    FilterSpec, FilterTarget, MAIN_VRF, NeighbourSpec, PolicySpec, QdiscSpec, RouteKind, RouteSpec,
+    StateSpec,
+};
 use types::station::is_v6_link_local;
 use types::{IpPrefix, LinkKind};
 
@@ -38,11 +41,12 @@ pub(super) struct Read<'t> {
     pub(super) neighbours: Vec<Said<'t, NeighbourSpec>>,
     pub(super) states: Vec<Said<'t, StateSpec>>,
     pub(super) policies: Vec<Said<'t, PolicySpec>>,
+    pub(super) filters: Vec<Said<'t, FilterSpec>>,
 }
 
 /// `unread` is there where something could not be read. Nothing is missed that may be in it.
 pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
-    let Read { vrfs, ports, qdiscs, routes, neighbours, states, policies } = read;
+    let Read { vrfs, ports, qdiscs, routes, neighbours, states, policies, filters } = read;
     let mut names = Names::new(unread);
     let mut tables: HashMap<u32, &Said<'_, VrfSettings>> = HashMap::new();
     for vrf in vrfs {
@@ -78,6 +82,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
+    check_filters(filters, &names, errors);
 }
 
 /// A port whose frames are longer than any buffer would receive nothing.
@@ -409,6 +414,23 @@ fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: 
         if let Some(first) = seen.insert((&spec.vrf, spec.direction, selector), policy.table.at) {
             let what = format!("a policy of direction {} with this selector", spec.direction);
             errors.add_duplicate(policy.table.at, &what, first);
+        }
+    }
+}
+
+fn check_filters(filters: &[Said<'_, FilterSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    let mut seen = HashMap::new();
+    for filter in filters {
+        let spec = &filter.value;
+        match &spec.target {
+            FilterTarget::Dev(port) => _ = names.check_port(filter, port, errors),
+            FilterTarget::Vrf(vrf) => _ = names.check_vrf(filter, vrf, errors),
+        }
+        let place = (&spec.target, spec.hook, spec.pref);
+        if let Some(first) = seen.insert(place, filter.table.at) {
+            let id = crate::describe::filter_id(&spec.target, spec.hook, spec.pref);
+            let what = format!("the rule of {id}");
+            errors.add_duplicate(filter.table.place("preference"), &what, first);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod cross;
 mod diagnostic;
+mod filter;
 mod ipsec;
 pub mod keys;
 mod qdisc;
@@ -20,7 +21,8 @@ use std::path::Path;
 use types::{Ike, Ipsec, VlanId};
 
 use api::{
-    DefaultAction, Direction, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec, StateSpec,
+    DefaultAction, Direction, FilterSpec, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
+    StateSpec,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -60,6 +62,8 @@ pub struct Config {
     pub states: Vec<StateSpec>,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
+    /// The rules of filters, in the file's order, each with its preference.
+    pub filters: Vec<FilterSpec>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
@@ -210,6 +214,7 @@ fn interpret(
         neighbours: each(document, "neighbour", errors, sections::neighbour),
         states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
         policies: each(document, "policy", errors, security::policy),
+        filters: each(document, "filter", errors, filter::filter),
     };
 
     // What is said of something that could not be read would be refused for that alone, which helps
@@ -235,6 +240,7 @@ fn interpret(
     }
     if notes == Notes::All && errors.count() == 0 {
         shadow::note(&read.policies, errors);
+        shadow::note_filters(&read.filters, errors);
     }
     let config = Config {
         gateway,
@@ -245,6 +251,7 @@ fn interpret(
         neighbours: values(read.neighbours),
         states: values(read.states),
         policies: values(read.policies),
+        filters: values(read.filters),
         notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file

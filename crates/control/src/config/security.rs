@@ -66,15 +66,12 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
     }
 }
 
-pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PolicySpec> {
-    let before = errors.count();
+/// The selector of a policy or of a filter's rule.
+pub(super) fn selector(table: &Table<'_>, errors: &mut Errors<'_>) -> Selector {
     const RANGE: &str = "\"192.0.2.0/24\" or \"192.0.2.1-192.0.2.9\"";
     const PORTS: &str = "\"53\" or \"5000-5999\"";
     const OCTETS: &str = "\"8\" or \"0-8\"";
-    let direction = table.required_word("direction", Direction::WORDS, errors);
-    let action = table.required_word("action", PolicyAction::WORDS, errors);
-    let priority = table.number("priority", 0..=u32::MAX.into(), errors);
-    let selector = Selector {
+    Selector {
         source: table.parsed::<IpRange>("source", RANGE, errors).map(|found| found.value),
         destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
         protocol: table
@@ -99,7 +96,15 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
             .parsed::<TcpFlagsSelector>("tcp-flags", "\"syn/syn,ack\"", errors)
             .map(|found| found.value),
         ttl: table.number("ttl", 0..=u8::MAX.into(), errors).map(|found| found.value),
-    };
+    }
+}
+
+pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PolicySpec> {
+    let before = errors.count();
+    let direction = table.required_word("direction", Direction::WORDS, errors);
+    let action = table.required_word("action", PolicyAction::WORDS, errors);
+    let priority = table.number("priority", 0..=u32::MAX.into(), errors);
+    let selector = selector(table, errors);
     let template =
         table.table("template", "template.", errors).and_then(|table| template(&table, errors));
     let vrf = vrf_name(table, errors);

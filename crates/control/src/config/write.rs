@@ -4,7 +4,8 @@ use core::fmt::{Display, Write};
 use std::path::Path;
 
 use api::{
-    Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec, Selector, StateSpec, Template,
+    FilterSpec, FilterTarget, Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
+    Selector, StateSpec, Template,
 };
 use types::{CacheTable, ReversePath, RouteKind, Side, VlanProtocol};
 
@@ -75,8 +76,18 @@ struct Writer {
 impl Writer {
     /// Routes and neighbours come last.
     fn config(&mut self, config: &Config, keys_file: Option<&str>) {
-        let Config { gateway, vrfs, ports, qdiscs, routes, neighbours, states, policies, notes: _ } =
-            config;
+        let Config {
+            gateway,
+            vrfs,
+            ports,
+            qdiscs,
+            routes,
+            neighbours,
+            states,
+            policies,
+            filters,
+            notes: _,
+        } = config;
         self.gateway(gateway, keys_file);
         self.ipsec(&gateway.ipsec);
         vrfs.iter().for_each(|vrf| self.vrf(vrf));
@@ -84,6 +95,7 @@ impl Writer {
         qdiscs.iter().for_each(|qdisc| self.qdisc(qdisc));
         states.iter().for_each(|state| self.state(state));
         policies.iter().for_each(|policy| self.policy(policy));
+        filters.iter().for_each(|filter| self.filter(filter));
         for route in routes {
             self.begin("[[route]]");
             self.begins.push(self.lines);
@@ -356,6 +368,56 @@ impl Writer {
         if *priority != 0 {
             self.value("priority", priority);
         }
+        self.selector(selector);
+        self.quoted("action", action);
+        if let Some(Template { vrf, source, destination, spi, reqid, mode }) = template {
+            let vrf = vrf.as_ref().map(|vrf| format!(", vrf = \"{vrf}\"")).unwrap_or_default();
+            let source = source.map(|source| format!("source = \"{source}\", "));
+            let spi = spi.map(|spi| format!(", spi = {spi:#x}")).unwrap_or_default();
+            self.value(
+                "template",
+                format_args!(
+                    "{{ {}destination = \"{destination}\", reqid = {reqid}, mode = \"{mode}\"{spi}{vrf} }}",
+                    source.unwrap_or_default()
+                ),
+            );
+        }
+    }
+
+    fn filter(&mut self, filter: &FilterSpec) {
+        let FilterSpec {
+            target,
+            hook,
+            pref,
+            protocol,
+            selector,
+            mark,
+            action,
+            reject_with,
+            set_mark,
+            log,
+        } = filter;
+        self.begin("[[filter]]");
+        match target {
+            FilterTarget::Dev(port) => self.quoted("port", port),
+            FilterTarget::Vrf(vrf) => self.quoted("vrf", vrf),
+        }
+        self.quoted("hook", hook);
+        if let Some(pref) = pref {
+            self.value("preference", pref);
+        }
+        self.quoted_if("family", protocol.as_ref());
+        self.selector(selector);
+        self.quoted_if("mark", mark.as_ref());
+        self.quoted("action", action);
+        self.quoted_if("reject-with", reject_with.as_ref());
+        self.quoted_if("set-mark", set_mark.as_ref());
+        if *log {
+            self.value("log", log);
+        }
+    }
+
+    fn selector(&mut self, selector: &Selector) {
         let Selector {
             source,
             destination,
@@ -379,19 +441,6 @@ impl Writer {
         self.quoted_if("tcp-flags", tcp_flags.as_ref());
         if let Some(ttl) = ttl {
             self.value("ttl", ttl);
-        }
-        self.quoted("action", action);
-        if let Some(Template { vrf, source, destination, spi, reqid, mode }) = template {
-            let vrf = vrf.as_ref().map(|vrf| format!(", vrf = \"{vrf}\"")).unwrap_or_default();
-            let source = source.map(|source| format!("source = \"{source}\", "));
-            let spi = spi.map(|spi| format!(", spi = {spi:#x}")).unwrap_or_default();
-            self.value(
-                "template",
-                format_args!(
-                    "{{ {}destination = \"{destination}\", reqid = {reqid}, mode = \"{mode}\"{spi}{vrf} }}",
-                    source.unwrap_or_default()
-                ),
-            );
         }
     }
 

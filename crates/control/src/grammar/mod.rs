@@ -1,11 +1,12 @@
-//! Commands in iproute2's words, as in ip-xfrm(8), ip-route(8), ip-neighbour(8), ip-address(8) and
-//! ip-link(8).
+//! Commands in iproute2's words, as in ip-xfrm(8), ip-route(8), ip-neighbour(8), ip-address(8),
+//! ip-link(8), and of tc tc-flower(8).
 //!
 //! Whatever of that grammar the gateway cannot do is refused by name. Beyond it, policies take
 //! ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so on; and everything takes `vrf NAME`.
 
 mod address;
 mod family;
+mod filter;
 mod link;
 mod neighbour;
 mod qdisc;
@@ -66,6 +67,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
             ("vrf", Object::Vrf),
             // tc's, behind all of ip's.
             ("qdisc", Object::Qdisc),
+            ("filter", Object::Filter),
         ],
         None,
     )?;
@@ -76,6 +78,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Link => link::parse(words),
         Object::Vrf => link::parse_vrf(words),
         Object::Qdisc => qdisc::parse(words),
+        Object::Filter => filter::parse(words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
@@ -90,7 +93,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Other => {
             words.back();
             Err(words.refuse(
-                &["address", "route", "neighbour", "link", "xfrm", "vrf", "qdisc"],
+                &["address", "route", "neighbour", "link", "xfrm", "vrf", "qdisc", "filter"],
                 &["addrlabel", "maddress", "rule"],
             ))
         }
@@ -106,6 +109,7 @@ enum Object {
     Xfrm,
     Vrf,
     Qdisc,
+    Filter,
     Other,
 }
 

@@ -1,10 +1,10 @@
-//! Selectors of policies.
+//! Selectors of policies and of filters' rules.
 
 use core::fmt::Display;
 use core::str::FromStr;
 
 use api::{Refusal, Selector};
-use types::IpRange;
+use types::{DscpSelector, IpRange};
 
 use super::words::{Words, prefix, shown};
 
@@ -40,16 +40,62 @@ pub(super) struct SelectorWords {
     selector: Selector,
 }
 
+/// A part of a selector.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Source,
+    Destination,
+    Protocol,
+    SourcePorts,
+    DestinationPorts,
+    IcmpType,
+    IcmpCode,
+    Dscp,
+    TcpFlags,
+    Ttl,
+}
+
+/// The part that a word of iproute2's begins.
+pub(super) fn part(word: &str) -> Option<Part> {
+    Some(match word {
+        "src" => Part::Source,
+        "dst" => Part::Destination,
+        "proto" => Part::Protocol,
+        "sport" => Part::SourcePorts,
+        "dport" => Part::DestinationPorts,
+        "type" => Part::IcmpType,
+        "code" => Part::IcmpCode,
+        "dscp" => Part::Dscp,
+        "tcp-flags" => Part::TcpFlags,
+        // The same field of IPv4 and IPv6, under the name of either.
+        "ttl" | "hoplimit" => Part::Ttl,
+        _ => return None,
+    })
+}
+
 impl SelectorWords {
     /// Takes a part of a selector, where the next word begins one.
     pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<bool, Refusal> {
+        match words.peek().and_then(|word| Some((word, part(word)?))) {
+            Some((word, part)) => self.take_part(words, word, part).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Takes a part of a selector, which begins with the next word.
+    pub(super) fn take_part(
+        &mut self,
+        words: &mut Words<'_>,
+        key: &str,
+        part: Part,
+    ) -> Result<(), Refusal> {
         let selector = &mut self.selector;
-        match words.peek() {
-            Some("src") => take_addresses(words, "src", &mut self.source)?,
-            Some("dst") => take_addresses(words, "dst", &mut self.destination)?,
-            Some("proto") => {
+        match part {
+            Part::Source => take_addresses(words, key, &mut self.source),
+            Part::Destination => take_addresses(words, key, &mut self.destination),
+            Part::Protocol => {
                 words.next();
-                words.once("proto", &selector.protocol)?;
+                words.once(key, &selector.protocol)?;
                 let word = words.need("a protocol")?;
                 selector.protocol = match word {
                     // Linux's number for any protocol.
@@ -60,25 +106,51 @@ impl SelectorWords {
                             .with_hint("a name, as in udp, or a number from 0 to 255")
                     })?),
                 };
+                Ok(())
             }
-            Some("sport") => take_text(words, "sport", &mut selector.source_ports, PORTS)?,
-            Some("dport") => take_text(words, "dport", &mut selector.destination_ports, PORTS)?,
-            Some("type") => take_text(words, "type", &mut selector.icmp_type, OCTETS)?,
-            Some("code") => take_text(words, "code", &mut selector.icmp_code, OCTETS)?,
-            Some("dscp") => take_text(words, "dscp", &mut selector.dscp, DSCP)?,
-            Some("tcp-flags") => take_text(words, "tcp-flags", &mut selector.tcp_flags, FLAGS)?,
-            // The same field of IPv4 and IPv6, under the name of either.
-            Some(key @ ("ttl" | "hoplimit")) => {
+            Part::SourcePorts => take_text(words, key, &mut selector.source_ports, PORTS),
+            Part::DestinationPorts => take_text(words, key, &mut selector.destination_ports, PORTS),
+            Part::IcmpType => take_text(words, key, &mut selector.icmp_type, OCTETS),
+            Part::IcmpCode => take_text(words, key, &mut selector.icmp_code, OCTETS),
+            Part::Dscp => take_text(words, key, &mut selector.dscp, DSCP),
+            Part::TcpFlags => take_text(words, key, &mut selector.tcp_flags, FLAGS),
+            Part::Ttl => {
                 words.next();
                 words.once(key, &selector.ttl)?;
                 let number = words.number(key)?;
                 selector.ttl = Some(u8::try_from(number).map_err(|_| {
                     words.invalid(format!("{key} '{number}'")).with_hint("a number from 0 to 255")
                 })?);
+                Ok(())
             }
-            _ => return Ok(false),
         }
-        Ok(true)
+    }
+
+    /// Takes a DSCP as tc says it, by the whole octet that it is in.
+    pub(super) fn take_octet(&mut self, words: &mut Words<'_>, key: &str) -> Result<(), Refusal> {
+        words.next();
+        words.once(key, &self.selector.dscp)?;
+        let word = words.need("VALUE/MASK")?;
+        let refuse = |why: String| {
+            let hint = "as in 0xb8/0xfc, or dscp ef; the lower two bits are ECN, which rules do \
+                not read";
+            words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint(hint)
+        };
+        let octet = |word: &str| {
+            let number = super::words::number(word).and_then(|number| u8::try_from(number).ok());
+            number.ok_or_else(|| refuse("expected a number from 0 to 0xff".to_owned()))
+        };
+        let Some((value, mask)) = word.split_once('/') else {
+            octet(word)?;
+            return Err(refuse("without a mask it means ECN too".to_owned()));
+        };
+        let (value, mask) = (octet(value)?, octet(mask)?);
+        if (value | mask) & 3 != 0 {
+            return Err(refuse("it means ECN too".to_owned()));
+        }
+        let dscp = DscpSelector::new(value >> 2, mask >> 2);
+        self.selector.dscp = Some(dscp.map_err(|why| refuse(why.to_string()))?);
+        Ok(())
     }
 
     /// Whether nothing was given.

@@ -137,6 +137,9 @@ fn is_one_step(request: &Request) -> bool {
             | Request::StateAdd(_)
             | Request::StateUpdate(_)
             | Request::StateDelete(_)
+            | Request::FilterAdd(_)
+            | Request::FilterReplace(_)
+            | Request::FilterChange(_)
     )
 }
 

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    Direction, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec, StateSpec, VrfName,
+    Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
+    StateSpec, VrfName,
 };
 use tables::{PortSpec, ReversePath, Side, TableId, TableRef, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
+use super::filters::FilterKey;
 use super::neighbours::Neighbours;
 use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
@@ -33,6 +35,7 @@ pub(super) struct Desired {
     pub(super) keys: KeyUses,
     /// By index.
     pub(super) policies: BTreeMap<u32, DesiredPolicy>,
+    pub(super) filters: BTreeMap<FilterKey, DesiredFilter>,
     /// Why policies are compiled no more, if that is so.
     pub(super) compiler_ended: Option<Arc<str>>,
 }
@@ -136,6 +139,13 @@ pub(super) struct DesiredPolicy {
     pub(super) origin: Origin,
 }
 
+#[derive(Clone, Debug)]
+pub(super) struct DesiredFilter {
+    /// With everything said.
+    pub(super) spec: FilterSpec,
+    pub(super) origin: Origin,
+}
+
 impl Desired {
     /// Nothing but the VRF `main`. `secret` keys the digests of keys.
     pub(super) fn new(secret: [u8; 16]) -> Self {
@@ -151,6 +161,7 @@ impl Desired {
             states: BTreeMap::new(),
             keys: KeyUses::new(secret),
             policies: BTreeMap::new(),
+            filters: BTreeMap::new(),
             compiler_ended: None,
         }
     }

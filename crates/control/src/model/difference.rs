@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use api::{
-    Change, ChangeKind, DefaultAction, Difference, Direction, LinkChange, LinkSpec, Origin,
-    PolicySpec, RouteSpec, Selector, StateSpec,
+    Change, ChangeKind, DefaultAction, Difference, Direction, FilterSpec, FilterTarget,
+    FilterVerdict, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, Selector, StateSpec,
 };
 use tables::Tables;
 use types::{Ike, IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
+use super::filters::FilterKey;
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
@@ -42,6 +43,7 @@ pub(super) fn difference(
     differ.ports();
     differ.qdiscs();
     differ.neighbours();
+    differ.filters();
     differ.routes();
     differ.states();
     differ.ipsec(true);
@@ -392,6 +394,51 @@ impl<'a> Differ<'a> {
         for ((port, address), (mac, origin)) in is {
             self.say(ChangeKind::Added, "neighbour", text(address, port, mac));
             self.journal.put_neighbour(origin, address, mac, port);
+        }
+    }
+
+    fn filters(&mut self) {
+        // With everything said, as what is in force is.
+        let mut said: BTreeMap<FilterKey, FilterSpec> = BTreeMap::new();
+        for spec in &self.config.filters {
+            let Ok(checked) = crate::check::filter(spec) else { continue };
+            let reject_with =
+                (spec.action == FilterVerdict::Reject).then_some(checked.action.reject_with);
+            let spec = FilterSpec { protocol: Some(checked.protocol), reject_with, ..spec.clone() };
+            said.insert(FilterKey::of(&spec), spec);
+        }
+        for (key, entry) in &self.desired.filters {
+            let (spec, origin) = (&entry.spec, entry.origin);
+            // What was on a VLAN that went, went with it.
+            let is_kept = match &key.target {
+                FilterTarget::Dev(port) => self.kept(port).is_some(),
+                FilterTarget::Vrf(_) => true,
+            };
+            let Some(same) = said.remove(key) else {
+                self.say(ChangeKind::Added, "filter", describe::filter(spec));
+                self.journal.put_filter(origin, spec);
+                continue;
+            };
+            if same != *spec {
+                let change = format!("{} -> {}", describe::filter(&same), describe::filter(spec));
+                self.say(ChangeKind::Modified, "filter", change);
+            } else if is_kept && origin == Origin::Configuration {
+                continue;
+            }
+            if is_kept && origin != Origin::Configuration {
+                self.journal.delete_filter(&key.target, key.hook, key.pref);
+            }
+            self.journal.put_filter(origin, spec);
+        }
+        for (key, spec) in said {
+            self.say(ChangeKind::Removed, "filter", describe::filter(&spec));
+            let is_there = match &key.target {
+                FilterTarget::Dev(port) => self.kept(port).is_some(),
+                FilterTarget::Vrf(_) => true,
+            };
+            if is_there {
+                self.journal.delete_filter(&key.target, key.hook, key.pref);
+            }
         }
     }
 

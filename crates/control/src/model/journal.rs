@@ -8,9 +8,10 @@
 use core::fmt::{self, Write};
 
 use api::{
-    DefaultAction, Direction, Key, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, StateSpec,
+    DefaultAction, Direction, FilterSpec, FilterTarget, Key, LinkChange, LinkSpec, Origin,
+    PolicySpec, RouteSpec, StateSpec,
 };
-use types::{Ike, IpPrefix, Ipsec, Mac, VlanProtocol};
+use types::{FilterHook, Ike, IpPrefix, Ipsec, Mac, VlanProtocol};
 
 use crate::describe;
 
@@ -220,6 +221,15 @@ impl Journal {
             VlanProtocol::Service => format!(" protocol {protocol}"),
         };
         self.note(origin, format_args!("{text} {up} type vlan{protocol} id {vlan}"));
+    }
+
+    pub(super) fn put_filter(&mut self, origin: Origin, spec: &FilterSpec) {
+        self.note(origin, format_args!("filter replace {}", describe::filter(spec)));
+    }
+
+    pub(super) fn delete_filter(&mut self, target: &FilterTarget, hook: FilterHook, pref: u32) {
+        let id = describe::filter_id(target, hook, Some(pref));
+        self.note(Origin::Runtime, format_args!("filter delete {id}"));
     }
 
     fn key(&mut self, key: &Key) -> u64 {

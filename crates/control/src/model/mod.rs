@@ -9,6 +9,7 @@ mod batch;
 mod boundary;
 mod desired;
 mod difference;
+mod filters;
 mod interfaces;
 mod journal;
 mod links;
@@ -397,6 +398,7 @@ impl Control {
                 found.retain(|view| view.name == vrf.name);
                 Reply::Vrfs(found)
             }
+            Request::FilterList(list) => Reply::Filters(filters::filters(tables, desired, list)?),
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
             Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
             Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
@@ -509,6 +511,10 @@ impl Draft<'_> {
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
             R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,
+            R::FilterAdd(spec) => self.add_filter(spec)?,
+            R::FilterReplace(spec) => self.replace_filter(spec, false)?,
+            R::FilterChange(spec) => self.replace_filter(spec, true)?,
+            R::FilterDelete(id) => self.delete_filters(&id)?,
             _ => return Err(not_here()),
         }
         Ok(Reply::Done)
@@ -538,6 +544,7 @@ fn many(request: &Request) -> bool {
             | Request::NeighbourFlush(_)
             | Request::AddressFlush(_)
             | Request::VrfDelete(_)
+            | Request::FilterDelete(_)
     )
 }
 

@@ -12,6 +12,7 @@ pub(super) fn refusal(error: &TableError) -> Refusal {
         | E::NoRoute { .. }
         | E::NoNeighbour { .. }
         | E::NoPolicy(_)
+        | E::NoFilterRule(_)
         | E::NoSa { .. } => (RefusalCode::NotFound, None),
         E::VrfExists(_) | E::PortExists(_) | E::PortName(_) | E::RouteIsConnected { .. } => {
             (RefusalCode::Exists, None)
@@ -39,7 +40,7 @@ pub(super) fn no_port<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> R
     missing("port", name, known)
 }
 
-fn missing<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {
+pub(super) fn missing<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {
     let refusal = Refusal::new(
         RefusalCode::NotFound,
         format!("there is no {what} '{}'", name.escape_debug()),

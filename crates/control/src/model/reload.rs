@@ -161,6 +161,7 @@ impl Draft<'_> {
         self.reconcile_qdiscs(config, &mut notes)?;
         self.reconcile_routes(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
+        self.reconcile_filters(config, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;
         // What may have policies first, and what may have none last.
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;

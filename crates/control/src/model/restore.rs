@@ -266,6 +266,10 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             }
             (!closes).then_some(vrf.ipsec)
         }),
+        Request::FilterReplace(spec) => {
+            desired.origin_of_filter(&spec.target, spec.hook, spec.pref)
+        }
+        Request::FilterDelete(id) => desired.origin_of_filter(&id.target, id.hook, id.pref),
         Request::VrfDelete(vrf) => desired.vrfs.get(&vrf.name).map(|vrf| vrf.origin),
         _ => None,
     };

@@ -47,6 +47,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
             config.neighbours.push(NeighbourSpec { port, address, mac: neighbour.mac });
         }
     }
+    config.filters = desired.filters.values().map(|entry| entry.spec.clone()).collect();
     // Of the SAs of a tunnel, the one that was added last sends.
     let mut states: Vec<_> = desired.states.iter().collect();
     states.sort_by_cached_key(|((vrf, destination, spi), _)| {

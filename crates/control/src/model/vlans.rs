@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use api::{InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode};
+use api::{
+    FilterTarget, InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode,
+};
 use types::{PortId, ReversePath, Side, VlanId, VlanTag};
 
 use super::Draft;
@@ -126,6 +128,7 @@ impl Draft<'_> {
             self.tables.remove_port(id).map_err(|error| refusal(&error))?;
         }
         self.desired.neighbours.remove_port(id);
+        self.desired.forget_filters(&FilterTarget::Dev(name.to_owned()));
         self.desired.ports.remove(name);
         self.desired.qdiscs.remove(&Device::Port(name.to_owned()));
         Ok(())

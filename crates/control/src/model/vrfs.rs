@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use api::{LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
+use api::{FilterTarget, LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
 use tables::{TableId, TableRef, Tables};
 use types::{Ike, IpPrefix, Ipsec, VrfId};
 
@@ -130,6 +130,7 @@ impl Draft<'_> {
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
         self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
+        self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
         self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
         Ok(())

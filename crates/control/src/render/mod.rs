@@ -1,5 +1,6 @@
 //! Replies in iproute2's words.
 
+mod filter;
 mod net;
 mod qdisc;
 mod xfrm;
@@ -22,7 +23,7 @@ pub fn reply(request: &Request, reply: &Reply) -> String {
 pub struct Options {
     /// `-br`: a line for each link, port with addresses, or neighbour.
     pub brief: bool,
-    /// `-s`: what links have received and sent.
+    /// `-s`: what links have received and sent, and what rules of filters have decided.
     pub statistics: bool,
     /// `-d`: what kind of link each is.
     pub details: bool,
@@ -73,6 +74,9 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
         Reply::NextHops(views) => views.iter().for_each(|view| net::next_hop(&mut text, view)),
         Reply::Qdiscs(views) => views.iter().for_each(|view| qdisc::qdisc(&mut text, view)),
         Reply::Vrfs(views) => net::vrfs(&mut text, views),
+        Reply::Filters(views) => {
+            views.iter().for_each(|view| filter::filter(&mut text, view, options.statistics));
+        }
         Reply::States(views) => views.iter().for_each(|view| xfrm::state(&mut text, view)),
         Reply::Policies(views) => views.iter().for_each(|view| xfrm::policy(&mut text, view)),
         Reply::Defaults(view) => xfrm::defaults(&mut text, view),

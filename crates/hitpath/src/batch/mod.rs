@@ -218,7 +218,7 @@ fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
         None => Ok(None),
         Some(program @ (&"hitpath" | &"ip")) => {
             Err(invalid(format!("'{program}' is not a part of the command"))
-                .with_hint("a line begins with xfrm, route, neigh, addr, link or vrf"))
+                .with_hint("a line begins with xfrm, route, neigh, addr, link, vrf or filter"))
         }
         Some(_) => control::grammar::parse(&words).map(Some),
     }

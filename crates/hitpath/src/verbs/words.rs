@@ -1,5 +1,5 @@
-//! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`. Their
-//! words go to [`control::grammar`]; here is only what teaches them.
+//! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`,
+//! `filter`. Their words go to [`control::grammar`]; here is only what teaches them.
 
 use api::{Family, PolicyAdded, Reply};
 use clap::{Args, CommandFactory};
@@ -53,7 +53,7 @@ pub(crate) struct ShowOptions {
     #[arg(long)]
     brief: bool,
 
-    /// What links have received and sent
+    /// What links have received and sent, and what rules of filters have decided
     #[arg(short, long)]
     statistics: bool,
 
@@ -207,6 +207,35 @@ Examples:
   hitpath vrf set blue ike policy            IKE for own addresses needs policies
   hitpath vrf del blue")]
     Vrf = "vrf",
+
+    /// Filters of ports and VRFs, as `tc filter` has them with flower
+    ///
+    /// A filter is the ordered rules of a port or VRF, before routing (ingress) or after it
+    /// (egress). The first rule that matches decides; a packet that matches none passes.
+    #[command(after_help = "\
+Commands:
+  hitpath filter { add | replace | change } dev { PORT | VRF } { ingress | egress } [ pref N ]
+                 [ protocol { ip | ipv6 | all } ] [ flower ] [ MATCH ... ] ACTION
+  hitpath filter del dev { PORT | VRF } { ingress | egress } [ pref N ]
+  hitpath filter { show | list } [ dev { PORT | VRF } ] [ ingress | egress ] [ pref N ]
+
+MATCH := src_ip ADDRESSES | dst_ip ADDRESSES | ip_proto PROTOCOL | src_port PORTS |
+         dst_port PORTS | type N | code N | tcp_flags FLAGS/MASK | ip_tos VALUE/MASK |
+         dscp DSCP | ip_ttl N | mark VALUE[/MASK]
+ACTION := [ action skbedit mark VALUE[/MASK] ] action { pass | drop | reject [ with HOW ] } [ log ]
+HOW := icmp-admin-prohibited | icmp-port-unreachable | icmp-host-unreachable |
+       icmp-net-unreachable | tcp-reset
+
+Examples:
+  hitpath filter add dev lan ingress pref 10 protocol ip flower \\
+      src_ip 10.1.0.0/16 ip_proto tcp dst_port 22 action pass
+  hitpath filter add dev lan ingress pref 20 ip_proto tcp dst_port 22 \\
+      action reject with tcp-reset log
+  hitpath filter add dev lan ingress pref 5 dscp ef action skbedit mark 1 action pass
+  hitpath filter add vrf blue egress mark 1 action drop
+  hitpath filter show -s dev lan ingress
+  hitpath filter del dev lan ingress pref 20")]
+    Filter = "filter",
 }
 
 fn run(

@@ -8,6 +8,7 @@ use super::{Control, OpenedPort};
 use crate::config::load;
 
 mod batch;
+mod filters;
 mod interfaces;
 mod neighbours;
 mod qdiscs;
@@ -243,6 +244,15 @@ pub(super) fn consistent(control: &Control) {
             (sa.spec.identity.source, sa.spec.identity.reqid),
             (entry.spec.source, entry.spec.reqid)
         );
+    }
+
+    let rules = tables.filters().map(|(_, filter)| filter.len());
+    assert_eq!(rules.sum::<usize>(), desired.filters.len());
+    for (key, entry) in &desired.filters {
+        let place = desired.filter_place(&key.target, key.hook).unwrap();
+        let rule = tables.filter(place).unwrap().rule(key.pref).unwrap();
+        let checked = crate::check::filter(&entry.spec).unwrap();
+        assert_eq!((rule.spec.selects, rule.spec.action), (checked.selects, checked.action));
     }
 
     assert_eq!(tables.policy_count(), desired.policies.len());

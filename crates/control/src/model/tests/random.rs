@@ -42,6 +42,17 @@ pub(super) fn command() -> impl Strategy<Value = String> {
         ])
     };
     let dir = || pick(&["in", "out", "fwd"]);
+    let filter = || {
+        pick(&[
+            "dev lan ingress",
+            "dev wan ingress",
+            "dev wan egress",
+            "dev wan.1 ingress",
+            "dev red egress",
+            "vrf main ingress",
+            "vrf blue egress",
+        ])
+    };
     let gcm = "mode tunnel aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
     prop_oneof![
         (pick(&["add", "del"]), pick(&["red", "blue"]))
@@ -139,6 +150,21 @@ pub(super) fn command() -> impl Strategy<Value = String> {
         ),
         (1..4_u8, vrf())
             .prop_map(|(spi, vrf)| format!("xfrm state delete dst 192.0.2.2 spi {spi}{vrf}")),
+        (
+            pick(&["add", "replace", "change"]),
+            filter(),
+            pick(&["", " pref 10", " pref 20", " pref 49152"]),
+            pick(&[
+                "ip_proto tcp dst_port 80 action drop",
+                "src_ip 10/8 action reject log",
+                "src_ip 2001:db8::/32 action pass",
+                "dscp ef action skbedit mark 1/3 action pass",
+                "mark 1/3 action reject with tcp-reset"
+            ])
+        )
+            .prop_map(|(verb, filter, pref, rule)| format!("filter {verb} {filter}{pref} {rule}")),
+        (filter(), pick(&["", " pref 10", " pref 20", " pref 49152"]))
+            .prop_map(|(filter, pref)| format!("filter del {filter}{pref}")),
         pick(&[
             "xfrm policy flush",
             "xfrm state flush",
@@ -186,6 +212,20 @@ direction = "in"
 vrf = "red"
 source = "10.0.0.0/8"
 action = "bypass"
+[[filter]]
+port = "wan"
+hook = "ingress"
+preference = 10
+protocol = "tcp"
+destination-ports = 80
+action = "reject"
+reject-with = "tcp-reset"
+[[filter]]
+vrf = "red"
+hook = "egress"
+preference = 20
+set-mark = "1/3"
+action = "pass"
 "#;
 
 /// VLANs, one of which stands before its parent, which is opened anew for its Ethernet address.
@@ -223,6 +263,19 @@ vrf = "red"
 port = "wan.1"
 address = "192.168.13.9"
 mac = "02:00:00:00:00:07"
+[[filter]]
+port = "wan.1"
+hook = "ingress"
+preference = 10
+source = "10.0.0.0/8"
+action = "drop"
+log = true
+[[filter]]
+vrf = "main"
+hook = "ingress"
+preference = 20
+family = "ipv6"
+action = "drop"
 "#;
 
 fn step() -> impl Strategy<Value = Step> {

@@ -53,6 +53,8 @@ fn desired(control: &Control) -> Vec<String> {
             lines.push(format!("neighbour {port} {address} {} {origin:?}", neighbour.mac));
         }
     }
+    let filters = desired.filters.values();
+    lines.extend(filters.map(|entry| format!("filter {entry:?}")));
     lines.sort();
     let mut states: Vec<_> = desired.states.iter().collect();
     // The newest SA of a tunnel sends; others do not meet.
