@@ -43,7 +43,8 @@ def ports(side, kind="af-packet"):
     service, double = (TAGS[tenant][side] for tenant in ("inner", "double"))
     vlan = {"kind": "vlan", "mtu": 1500}
     return [
-        Port(side, [], kind=kind, interface=side),
+        # Without it, 1500 is assumed where no interface can be asked.
+        Port(side, [], kind=kind, interface=side, mtu=1500 + ROOM),
         Port(f"{side}.d.c", addresses, parent=f"{side}.d", id=double[1][1], vrf="double", **vlan),
         Port(f"{side}.d", [], parent=side, id=double[0][1], **vlan),
         Port(f"{side}.s", addresses, parent=side, id=service[0][1], protocol="802.1ad", vrf="service", **vlan),
@@ -166,6 +167,8 @@ def test_they_come_and_go_while_the_gateway_runs(topology, switch, tmp_path):  #
                 assert time.monotonic() < end
                 time.sleep(0.05)
             gateway.run("link", "set", f"{side}.c", "mtu", "1500")
+        # What it was told of the way.
+        left.ip("route", "flush", "cache")
         left.ping(RIGHT[4][1], size=1472, options=["-M", "do"])
         gateway.run("link", "del", "right.s")
         assert "right.c" not in gateway.run("link", "show").stdout

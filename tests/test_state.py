@@ -367,7 +367,7 @@ def test_what_another_file_names_is_as_it_says(gateway):
     routes = gateway.run("route", "show").stdout
     # What the file names, whether a command had changed it or added it, is as the file says.
     assert "default via 192.0.2.3" in routes and "10.9.0.0/16 via 192.0.2.7" in routes
-    assert gateway.json("link", "show", "lan")[0]["up"]
+    assert "UP" in gateway.json("link", "show", "lan")[0]["flags"]
     assert [port["mtu"] for port in gateway.json("show", "ports")][:2] == [1500, 1500]
     assert "dst 10.2.0.0/16" in gateway.run("xfrm", "policy", "list").stdout
     # What commands had added is there.
