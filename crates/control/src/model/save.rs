@@ -31,7 +31,8 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
         ..Config::default()
     };
     let mut ports: Vec<_> = desired.ports.iter().collect();
-    ports.sort_by_key(|(_, port)| port.id);
+    // A VLAN behind its parent, whatever number it got.
+    ports.sort_by_cached_key(|(_, port)| (desired.family(port).count(), port.id));
     config.ports = ports.into_iter().map(|(_, port)| settings(desired, port)).collect();
     for (device, tree) in &desired.qdiscs {
         let specs = tree
