@@ -176,7 +176,7 @@ impl ReplayWindow {
     }
 
     /// How many packets were authentic: accepted, or above the edge. Those that were accepted are
-    /// counted by [`Self::count`].
+    /// counted by `Self::count`.
     pub fn authentic(&self) -> u64 {
         self.authentic.load(Ordering::Relaxed)
     }

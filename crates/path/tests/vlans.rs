@@ -348,8 +348,11 @@ fn stacked(tags: &[(u16, u16)], packet: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// EtherType and number of each.
+type Tags = Vec<(u16, u16)>;
+
 /// What was sent: its tags, and what is behind them.
-fn sent_stacked(gateway: &mut Gateway, port: PortId) -> Vec<(Vec<(u16, u16)>, Vec<u8>)> {
+fn sent_stacked(gateway: &mut Gateway, port: PortId) -> Vec<(Tags, Vec<u8>)> {
     let handle = if port == LAN { &mut gateway.lan } else { &mut gateway.wan };
     let frames = std::iter::from_fn(|| handle.pop());
     frames

@@ -71,7 +71,7 @@ fn selector(v6: bool) -> impl Strategy<Value = Option<Selector>> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Set(FilterSpec),
+    Set(Box<FilterSpec>),
     Remove(u32),
 }
 
@@ -85,7 +85,7 @@ fn step(preferences: u32) -> impl Strategy<Value = Step> {
     let set = (selector(false), selector(true), mark(), 0..preferences).prop_map(
         move |(v4, v6, mark, preference)| {
             let selects = FilterMatch { v4, v6, mark };
-            Step::Set(FilterSpec { place: PLACE, preference, selects, action })
+            Step::Set(Box::new(FilterSpec { place: PLACE, preference, selects, action }))
         },
     );
     prop_oneof![6 => set, 1 => (0..preferences).prop_map(Step::Remove)]
@@ -153,8 +153,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Set(spec) => {
-                    tables.set_filter_rule(spec).unwrap();
-                    rules.insert(spec.preference, spec);
+                    tables.set_filter_rule(*spec).unwrap();
+                    rules.insert(spec.preference, *spec);
                 }
                 Step::Remove(preference) => {
                     let removed = tables.remove_filter_rule(PLACE, preference).is_ok();

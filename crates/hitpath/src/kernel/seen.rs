@@ -82,8 +82,9 @@ pub(crate) fn look(ports: &[PortSettings]) -> io::Result<Vec<Seen>> {
     let mut found = Vec::new();
     for (port, interface) in super::shared(ports) {
         let Some(link) = links.named(interface)? else { continue };
-        let (here, elsewhere) = addresses.iter().partition(|address| address.index == link.index);
-        let facts = Facts::read(&sysctls, interface, here, elsewhere, &gateway)?;
+        let (here, elsewhere): (_, Vec<_>) =
+            addresses.iter().partition(|address| address.index == link.index);
+        let facts = Facts::read(&sysctls, interface, here, &elsewhere, &gateway)?;
         let (problems, commands) = facts.problems(interface);
         if !problems.is_empty() {
             let (port, interface) = (port.name.clone(), interface.to_owned());
@@ -113,7 +114,7 @@ impl<'a> Facts<'a> {
         sysctls: &Sysctls,
         interface: &str,
         here: Vec<&'a KernelAddress>,
-        elsewhere: Vec<&KernelAddress>,
+        elsewhere: &[&KernelAddress],
         gateway: &BTreeSet<IpAddr>,
     ) -> io::Result<Self> {
         let elsewhere: BTreeSet<IpAddr> = elsewhere

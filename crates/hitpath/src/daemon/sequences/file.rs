@@ -346,7 +346,7 @@ mod tests {
 
     fn record(key: u8, number: u32) -> SequenceRecord {
         let (digest, iv_mask) = ([key; 16], u64::MAX - u64::from(key));
-        let (is_exact, stamp) = (number % 3 == 0, number.into());
+        let (is_exact, stamp) = (number.is_multiple_of(3), number.into());
         SequenceRecord { digest, number, is_exact, iv_mask, stamp }
     }
 
