@@ -126,7 +126,7 @@ proptest! {
                 Step::Arrive { length, speaks_ecn } => {
                     number += 1;
                     let frame = Frame { speaks_ecn, ..Frame::new(number, 7, length) };
-                    reference.enqueue(now, frame.clone());
+                    reference.enqueue(now, frame);
                     queue.enqueue(now, frame, true, none);
                 }
                 Step::Leave => {

@@ -9,7 +9,7 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 const PLACES: usize = 20_000;
 
 /// An item with a number of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) number: u64,
     pub(crate) flow: u32,
