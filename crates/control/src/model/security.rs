@@ -50,6 +50,8 @@ impl Draft<'_> {
             no_ecn: spec.flags.contains(&SaFlag::NoEcn),
             no_pmtu_discovery: spec.flags.contains(&SaFlag::NoPmtuDisc),
         };
+        // Before anything is noted of its numbers, which the one that is there goes on with.
+        self.tables.check_new_sa(&sa).map_err(|error| refusal(&error))?;
         let (keys, sent, received) = (&checked.keys, spec.sent_sequence, spec.received_sequence);
         let numbers = self.sequences.sending(&spec, keys, self.randomness)?;
         let outbound = match &numbers {

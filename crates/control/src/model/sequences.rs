@@ -25,9 +25,6 @@ pub const SECRET_LENGTH: usize = 32;
 /// How many keys are remembered that no SA has. Those of SAs are remembered besides.
 pub(super) const REMEMBERED: usize = 65_536;
 
-/// One part of those is forgotten at once, as finding the oldest ones takes a look at all of them.
-pub(super) const FORGOTTEN_AT_ONCE: usize = REMEMBERED / 16;
-
 /// How many keys a tick looks at, so that it takes a millisecond or two. Of more keys than in a
 /// few ticks' time, those that need numbers first ask for them by themselves.
 const LOOKED_AT_ONCE: usize = 32_768;
@@ -171,8 +168,14 @@ impl Sequences {
                 let numbers = ledger.sender(keys, randomness);
                 let from = numbers.last().max(spec.sent_sequence);
                 let is_missing = from < u32::MAX && numbers.allowed() <= from;
+                // A reservation was given up, or is on its way to the disk: written once more.
+                let place = numbers.place();
+                let is_short = |entry: &Entry| numbers.allowed() < entry.record.number;
+                if !is_missing {
+                    ledger.reserve(place, |entry| is_short(entry).then_some(entry.record.number));
+                }
                 if is_missing {
-                    ledger.reserve(numbers.place(), |entry| {
+                    ledger.reserve(place, |entry| {
                         Some(ahead(from, SEND_AHEAD).max(entry.record.number))
                     });
                 }
@@ -371,9 +374,6 @@ impl Ledger {
     ) -> (u32, &mut Entry) {
         let known = self.places.get(&digest).copied();
         let place = known.unwrap_or_else(|| {
-            if self.places.len() >= REMEMBERED {
-                self.forget();
-            }
             self.free.pop().unwrap_or_else(|| {
                 self.entries.push(None);
                 self.entries.len() as u32 - 1
@@ -391,9 +391,15 @@ impl Ledger {
         (place, entry)
     }
 
-    /// Forgets keys that no SA has, the least recently used first. Their records stay where they
-    /// are until another key needs the place.
-    fn forget(&mut self) {
+    /// Forgets keys that no SA has, the least recently used first, beyond those that are remembered.
+    /// Their records stay where they are until another key needs the place.
+    ///
+    /// Not while SAs are added: at the start and in a reload, keys that have no SA yet are about to
+    /// get one.
+    pub(super) fn forget(&mut self) {
+        if self.places.len() <= REMEMBERED {
+            return;
+        }
         let mut idle: Vec<_> = self
             .entries
             .iter()
@@ -403,8 +409,9 @@ impl Ledger {
             .map(|(entry, place)| (entry.record.stamp, place))
             .collect();
         idle.sort_unstable();
-        // Keys of SAs alone may be more than are to be remembered.
-        for (_, place) in idle.into_iter().take(FORGOTTEN_AT_ONCE) {
+        // Keys of SAs alone may be more than that.
+        let excess = idle.len().saturating_sub(REMEMBERED);
+        for (_, place) in idle.into_iter().take(excess) {
             if let Some(entry) = self.entries[place as usize].take() {
                 self.places.remove(&entry.record.digest);
                 self.free.push(place);
@@ -415,6 +422,9 @@ impl Ledger {
     /// Looks at the next keys.
     fn tick(&mut self, now: Time) {
         let begin = if self.next < self.entries.len() { self.next } else { 0 };
+        if begin == 0 {
+            self.forget();
+        }
         let end = self.entries.len().min(begin + LOOKED_AT_ONCE);
         for place in begin..end {
             let number = |entry: &mut Entry| {

@@ -24,6 +24,20 @@ impl Tables {
         outbound: esp::OutboundSa,
         inbound: esp::InboundSa,
     ) -> Result<Arc<Sa>, TableError> {
+        self.check_new_sa(&spec)?;
+        let identity = spec.identity;
+        let sa = Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers);
+        let is_slot = self.sad.slot(sa.slot).is_some_and(|slot| slot.sas.len() == 1);
+        self.changed(Change::Sa { identity, spi: spec.spi, slot: sa.slot, is_slot });
+        self.hold_tunnel(identity.vrf, [Some(identity.source), Some(identity.destination)])?;
+        Ok(sa)
+    }
+
+    /// Whether an SA may be added.
+    ///
+    /// # Errors
+    /// As [`Tables::add_sa`].
+    pub fn check_new_sa(&self, spec: &SaSpec) -> Result<(), TableError> {
         let identity = spec.identity;
         self.existing_vrf(identity.inner)?;
         let vrf = self.existing_vrf(identity.vrf)?;
@@ -39,11 +53,7 @@ impl Tables {
         if self.sad.len() >= MAX_SAS {
             return Err(TableError::Limit { what: "SAs", limit: MAX_SAS });
         }
-        let sa = Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers);
-        let is_slot = self.sad.slot(sa.slot).is_some_and(|slot| slot.sas.len() == 1);
-        self.changed(Change::Sa { identity, spi: spec.spi, slot: sa.slot, is_slot });
-        self.hold_tunnel(identity.vrf, [Some(identity.source), Some(identity.destination)])?;
-        Ok(sa)
+        Ok(())
     }
 
     /// Removes an SA.

@@ -51,7 +51,15 @@ impl Disk for File {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        self.sync_data()?;
+        // The next start finds nothing of what is written to a file that has no name.
+        if self.metadata()?.nlink() == 0 {
+            return Err(io::Error::other(
+                "the file of sequence numbers was removed; stop the gateway and give all SAs new \
+                keys",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -77,7 +85,7 @@ pub(super) struct Places<D> {
 /// If the system refuses, others may use the file, or it is damaged.
 pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)> {
     let path = directory.join(NAME);
-    if !path.exists() {
+    if !path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
         make(directory).with_context(|| format!("making {}", path.display()))?;
     }
     check_owner(&path)?;
