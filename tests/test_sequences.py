@@ -402,3 +402,52 @@ def test_without_a_state_directory_gcm_is_refused_unless_it_is_allowed(site_with
     with site.gateways["west"], east:
         assert site.arrives(b"allowed")
         assert "begin anew with every start" in east.log()
+
+
+def test_an_sa_that_is_refused_leaves_the_one_that_is_there(site_with):
+    site = site_with(GCM)
+    west = site.gateways["west"]
+    with site.gateways["east"], west:
+        assert site.arrives(b"before")
+        words = list(site.sa.kernel_words())
+        if "replay-window" in words:
+            words[words.index("replay-window") + 1] = "128"
+        else:
+            words += ["replay-window", "128"]
+        done = west.run("xfrm", "state", "add", *words, check=False)
+        assert done.returncode == 1 and "exists" in done.stderr, done.stderr
+        # Far beyond the edge that was stored when it was added.
+        with site.flood(2000):
+            time.sleep(2)
+        assert all(site.arrives(b"after%d" % number) for number in range(4)), west.drops()
+
+
+def test_a_reservation_that_was_given_up_is_made_again(site_with, tmp_path):
+    site, disk = site_with(GCM), SlowDisk(tmp_path)
+    east = site.gateways["east"]
+    east.env = disk.environment()
+    with site.gateways["west"], east:
+        assert site.arrives(b"before")
+        disk.mode("full")
+        # More than half of what is reserved, so that more is asked for, and not all.
+        with site.flood(2000):
+            time.sleep(5.5)
+        east.run("xfrm", "state", "delete", "dst", WEST, "proto", "esp", "spi", hex(site.sa.spi))
+        time.sleep(4)
+        disk.mode(0)
+        time.sleep(3)
+        east.run("xfrm", "state", "add", *site.sa.kernel_words())
+        with site.flood(4000):
+            time.sleep(6)
+        assert all(site.arrives(b"end%d" % number) for number in range(3)), east.drops()
+
+
+def test_a_file_that_was_removed_stops_its_sas_and_is_told(site_with):
+    site = site_with(GCM)
+    east = site.gateways["east"]
+    with site.gateways["west"], east:
+        assert site.arrives(b"before")
+        (east.state_path / "sequences").unlink()
+        with site.flood(5000):
+            eventually("it is told", lambda: "the file of sequence numbers was removed" in east.log())
+            eventually("the SA stops", lambda: east.drops().get("esp_sequence_unreserved", 0) > 0)
