@@ -66,8 +66,8 @@ pub use spd::{
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath, Side,
-    TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
+    Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use types::{Dscp, IpPrefix, PortRange, TableId};
+use types::{Dscp, IpPrefix, MarkBits, PortRange, TableId};
 use wire::{FlowKey, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
-
-use crate::filter::MarkBits;
 
 /// Where the table of the VRF `main` is asked, for packets of `main`.
 pub const MAIN_PRIORITY: u32 = 32_766;
