@@ -617,7 +617,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.trace.asks(|| Question::Rules(flow));
         let ruled = self.tables.ruled_route(vrf, &flow, mark);
         self.trace.step(|| Step::Rule { rule: ruled.rule, vrf });
-        self.tell_route(destination, ruled.route);
+        // Some rules say what becomes of the packet without a route.
+        if ruled.route.is_some() || ruled.kind.is_none() {
+            self.tell_route(destination, ruled.route);
+        }
         ruled.kind
     }
 
