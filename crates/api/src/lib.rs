@@ -29,6 +29,7 @@ mod qdisc;
 mod reply;
 mod request;
 mod route;
+mod rule;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,7 @@ pub use request::Request;
 pub use route::{
     MemberSpec, MemberView, NextHopView, RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView,
 };
+pub use rule::{RuleAction, RuleSpec, RuleView};
 pub use state::{
     Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
     StateList, StateSpec, StateView,

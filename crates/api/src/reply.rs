@@ -15,6 +15,7 @@ use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, Wor
 use crate::policy::{DefaultActionView, PolicyView};
 use crate::qdisc::QdiscView;
 use crate::route::{NextHopView, RouteView};
+use crate::rule::RuleView;
 use crate::state::StateView;
 
 /// The answer to a request that was carried out: `{"is": NAME, "of": ...}`.
@@ -65,6 +66,8 @@ pub enum Reply {
     Defaults(DefaultActionView),
     /// Routes.
     Routes(Vec<RouteView>),
+    /// Policy rules.
+    Rules(Vec<RuleView>),
     /// Next hops.
     NextHops(Vec<NextHopView>),
     /// Neighbours.

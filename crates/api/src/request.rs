@@ -12,6 +12,7 @@ use crate::object::{
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
 use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
+use crate::rule::RuleSpec;
 use crate::state::{StateFlush, StateId, StateList, StateSpec};
 
 /// One request: `{"do": NAME, "with": {...}}`.
@@ -108,6 +109,15 @@ pub enum Request {
     /// Remove the routes that configuration or commands made.
     RouteFlush(RouteFilter),
 
+    /// Add a policy rule. Refused if there is the same one.
+    RuleAdd(RuleSpec),
+    /// Remove the first policy rule that fits.
+    RuleDelete(RuleSpec),
+    /// Show policy rules, those of the gateway itself included.
+    RuleList(RuleSpec),
+    /// Remove the policy rules that fit.
+    RuleFlush(RuleSpec),
+
     /// Show next hops, and what was sent by each.
     NextHopList,
 
@@ -203,6 +213,7 @@ impl Request {
                 | Self::PolicyGetDefault(_)
                 | Self::RouteGet(_)
                 | Self::RouteList(_)
+                | Self::RuleList(_)
                 | Self::NextHopList
                 | Self::NeighbourGet(_)
                 | Self::NeighbourList(_)

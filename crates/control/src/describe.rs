@@ -3,11 +3,11 @@
 use core::fmt::Write;
 
 use api::{
-    FilterKeys, FilterSpec, FilterTarget, MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, Selector,
-    StateSpec,
+    FilterKeys, FilterSpec, FilterTarget, MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, RuleAction,
+    RuleSpec, Selector, StateSpec,
 };
 use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
-use types::{FilterHook, PolicyAction, RouteKind, VlanProtocol};
+use types::{Family, FilterHook, PolicyAction, RouteKind, VlanProtocol};
 
 use crate::quantity::Quantity;
 use crate::settings::PortSettings;
@@ -141,6 +141,43 @@ pub(crate) fn filter(spec: &FilterSpec) -> String {
     }
     if spec.log {
         text.push_str(" log");
+    }
+    text
+}
+
+/// `priority 100 from 10.0.0.0/8 iif lan lookup 10`
+pub(crate) fn rule(spec: &RuleSpec) -> String {
+    let all = match spec.family {
+        Some(Family::V6) => "::/0",
+        _ => "0.0.0.0/0",
+    };
+    let from = spec.from.map_or_else(|| all.to_owned(), |from| from.to_string());
+    let mut text = format!("priority {} from {from}", spec.priority.unwrap_or(0));
+    let mut word = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(text, " {key} {value}");
+        }
+    };
+    word("to", spec.to.map(|to| to.to_string()));
+    word("iif", spec.iif.clone());
+    word("oif", spec.oif.clone());
+    word("fwmark", spec.fwmark.map(|(value, mask)| format!("{value:#x}/{mask:#x}")));
+    word("ipproto", spec.ipproto.map(|it| it.to_string()));
+    word("sport", spec.sport.map(|it| it.to_string()));
+    word("dport", spec.dport.map(|it| it.to_string()));
+    word("dscp", spec.dscp.map(|it| it.to_string()));
+    match &spec.action {
+        Some(RuleAction::Table(table)) => word("lookup", Some(table.to_string())),
+        Some(RuleAction::Vrf(vrf)) => word("lookup", Some(vrf.clone())),
+        Some(RuleAction::L3mdev) => word("lookup", Some("l3mdev".to_owned())),
+        Some(RuleAction::Goto(to)) => word("goto", Some(to.to_string())),
+        Some(RuleAction::Unreachable) => text.push_str(" unreachable"),
+        Some(RuleAction::Prohibit) => text.push_str(" prohibit"),
+        Some(RuleAction::Blackhole) => text.push_str(" blackhole"),
+        None => {}
+    }
+    if let Some(length) = spec.suppress_prefixlength {
+        let _ = write!(text, " suppress_prefixlength {length}");
     }
     text
 }

@@ -67,6 +67,18 @@ pub enum TableError {
         limit: usize,
     },
 
+    /// The source and the destination of a policy rule are of different families.
+    #[error("rule {0}: its source and its destination are of different address families")]
+    RuleFamily(u32),
+    /// A policy rule goes back, or to itself.
+    #[error("rule {from} goes to {to}, which is not behind it")]
+    RuleGoto {
+        /// Its priority.
+        from: u32,
+        /// Where it goes.
+        to: u32,
+    },
+
     /// A filter has no such rule.
     #[error("the filter has no rule with pref {0}")]
     NoFilterRule(u32),

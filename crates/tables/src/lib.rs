@@ -24,6 +24,7 @@ mod qdisc;
 mod registry;
 mod route;
 mod routing_table;
+mod rule;
 mod sad;
 mod slots;
 mod snapshot;
@@ -53,16 +54,20 @@ pub use publish::{Publisher, Reader, Shared};
 pub use qdisc::{PlacedQdisc, Qdisc, QdiscCounters, QdiscDevice, QdiscHandle, QdiscNode, Qdiscs};
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use routing_table::{RoutingTable, TableRef};
+pub use rule::{
+    L3MDEV_PRIORITY, MAIN_PRIORITY, Rule, RuleAction, RuleEntry, RuleFlow, RuleSelector,
+    own_priority,
+};
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
-pub use snapshot::{Boundary, Tables, VrfFeatures};
+pub use snapshot::{Boundary, Ruled, Tables, VrfFeatures};
 pub use sought::Sought;
 pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use types::{
-    FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath, Side,
-    TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
+    Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

@@ -23,6 +23,8 @@ pub const MAX_GROUPS: usize = 262_144;
 pub const MAX_POLICIES: usize = 1_048_576;
 /// The most rules of all filters.
 pub const MAX_FILTER_RULES: usize = 262_144;
+/// The most policy rules, of both families.
+pub const MAX_RULES: usize = 16_384;
 /// The most filters: of ports and VRFs, before and after routing.
 pub const MAX_FILTERS: usize = 32_768;
 /// The most SAs.

@@ -14,6 +14,8 @@ use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 use crate::filter::FilterPlace;
 use crate::next_hop::NextHopId;
 use crate::policy::Selector;
+use crate::routing_table::TableRef;
+use crate::rule::Rule;
 use crate::sad::SaIdentity;
 
 /// One change of the tables, as far as decisions are concerned.
@@ -38,8 +40,8 @@ pub enum Change {
     },
     /// A route came, went or became another: packets and tunnels to these destinations.
     Route {
-        /// Whose route.
-        vrf: VrfId,
+        /// In which table.
+        table: TableRef,
         /// Its destinations.
         prefix: IpPrefix,
     },
@@ -60,8 +62,8 @@ pub enum Change {
     /// to these destinations, if it went down, those that take it, since no other's member changes;
     /// if it came up, all.
     Member {
-        /// Whose route.
-        vrf: VrfId,
+        /// In which table its route is.
+        table: TableRef,
         /// Its destinations.
         prefix: IpPrefix,
         /// The next hop. As this says something of a route that is there, whoever has left by it
@@ -71,6 +73,9 @@ pub enum Change {
         /// Whether it came up.
         up: bool,
     },
+    /// A policy rule came, went or became another, or has another place or target: packets that it
+    /// matches, as it was or as it is.
+    Rule(Rule),
     /// An SA came or went.
     Sa {
         /// Of which tunnel.

@@ -6,6 +6,7 @@ mod policies;
 mod ports;
 mod qdiscs;
 mod routes;
+mod rules;
 mod sas;
 mod sides;
 mod vrfs;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{Ipsec, TableId};
+use types::{Ipsec, PacketFields, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
@@ -31,6 +32,7 @@ use crate::port::Port;
 use crate::qdisc::Qdiscs;
 use crate::registry::Registry;
 use crate::routing_table::RoutingTable;
+use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
@@ -38,6 +40,7 @@ use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
 
 pub use filters::VrfFeatures;
+pub use rules::Ruled;
 pub use sides::Boundary;
 
 /// The snapshot.
@@ -80,6 +83,10 @@ pub struct Tables {
     /// Those that have rules.
     filters: Map<FilterPlace, Arc<Filter>>,
     filter_rules: Arc<FilterRules>,
+    /// Policy rules.
+    rules: Arc<Rules>,
+    /// What filters after routing read, while there are rules.
+    egress_reads: (PacketFields, bool),
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
     tunnel_ends: Arc<TunnelEnds>,
@@ -128,6 +135,8 @@ impl Tables {
             policies: Arc::new(Registry::new(secret)),
             filters: Map::new(secret),
             filter_rules: Arc::new(FilterRules::new()),
+            rules: Arc::default(),
+            egress_reads: (PacketFields::NONE, false),
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),
             protected_ports: 0,

@@ -267,7 +267,7 @@ fn a_neighbour_on_the_link_has_a_next_hop_while_it_is_known() {
 
     // As long as a route leads to it, it is the route's as well.
     let prefix = "10.0.0.0/8".parse().unwrap();
-    let route = Change::Route { vrf: MAIN, prefix };
+    let route = Change::Route { table: MAIN.into(), prefix };
     let add = |tables: &mut Tables| {
         tables.set_route(MAIN, prefix, RouteSpec::Via { port: P0, address }).unwrap();
     };

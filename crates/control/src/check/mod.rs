@@ -20,14 +20,16 @@ pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 
 use std::net::IpAddr;
 
-use api::{MemberSpec, NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec};
+use api::{
+    MemberSpec, NeighbourSpec, Refusal, RefusalCode, RouteKind, RouteSpec, RuleAction, RuleSpec,
+};
 use tables::limit::check_mtu;
 use tables::{MAX_MEMBERS, MAX_WEIGHT};
 use types::station::{
     NotAPortAddress, NotRoutable, check_port_address, check_routable, check_station,
     check_station_mac, is_v6_link_local,
 };
-use types::{IpPrefix, Mac, VlanProtocol};
+use types::{Family, IpPrefix, Mac, Protocol, VlanProtocol};
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
 pub(crate) const MAX_NAME: usize = 15;
@@ -175,6 +177,84 @@ pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
         }
     })
 }
+
+/// A rule with its family, and without what every packet has.
+pub(crate) fn normal_rule(mut spec: RuleSpec) -> RuleSpec {
+    let of = |prefix: Option<IpPrefix>| prefix.map(|prefix| Family::of(prefix.address()));
+    let said = spec.family.or(of(spec.from)).or(of(spec.to));
+    spec.family = Some(said.unwrap_or(Family::V4));
+    spec.from = spec.from.filter(|from| from.length() > 0);
+    spec.to = spec.to.filter(|to| to.length() > 0);
+    spec
+}
+
+/// A policy rule by itself.
+pub(crate) fn rule(spec: &RuleSpec) -> Result<(), Fault> {
+    for (part, prefix) in [("from", spec.from), ("to", spec.to)] {
+        let Some(prefix) = prefix else { continue };
+        if spec.family != Some(Family::of(prefix.address())) {
+            let message = format!("{prefix} is of another address family than the rule");
+            return Err(Fault::invalid(part, message));
+        }
+        if prefix.network() != prefix {
+            let message = format!("{prefix} has bits beyond its length");
+            return Err(Fault::invalid(part, message).hint(format!("{}", prefix.network())));
+        }
+    }
+    if spec.priority == Some(0) {
+        let message = "priority 0 is the rule for own addresses, which come first";
+        return Err(Fault::invalid("priority", message).hint("1 to 4294967295"));
+    }
+    if spec.dscp.is_some_and(|dscp| dscp.mask() != DSCP_BITS) {
+        let message = "a rule asks for all bits of the DSCP";
+        return Err(Fault::invalid("dscp", message).hint("as in ef, af11, or 0 to 63"));
+    }
+    if let Some((value, mask)) = spec.fwmark
+        && value & !mask != 0
+    {
+        let message = format!("fwmark {value:#x} has bits that its mask {mask:#x} has not");
+        return Err(Fault::invalid("fwmark", message).hint("no packet would match"));
+    }
+    let has_ports = spec.ipproto.is_none_or(|protocol| {
+        [Protocol::TCP, Protocol::UDP, Protocol::SCTP, Protocol::DCCP].contains(&protocol)
+    });
+    if let Some(part) = spec.sport.map(|_| "sport").or(spec.dport.map(|_| "dport"))
+        && !has_ports
+    {
+        return Err(Fault::invalid(part, "the protocol has no ports")
+            .hint("ipproto tcp, udp, sctp or dccp, or none"));
+    }
+    let Some(action) = &spec.action else {
+        return Err(Fault::invalid("table", "the rule does nothing")
+            .hint("lookup TABLE, goto PRIORITY, unreachable, prohibit, blackhole or l3mdev"));
+    };
+    let is_lookup = matches!(action, RuleAction::Table(_) | RuleAction::Vrf(_));
+    if let Some(length) = spec.suppress_prefixlength {
+        if !is_lookup {
+            let message = "suppress_prefixlength belongs to a lookup in a table";
+            return Err(Fault::invalid("suppress-prefixlength", message));
+        }
+        if length > 128 {
+            let message = format!("{length} is no prefix length");
+            return Err(Fault::invalid("suppress-prefixlength", message).hint("0 to 128"));
+        }
+    }
+    match *action {
+        RuleAction::Table(254) => Ok(()),
+        RuleAction::Table(number) => table("table", number),
+        RuleAction::Goto(to) if spec.priority.is_none_or(|from| to <= from) => {
+            let message = match spec.priority {
+                Some(from) => format!("rule {from} goes to {to}, which is not behind it"),
+                None => "a rule that goes to another one needs its own priority".to_owned(),
+            };
+            Err(Fault::invalid("goto", message).hint("a higher priority number than its own"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// All bits of a DSCP.
+const DSCP_BITS: u8 = 0x3f;
 
 /// A route that someone may ask for.
 pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use api::{
     FilterSpec, FilterTarget, MAIN_VRF, NeighbourSpec, PolicySpec, QdiscSpec, RouteKind, RouteSpec,
-    StateSpec,
+    RuleAction, RuleSpec, StateSpec,
 };
 use types::station::is_v6_link_local;
 use types::{IpPrefix, LinkKind};
@@ -38,6 +38,7 @@ pub(super) struct Read<'t> {
     pub(super) ports: Vec<Said<'t, PortSettings>>,
     pub(super) qdiscs: Vec<Said<'t, QdiscSpec>>,
     pub(super) routes: Vec<Said<'t, RouteSpec>>,
+    pub(super) rules: Vec<Said<'t, RuleSpec>>,
     pub(super) neighbours: Vec<Said<'t, NeighbourSpec>>,
     pub(super) states: Vec<Said<'t, StateSpec>>,
     pub(super) policies: Vec<Said<'t, PolicySpec>>,
@@ -46,7 +47,7 @@ pub(super) struct Read<'t> {
 
 /// `unread` is there where something could not be read. Nothing is missed that may be in it.
 pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
-    let Read { vrfs, ports, qdiscs, routes, neighbours, states, policies, filters } = read;
+    let Read { vrfs, ports, qdiscs, routes, rules, neighbours, states, policies, filters } = read;
     let mut names = Names::new(unread);
     let mut tables: HashMap<u32, &Said<'_, VrfSettings>> = HashMap::new();
     for vrf in vrfs {
@@ -79,6 +80,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_ports(ports, &names, errors);
     check_qdiscs(qdiscs, &names, errors);
     check_routes(routes, ports, &tables, &names, errors);
+    check_rules(rules, &names, errors);
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
@@ -110,6 +112,27 @@ pub(super) fn check_buffers(
                 format!("mtu = {mtu}, and [gateway] has large-buffers = 0"),
                 Some("large-buffers of 256 or more, or a smaller mtu".to_owned()),
             );
+        }
+    }
+}
+
+fn check_rules(rules: &[Said<'_, RuleSpec>], names: &Names<'_>, errors: &mut Errors<'_>) {
+    for (at, rule) in rules.iter().enumerate() {
+        let spec = &rule.value;
+        if let Some(first) = rules[..at].iter().find(|other| other.value == *spec) {
+            let place = rule.table.place("priority");
+            errors.add_duplicate(place, &crate::describe::rule(spec), first.table.at);
+        }
+        if let Some(iif) = spec.iif.as_deref().filter(|iif| *iif != "lo")
+            && !names.vrfs.contains_key(iif)
+        {
+            names.check_port_of(rule, "iif", iif, errors);
+        }
+        if let Some(oif) = &spec.oif {
+            names.check_vrf_at(rule, "oif", oif, errors);
+        }
+        if let Some(RuleAction::Vrf(vrf)) = &spec.action {
+            names.check_vrf_at(rule, "vrf", vrf, errors);
         }
     }
 }

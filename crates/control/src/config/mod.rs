@@ -22,7 +22,7 @@ use types::{Ike, Ipsec, VlanId};
 
 use api::{
     DefaultAction, Direction, FilterSpec, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
-    StateSpec,
+    RuleSpec, StateSpec,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -56,6 +56,8 @@ pub struct Config {
     pub qdiscs: Vec<QdiscSpec>,
     /// The routes, in the file's order.
     pub routes: Vec<RouteSpec>,
+    /// The policy rules, in the file's order.
+    pub rules: Vec<RuleSpec>,
     /// The neighbours, in the file's order.
     pub neighbours: Vec<NeighbourSpec>,
     /// The SAs, in the file's order.
@@ -211,6 +213,7 @@ fn interpret(
         ports: each(document, "port", errors, sections::port),
         qdiscs: each(document, "qdisc", errors, qdisc::qdisc),
         routes: each(document, "route", errors, sections::route),
+        rules: each(document, "rule", errors, sections::rule),
         neighbours: each(document, "neighbour", errors, sections::neighbour),
         states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
         policies: each(document, "policy", errors, security::policy),
@@ -248,6 +251,7 @@ fn interpret(
         ports: values(read.ports),
         qdiscs: values(read.qdiscs),
         routes: values(read.routes),
+        rules: values(read.rules),
         neighbours: values(read.neighbours),
         states: values(read.states),
         policies: values(read.policies),

@@ -4,8 +4,8 @@ use core::fmt::{Display, Write};
 use std::path::Path;
 
 use api::{
-    FilterSpec, FilterTarget, Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
-    Selector, StateSpec, Template,
+    Family, FilterSpec, FilterTarget, Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec,
+    RouteSpec, RuleAction, RuleSpec, Selector, StateSpec, Template,
 };
 use types::{CacheTable, ReversePath, RouteKind, Side, VlanProtocol};
 
@@ -82,6 +82,7 @@ impl Writer {
             ports,
             qdiscs,
             routes,
+            rules,
             neighbours,
             states,
             policies,
@@ -96,6 +97,7 @@ impl Writer {
         states.iter().for_each(|state| self.state(state));
         policies.iter().for_each(|policy| self.policy(policy));
         filters.iter().for_each(|filter| self.filter(filter));
+        rules.iter().for_each(|rule| self.rule(rule));
         for route in routes {
             self.begin("[[route]]");
             self.begins.push(self.lines);
@@ -275,6 +277,57 @@ impl Writer {
         }
         self.quoted_if("ce-threshold", text(Quantity::Time, ce_threshold));
         self.quoted_if("memory-limit", text(Quantity::Size, memory_limit));
+    }
+
+    fn rule(&mut self, rule: &RuleSpec) {
+        self.begin("[[rule]]");
+        let RuleSpec {
+            family,
+            priority,
+            from,
+            to,
+            iif,
+            oif,
+            fwmark,
+            ipproto,
+            sport,
+            dport,
+            dscp,
+            action,
+            suppress_prefixlength,
+        } = rule;
+        self.value("priority", priority.unwrap_or(0));
+        let all = match family {
+            Some(Family::V6) => "::/0",
+            _ => "0.0.0.0/0",
+        };
+        self.quoted("from", from.map_or_else(|| all.to_owned(), |from| from.to_string()));
+        let mut word = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                self.quoted(key, value);
+            }
+        };
+        word("to", to.map(|to| to.to_string()));
+        word("iif", iif.clone());
+        word("oif", oif.clone());
+        word("fwmark", fwmark.map(|(value, mask)| format!("{value:#x}/{mask:#x}")));
+        word("ipproto", ipproto.map(|it| it.to_string()));
+        word("sport", sport.map(|it| it.to_string()));
+        word("dport", dport.map(|it| it.to_string()));
+        word("dscp", dscp.map(|it| it.to_string()));
+        match action {
+            Some(RuleAction::Table(table)) => self.value("table", table),
+            Some(RuleAction::Vrf(vrf)) => self.quoted("vrf", vrf),
+            Some(RuleAction::Goto(priority)) => self.value("goto", priority),
+            Some(RuleAction::L3mdev) => self.quoted("action", "l3mdev"),
+            Some(RuleAction::Unreachable) => self.quoted("action", "unreachable"),
+            Some(RuleAction::Prohibit) => self.quoted("action", "prohibit"),
+            Some(RuleAction::Blackhole) => self.quoted("action", "blackhole"),
+            None => {}
+        }
+        if let Some(length) = suppress_prefixlength {
+            self.value("suppress-prefixlength", length);
+        }
     }
 
     fn route(&mut self, route: &RouteSpec) {

@@ -39,6 +39,8 @@ pub(super) fn restrict(
         R::AddressAdd(spec) | R::AddressReplace(spec) | R::AddressDelete(spec) => {
             one(spec.address.address())?;
         }
+        // These have read it.
+        R::RuleAdd(_) | R::RuleDelete(_) | R::RuleList(_) | R::RuleFlush(_) => {}
         R::LinkAdd(_)
         | R::LinkDelete(_)
         | R::LinkSet(_)
@@ -50,7 +52,7 @@ pub(super) fn restrict(
         | R::VrfList => {}
         _ => {
             return Err(words
-                .unsupported("-4 and -6 are for addr, link, neigh, route and vrf")
+                .unsupported("-4 and -6 are for addr, link, neigh, route, rule and vrf")
                 .with_hint("addresses say their family"));
         }
     }

@@ -11,6 +11,7 @@ mod link;
 mod neighbour;
 mod qdisc;
 mod route;
+mod rule;
 mod words;
 mod xfrm_policy;
 mod xfrm_selector;
@@ -59,7 +60,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
             ("addrlabel", Object::Other),
             ("maddress", Object::Other),
             ("route", Object::Route),
-            ("rule", Object::Other),
+            ("rule", Object::Rule),
             ("neighbor", Object::Neighbour),
             ("neighbour", Object::Neighbour),
             ("link", Object::Link),
@@ -74,6 +75,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
     match object {
         Object::Address => address::parse(words),
         Object::Route => route::parse(words),
+        Object::Rule => rule::parse(words),
         Object::Neighbour => neighbour::parse(words),
         Object::Link => link::parse(words),
         Object::Vrf => link::parse_vrf(words),
@@ -93,8 +95,18 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Other => {
             words.back();
             Err(words.refuse(
-                &["address", "route", "neighbour", "link", "xfrm", "vrf", "qdisc", "filter"],
-                &["addrlabel", "maddress", "rule"],
+                &[
+                    "address",
+                    "route",
+                    "rule",
+                    "neighbour",
+                    "link",
+                    "xfrm",
+                    "vrf",
+                    "qdisc",
+                    "filter",
+                ],
+                &["addrlabel", "maddress"],
             ))
         }
     }
@@ -104,6 +116,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
 enum Object {
     Address,
     Route,
+    Rule,
     Neighbour,
     Link,
     Xfrm,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
-    StateSpec, VrfName,
+    RuleSpec, StateSpec, VrfName,
 };
 use tables::{PortSpec, ReversePath, Side, TableId, TableRef, Tables, Vlan};
 use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
@@ -28,6 +28,8 @@ pub(super) struct Desired {
     pub(super) large_buffers: Option<usize>,
     /// By table and prefix, the lowest metric first; never empty.
     pub(super) routes: BTreeMap<(TableRef, IpPrefix), Vec<DesiredRoute>>,
+    /// In the order in which they were added.
+    pub(super) rules: Vec<DesiredRule>,
     pub(super) neighbours: Neighbours,
     pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
@@ -126,6 +128,12 @@ pub(super) struct DesiredRoute {
     pub(super) origin: Origin,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DesiredRule {
+    pub(super) spec: RuleSpec,
+    pub(super) origin: Origin,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct DesiredSa {
     pub(super) spec: StateSpec,
@@ -156,6 +164,7 @@ impl Desired {
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
+            rules: Vec::new(),
             neighbours: Neighbours::default(),
             qdiscs: BTreeMap::new(),
             states: BTreeMap::new(),

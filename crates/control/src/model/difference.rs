@@ -45,6 +45,7 @@ pub(super) fn difference(
     differ.neighbours();
     differ.filters();
     differ.routes();
+    differ.rules();
     differ.states();
     differ.ipsec(true);
     differ.policies();
@@ -471,6 +472,28 @@ impl<'a> Differ<'a> {
         for spec in config.routes.iter().filter(|spec| said.contains_key(&place(spec))) {
             self.say(ChangeKind::Removed, "route", describe::route(spec));
             self.journal.delete_route(spec);
+        }
+    }
+
+    /// Rules of the same priority are asked in the order in which they were added.
+    fn rules(&mut self) {
+        let (desired, config) = (self.desired, self.config);
+        for spec in &config.rules {
+            if !desired.rules.iter().any(|rule| rule.spec == *spec) {
+                self.say(ChangeKind::Removed, "rule", describe::rule(spec));
+                self.journal.delete_rule(spec);
+            }
+        }
+        for rule in super::rules::ordered(desired) {
+            let is_said = config.rules.contains(&rule.spec);
+            if !is_said {
+                self.say(ChangeKind::Added, "rule", describe::rule(&rule.spec));
+            } else if rule.origin == Origin::Configuration {
+                continue;
+            } else {
+                self.journal.delete_rule(&rule.spec);
+            }
+            self.journal.add_rule(rule.origin, &rule.spec);
         }
     }
 

@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 
 use api::{
     DefaultAction, Direction, FilterSpec, FilterTarget, Key, LinkChange, LinkSpec, Origin,
-    PolicySpec, RouteSpec, StateSpec,
+    PolicySpec, RouteSpec, RuleSpec, StateSpec,
 };
 use types::{FilterHook, Ike, IpPrefix, Ipsec, Mac, VlanProtocol};
 
@@ -129,6 +129,14 @@ impl Journal {
 
     pub(super) fn put_route(&mut self, origin: Origin, spec: &RouteSpec) {
         self.note(origin, format_args!("route replace {}", describe::route(spec)));
+    }
+
+    pub(super) fn add_rule(&mut self, origin: Origin, spec: &RuleSpec) {
+        self.note(origin, format_args!("rule add {}", describe::rule(spec)));
+    }
+
+    pub(super) fn delete_rule(&mut self, spec: &RuleSpec) {
+        self.note(Origin::Runtime, format_args!("rule delete {}", describe::rule(spec)));
     }
 
     pub(super) fn delete_route(&mut self, spec: &RouteSpec) {

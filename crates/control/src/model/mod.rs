@@ -20,6 +20,7 @@ mod refuse;
 mod reload;
 mod restore;
 mod routes;
+mod rules;
 mod save;
 mod security;
 mod sequences;
@@ -400,6 +401,7 @@ impl Control {
             }
             Request::FilterList(list) => Reply::Filters(filters::filters(tables, desired, list)?),
             Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
+            Request::RuleList(asked) => Reply::Rules(rules::list(tables, desired, asked)),
             Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
             Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
             Request::StateGet(id) => Reply::States(vec![security::state(tables, desired, id)?]),
@@ -448,7 +450,19 @@ impl Draft<'_> {
             true => closed(&self.tables).map(|vrf| vrf.id).collect(),
             false => Vec::new(),
         };
+        let may_name = matches!(
+            request,
+            Request::LinkAdd(_)
+                | Request::LinkDelete(_)
+                | Request::LinkSet(_)
+                | Request::VrfAdd(_)
+                | Request::VrfDelete(_)
+        );
         let reply = self.change(request, now)?;
+        // Rules are asked while the ports and VRFs that they name are there.
+        if may_name && !self.desired.rules.is_empty() {
+            self.settle_rules()?;
+        }
         let closed: Vec<_> =
             closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id)).collect();
         if !may_close || closed.is_empty() {
@@ -491,6 +505,9 @@ impl Draft<'_> {
             R::RouteChange(spec) => self.replace_route(self.in_its_vrf(spec), true)?,
             R::RouteDelete(id) => self.delete_route(&id)?,
             R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
+            R::RuleAdd(spec) => self.add_rule(spec, origin)?,
+            R::RuleDelete(spec) => self.delete_rule(&spec)?,
+            R::RuleFlush(spec) => return Ok(Reply::Count(self.flush_rules(&spec)?)),
             R::NeighbourAdd(spec) => self.put_neighbour(&spec, origin, false)?,
             R::NeighbourReplace(spec) => self.put_neighbour(&spec, origin, true)?,
             R::NeighbourDelete(id) => self.delete_neighbour(&id)?,

@@ -12,7 +12,9 @@ use api::{
 };
 use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, TableId, VrfId};
 
-use super::desired::{Desired, DesiredPort, DesiredRoute, Found, defaults_in_force, family};
+use super::desired::{
+    Desired, DesiredPort, DesiredRoute, DesiredRule, Found, defaults_in_force, family,
+};
 use super::ports::{Above, check_buffers, check_mtu};
 use super::refuse::refusal;
 use super::security;
@@ -160,6 +162,7 @@ impl Draft<'_> {
         self.reconcile_ports(config, opened, &mut notes)?;
         self.reconcile_qdiscs(config, &mut notes)?;
         self.reconcile_routes(config, &mut notes)?;
+        self.reconcile_rules(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_filters(config, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;
@@ -171,6 +174,7 @@ impl Draft<'_> {
         self.reconcile_ike(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
+        self.settle_rules()?;
         Ok(Difference { changes: notes.0 })
     }
 
@@ -490,6 +494,31 @@ impl Draft<'_> {
             notes.note(change.0, "route", change.1);
         }
         Ok(())
+    }
+
+    /// Those of the file come first, in its order, and then those of commands.
+    fn reconcile_rules(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
+        let before = &self.desired.rules;
+        for rule in before.iter().filter(|rule| rule.origin == Origin::Configuration) {
+            if !config.rules.contains(&rule.spec) {
+                notes.note(ChangeKind::Removed, "rule", describe::rule(&rule.spec));
+            }
+        }
+        let of_file = config
+            .rules
+            .iter()
+            .map(|spec| DesiredRule { spec: spec.clone(), origin: Origin::Configuration });
+        let mut rules: Vec<_> = of_file.collect();
+        for rule in &rules {
+            if !before.iter().any(|known| known.spec == rule.spec) {
+                notes.note(ChangeKind::Added, "rule", describe::rule(&rule.spec));
+            }
+        }
+        let others = before.iter().filter(|rule| {
+            rule.origin != Origin::Configuration && !config.rules.contains(&rule.spec)
+        });
+        rules.extend(others.cloned());
+        self.put_rules(rules)
     }
 
     fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {

@@ -71,6 +71,7 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
         }
         Reply::Neighbours(views) => views.iter().for_each(|view| net::neighbour(&mut text, view)),
         Reply::Routes(views) => views.iter().for_each(|view| net::route(&mut text, request, view)),
+        Reply::Rules(views) => views.iter().for_each(|view| net::rule(&mut text, view)),
         Reply::NextHops(views) => views.iter().for_each(|view| net::next_hop(&mut text, view)),
         Reply::Qdiscs(views) => views.iter().for_each(|view| qdisc::qdisc(&mut text, view)),
         Reply::Vrfs(views) => net::vrfs(&mut text, views),

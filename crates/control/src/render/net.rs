@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use api::{
     AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView, NextHopView, Origin,
-    Request, RouteView, VrfView,
+    Request, RouteView, RuleView, VrfView,
 };
 use types::{Ike, IpPrefix, ReversePath, RouteKind, Side};
 
@@ -106,6 +106,60 @@ pub(super) fn addresses(text: &mut String, views: &[AddressView]) {
 pub(super) fn neighbour(text: &mut String, view: &NeighbourView) {
     let state = view.state.name().to_uppercase();
     let _ = writeln!(text, "{} dev {} lladdr {} {state}", view.address, view.port, view.mac);
+}
+
+pub(super) fn rule(text: &mut String, view: &RuleView) {
+    let with = |length: Option<u8>| length.map(|it| format!("/{it}")).unwrap_or_default();
+    let _ = write!(text, "{}:\tfrom {}{}", view.priority, view.src, with(view.srclen));
+    if let Some(to) = &view.dst {
+        let _ = write!(text, " to {to}{}", with(view.dstlen));
+    }
+    if let Some(mark) = &view.fwmark {
+        let mask = view.fwmask.as_ref().map(|mask| format!("/{mask}")).unwrap_or_default();
+        let _ = write!(text, " fwmark {mark}{mask}");
+    }
+    let detached = |is: bool| if is { " [detached]" } else { "" };
+    if let Some(iif) = &view.iif {
+        let _ = write!(text, " iif {iif}{}", detached(view.iif_detached));
+    }
+    if let Some(oif) = &view.oif {
+        let _ = write!(text, " oif {oif}{}", detached(view.oif_detached));
+    }
+    if let Some(protocol) = &view.ipproto {
+        let _ = write!(text, " ipproto {protocol}");
+    }
+    for (key, one, first, last) in [
+        ("sport", view.sport, view.sport_start, view.sport_end),
+        ("dport", view.dport, view.dport_start, view.dport_end),
+    ] {
+        match (one, first.zip(last)) {
+            (Some(port), _) => _ = write!(text, " {key} {port}"),
+            (None, Some((first, last))) => _ = write!(text, " {key} {first}-{last}"),
+            (None, None) => {}
+        }
+    }
+    if let Some(dscp) = &view.dscp {
+        let _ = write!(text, " dscp {dscp}");
+    }
+    if let Some(table) = &view.table {
+        let _ = write!(text, " lookup {table}");
+    }
+    if let Some(length) = view.suppress_prefixlen {
+        let _ = write!(text, " suppress_prefixlength {length}");
+    }
+    if view.l3mdev {
+        text.push_str(" lookup [l3mdev-table]");
+    }
+    if let Some(to) = view.goto {
+        let _ = write!(text, " goto {to}{}", if view.unresolved { " [unresolved]" } else { "" });
+    }
+    if let Some(action) = &view.action {
+        let _ = write!(text, " {action}");
+    }
+    if view.origin == Origin::Configuration {
+        text.push_str(" proto static");
+    }
+    text.push('\n');
 }
 
 pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {

@@ -401,6 +401,7 @@ const fn is_list(request: &Request) -> bool {
             | Request::StateList(_)
             | Request::PolicyList(_)
             | Request::RouteList(_)
+            | Request::RuleList(_)
             | Request::NextHopList
             | Request::NeighbourList(_)
             | Request::AddressList(_)

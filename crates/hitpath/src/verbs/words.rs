@@ -143,6 +143,18 @@ Examples:
   hitpath route show table 10                with local routes")]
     Route = "route",
 
+    /// Policy rules, as `ip rule` has them
+    #[command(visible_aliases = ["ru"], after_help = "\
+Examples:
+  hitpath rule add from 10.1.0.0/16 lookup 100
+  hitpath rule add iif blue to 10.9.0.0/16 lookup red    out of the VRF blue into red
+  hitpath rule add priority 500 ipproto tcp dport 80-89 iif lan lookup 101
+  hitpath rule add fwmark 0x1/0xff prohibit
+  hitpath rule show
+  hitpath -6 rule show
+  hitpath rule del priority 500")]
+    Rule = "rule",
+
     /// Neighbours, as `ip neigh` has them
     #[command(visible_aliases = ["neighbour", "neighbor", "n"], after_help = "\
 Examples:

@@ -16,7 +16,7 @@ use core::ops::RangeInclusive;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use tables::{Change, Selector, Tables};
+use tables::{Change, FilterHook, Selector, Tables};
 use wire::IpRange;
 
 use crate::cache::key;
@@ -102,7 +102,7 @@ impl Recent {
             self.anywhere = tables.generation();
         }
         for (generation, change) in tables.latest_changes() {
-            let concerned = Concerned::by(change);
+            let concerned = Concerned::by(change, tables.has_rules());
             let is_new = generation > self.generation;
             if is_new {
                 self.mark(&concerned, generation);
@@ -182,10 +182,17 @@ impl Recent {
 }
 
 impl Concerned {
-    fn by(change: &Change) -> Self {
-        let (Change::Policy { vrf, selector } | Change::Filter { vrf, selector, .. }) = change
-        else {
-            return Self::Anyone;
+    /// `leaves_anywhere` says that packets may leave by ports of other VRFs, and so meet the filters
+    /// there.
+    fn by(change: &Change, leaves_anywhere: bool) -> Self {
+        let (vrf, selector) = match change {
+            Change::Filter { place, .. } if leaves_anywhere && place.hook == FilterHook::Egress => {
+                return Self::Anyone;
+            }
+            Change::Policy { vrf, selector } | Change::Filter { vrf, selector, .. } => {
+                (vrf, selector)
+            }
+            _ => return Self::Anyone,
         };
         let Selector { source, destination, .. } = selector;
         let vrf = vrf.0;

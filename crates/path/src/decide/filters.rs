@@ -1,8 +1,9 @@
-//! What filters say of a packet, before and after the rest of its decision.
+//! What filters say of a packet, before and after the rest of its decision, in which policy rules may
+//! ask for the mark that they have given it.
 
 use packet::DropReason;
 use tables::{
-    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Tables, Vrf,
+    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Side, Tables, Vrf,
 };
 use wire::{FlowKey, Origin};
 
@@ -12,7 +13,11 @@ use super::{Deciding, KeyView, LookedUp};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
-/// As [`Deciding::decide`], in a VRF where packets meet filters.
+/// As [`Deciding::decide`], in a VRF where packets meet filters or policy rules.
+///
+/// A packet that rules lead to a port of another VRF meets the filters of that VRF after routing, and
+/// no longer those of its own. If that VRF is an IPsec gateway without policies, nothing comes into it
+/// in this way that would cross its boundary.
 ///
 /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What is
 /// encrypted meets no filter of the port that it leaves by: the packet outside is the gateway's
@@ -38,11 +43,23 @@ pub(super) fn decide<'a>(
         Some(end) => *decision = Decision::new(end, None, None),
         None => {
             let trace = &mut *trace;
-            Deciding { key, tables, vrf, looked_up, trace }.decide(decision);
+            Deciding { key, tables, vrf, looked_up, trace, mark: passing.mark }.decide(decision);
             let exit = match decision.verdict() {
                 Verdict::Forward(next_hop) => {
-                    let port = tables.next_hop(next_hop).map(|next_hop| next_hop.port);
-                    [Some(of_vrf), port.map(FilterTarget::Port)]
+                    let port = tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port));
+                    let into = port.and_then(|port| tables.vrf(port.spec.vrf)).unwrap_or(vrf);
+                    let leaves_inside = || {
+                        port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected)
+                    };
+                    if into.id != vrf.id && into.is_closed() && !leaves_inside() {
+                        let (inbound, outbound) = (decision.inbound(), decision.outbound());
+                        let closed = Verdict::Drop(DropReason::IpsecClosed);
+                        *decision = Decision::new(closed, inbound, outbound);
+                        [None, None]
+                    } else {
+                        let port = port.map(|port| FilterTarget::Port(port.id));
+                        [Some(FilterTarget::Vrf(into.id)), port]
+                    }
                 }
                 Verdict::Protect(..) => [Some(of_vrf), None],
                 _ => [None, None],

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use packet::DropReason;
 use tables::{
     Action, Change, DefaultAction, Direction, GroupId, Ike, NextHopId, PathKey, Policy, PolicySlot,
-    ReversePath, Route, RouteKind, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
+    ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
@@ -32,7 +32,7 @@ use trace::{Exit, Step, Trace};
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
 ///
-/// The order is: filters before routing, source, destination, route, inbound policy, outbound
+/// The order is: filters before routing, source, destination, rules and route, inbound policy, outbound
 /// policy, SA, next hop, filters after routing. What filters want is in the extension, which the
 /// decision says that it has.
 ///
@@ -164,10 +164,10 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if vrf.features.is_filtered => {
+        Some(vrf) if vrf.features.is_filtered | vrf.features.is_ruled => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
-        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace }.decide(decision),
+        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
         None => *decision = Decision::drop(DropReason::PortDown),
     }
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
@@ -185,12 +185,34 @@ fn admission_of_forwarded(vrf: &Vrf) -> Direction {
 
 /// Its functions are inlined into one: an address handed over by reference is written in parts and
 /// read as a whole, and the processor waits for that, five times a packet.
-struct Deciding<'k, 'a, K, T> {
+struct Deciding<'k, 'a, K, T, M> {
     key: K,
     tables: &'a Tables,
     vrf: &'a Vrf,
     looked_up: &'k LookedUp<'a>,
     trace: &'k mut T,
+    mark: M,
+}
+
+/// The mark of a packet, where rules may ask for it; `()` where there are none, which so cost
+/// nothing.
+trait Mark: Copy {
+    /// If the packet's VRF may have rules.
+    fn mark(self) -> Option<u32>;
+}
+
+impl Mark for () {
+    #[inline(always)]
+    fn mark(self) -> Option<u32> {
+        None
+    }
+}
+
+impl Mark for u32 {
+    #[inline(always)]
+    fn mark(self) -> Option<u32> {
+        Some(self)
+    }
 }
 
 /// Where a packet goes that leaves in clear.
@@ -215,7 +237,7 @@ enum Admission {
 /// UDP ports of IKE, and of IKE and ESP behind a NAT (RFC 7296 section 2, RFC 3948).
 pub(crate) const IKE: [u16; 2] = [500, 4500];
 
-impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
+impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     #[inline(always)]
     fn decide(mut self, decision: &mut Decision) {
         self.trace.step(|| Step::Vrf(self.vrf));
@@ -232,7 +254,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             *decision = Decision::drop(reason);
             return;
         }
-        let way = match self.route(self.vrf, destination).map(|route| route.kind) {
+        let way = match self.route(self.vrf, destination, None) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
@@ -559,10 +581,51 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         found
     }
 
+    /// The route of the packet, or of an outer packet from an address of ours.
     #[inline(always)]
-    fn route(&mut self, vrf: &'a Vrf, destination: IpAddr) -> Option<&'a Route> {
+    fn route(
+        &mut self,
+        vrf: &'a Vrf,
+        destination: IpAddr,
+        outer: Option<IpAddr>,
+    ) -> Option<RouteKind> {
         self.trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
+        if let Some(mark) = self.mark.mark()
+            && vrf.features.is_ruled
+        {
+            return self.ruled_route(vrf, destination, outer, mark);
+        }
         let route = vrf.route(destination);
+        self.tell_route(destination, route);
+        route.map(|route| route.kind)
+    }
+
+    /// The same, where rules say which tables are asked.
+    #[cold]
+    #[inline(never)]
+    fn ruled_route(
+        &mut self,
+        vrf: &'a Vrf,
+        destination: IpAddr,
+        outer: Option<IpAddr>,
+        mark: u32,
+    ) -> Option<RouteKind> {
+        let (flow, mark) = match outer {
+            Some(source) => (RuleFlow::outer(&self.key.flow(), vrf.id, source, destination), 0),
+            None => (RuleFlow::of(&self.key.flow()), mark),
+        };
+        self.trace.asks(|| Question::Rules(flow));
+        let ruled = self.tables.ruled_route(vrf, &flow, mark);
+        self.trace.step(|| Step::Rule { rule: ruled.rule, vrf });
+        // Some rules say what becomes of the packet without a route.
+        if ruled.route.is_some() || ruled.kind.is_none() {
+            self.tell_route(destination, ruled.route);
+        }
+        ruled.kind
+    }
+
+    #[inline(always)]
+    fn tell_route(&mut self, destination: IpAddr, route: Option<&'a Route>) {
         let next_hop = || match route?.kind {
             RouteKind::Via { next_hop } => self.tables.next_hop(next_hop),
             _ => None,
@@ -578,7 +641,6 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
             port: port().map(|port| &*port.spec.name),
             via: next_hop().and_then(|next_hop| next_hop.address),
         });
-        route
     }
 
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
@@ -595,7 +657,7 @@ impl<'a, K: KeyView, T: Trace> Deciding<'_, 'a, K, T> {
         let Some(vrf) = self.tables.vrf(sa.spec.identity.vrf) else {
             return Verdict::Drop(DropReason::NoRoute);
         };
-        let way = match self.route(vrf, end).map(|route| route.kind) {
+        let way = match self.route(vrf, end, Some(sa.spec.identity.source)) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {

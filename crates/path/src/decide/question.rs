@@ -9,7 +9,10 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::DropReason;
-use tables::{Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, Tables, Template};
+use tables::{
+    Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, RuleEntry, RuleFlow,
+    TableRef, Tables, Template,
+};
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use crate::decide::is_ike;
@@ -27,6 +30,9 @@ pub enum Question {
         /// To where.
         address: IpAddr,
     },
+    /// Which policy rules does the packet or an outer one match, and what is the route in the tables
+    /// that they name?
+    Rules(RuleFlow),
     /// Which policies of a VRF does the packet match, in any direction, and what is done without?
     Policies(VrfId),
     /// Which rules decide in the filters on the packet's way, in this VRF?
@@ -58,7 +64,7 @@ pub enum Question {
 }
 
 /// More questions than one decision takes.
-const MOST: usize = 14;
+const MOST: usize = 16;
 
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
@@ -111,6 +117,14 @@ impl<'t> Asked<'t> {
     /// Whether a change may have altered one of the answers.
     pub(crate) fn concern(&self, change: &Change) -> bool {
         let Some(questions) = &self.questions else { return true };
+        if let Change::Rule(rule) = change {
+            // The packet may have asked rules that are all gone. From where to where an outer one went
+            // then is not looked for.
+            let is_of_own = matches!(rule.selects.entry, None | Some(RuleEntry::Own));
+            let has_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
+            return is_of_own && has_outer()
+                || rule.selects.matches_but_mark(&RuleFlow::of(&self.key));
+        }
         questions.iter().any(|question| self.concerns(change, question))
     }
 
@@ -129,22 +143,36 @@ impl<'t> Asked<'t> {
                 *changed == vrf && selector.matches(&self.key)
             }
             (Change::Filter { vrf: changed, place, selector }, Question::Filters(vrf)) => {
-                *changed == vrf && selector.matches(&self.key) && self.meets(place)
+                let may_leave_there = || {
+                    let key_vrf = self.tables.vrf(self.key.vrf);
+                    place.hook == FilterHook::Egress
+                        && key_vrf.is_some_and(|vrf| vrf.features.is_ruled)
+                };
+                (*changed == vrf || may_leave_there())
+                    && selector.matches(&self.key)
+                    && self.meets(place)
             }
-            (Change::Route { vrf: changed, prefix }, Question::Route { vrf, address }) => {
-                *changed == vrf && prefix.contains(address)
+            (Change::Route { table, prefix }, Question::Route { vrf, address }) => {
+                *table == TableRef::Vrf(vrf) && prefix.contains(address)
+            }
+            (Change::Route { table, prefix }, Question::Rules(flow)) => {
+                prefix.contains(flow.destination) && self.tables.rules_ask(&flow, Some(*table))
+            }
+            (Change::Vrf(vrf), Question::Rules(flow)) => {
+                self.tables.rules_ask(&flow, Some(TableRef::Vrf(*vrf)))
+                    || self.tables.rules_ask(&flow, None)
             }
             // No other member's flows move if one goes down. Which one a dropped packet took, or one
             // that leaves by a tunnel, is not known; on which side that is may matter.
-            (
-                Change::Member { vrf: changed, prefix, next_hop, up },
-                Question::Route { vrf, address },
-            ) => {
-                let is_concerned = match up {
-                    true => true,
-                    false => self.member.is_none_or(|member| member == *next_hop),
-                };
-                is_concerned && *changed == vrf && prefix.contains(address)
+            (Change::Member { table, prefix, next_hop, up }, Question::Route { vrf, address }) => {
+                self.may_take(*next_hop, *up)
+                    && *table == TableRef::Vrf(vrf)
+                    && prefix.contains(address)
+            }
+            (Change::Member { table, prefix, next_hop, up }, Question::Rules(flow)) => {
+                self.may_take(*next_hop, *up)
+                    && prefix.contains(flow.destination)
+                    && self.tables.rules_ask(&flow, Some(*table))
             }
             (Change::NextHop { address: changed, .. }, Question::OnLink(address)) => {
                 *changed == address
@@ -173,13 +201,19 @@ impl<'t> Asked<'t> {
                 | Change::Member { .. }
                 | Change::Port(_)
                 | Change::Ike(_)
+                | Change::Rule(_)
                 | Change::Sa { .. },
                 _,
             ) => false,
         }
     }
 
-    /// Whether packets of the flow meet a filter of their VRF.
+    /// Whether it may matter to the flow that a next hop of a multipath route went down or came up.
+    fn may_take(&self, next_hop: NextHopId, up: bool) -> bool {
+        up || self.member.is_none_or(|member| member == next_hop)
+    }
+
+    /// Whether packets of the flow meet a filter of their VRF, or of that by which they leave.
     fn meets(&self, place: &FilterPlace) -> bool {
         match (place.hook, place.target, &self.exit) {
             (FilterHook::Ingress, FilterTarget::Port(port), _) => {
@@ -205,6 +239,10 @@ fn questions(
     all.push(Question::Filters(key.vrf));
     all.push(Question::Route { vrf: key.vrf, address: destination });
     all.push(Question::OnLink(destination));
+    let is_ruled = tables.vrf(key.vrf).is_some_and(|vrf| vrf.features.is_ruled);
+    if is_ruled {
+        all.push(Question::Rules(RuleFlow::of(key)));
+    }
     if let Upper::Spi(spi) = key.upper
         && key.protocol == Protocol::ESP
     {
@@ -245,6 +283,13 @@ fn questions(
         let vrf = template.outer_vrf(key.vrf);
         all.push(Question::Vrf(vrf));
         all.push(Question::Route { vrf, address: template.destination });
+        // If another SA served the template, a change of SAs says so.
+        let slot = tables.resolve(key.vrf, &template);
+        if let Some(sa) = slot.and_then(|slot| tables.sad().outbound(slot)).filter(|_| is_ruled) {
+            let source = sa.spec.identity.source;
+            let outer = RuleFlow::outer(key, vrf, source, template.destination);
+            all.push(Question::Rules(outer));
+        }
     }
     Some(all)
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use packet::DropReason;
 use tables::{
     Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
-    FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Sa, Tables, Template,
-    Vrf,
+    FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule, RuleAction, Sa,
+    Tables, Template, Vrf, own_priority,
 };
 use wire::{FlowKey, Mac, PacketFields, Spi};
 
@@ -58,6 +58,13 @@ pub enum Step<'a> {
         port: Option<&'a str>,
         /// The route's next hop.
         via: Option<IpAddr>,
+    },
+    /// Which policy rule the route follows from.
+    Rule {
+        /// The rule, if it is none of the gateway's own.
+        rule: Option<&'a Rule>,
+        /// The VRF in which the packet is routed.
+        vrf: &'a Vrf,
     },
     /// Which next hop of a multipath route the flow takes.
     Member {
@@ -204,6 +211,7 @@ impl Step<'_> {
             Self::Key(_) => "key",
             Self::Vrf(_) => "vrf",
             Self::Route { .. } => "route",
+            Self::Rule { .. } => "rule",
             Self::Member { .. } => "next-hop",
             Self::Source { .. } => "source",
             Self::Inside { .. } => "side",
@@ -279,6 +287,10 @@ impl fmt::Display for Step<'_> {
                     RouteKind::Prohibit => f.write_str(", prohibit"),
                 }
             }
+            Self::Rule { rule: None, vrf } => {
+                write!(f, "{}, lookup the table of VRF {}", own_priority(vrf.id), vrf.name)
+            }
+            Self::Rule { rule: Some(rule), .. } => rule_that_decided(f, rule),
             Self::Member { group, hash, chosen, tables } => member(f, group, hash, chosen, tables),
             Self::Source { source, port, is_inside, leads_back } => {
                 let name = &port.spec.name;
@@ -381,6 +393,18 @@ fn filter(
         write!(f, ", mark {mark}")?;
     }
     if action.log { f.write_str(", log") } else { Ok(()) }
+}
+
+fn rule_that_decided(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
+    write!(f, "{}, ", rule.priority)?;
+    match rule.action {
+        RuleAction::Table { table, .. } => write!(f, "lookup {table}"),
+        RuleAction::L3mdev => f.write_str("lookup l3mdev"),
+        RuleAction::Goto { priority, .. } => write!(f, "goto {priority}"),
+        RuleAction::Unreachable => f.write_str("unreachable"),
+        RuleAction::Prohibit => f.write_str("prohibit"),
+        RuleAction::Blackhole => f.write_str("blackhole"),
+    }
 }
 
 /// Those that are not zero: one that no policy reads is.

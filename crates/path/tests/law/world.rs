@@ -12,10 +12,11 @@ use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch,
+    Action, DefaultAction, Direction, Dscp, FieldsSelector, FilterAction, FilterHook, FilterMatch,
     FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ike, Ipsec, LookupEngine,
-    MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Sa,
-    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Rule,
+    RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side, TableId, TableRef,
+    Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -141,6 +142,11 @@ pub(crate) enum Act {
     SetFilterRule(FilterSpec),
     RemoveFilterRule(FilterPlace, u32),
     Ike(VrfId, Ike),
+    /// Puts a rule where the index says, if there are few.
+    AddRule(Index, Rule),
+    RemoveRule(Index),
+    SetLooseRoute(u32, IpPrefix, RouteSpec),
+    RemoveLooseRoute(u32, IpPrefix),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -367,6 +373,26 @@ impl World {
                 _ = tables.remove_filter_rule(*place, *preference);
             }
             Act::Ike(vrf, ike) => _ = tables.set_ike(*vrf, *ike),
+            Act::AddRule(which, rule) => {
+                let mut rules = tables.rules().to_vec();
+                if rules.len() < 12 {
+                    rules.insert(which.index(rules.len() + 1), *rule);
+                    _ = tables.set_rules(rules);
+                }
+            }
+            Act::RemoveRule(which) => {
+                let mut rules = tables.rules().to_vec();
+                if !rules.is_empty() {
+                    rules.remove(which.index(rules.len()));
+                    tables.set_rules(rules).unwrap();
+                }
+            }
+            Act::SetLooseRoute(table, prefix, kind) => {
+                _ = tables.set_route(TableRef::Number(TableId(*table)), *prefix, kind.clone());
+            }
+            Act::RemoveLooseRoute(table, prefix) => {
+                _ = tables.remove_route(TableRef::Number(TableId(*table)), *prefix);
+            }
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -702,6 +728,56 @@ fn filter_rule() -> impl Strategy<Value = FilterSpec> {
     )
 }
 
+/// Tables of no VRF.
+const LOOSE: [u32; 2] = [100, 101];
+
+/// Few priorities, around those of the gateway's own rules.
+fn rule() -> impl Strategy<Value = Rule> {
+    let priority = of(&[500u32, 600, 1000, 1001, 2000, 32_766, 40_000]);
+    let entry = prop_oneof![
+        port().prop_map(RuleEntry::Port),
+        vrf().prop_map(RuleEntry::Vrf),
+        Just(RuleEntry::Own),
+    ];
+    let part = || prop_oneof![3 => Just(0usize), 2 => 0..8usize];
+    let table = of(&[100u32, 101, 254, 1_000_001, 1_000_002]);
+    let suppress = prop::option::weighted(0.2, of(&[0u8, 8, 24]));
+    let action = prop_oneof![
+        8 => (table, suppress)
+            .prop_map(|(table, suppress)| RuleAction::Table { table: TableId(table), suppress }),
+        1 => Just(RuleAction::L3mdev),
+        2 => of(&[600u32, 1000, 1001, 40_000])
+            .prop_map(|priority| RuleAction::Goto { priority, is_resolved: false }),
+        1 => Just(RuleAction::Unreachable),
+        1 => Just(RuleAction::Prohibit),
+        1 => Just(RuleAction::Blackhole),
+    ];
+    let rare = |some: f64| prop::option::weighted(some, Just(()));
+    let mark = prop_oneof![
+        3 => Just(MarkBits::default()),
+        1 => (0..3u32).prop_map(|value| MarkBits { value, mask: 3 }),
+    ];
+    let upper = (rare(0.2), rare(0.2), prop::option::weighted(0.2, of(&[0u8, 46, 10])));
+    let own = prop::option::weighted(0.1, vrf());
+    let who = (family(), part(), part(), prop::option::weighted(0.5, entry), own);
+    (priority, who, mark, upper, action).prop_map(|(priority, who, mark, upper, action)| {
+        let (family, from, to, entry, sent_in) = who;
+        let (protocol, ports, dscp) = upper;
+        let selects = RuleSelector {
+            source: parsed(PREFIXES[family][from]),
+            destination: parsed(PREFIXES[family][to]),
+            entry,
+            sent_in,
+            mark,
+            protocol: protocol.map(|()| Protocol::UDP),
+            source_ports: ports.map(|()| PortRange::new(1000, 1000).unwrap()),
+            destination_ports: None,
+            dscp: dscp.map(|dscp| Dscp::try_from(dscp).unwrap()),
+        };
+        Rule { priority, selects, action }
+    })
+}
+
 /// Anything that may be done.
 pub(crate) fn act() -> impl Strategy<Value = Act> {
     let default = prop_oneof![Just(DefaultAction::Accept), Just(DefaultAction::Block)];
@@ -726,6 +802,10 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         3 => filter_rule().prop_map(Act::SetFilterRule),
         3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
         1 => (vrf(), of(&Ike::ALL)).prop_map(|(vrf, ike)| Act::Ike(vrf, ike)),
+        4 => (any::<Index>(), rule()).prop_map(|(which, rule)| Act::AddRule(which, rule)),
+        3 => any::<Index>().prop_map(Act::RemoveRule),
+        3 => (of(&LOOSE), route()).prop_map(|(table, (prefix, kind))| Act::SetLooseRoute(table, prefix, kind)),
+        2 => (of(&LOOSE), route()).prop_map(|(table, (prefix, _))| Act::RemoveLooseRoute(table, prefix)),
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),

@@ -103,27 +103,18 @@ impl Tables {
     pub(super) fn judge_features(&mut self, vrf: VrfId) -> Result<(), TableError> {
         let ports = self.ports().filter(|port| port.spec.vrf == vrf);
         let targets = ports.map(|port| FilterTarget::Port(port.id));
-        let mut features = VrfFeatures::default();
+        let (mut is_filtered, mut filters_read) = (false, (PacketFields::NONE, false));
         for target in targets.chain([FilterTarget::Vrf(vrf)]) {
             for hook in types::FilterHook::ALL {
                 let Some(filter) = self.filter(FilterPlace { target, hook }) else { continue };
                 let (reads, reads_upper) = filter.reads();
-                features.is_filtered = true;
-                features.reads = features.reads | reads;
-                features.reads_upper |= reads_upper;
+                is_filtered = true;
+                filters_read = (filters_read.0 | reads, filters_read.1 | reads_upper);
             }
         }
-        let before = self.existing_vrf(vrf)?;
-        if before.features == features {
-            return Ok(());
-        }
-        let (read, read_upper) = (before.reads(), before.reads_upper());
-        let changed = self.vrf_mut(vrf)?;
-        changed.features = features;
-        // The keys of its packets mean something else.
-        if (changed.reads(), changed.reads_upper()) != (read, read_upper) {
-            self.changed(Change::Vrf(vrf));
-        }
+        self.existing_vrf(vrf)?;
+        self.put_features(vrf, is_filtered, filters_read);
+        self.judge_egress();
         Ok(())
     }
 
@@ -147,8 +138,12 @@ impl Tables {
 pub struct VrfFeatures {
     /// Whether the VRF or one of its ports has a filter.
     pub is_filtered: bool,
-    /// Which optional fields the filters read.
+    /// Whether there are policy rules that may be about its packets.
+    pub is_ruled: bool,
+    /// Which optional fields the filters and the rules read.
     pub reads: PacketFields,
-    /// Whether the filters read upper-layer fields.
+    /// Whether the filters or the rules read upper-layer fields.
     pub reads_upper: bool,
+    /// What the filters read of both.
+    pub(super) filters_read: (PacketFields, bool),
 }

@@ -127,6 +127,7 @@ impl Tables {
         if has_moved {
             self.judge_features(old.spec.vrf)?;
             self.judge_features(self.existing_port(id)?.spec.vrf)?;
+            self.rules_may_be_stale()?;
         }
         if has_moved || !has_routes_as_before {
             self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
@@ -182,6 +183,7 @@ impl Tables {
         next.port_changed(id, Some(&old));
         next.remove_filters(FilterTarget::Port(id));
         next.judge_features(old.spec.vrf)?;
+        next.rules_may_be_stale()?;
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
         *self = next;
         Ok(())

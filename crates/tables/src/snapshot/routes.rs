@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use types::station::{check_routable, check_station};
-use wire::{IpPrefix, PortId};
+use wire::{IpPrefix, PortId, VrfId};
 
 use super::Tables;
 use crate::error::{NotAPeer, TableError};
@@ -23,7 +23,7 @@ const MANY_MEMBERS: usize = 32;
 impl Tables {
     /// Adds or replaces the static route of a prefix. A route that comes with a port's address
     /// cannot be replaced. The routes of a VRF's table are by ports of the VRF; those of a table
-    /// that no VRF has, by any. No decision reads the latter.
+    /// that no VRF has, by any. Policy rules alone lead to the latter.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::HostBits`], [`TableError::RouteIsLocal`],
@@ -104,7 +104,7 @@ impl Tables {
         Ok(removed)
     }
 
-    /// What follows from a change of a route that was `old`. No decision reads a table that no VRF
+    /// What follows from a change of a route that was `old`. Tunnels do not follow tables that no VRF
     /// has.
     fn route_changed(
         &mut self,
@@ -112,8 +112,10 @@ impl Tables {
         prefix: IpPrefix,
         old: Option<Route>,
     ) -> Result<(), TableError> {
+        if self.is_read(table) {
+            self.changed(Change::Route { table, prefix });
+        }
         let TableRef::Vrf(vrf) = table else { return self.release_route(old) };
-        self.changed(Change::Route { vrf, prefix });
         self.release_route(old)?;
         self.tunnels_may_lead_elsewhere_to(vrf, prefix)
     }
@@ -216,18 +218,27 @@ impl Tables {
         let mut vrfs = BTreeSet::new();
         for id in self.groups.with(is_by) {
             let changed = self.refresh_group(id);
-            // No decision reads the table that no VRF has.
-            let Some(&Group { table: TableRef::Vrf(vrf), prefix, .. }) = self.group(id) else {
+            let Some(&Group { table, prefix, .. }) = self.group(id) else { continue };
+            if !self.is_read(table) {
                 continue;
-            };
-            let change = |(next_hop, up)| Change::Member { vrf, prefix, next_hop, up };
+            }
+            let change = |(next_hop, up)| Change::Member { table, prefix, next_hop, up };
             changes.extend(changed.into_iter().map(change));
-            vrfs.insert(vrf);
+            // A change of any VRF concerns whoever asks a table that is no VRF's.
+            vrfs.insert(match table {
+                TableRef::Vrf(vrf) => vrf,
+                TableRef::Number(_) => VrfId::MAIN,
+            });
         }
         match changes.len() > MANY_MEMBERS {
             true => vrfs.into_iter().for_each(|vrf| self.changed(Change::Vrf(vrf))),
             false => changes.into_iter().for_each(|change| self.changed(change)),
         }
+    }
+
+    /// Whether a decision may read the routes of a table. One that no VRF has is read by rules alone.
+    fn is_read(&self, table: TableRef) -> bool {
+        matches!(table, TableRef::Vrf(_)) || self.has_rules()
     }
 
     /// Whether a route comes with an address of a port, rather than from [`Tables::set_route`].

@@ -82,6 +82,7 @@ impl Tables {
         Arc::make_mut(&mut self.vrfs)[free] = Some(Arc::new(vrf));
         Arc::make_mut(&mut self.table_owners).insert(table, id);
         self.changed(Change::Vrf(id));
+        self.judge_rules(id);
         Ok(id)
     }
 
@@ -110,6 +111,10 @@ impl Tables {
         let owners = Arc::make_mut(&mut self.table_owners);
         owners.remove(&old);
         owners.insert(table, vrf);
+        // Rules name tables by number.
+        if self.has_rules() {
+            self.changed(Change::Vrf(vrf));
+        }
         Ok(())
     }
 
@@ -244,7 +249,8 @@ impl Tables {
         self.remove_qdisc(QdiscDevice::Vrf(id))?;
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
-        Ok(())
+        self.judge_egress();
+        self.rules_may_be_stale()
     }
 
     /// Whether a VRF could be removed if it had no ports.

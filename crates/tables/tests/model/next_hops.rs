@@ -165,7 +165,7 @@ impl Before {
             }
             Change::SetRoute(vrf, prefix, _) | Change::RemoveRoute(vrf, prefix) => {
                 let mut expected = self.next_hop_changes(model);
-                expected.push(tables::Change::Route { vrf: *vrf, prefix: *prefix });
+                expected.push(tables::Change::Route { table: (*vrf).into(), prefix: *prefix });
                 expected
             }
             Change::SetNeighbour(..) | Change::RemoveNeighbour(..) => self.next_hop_changes(model),
@@ -200,7 +200,12 @@ impl Before {
                 for member in members.iter().filter(|member| member.port == id && was != up) {
                     let next_hop = tables.on_link_next_hop(id, member.address).unwrap();
                     let (vrf, prefix) = (*vrf, *prefix);
-                    changes.push(tables::Change::Member { vrf, prefix, next_hop, up });
+                    changes.push(tables::Change::Member {
+                        table: vrf.into(),
+                        prefix,
+                        next_hop,
+                        up,
+                    });
                 }
             }
         }

@@ -1,0 +1,318 @@
+//! Policy rules.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use api::{Family, Origin, Refusal, RefusalCode, RuleAction, RuleSpec, RuleView};
+use tables::{
+    L3MDEV_PRIORITY, MAIN_PRIORITY, MarkBits, Rule, RuleAction as TableAction, RuleEntry,
+    RuleSelector, TableId, Tables,
+};
+use types::{Dscp, IpPrefix, PortRange};
+
+use super::Draft;
+use super::desired::{Desired, DesiredRule};
+use super::refuse::{no_port, no_vrf, refusal};
+
+/// The name of what the gateway itself sends by, as with Linux.
+const OWN: &str = "lo";
+
+impl Draft<'_> {
+    pub(super) fn add_rule(&mut self, spec: RuleSpec, origin: Origin) -> Result<(), Refusal> {
+        let spec = self.as_stored(spec)?;
+        crate::check::rule(&spec)?;
+        if !self.is_restoring {
+            self.check_names(&spec)?;
+        }
+        if self.desired.rules.iter().any(|rule| rule.spec == spec) {
+            let message = format!("there is the rule {}", crate::describe::rule(&spec));
+            return Err(Refusal::new(RefusalCode::Exists, message));
+        }
+        let mut rules = self.desired.rules.clone();
+        rules.push(DesiredRule { spec: spec.clone(), origin });
+        self.put_rules(rules)?;
+        self.note(|journal| journal.add_rule(origin, &spec));
+        Ok(())
+    }
+
+    /// Removes the first rule that fits.
+    pub(super) fn delete_rule(&mut self, asked: &RuleSpec) -> Result<(), Refusal> {
+        let family = asked.family.unwrap_or(Family::V4);
+        let asked = RuleSpec { family: Some(family), ..asked.clone() };
+        let fits = |rule: &&DesiredRule| fits(&self.tables, &asked, &rule.spec);
+        let Some(found) = ordered(self.desired).into_iter().find(fits).map(|it| it.spec.clone())
+        else {
+            let own = [0, L3MDEV_PRIORITY, MAIN_PRIORITY];
+            return Err(match asked.priority.filter(|priority| own.contains(priority)) {
+                Some(priority) => Refusal::new(
+                    RefusalCode::Unsupported,
+                    format!("rule {priority} is the gateway's own"),
+                )
+                .with_hint("a rule in front of it decides first"),
+                None => Refusal::new(RefusalCode::NotFound, "there is no such rule"),
+            });
+        };
+        let left = self.desired.rules.iter().filter(|rule| rule.spec != found).cloned().collect();
+        self.put_rules(left)?;
+        self.note(|journal| journal.delete_rule(&found));
+        Ok(())
+    }
+
+    pub(super) fn flush_rules(&mut self, asked: &RuleSpec) -> Result<u64, Refusal> {
+        let (gone, left): (Vec<_>, Vec<_>) = self
+            .desired
+            .rules
+            .iter()
+            .cloned()
+            .partition(|rule| fits(&self.tables, asked, &rule.spec));
+        self.put_rules(left)?;
+        for rule in &gone {
+            self.note(|journal| journal.delete_rule(&rule.spec));
+        }
+        Ok(gone.len() as u64)
+    }
+
+    /// Makes these the rules, or changes nothing.
+    pub(super) fn put_rules(&mut self, rules: Vec<DesiredRule>) -> Result<(), Refusal> {
+        let before = core::mem::replace(&mut self.desired.rules, rules);
+        self.settle_rules().inspect_err(|_| self.desired.rules = before)
+    }
+
+    /// Has the tables ask the rules whose ports and VRFs there are.
+    pub(super) fn settle_rules(&mut self) -> Result<(), Refusal> {
+        let rules: Vec<_> = ordered(self.desired)
+            .into_iter()
+            .filter_map(|rule| in_tables(&self.tables, &rule.spec))
+            .collect();
+        if rules.is_empty() && self.tables.rules().is_empty() {
+            return Ok(());
+        }
+        self.tables.set_rules(rules).map_err(|error| refusal(&error))
+    }
+
+    /// A rule with everything said.
+    fn as_stored(&self, spec: RuleSpec) -> Result<RuleSpec, Refusal> {
+        let mut spec = crate::check::normal_rule(spec);
+        let family = spec.family.unwrap_or(Family::V4);
+        if spec.priority.is_none() {
+            // As Linux does it: in front of all but the first.
+            let l3mdev = (self.desired.vrfs.len() > 1).then_some(L3MDEV_PRIORITY);
+            let of_family = self.desired.rules.iter().filter(|it| it.spec.family == Some(family));
+            let first = of_family.filter_map(|rule| rule.spec.priority);
+            let first = first.chain([MAIN_PRIORITY]).chain(l3mdev).min().unwrap_or(MAIN_PRIORITY);
+            if first <= 1 {
+                let message = "there is no priority left in front of all rules";
+                return Err(Refusal::new(RefusalCode::Full, message).with_hint("priority N"));
+            }
+            spec.priority = Some(first - 1);
+        }
+        Ok(spec)
+    }
+
+    /// Refuses ports and VRFs that there are not.
+    fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
+        let desired = &self.desired;
+        if let Some(iif) = spec.iif.as_deref().filter(|iif| *iif != OWN)
+            && !desired.ports.contains_key(iif)
+            && !desired.vrfs.contains_key(iif)
+        {
+            let known = desired.ports.keys().chain(desired.vrfs.keys()).map(String::as_str);
+            return Err(no_port(iif, known));
+        }
+        if let Some(oif) = &spec.oif
+            && !desired.vrfs.contains_key(oif)
+        {
+            if desired.ports.contains_key(oif) {
+                let message = format!("oif {oif}: no program sends by a port of the gateway's");
+                return Err(Refusal::new(RefusalCode::Unsupported, message)
+                    .with_hint("oif with a VRF; packets that are forwarded have none"));
+            }
+            return Err(no_vrf(oif, desired.vrfs.keys().map(String::as_str)));
+        }
+        if let Some(RuleAction::Vrf(vrf)) = &spec.action {
+            desired.vrf(vrf)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a rule is what is asked for. A table may be named by its VRF or by its number.
+fn fits(tables: &Tables, asked: &RuleSpec, rule: &RuleSpec) -> bool {
+    let number = |action: &RuleAction| match action {
+        RuleAction::Vrf(vrf) => tables.vrf_named(vrf).map(|vrf| RuleAction::Table(vrf.table.0)),
+        other => Some(other.clone()),
+    };
+    let action = asked.action.as_ref();
+    fits_but_action(asked, rule)
+        && (action.is_none() || action == rule.action.as_ref() || {
+            let asked = action.and_then(number);
+            asked.is_some() && asked == rule.action.as_ref().and_then(number)
+        })
+}
+
+fn fits_but_action(asked: &RuleSpec, rule: &RuleSpec) -> bool {
+    fn same<T: PartialEq>(asked: &Option<T>, is: &Option<T>) -> bool {
+        asked.is_none() || asked == is
+    }
+    same(&asked.family, &rule.family)
+        && same(&asked.priority, &rule.priority)
+        && same(&asked.from.filter(|from| from.length() > 0), &rule.from)
+        && same(&asked.to.filter(|to| to.length() > 0), &rule.to)
+        && same(&asked.iif, &rule.iif)
+        && same(&asked.oif, &rule.oif)
+        && same(&asked.fwmark, &rule.fwmark)
+        && same(&asked.ipproto, &rule.ipproto)
+        && same(&asked.sport, &rule.sport)
+        && same(&asked.dport, &rule.dport)
+        && same(&asked.dscp, &rule.dscp)
+        && same(&asked.suppress_prefixlength, &rule.suppress_prefixlength)
+}
+
+/// In the order in which they are asked.
+pub(super) fn ordered(desired: &Desired) -> Vec<&DesiredRule> {
+    let mut all: Vec<_> = desired.rules.iter().collect();
+    all.sort_by_key(|rule| (rule.spec.family == Some(Family::V6), rule.spec.priority));
+    all
+}
+
+/// A rule in the tables' terms, if the ports and VRFs that it names are there.
+fn in_tables(tables: &Tables, spec: &RuleSpec) -> Option<Rule> {
+    let vrf = |name: &str| tables.vrf_named(name).map(|vrf| vrf.id);
+    let any: IpAddr = match spec.family? {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let any = IpPrefix::new(any, 0).ok()?;
+    let entry = match spec.iif.as_deref() {
+        None => None,
+        Some(OWN) => Some(RuleEntry::Own),
+        Some(name) => Some(match tables.port_named(name) {
+            Some(port) => RuleEntry::Port(port.id),
+            None => RuleEntry::Vrf(vrf(name)?),
+        }),
+    };
+    let sent_in = match &spec.oif {
+        Some(name) => Some(vrf(name)?),
+        None => None,
+    };
+    let (value, mask) = spec.fwmark.unwrap_or((0, 0));
+    let selects = RuleSelector {
+        source: spec.from.unwrap_or(any),
+        destination: spec.to.unwrap_or(any),
+        entry,
+        sent_in,
+        mark: MarkBits { value, mask },
+        protocol: spec.ipproto,
+        source_ports: spec.sport,
+        destination_ports: spec.dport,
+        dscp: spec.dscp.and_then(|dscp| Dscp::try_from(dscp.value()).ok()),
+    };
+    let suppress = spec.suppress_prefixlength;
+    let action = match spec.action.as_ref()? {
+        RuleAction::Table(table) => TableAction::Table { table: TableId(*table), suppress },
+        RuleAction::Vrf(name) => {
+            TableAction::Table { table: tables.vrf_named(name)?.table, suppress }
+        }
+        RuleAction::L3mdev => TableAction::L3mdev,
+        RuleAction::Goto(priority) => TableAction::Goto { priority: *priority, is_resolved: false },
+        RuleAction::Unreachable => TableAction::Unreachable,
+        RuleAction::Prohibit => TableAction::Prohibit,
+        RuleAction::Blackhole => TableAction::Blackhole,
+    };
+    Some(Rule { priority: spec.priority?, selects, action })
+}
+
+/// Rules as they are. Without a family those of IPv4, as with Linux.
+pub(super) fn list(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Vec<RuleView> {
+    let family = asked.family.unwrap_or(Family::V4);
+    let own = |priority, table: Option<&str>| {
+        let mut view = view(tables, desired, &RuleSpec::default(), Origin::Gateway);
+        (view.family, view.priority) = (family, priority);
+        (view.table, view.l3mdev) = (table.map(str::to_owned), table.is_none());
+        view
+    };
+    let is_whole = *asked == (RuleSpec { family: asked.family, ..RuleSpec::default() });
+    let mut of_family = Vec::new();
+    if is_whole {
+        of_family.push(own(0, Some("local")));
+        if desired.vrfs.len() > 1 {
+            of_family.push(own(L3MDEV_PRIORITY, None));
+        }
+        of_family.push(own(MAIN_PRIORITY, Some("main")));
+    }
+    let asked = RuleSpec { family: Some(family), ..asked.clone() };
+    let rules = ordered(desired).into_iter().filter(|rule| fits(tables, &asked, &rule.spec));
+    of_family.extend(rules.map(|rule| view(tables, desired, &rule.spec, rule.origin)));
+    of_family.sort_by_key(|view| view.priority);
+    of_family
+}
+
+fn view(tables: &Tables, desired: &Desired, spec: &RuleSpec, origin: Origin) -> RuleView {
+    let host = |prefix: IpPrefix| if prefix.address().is_ipv4() { 32 } else { 128 };
+    let address = |prefix: Option<IpPrefix>| prefix.map(|it| it.address().to_string());
+    let length = |prefix: Option<IpPrefix>| {
+        prefix.filter(|it| it.length() != host(*it)).map(|it| it.length())
+    };
+    let one = |range: Option<PortRange>| {
+        range.filter(|range| range.first() == range.last()).map(|range| range.first())
+    };
+    let several = |range: Option<PortRange>| range.filter(|range| range.first() != range.last());
+    let has_vrf = |name: &String| desired.vrfs.contains_key(name);
+    let is_there = |name: &String| name == OWN || has_vrf(name) || desired.ports.contains_key(name);
+    let table = match &spec.action {
+        Some(RuleAction::Table(table)) => Some(table.to_string()),
+        Some(RuleAction::Vrf(vrf)) if vrf == api::MAIN_VRF => Some("main".to_owned()),
+        Some(RuleAction::Vrf(vrf)) => {
+            Some(tables.vrf_named(vrf).map_or_else(|| vrf.clone(), |vrf| vrf.table.to_string()))
+        }
+        _ => None,
+    };
+    let action = match &spec.action {
+        Some(RuleAction::Unreachable) => Some("unreachable"),
+        Some(RuleAction::Prohibit) => Some("prohibit"),
+        Some(RuleAction::Blackhole) => Some("blackhole"),
+        _ => None,
+    };
+    let goto = match spec.action {
+        Some(RuleAction::Goto(priority)) => Some(priority),
+        _ => None,
+    };
+    let family = spec.family.unwrap_or(Family::V4);
+    let is_target = |priority: u32| {
+        let same = |rule: &DesiredRule| {
+            rule.spec.family == Some(family) && rule.spec.priority == Some(priority)
+        };
+        [L3MDEV_PRIORITY, MAIN_PRIORITY].contains(&priority) || desired.rules.iter().any(same)
+    };
+    RuleView {
+        family,
+        priority: spec.priority.unwrap_or(0),
+        src: address(spec.from).unwrap_or_else(|| "all".to_owned()),
+        srclen: length(spec.from),
+        dst: address(spec.to),
+        dstlen: length(spec.to),
+        fwmark: spec.fwmark.map(|(value, _)| format!("{value:#x}")),
+        fwmask: spec
+            .fwmark
+            .filter(|(_, mask)| *mask != u32::MAX)
+            .map(|(_, mask)| format!("{mask:#x}")),
+        iif: spec.iif.clone(),
+        iif_detached: spec.iif.as_ref().is_some_and(|iif| !is_there(iif)),
+        oif: spec.oif.clone(),
+        oif_detached: spec.oif.as_ref().is_some_and(|oif| !has_vrf(oif)),
+        ipproto: spec.ipproto.map(|it| it.to_string()),
+        sport: one(spec.sport),
+        sport_start: several(spec.sport).map(|range| range.first()),
+        sport_end: several(spec.sport).map(|range| range.last()),
+        dport: one(spec.dport),
+        dport_start: several(spec.dport).map(|range| range.first()),
+        dport_end: several(spec.dport).map(|range| range.last()),
+        dscp: spec.dscp.map(|it| it.to_string()),
+        table,
+        suppress_prefixlen: spec.suppress_prefixlength,
+        l3mdev: spec.action == Some(RuleAction::L3mdev),
+        goto,
+        unresolved: goto.is_some_and(|priority| !is_target(priority)),
+        action: action.map(str::to_owned),
+        origin,
+    }
+}

@@ -1,0 +1,258 @@
+//! Policy rules, and the routes that they lead to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use types::PacketFields;
+use wire::VrfId;
+
+use super::{Tables, VrfFeatures};
+use crate::error::TableError;
+use crate::limit::MAX_RULES;
+use crate::log::Change;
+use crate::route::{Route, RouteKind};
+use crate::routing_table::TableRef;
+use crate::rule::{self, Rule, RuleAction, RuleEntry, RuleFlow, Rules};
+use crate::vrf::Vrf;
+
+/// What rules say of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruled<'t> {
+    /// Its route; `None` if no table that was asked has one.
+    pub kind: Option<RouteKind>,
+    /// As it stands in the table, if it is from one.
+    pub route: Option<&'t Route>,
+    /// The rule that decided; `None` if it is one of the gateway's own.
+    pub rule: Option<&'t Rule>,
+}
+
+impl Tables {
+    /// Every policy rule, by family and in the order in which they are asked.
+    pub fn rules(&self) -> &[Rule] {
+        self.rules.all()
+    }
+
+    /// Makes these the policy rules. Those of the same priority are asked in this order. A decision
+    /// that no changed rule concerns stays.
+    ///
+    /// # Errors
+    /// [`TableError::NoPort`], [`TableError::NoVrf`], [`TableError::RuleFamily`],
+    /// [`TableError::RuleGoto`], [`TableError::Limit`].
+    pub fn set_rules(&mut self, rules: Vec<Rule>) -> Result<(), TableError> {
+        if rules.len() > MAX_RULES {
+            return Err(TableError::Limit { what: "policy rules", limit: MAX_RULES });
+        }
+        for rule in &rules {
+            let selects = &rule.selects;
+            match selects.entry {
+                Some(RuleEntry::Port(port)) => _ = self.existing_port(port)?,
+                Some(RuleEntry::Vrf(vrf)) => _ = self.existing_vrf(vrf)?,
+                Some(RuleEntry::Own) | None => {}
+            }
+            selects.sent_in.map(|vrf| self.existing_vrf(vrf)).transpose()?;
+            if selects.destination.address().is_ipv6() != rule.is_v6() {
+                return Err(TableError::RuleFamily(rule.priority));
+            }
+            if let RuleAction::Goto { priority, .. } = rule.action
+                && priority <= rule.priority
+            {
+                return Err(TableError::RuleGoto { from: rule.priority, to: priority });
+            }
+        }
+        self.put_rules(rules)
+    }
+
+    /// Makes these the rules, and what follows from the VRFs of ports what it is now.
+    fn put_rules(&mut self, rules: Vec<Rule>) -> Result<(), TableError> {
+        let new = Rules::new(rules, |port| self.port(port).map(|port| port.spec.vrf));
+        let old = core::mem::replace(&mut self.rules, Arc::new(new));
+        let new = Arc::clone(&self.rules);
+        for rule in rule::differing(old.all(), new.all()) {
+            self.changed(Change::Rule(*rule));
+        }
+        if old.is_empty() != new.is_empty() {
+            self.egress_reads = self.reads_of_egress_filters();
+        }
+        // Those that may be asked other rules than before.
+        let vrfs: BTreeSet<_> = match (old.vrfs(), new.vrfs()) {
+            (Some(old), Some(new)) => old.chain(new).collect(),
+            _ => self.vrfs().map(|vrf| vrf.id).collect(),
+        };
+        vrfs.into_iter().for_each(|vrf| self.judge_rules(vrf));
+        Ok(())
+    }
+
+    /// A port or VRF is gone: so are rules about it. Or a port is in another VRF.
+    pub(super) fn rules_may_be_stale(&mut self) -> Result<(), TableError> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let is_there = |rule: &Rule| {
+            let enters = match rule.selects.entry {
+                Some(RuleEntry::Port(port)) => self.port(port).is_some(),
+                Some(RuleEntry::Vrf(vrf)) => self.vrf(vrf).is_some(),
+                Some(RuleEntry::Own) | None => true,
+            };
+            enters && rule.selects.sent_in.is_none_or(|vrf| self.vrf(vrf).is_some())
+        };
+        let left = self.rules.all().iter().copied().filter(is_there).collect();
+        self.put_rules(left)
+    }
+
+    /// Finds out anew what rules read of a VRF's packets. What leaves by ports of other VRFs meets
+    /// their filters, so what these read is read too.
+    pub(super) fn judge_rules(&mut self, id: VrfId) {
+        if let Some(VrfFeatures { is_filtered, filters_read, .. }) =
+            self.vrf(id).map(|vrf| vrf.features)
+        {
+            self.put_features(id, is_filtered, filters_read);
+        }
+    }
+
+    /// The same, of a VRF whose filters are such.
+    pub(super) fn put_features(
+        &mut self,
+        id: VrfId,
+        is_filtered: bool,
+        filters_read: (PacketFields, bool),
+    ) {
+        let (is_ruled, (reads, reads_upper)) = self.rules.features(id);
+        let egress = self.egress_reads;
+        let Some(vrf) = self.vrf(id) else { return };
+        let (reads_now, reads_upper_now) = filters_read;
+        let mut features = VrfFeatures {
+            is_filtered,
+            is_ruled,
+            reads: reads_now,
+            reads_upper: reads_upper_now,
+            filters_read,
+        };
+        if is_ruled {
+            features.reads = features.reads | reads | egress.0;
+            features.reads_upper |= reads_upper | egress.1;
+        }
+        if features != vrf.features {
+            let read = |vrf: &Vrf| (vrf.reads(), vrf.reads_upper());
+            let before = read(vrf);
+            let Ok(changed) = self.vrf_mut(id) else { return };
+            changed.features = features;
+            // The keys of its packets mean something else.
+            if read(changed) != before {
+                self.changed(Change::Vrf(id));
+            }
+        }
+    }
+
+    /// A filter after routing reads other fields than before.
+    pub(super) fn judge_egress(&mut self) {
+        if self.rules.is_empty() {
+            return;
+        }
+        let reads = self.reads_of_egress_filters();
+        if reads != self.egress_reads {
+            self.egress_reads = reads;
+            let ruled: Vec<_> =
+                self.vrfs().filter(|vrf| vrf.features.is_ruled).map(|vrf| vrf.id).collect();
+            ruled.into_iter().for_each(|vrf| self.judge_rules(vrf));
+        }
+    }
+
+    /// What filters after routing read, if rules may lead packets to those of other VRFs.
+    fn reads_of_egress_filters(&self) -> (PacketFields, bool) {
+        let none = (PacketFields::NONE, false);
+        if self.rules.is_empty() {
+            return none;
+        }
+        let egress = self.filters().filter(|(place, _)| place.hook == types::FilterHook::Egress);
+        egress
+            .map(|(_, filter)| filter.reads())
+            .fold(none, |(bits, upper), (more, more_upper)| (bits | more, upper | more_upper))
+    }
+
+    /// The route of a packet in a VRF that has rules, and the rule that it follows from.
+    ///
+    /// Own addresses of the packet's VRF come first. Those of another VRF, whose table a rule has
+    /// asked, are unreachable.
+    pub fn ruled_route<'t>(&'t self, vrf: &'t Vrf, flow: &RuleFlow, mark: u32) -> Ruled<'t> {
+        let of = |route: Option<&'t Route>, rule| Ruled {
+            kind: route.map(|route| route.kind),
+            route,
+            rule,
+        };
+        let is_local =
+            |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Broadcast);
+        let own = vrf.route(flow.destination);
+        if own.is_some_and(is_local) {
+            return of(own, None);
+        }
+        let own_priority = rule::own_priority(vrf.id);
+        let (mut from, mut own_is_next) = (0, true);
+        for rule in self.rules.of(vrf.id, flow.destination.is_ipv6()) {
+            if rule.priority < from {
+                continue;
+            }
+            if own_is_next && own_priority <= rule.priority {
+                own_is_next = false;
+                if own_priority >= from && own.is_some() {
+                    return of(own, None);
+                }
+            }
+            if !rule.selects.matches(flow, mark) {
+                continue;
+            }
+            let end = |kind| Ruled { kind: Some(kind), route: None, rule: Some(rule) };
+            let (found, suppress) = match rule.action {
+                RuleAction::Table { table, suppress } => {
+                    let table = self.routing_table(TableRef::Number(table));
+                    let found = table.and_then(|table| table.route(flow.destination));
+                    if found.is_some_and(is_local) {
+                        return Ruled { route: found, ..end(RouteKind::Unreachable) };
+                    }
+                    (found, suppress)
+                }
+                RuleAction::L3mdev if vrf.id == VrfId::MAIN => continue,
+                RuleAction::L3mdev => (own, None),
+                RuleAction::Goto { priority, is_resolved } => {
+                    if is_resolved {
+                        from = priority;
+                    }
+                    continue;
+                }
+                RuleAction::Unreachable => return end(RouteKind::Unreachable),
+                RuleAction::Prohibit => return end(RouteKind::Prohibit),
+                RuleAction::Blackhole => return end(RouteKind::Blackhole),
+            };
+            let counts = |route: &&Route| suppress.is_none_or(|most| route.prefix.length() > most);
+            if let Some(route) = found.filter(counts) {
+                return of(Some(route), Some(rule));
+            }
+        }
+        match own_is_next && own_priority >= from {
+            true => of(own, None),
+            false => of(None, None),
+        }
+    }
+
+    /// Whether the routes of a table may decide about such a packet, as rules say, whatever its mark
+    /// is. `None` is any table whose routes may be by ports of any VRF.
+    pub fn rules_ask(&self, flow: &RuleFlow, asked: Option<TableRef>) -> bool {
+        let tables = self
+            .rules
+            .of(flow.vrf, flow.destination.is_ipv6())
+            .filter(|rule| rule.selects.matches_but_mark(flow))
+            .filter_map(|rule| match rule.action {
+                RuleAction::Table { table, .. } => self.table_ref(TableRef::Number(table)).ok(),
+                _ => None,
+            });
+        let mut tables = tables.chain([TableRef::Vrf(flow.vrf)]);
+        match asked {
+            Some(asked) => tables.any(|table| table == asked),
+            None => tables.any(|table| matches!(table, TableRef::Number(_))),
+        }
+    }
+
+    /// Whether there are rules, so that packets may leave by ports of another VRF than theirs.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+}
