@@ -422,6 +422,45 @@ def test_a_record_of_another_namespace_is_refused(machine, make, topology):
         pass
     said = left.run(binary(), "release-interfaces", gateway.state_path, check=False)
     assert said.returncode == 1 and "another network namespace" in said.stderr
+    assert f"release-interfaces --forget {gateway.state_path}" in said.stderr
+    gateway.release()
+
+
+def test_the_record_of_a_namespace_that_is_gone_can_be_dropped(machine, make, topology):
+    """As a container that is started again with the volume of the former one."""
+    gw, *_ = machine
+    with make() as gateway:
+        pass
+    again = topology.namespace("again")
+    for label in GATEWAY:
+        topology.link(again, label, topology.namespace(f"{label}2"), "eth0")
+    said = start(again, gateway)
+    assert said.returncode == 1 and f"release-interfaces --forget {gateway.state_path}" in said.stderr
+    said = again.run(binary(), "release-interfaces", gateway.state_path, "--forget")
+    assert "the record of left, right in network namespace" in said.stderr
+    with Owner(again, gateway.state_path.parent):
+        assert settings(again, "left") == OWNED
+
+
+def test_nothing_is_taken_over_before_all_is_read(machine, make):
+    gateway = make()
+    with gateway:
+        pass
+    gateway.release()
+    sequences = gateway.state_path / "sequences"
+    whole = sequences.read_bytes()
+    state = ["--state-directory", gateway.state_path]
+    sequences.write_bytes(b"damaged" + whole[7:])
+    assert f"{sequences} is damaged" in refused(machine, gateway, *state)
+    sequences.write_bytes(whole)
+
+    # More than the system gives is known only when the port is opened.
+    config = configuration()
+    config.ports[0].mtu = 9000
+    gateway.write(config)
+    said = start(machine[0], gateway)
+    assert said.returncode == 1
+    assert f"the interfaces stay taken over; `hitpath release-interfaces {gateway.state_path}`" in said.stderr, said
     gateway.release()
 
 

@@ -23,6 +23,7 @@ mod state;
 mod worker;
 mod worker_pool;
 
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -32,7 +33,7 @@ use wire::{PortId, VrfId};
 
 use crate::gateway::{self, RequestHandler};
 use crate::kernel::{own, seen};
-use ::control::{StateDirectory, wipe_stack};
+use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
 use control::ControlThread;
 use interfaces::Interfaces;
 pub(crate) use ports::claim_interfaces;
@@ -40,6 +41,7 @@ use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;
 use server::PendingRequest;
+use socket::SocketFile;
 use worker_pool::WorkerPool;
 
 /// Messages that may wait for the control thread at once.
@@ -129,37 +131,86 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let clock = Clock::start();
 
     // First of all, so that a second daemon touches no port of the first one's.
-    let socket = socket.unwrap_or(&settings.socket);
-    let (listener, socket_file) = socket::listen(socket)?;
-    let opened = state::Opened::of(&settings, socket)?;
+    let socket = socket.unwrap_or(&settings.socket).to_owned();
+    let (listener, socket_file) = socket::listen(&socket)?;
+    let opened = state::Opened::of(&settings, &socket)?;
 
-    let mut claims = protection::claims(file);
-    // Before the rights that it takes are given up.
-    if own_interfaces {
+    // Whatever can be refused is, before anything of the system is changed.
+    let mut handler =
+        RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
+    handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    handler.daemon.socket.clone_from(&socket);
+    handler.daemon.claims = protection::claims(file);
+    let directory = opened.as_ref().map(state::Opened::path);
+    let sequences = sequences::open(&mut handler.control, directory, &settings)?;
+    let plan = handler.control.plan(config);
+    if let Some(refusal) = plan.refusal() {
+        return Err(refusal.clone().into());
+    }
+    let taken_over = if own_interfaces {
         let Some(opened) = &opened else {
             bail!(
                 "--own-interfaces needs a state directory, where it is recorded what to put back: \
                 say --state-directory PATH, or state-directory in [gateway]"
             );
         };
-        ports::claim(&config.ports, &mut claims)?;
-        own::take_over(&config.ports, opened.directory())?;
+        ports::claim(plan.ports_to_open(), &mut handler.daemon.claims)?;
+        // Before the rights that it takes are given up.
+        own::take_over(plan.ports_to_open(), opened.directory())?;
+        Some(opened.path().to_owned())
+    } else {
+        None
+    };
+    let outcome = run_prepared(Prepared {
+        file,
+        settings,
+        digest,
+        clock,
+        listener,
+        socket_file,
+        opened,
+        handler,
+        sequences,
+        plan,
+    });
+    match taken_over {
+        None => outcome,
+        Some(path) => outcome.with_context(|| {
+            format!(
+                "the interfaces stay taken over; `hitpath release-interfaces {}` puts them back",
+                path.display()
+            )
+        }),
     }
-    seen::warn(&config.ports);
+}
+
+/// What a start has read and checked, before anything runs.
+struct Prepared<'o> {
+    file: &'o Path,
+    settings: GatewaySettings,
+    digest: String,
+    clock: Clock,
+    listener: UnixListener,
+    socket_file: SocketFile,
+    opened: Option<state::Opened>,
+    handler: RequestHandler,
+    sequences: Option<sequences::Opened>,
+    plan: Plan,
+}
+
+/// Starts everything, and runs until told to stop.
+fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
+    let Prepared { file, settings, digest, clock, listener, socket_file, .. } = prepared;
+    let Prepared { opened, mut handler, sequences, plan, .. } = prepared;
+    let socket = handler.daemon.socket.clone();
+    seen::warn(plan.ports_to_open());
     // Before there are other threads, which have what this one has.
     let mut protection = protection::give_up(file)?;
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
-    let mut handler =
-        RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
-    handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    handler.daemon.socket = socket.to_owned();
-    handler.daemon.claims = claims;
-    let directory = opened.as_ref().map(state::Opened::path);
-    let sequences = sequences::start(&mut handler.control, directory, &settings)?;
+    let sequences = sequences.map(sequences::Opened::start).transpose()?;
     // Before the workers start, as the ports decide what buffers they need.
-    let plan = handler.control.plan(config);
     let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
     // What commands had changed is there before the first packet is.
     let keeper = match opened {

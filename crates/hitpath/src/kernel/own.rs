@@ -86,7 +86,7 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
     let mut record = match Record::load(directory)? {
         None => Record::new()?,
         Some(mut record) => {
-            record.check_namespace()?;
+            record.check_namespace(directory)?;
             record
         }
     };
@@ -128,6 +128,22 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
 pub(crate) fn taken(directory: &Directory) -> anyhow::Result<Vec<String>> {
     let record = recorded(directory)?;
     Ok(record.interfaces.into_iter().map(|taken| taken.name).collect())
+}
+
+/// Drops the record of `directory` if it is of another network namespace, which may be gone. Returns
+/// `None` if it is of this one.
+///
+/// # Errors
+/// If the record cannot be read or removed.
+pub(crate) fn forget_elsewhere(directory: &Directory) -> anyhow::Result<Option<Released>> {
+    let Some(mut record) = Record::load(directory)? else { return Ok(None) };
+    if !record.is_elsewhere()? {
+        return Ok(None);
+    }
+    let notes = vec![record.describe_elsewhere()];
+    record.interfaces.clear();
+    record.save(directory)?;
+    Ok(Some(Released { notes, ..Released::default() }))
 }
 
 /// Puts everything back that [`take_over`] has recorded in `directory`. What others have done to
@@ -179,7 +195,7 @@ fn recorded(directory: &Directory) -> anyhow::Result<Record> {
             directory.path().display()
         );
     };
-    record.check_namespace()?;
+    record.check_namespace(directory)?;
     Ok(record)
 }
 

@@ -83,16 +83,37 @@ impl Record {
     ///
     /// # Errors
     /// If it is one.
-    pub(super) fn check_namespace(&mut self) -> anyhow::Result<()> {
+    pub(super) fn check_namespace(&mut self, directory: &Directory) -> anyhow::Result<()> {
         let (boot, namespace) = here()?;
         ensure!(
-            self.boot != boot || self.namespace == namespace,
+            !self.is_elsewhere()?,
             "the interfaces were taken over in another network namespace (net:[{}]); this is \
-            net:[{namespace}]",
-            self.namespace
+            net:[{namespace}]. Say it there; if that namespace is gone, as with a container that \
+            was started again, `hitpath release-interfaces --forget {}` drops the record",
+            self.namespace,
+            directory.path().display()
         );
         (self.boot, self.namespace) = (boot, namespace);
         Ok(())
+    }
+
+    /// Whether it is of another network namespace of this start of the system.
+    ///
+    /// # Errors
+    /// If the system does not say which one this is.
+    pub(super) fn is_elsewhere(&self) -> anyhow::Result<bool> {
+        let (boot, namespace) = here()?;
+        Ok(self.boot == boot && self.namespace != namespace)
+    }
+
+    /// What is said of a record of another network namespace that is dropped.
+    pub(super) fn describe_elsewhere(&self) -> String {
+        let names: Vec<&str> = self.interfaces.iter().map(|taken| taken.name.as_str()).collect();
+        format!(
+            "the record of {} in network namespace net:[{}] is dropped",
+            names.join(", "),
+            self.namespace
+        )
     }
 
     /// Takes note of an interface. One that is noted already keeps its settings of before, and
@@ -204,7 +225,7 @@ mod tests {
 
         // Taken over already, and one of the addresses is back on an interface made anew.
         let mut record = Record::load(&directory).unwrap().unwrap();
-        record.check_namespace().unwrap();
+        record.check_namespace(&directory).unwrap();
         record.add(&taken("0", &[kept(2, 9), kept(3, 9)]));
         let expected = taken("1", &[kept(1, 3), kept(2, 9), kept(3, 9)]);
         let same = |kept: &Kept| (kept.what.clone(), kept.index, kept.message.clone());
@@ -224,11 +245,13 @@ mod tests {
         let directory = Directory::open(&folder.path().join("state"), "").unwrap();
         let mut record = Record::new().unwrap();
         record.namespace += 1;
-        let error = record.check_namespace().unwrap_err().to_string();
+        let error = record.check_namespace(&directory).unwrap_err().to_string();
         assert!(error.contains("another network namespace"), "{error}");
+        assert!(error.contains("release-interfaces --forget"), "{error}");
+        assert!(record.is_elsewhere().unwrap());
         "an earlier start of the system".clone_into(&mut record.boot);
         record.namespace += 1;
-        record.check_namespace().unwrap();
+        record.check_namespace(&directory).unwrap();
 
         record.add(&taken("1", &[Kept { message: vec![2, 24], ..kept(1, 3) }]));
         record.save(&directory).unwrap();

@@ -30,7 +30,7 @@ pub(crate) struct ReleaseInterfaces {
     #[arg(default_value = StateDirectory::DEFAULT, value_name = "DIRECTORY")]
     directory: PathBuf,
 
-    /// Forget interfaces that are gone
+    /// Forget interfaces that are gone, and the record of another network namespace
     #[arg(long)]
     forget: bool,
 }
@@ -46,10 +46,15 @@ impl ReleaseInterfaces {
             }
             opened => opened?,
         };
-        // A gateway with another state directory may have them.
-        let claims = daemon::claim_interfaces(&own::taken(&directory)?)?;
-        let result = own::release(&directory, self.forget)?;
-        drop(claims);
+        let elsewhere = if self.forget { own::forget_elsewhere(&directory)? } else { None };
+        let result = match elsewhere {
+            Some(result) => result,
+            None => {
+                // A gateway with another state directory may have them.
+                let _claims = daemon::claim_interfaces(&own::taken(&directory)?)?;
+                own::release(&directory, self.forget)?
+            }
+        };
         if global.json {
             output::json(&result)?;
         } else {

@@ -5,6 +5,7 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -31,13 +32,22 @@ pub(super) type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
 ///
 /// # Errors
 /// If the file in the state directory cannot be used.
-pub(super) fn start(
+pub(super) fn open(
     control: &mut Control,
     directory: Option<&Path>,
     settings: &GatewaySettings,
-) -> anyhow::Result<Option<Writer>> {
+) -> anyhow::Result<Option<Opened>> {
     match directory {
-        Some(directory) => Writer::start(control, directory).map(Some),
+        Some(directory) => {
+            let (places, contents) = file::open(directory)?;
+            tracing::info!(
+                directory = %directory.display(),
+                keys = contents.known.len(),
+                "sequence numbers are kept"
+            );
+            control.keep_sequences(contents.secret, contents.known);
+            Ok(Some(Opened(places)))
+        }
         None if settings.allow_sequence_reuse => {
             tracing::warn!(
                 "sequence numbers begin anew with every start, as there is no state-directory: \
@@ -49,6 +59,19 @@ pub(super) fn start(
             control.refuse_sequence_reuse();
             Ok(None)
         }
+    }
+}
+
+/// A file whose numbers are known. Nothing is written to it yet.
+pub(super) struct Opened(Places<File>);
+
+impl Opened {
+    /// Starts the thread that writes, which has the rights of the calling thread.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(super) fn start(self) -> anyhow::Result<Writer> {
+        Writer::on(self.0)
     }
 }
 
@@ -94,17 +117,6 @@ impl Queue {
 }
 
 impl Writer {
-    fn start(control: &mut Control, directory: &Path) -> anyhow::Result<Self> {
-        let (places, contents) = file::open(directory)?;
-        tracing::info!(
-            directory = %directory.display(),
-            keys = contents.known.len(),
-            "sequence numbers are kept"
-        );
-        control.keep_sequences(contents.secret, contents.known);
-        Self::on(places)
-    }
-
     fn on<D: Disk>(mut places: Places<D>) -> anyhow::Result<Self> {
         let queue = Arc::new(Queue::default());
         thread::Builder::new()
