@@ -70,9 +70,25 @@ impl InboundSa {
     /// A packet is refused, in this order, for its length, its sequence number, its ICV, its
     /// sequence number again (an equal one may have been accepted since, in this batch or by
     /// another worker; or it is above the [edge](ReplayWindow::edge)) and its padding. A job that
-    /// fails says why in its result and disturbs no other; its buffer is not to be used. Returns
-    /// whether it is time to [move the edge](ReplayWindow::move_edge); that is said once.
+    /// fails says why in its result and disturbs no other; its buffer is not to be used. One that is
+    /// [above the edge](OpenError::Unstored) is opened nevertheless, and may be
+    /// [accepted](ReplayWindow::accept) later. Returns whether it is time to
+    /// [move the edge](ReplayWindow::move_edge); that is said once.
     pub fn open(&self, jobs: &mut [OpenJob<'_>]) -> bool {
+        self.open_if(jobs, |sequence| self.window.mark(sequence))
+    }
+
+    /// The same, but accepts none: earlier ones wait, and these are to wait behind them.
+    pub fn open_behind(&self, jobs: &mut [OpenJob<'_>]) -> bool {
+        self.open_if(jobs, |sequence| Err(self.window.defer(sequence)))
+    }
+
+    #[inline]
+    fn open_if(
+        &self,
+        jobs: &mut [OpenJob<'_>],
+        mark: impl Fn(u32) -> Result<(), OpenError>,
+    ) -> bool {
         let mut accepted = 0;
         for batch in jobs.chunks_mut(BATCH) {
             for job in &mut *batch {
@@ -80,7 +96,11 @@ impl InboundSa {
             }
             self.engine.open_batch(batch);
             for job in batch.iter_mut().filter(|job| job.result.is_ok()) {
-                job.result = self.window.mark(job.sequence).and_then(|()| self.unframe(job));
+                job.result = match mark(job.sequence) {
+                    Ok(()) => self.unframe(job),
+                    Err(OpenError::Unstored) => self.unframe(job).and(Err(OpenError::Unstored)),
+                    Err(why) => Err(why),
+                };
                 accepted += u64::from(job.result.is_ok());
             }
         }

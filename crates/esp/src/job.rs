@@ -55,7 +55,7 @@ pub enum SealError {
 }
 
 /// Why an ESP packet was not opened. Its start and length are as they were, and what the buffer
-/// holds is not to be used.
+/// holds is not to be used, but for [`OpenError::Unstored`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// Too short for header, IV, trailer and ICV, or not a whole number of blocks (RFC 4303 section
@@ -69,7 +69,7 @@ pub enum OpenError {
     #[error("the sequence number is left of the replay window")]
     TooOld,
     /// The sequence number is above what is on the disk of the replay window: accepted, it could be
-    /// accepted again after a crash.
+    /// accepted again after a crash. The packet is authentic, and opened like one that is accepted.
     #[error("the sequence number is above what is stored of the replay window")]
     Unstored,
     /// The integrity check value is wrong (RFC 4303 section 3.4.4).

@@ -198,6 +198,36 @@ impl ReplayWindow {
             && self.low.swap(NEVER, Ordering::Relaxed) != NEVER
     }
 
+    /// Takes note of an authentic number that is to be [accepted](Self::accept) in its turn.
+    #[cold]
+    pub(crate) fn defer(&self, sequence: u32) -> OpenError {
+        if u64::from(sequence) > self.edge.load(Ordering::Relaxed) {
+            return self.refuse(sequence.into());
+        }
+        self.authentic.fetch_add(1, Ordering::Relaxed);
+        OpenError::Unstored
+    }
+
+    /// Accepts a number that was [above the edge](OpenError::Unstored) when its packet was opened,
+    /// as [opening](crate::InboundSa::open) would.
+    ///
+    /// # Errors
+    /// It is above the edge still; or it was accepted meanwhile, or is too old.
+    #[cold]
+    pub fn accept(&self, sequence: u32) -> Result<(), OpenError> {
+        match u64::from(sequence) > self.edge.load(Ordering::Relaxed) {
+            // That was taken note of.
+            true => Err(OpenError::Unstored),
+            false => self.mark(sequence),
+        }
+    }
+
+    /// Whether it is time to move the edge; that is said once.
+    #[cold]
+    pub fn asks(&self) -> bool {
+        self.count(0)
+    }
+
     /// Takes note of an authentic number above the edge.
     #[cold]
     fn refuse(&self, sequence: u64) -> OpenError {

@@ -1,5 +1,5 @@
-//! What traffic builds: fragments on their way to being whole, packets that wait for a neighbour,
-//! rates.
+//! What traffic builds: fragments on their way to being whole, packets that wait for a neighbour or
+//! for the disk, rates.
 //!
 //! Everything here belongs to one worker and has a fixed size: its memory is allocated when it is
 //! made, and when it is full something is dropped. Nothing here reads a clock.
@@ -7,6 +7,7 @@
 
 mod cache;
 mod deadline;
+mod edge_queue;
 mod fragment_upper;
 mod neighbour_queue;
 mod rate;
@@ -17,6 +18,7 @@ pub use cache::{
     Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate,
     Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
 };
+pub use edge_queue::{EdgeQueue, Release};
 pub use fragment_upper::{FragmentUpper, Recalled};
 pub use neighbour_queue::{Held, NeighbourQueue};
 pub use rate::{FairLimiter, RateLimiter};

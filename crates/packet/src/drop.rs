@@ -154,8 +154,9 @@ reasons! {
     EspReplayed = "esp_replayed",
     /// The sequence number is left of the replay window.
     EspTooOld = "esp_too_old",
-    /// The sequence number is above what is on the disk of the SA's replay window: a crash could
-    /// make the packet acceptable again.
+    /// The sequence number is above what is on the disk of the SA's replay window, so that a crash
+    /// could make the packet acceptable again; and it could not wait for the disk any longer, or
+    /// too many did.
     EspSequenceUnstored = "esp_sequence_unstored",
     /// The integrity check value is wrong.
     EspBadIcv = "esp_bad_icv",

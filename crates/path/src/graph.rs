@@ -42,7 +42,8 @@ pub const fn graph() -> &'static [Stage] {
         },
         Stage {
             name: "open",
-            does: "decrypts, the packets of one SA together; the inner packets start again",
+            does: "decrypts, the packets of one SA together; the inner packets start again, those \
+                above the edge of the replay window once that is moved",
             next: &["parse", "drop"],
         },
         Stage {

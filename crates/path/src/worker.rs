@@ -4,7 +4,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use flow::{
-    CacheSettings, CacheTooLarge, FairLimiter, FragmentUpper, Guarantee, NeighbourQueue, Reassembly,
+    CacheSettings, CacheTooLarge, EdgeQueue, FairLimiter, FragmentUpper, Guarantee, NeighbourQueue,
+    Reassembly,
 };
 use packet::{Batch, Pages, Pool, Port, PortError, Time};
 use rand::SeedableRng;
@@ -19,7 +20,7 @@ use crate::extension::Extensions;
 use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::stage::apply::{Applier, State, apply};
-use crate::stage::open::open;
+use crate::stage::open::{self, Opener, Unstored};
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
 use crate::stage::queue::{self, Handover, Queueing};
 use crate::stage::receive::receive;
@@ -78,6 +79,7 @@ pub struct Worker {
 /// What traffic builds, and what the worker draws from for packets of its own.
 struct Traffic {
     waiting: NeighbourQueue,
+    unstored: EdgeQueue<Unstored>,
     queueing: Queueing,
     reassembly: Reassembly,
     fragments: FragmentUpper,
@@ -116,6 +118,7 @@ impl Worker {
             extensions: Extensions::new(),
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
+                unstored: EdgeQueue::new(settings.buffers / 4),
                 queueing: Queueing::new(
                     settings.index,
                     settings.buffers,
@@ -212,8 +215,13 @@ impl Worker {
 
     /// When [`Worker::poll`] wants to be called though no packet comes.
     pub fn next_deadline(&self) -> Option<Time> {
-        let Traffic { waiting, reassembly, queueing, .. } = &self.traffic;
-        let all = [waiting.next_deadline(), reassembly.next_deadline(), queueing.next_deadline()];
+        let Traffic { waiting, unstored, reassembly, queueing, .. } = &self.traffic;
+        let all = [
+            waiting.next_deadline(),
+            unstored.next_deadline(),
+            reassembly.next_deadline(),
+            queueing.next_deadline(),
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -223,7 +231,7 @@ impl Worker {
     }
 
     /// Packets that came in and that it holds now: fragments of incomplete datagrams, what waits for
-    /// a neighbour, and what waits in queueing disciplines.
+    /// a neighbour or for its sequence number to be stored, and what waits in queueing disciplines.
     pub fn held(&self) -> usize {
         let (datagrams, fragments) = self.traffic.reassembly.waiting();
         (self.pool.size() - self.pool.available()) - datagrams + fragments
@@ -259,6 +267,7 @@ impl Worker {
             decider: Decider::new(tables),
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
             fragments: &mut traffic.fragments,
+            unstored: &mut traffic.unstored,
             cache,
             extensions,
             state: State {
@@ -282,6 +291,9 @@ impl Worker {
         if is_new {
             waiting::resume(&mut stages.neighbours);
         }
+        if !stages.unstored.is_empty() {
+            stages.release();
+        }
         let received = stages.round(frames);
         stages.neighbours.outputs.write_counts();
         received + handed_over
@@ -294,6 +306,7 @@ struct Stages<'a> {
     decider: Decider<'a>,
     neighbours: Neighbours<'a>,
     fragments: &'a mut FragmentUpper,
+    unstored: &'a mut EdgeQueue<Unstored>,
     cache: &'a mut Cache,
     extensions: &'a mut Extensions,
     state: State<'a>,
@@ -301,7 +314,7 @@ struct Stages<'a> {
     queues: &'a mut Queues,
 }
 
-impl Stages<'_> {
+impl<'t> Stages<'t> {
     /// Every port's packets, what is due, and what the ports are to send.
     fn round(&mut self, frames: &mut Box<Batch>) -> usize {
         let ports = self.neighbours.outputs.ports.len();
@@ -371,14 +384,31 @@ impl Stages<'_> {
     }
 
     fn open(&mut self) {
-        let Queues { opening, again, .. } = &mut *self.queues;
-        if !opening.is_empty() {
-            let Outputs { buffers, objects, events, .. } = &mut self.neighbours.outputs;
-            open(opening, *objects, buffers, again, |statistics, place| {
-                if events.push(Event::SequenceNumbers { place }).is_err() {
-                    statistics.events_lost.add(1);
-                }
-            });
+        if !self.queues.opening.is_empty() {
+            let (queues, mut opener) = self.opener();
+            open::open(&mut queues.opening, &mut queues.again, &mut opener);
+        }
+    }
+
+    fn opener(&mut self) -> (&mut Queues, Opener<'_, 't>) {
+        let Outputs { buffers, objects, events, now, .. } = &mut self.neighbours.outputs;
+        let (objects, unstored, now) = (*objects, &mut *self.unstored, *now);
+        (self.queues, Opener { objects, buffers, unstored, events, now })
+    }
+
+    /// Lets go on what waited until its sequence number may be accepted.
+    #[cold]
+    fn release(&mut self) {
+        loop {
+            let (queues, mut opener) = self.opener();
+            let is_more = open::release(&mut queues.again, &mut opener);
+            if !self.queues.again.is_empty() {
+                self.parse(0);
+                self.stages();
+            }
+            if !is_more {
+                break;
+            }
         }
     }
 

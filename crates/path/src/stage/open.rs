@@ -1,65 +1,163 @@
 //! Open: ESP packets for the gateway are decrypted, those of one SA together; what was inside goes
 //! through the stages again.
 //!
+//! An authentic packet whose number is above the edge of its replay window waits until that is
+//! moved, and what comes behind it on the same SA waits behind it.
+//!
 //! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`,
 //! `esp_sequence_unstored`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
 //! `esp_congestion`, `ip_version`, `ip_truncated`.
 
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
-use packet::{BATCH, DropReason, Packet};
-use wire::{Origin, Protocol};
+use flow::{EdgeQueue, Release};
+use packet::{BATCH, DropReason, Packet, Time};
+use tables::{Event, Sa};
+use wire::{Origin, Protocol, SaSlot, Spi, VrfId};
 
 use crate::batch::{Arrival, Opening, Queue};
 use crate::encapsulation::propagate_congestion;
 use crate::outputs::{Buffers, Objects};
 use crate::statistics::WorkerStatistics;
 
-/// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty. `asks` is
-/// told the places of replay windows whose edges are to be moved.
+/// What is known of a packet that is decrypted and waits: its SA and number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unstored {
+    slot: SaSlot,
+    spi: Spi,
+    /// Of the replay window: another SA may have the slot by now.
+    place: u32,
+    sequence: u32,
+}
+
+/// What became of a packet.
+enum Outcome {
+    Opened,
+    Waits(Unstored),
+    Dropped(DropReason),
+}
+
+/// What opening needs.
+pub(crate) struct Opener<'a, 'b> {
+    pub objects: Objects<'b>,
+    pub buffers: &'a mut Buffers<'b>,
+    pub unstored: &'a mut EdgeQueue<Unstored>,
+    pub events: &'a mut rtrb::Producer<Event>,
+    pub now: Time,
+}
+
+/// Says that the edge of the replay window at `place` is to be moved.
+fn ask(place: u32, events: &mut rtrb::Producer<Event>, statistics: &WorkerStatistics) {
+    if events.push(Event::SequenceNumbers { place }).is_err() {
+        statistics.events_lost.add(1);
+    }
+}
+
+/// Decrypts what waits, and puts what was inside into `again`. Leaves `opening` empty.
 pub(crate) fn open(
     opening: &mut ArrayVec<Opening, BATCH>,
-    objects: Objects<'_>,
-    buffers: &mut Buffers<'_>,
     again: &mut Queue,
-    mut asks: impl FnMut(&WorkerStatistics, u32),
+    opener: &mut Opener<'_, '_>,
 ) {
     opening.sort_unstable_by_key(|item| (item.slot, item.spi, item.order));
-    let mut outcomes: ArrayVec<Result<(), DropReason>, BATCH> = ArrayVec::new();
+    let mut outcomes: ArrayVec<Outcome, BATCH> = ArrayVec::new();
     for group in opening.chunk_by_mut(|one, next| (one.slot, one.spi) == (next.slot, next.spi)) {
-        if let Some(place) = open_group(group, objects, buffers, &mut outcomes) {
-            asks(buffers.statistics, place);
-        }
+        open_group(group, opener, &mut outcomes);
     }
+    let Opener { objects, buffers, unstored, now, .. } = opener;
     for (item, outcome) in opening.drain(..).zip(outcomes) {
-        let vrf = objects.slot(item.slot).map(|slot| slot.identity.inner);
-        match (outcome, vrf) {
-            (Err(reason), _) => buffers.drop(item.packet, reason),
-            (Ok(()), None) => buffers.drop(item.packet, DropReason::EspNoSa),
-            (Ok(()), Some(vrf)) => {
-                let arrival = Arrival::new(vrf, Origin::Sa(item.slot));
+        let slot = objects.slot(item.slot);
+        match (outcome, slot) {
+            (Outcome::Dropped(reason), _) => buffers.drop(item.packet, reason),
+            (_, None) => buffers.drop(item.packet, DropReason::EspNoSa),
+            (Outcome::Opened, Some(slot)) => {
+                let arrival = Arrival::new(slot.identity.inner, Origin::Sa(item.slot));
                 if let Err(packet) = again.push(item.packet, arrival) {
                     buffers.drop(packet, DropReason::NoBuffer);
+                }
+            }
+            (Outcome::Waits(what), Some(slot)) => {
+                let given_up = unstored.hold(*now, slot.identity.inner, what, item.packet);
+                if let Some((what, packet)) = given_up {
+                    give_up(what, packet, *objects, buffers);
                 }
             }
         }
     }
 }
 
-/// Decrypts the packets of one SA. Returns the place of its replay window if it is time to move
-/// that one's edge.
+/// Puts into `again` what waits and may be accepted by now, and drops what has waited too long.
+/// Returns whether more could not be put there, as it is full.
+#[cold]
+pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
+    let Opener { objects, buffers, unstored, events, now } = opener;
+    let mut is_full = false;
+    unstored.release(*now, |what, is_late, packet| {
+        if again.packets.is_full() {
+            is_full = true;
+            return Release::Waits(packet);
+        }
+        let Some((vrf, sa)) = sa_of(*what, *objects) else {
+            buffers.drop(packet, DropReason::EspNoSa);
+            return Release::Taken;
+        };
+        let window = sa.inbound.replay_window();
+        let accepted = window.accept(what.sequence);
+        if window.asks() {
+            ask(window.place(), events, buffers.statistics);
+        }
+        match accepted {
+            Err(OpenError::Unstored) if !is_late => return Release::Waits(packet),
+            Err(OpenError::Unstored) => give_up(*what, packet, *objects, buffers),
+            Err(why) => {
+                sa.errors.add(objects.worker, 1, 0);
+                buffers.drop(packet, reason(why));
+            }
+            Ok(()) => {
+                buffers.statistics.decrypted.add(1);
+                sa.counters.add(objects.worker, 1, packet.bytes().len() as u64);
+                let arrival = Arrival::new(vrf, Origin::Sa(what.slot));
+                if let Err(packet) = again.push(packet, arrival) {
+                    buffers.drop(packet, DropReason::NoBuffer);
+                }
+            }
+        }
+        Release::Taken
+    });
+    is_full
+}
+
+/// Drops a packet whose number was not stored in time, or for which there is no room.
+fn give_up(what: Unstored, packet: Packet, objects: Objects<'_>, buffers: &mut Buffers<'_>) {
+    if let Some((_, sa)) = sa_of(what, objects) {
+        sa.errors.add(objects.worker, 1, 0);
+    }
+    buffers.drop(packet, DropReason::EspSequenceUnstored);
+}
+
+/// The SA of a packet that waited, and the VRF of what it carries; nothing if the SA is gone.
+fn sa_of<'t>(what: Unstored, objects: Objects<'t>) -> Option<(VrfId, &'t Sa)> {
+    let slot = objects.slot(what.slot)?;
+    let sa = slot.sas.iter().find(|sa| sa.spec.spi == what.spi)?;
+    (sa.inbound.replay_window().place() == what.place).then_some((slot.identity.inner, sa))
+}
+
+/// Decrypts the packets of one SA.
 fn open_group(
     group: &mut [Opening],
-    objects: Objects<'_>,
-    buffers: &Buffers<'_>,
-    outcomes: &mut ArrayVec<Result<(), DropReason>, BATCH>,
-) -> Option<u32> {
-    let slot = group.first().and_then(|first| objects.slot(first.slot));
-    let sa = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == group[0].spi));
-    let Some(sa) = sa else {
-        outcomes.extend(group.iter().map(|_| Err(DropReason::EspNoSa)));
-        return None;
+    opener: &mut Opener<'_, '_>,
+    outcomes: &mut ArrayVec<Outcome, BATCH>,
+) {
+    let Opener { objects, buffers, unstored, events, .. } = opener;
+    let Some(&Opening { slot: number, spi, .. }) = group.first() else { return };
+    let slot = objects.slot(number);
+    let Some(sa) = slot.and_then(|slot| slot.sas.iter().find(|sa| sa.spec.spi == spi)) else {
+        outcomes.extend(group.iter().map(|_| Outcome::Dropped(DropReason::EspNoSa)));
+        return;
     };
+    let place = sa.inbound.replay_window().place();
+    let is_behind = !unstored.is_empty()
+        && unstored.any(|first| (first.slot, first.spi, first.place) == (number, spi, place));
     let mut jobs: ArrayVec<OpenJob<'_>, BATCH> = group
         .iter_mut()
         .map(|item| {
@@ -67,14 +165,19 @@ fn open_group(
             OpenJob::new(buffer, start, length)
         })
         .collect();
-    let asks = sa.inbound.open(&mut jobs);
-    let results: ArrayVec<_, BATCH> =
-        jobs.iter().map(|job| (job.start, job.length, job.next_header, job.result)).collect();
+    let is_time = match is_behind {
+        false => sa.inbound.open(&mut jobs),
+        true => sa.inbound.open_behind(&mut jobs),
+    };
+    let results: ArrayVec<_, BATCH> = jobs
+        .iter()
+        .map(|job| (job.start, job.length, job.next_header, job.sequence, job.result))
+        .collect();
     drop(jobs);
     let (mut packets, mut bytes, mut failed) = (0, 0, 0);
-    for (item, (start, length, next_header, result)) in group.iter_mut().zip(results) {
-        let outcome = match result {
-            Ok(()) => {
+    for (item, (start, length, next_header, sequence, result)) in group.iter_mut().zip(results) {
+        let opened = match result {
+            Ok(()) | Err(OpenError::Unstored) => {
                 item.packet.set_used(start, length);
                 // `noecn`: what the outer header says of congestion is nothing to the inner one.
                 let outer_traffic_class = if sa.spec.no_ecn { 0 } else { item.outer_traffic_class };
@@ -82,18 +185,26 @@ fn open_group(
             }
             Err(why) => Err(reason(why)),
         };
-        match outcome {
-            Ok(()) => (packets, bytes) = (packets + 1, bytes + length as u64),
-            Err(_) => failed += 1,
-        }
-        outcomes.push(outcome);
+        outcomes.push(match (opened, result) {
+            (Ok(()), Ok(())) => {
+                (packets, bytes) = (packets + 1, bytes + length as u64);
+                Outcome::Opened
+            }
+            (Ok(()), Err(_)) => Outcome::Waits(Unstored { slot: number, spi, place, sequence }),
+            (Err(reason), _) => {
+                failed += 1;
+                Outcome::Dropped(reason)
+            }
+        });
     }
     buffers.statistics.decrypted.add(packets);
     sa.counters.add(objects.worker, packets, bytes);
     if failed > 0 {
         sa.errors.add(objects.worker, failed, 0);
     }
-    asks.then(|| sa.inbound.replay_window().place())
+    if is_time {
+        ask(place, events, buffers.statistics);
+    }
 }
 
 /// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).

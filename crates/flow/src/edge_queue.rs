@@ -1,0 +1,190 @@
+//! Authentic packets that wait until their sequence numbers may be accepted.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packet::{Packet, Time};
+use wire::VrfId;
+
+use crate::shares::Shares;
+
+/// The most packets that wait.
+const MAX_PACKETS: usize = 1024;
+
+/// No packet waits longer: the disk does not write.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long after one look whether packets may go on the next one is.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// Packets that wait in the order in which they came, each with `T`, by which their owner knows
+/// whether they may go on.
+///
+/// VRFs share it: where there is no room, a VRF that has fewer packets than another one gets the
+/// place of the oldest of the one that has most.
+pub struct EdgeQueue<T> {
+    packets: VecDeque<Waiting<T>>,
+    most: usize,
+    shares: Shares,
+    look: Time,
+}
+
+struct Waiting<T> {
+    since: Time,
+    vrf: VrfId,
+    what: T,
+    packet: Packet,
+}
+
+/// What is to become of a packet that waits.
+#[derive(Debug)]
+pub enum Release {
+    /// It was taken.
+    Taken,
+    /// It waits on.
+    Waits(Packet),
+}
+
+impl<T> EdgeQueue<T> {
+    /// An empty queue for at most `packets` packets, or 1024.
+    pub fn new(packets: usize) -> Self {
+        let most = packets.min(MAX_PACKETS);
+        let packets = VecDeque::with_capacity(most);
+        Self { packets, most, shares: Shares::new(most), look: Time(0) }
+    }
+
+    /// Whether no packet waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// When to look whether packets may go on.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Time> {
+        (!self.packets.is_empty()).then_some(self.look)
+    }
+
+    /// Whether a packet of which this is true waits.
+    pub fn any(&self, is_it: impl Fn(&T) -> bool) -> bool {
+        self.packets.iter().any(|waiting| is_it(&waiting.what))
+    }
+
+    /// Lets a packet of `vrf` wait behind the others. Returns the one that gives way to it, or
+    /// itself, if there is no room.
+    pub fn hold(&mut self, now: Time, vrf: VrfId, what: T, packet: Packet) -> Option<(T, Packet)> {
+        let mut given_up = None;
+        if self.packets.len() == self.most {
+            let from = self.shares.gives_way_to(vrf);
+            let oldest =
+                from.and_then(|from| self.packets.iter().position(|waiting| waiting.vrf == from));
+            let Some(oldest) = oldest.and_then(|oldest| self.packets.remove(oldest)) else {
+                return Some((what, packet));
+            };
+            self.shares.give_back(oldest.vrf, 1);
+            given_up = Some((oldest.what, oldest.packet));
+        }
+        if self.packets.is_empty() {
+            self.look = now + LOOK_AGAIN;
+        }
+        self.shares.take(vrf);
+        self.packets.push_back(Waiting { since: now, vrf, what, packet });
+        given_up
+    }
+
+    /// Offers each packet to `judge`, in the order in which they came, with whether it has waited
+    /// for as long as it may.
+    pub fn release(&mut self, now: Time, mut judge: impl FnMut(&T, bool, Packet) -> Release) {
+        for _ in 0..self.packets.len() {
+            let Some(Waiting { since, vrf, what, packet }) = self.packets.pop_front() else {
+                break;
+            };
+            match judge(&what, now.since(since) >= PATIENCE, packet) {
+                Release::Taken => self.shares.give_back(vrf, 1),
+                Release::Waits(packet) => {
+                    self.packets.push_back(Waiting { since, vrf, what, packet });
+                }
+            }
+        }
+        self.look = now + LOOK_AGAIN;
+    }
+}
+
+impl<T> fmt::Debug for EdgeQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EdgeQueue").field("packets", &self.packets.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::Pool;
+
+    use super::*;
+
+    const RED: VrfId = VrfId(1);
+    const BLUE: VrfId = VrfId(2);
+
+    /// What waits, in order.
+    fn waiting(queue: &mut EdgeQueue<u32>) -> Vec<u32> {
+        let mut seen = Vec::new();
+        queue.release(Time(0), |number, _, packet| {
+            seen.push(*number);
+            Release::Waits(packet)
+        });
+        seen
+    }
+
+    #[test]
+    fn packets_go_on_in_the_order_in_which_they_came() {
+        let mut pool = Pool::new(8);
+        let mut queue = EdgeQueue::new(8);
+        assert_eq!(queue.next_deadline(), None);
+        for number in 0..6 {
+            assert!(queue.hold(Time(1), RED, number, pool.take().unwrap()).is_none());
+        }
+        assert!(queue.any(|number| *number == 5) && !queue.any(|number| *number == 6));
+        assert_eq!(queue.next_deadline(), Some(Time(1) + LOOK_AGAIN));
+        let mut went = Vec::new();
+        queue.release(Time(1) + PATIENCE, |number, is_late, packet| {
+            assert!(is_late);
+            if number % 2 == 0 {
+                return Release::Waits(packet);
+            }
+            went.push(*number);
+            pool.give(packet);
+            Release::Taken
+        });
+        assert_eq!((went, waiting(&mut queue)), (vec![1, 3, 5], vec![0, 2, 4]));
+    }
+
+    #[test]
+    fn who_has_most_gives_way() {
+        let mut pool = Pool::new(16);
+        let mut queue = EdgeQueue::new(4);
+        for number in 0..4 {
+            assert!(queue.hold(Time(0), RED, number, pool.take().unwrap()).is_none());
+        }
+        // Its own do not: what came first goes on first.
+        let refused = queue.hold(Time(0), RED, 9, pool.take().unwrap());
+        assert_eq!(refused.map(|(number, packet)| (number, pool.give(packet)).0), Some(9));
+        for (number, oldest) in [(10, 0), (11, 1)] {
+            let gave_way = queue.hold(Time(0), BLUE, number, pool.take().unwrap());
+            assert_eq!(
+                gave_way.map(|(number, packet)| (number, pool.give(packet)).0),
+                Some(oldest)
+            );
+        }
+        let refused = queue.hold(Time(0), BLUE, 12, pool.take().unwrap());
+        assert_eq!(refused.map(|(number, packet)| (number, pool.give(packet)).0), Some(12));
+        assert_eq!(waiting(&mut queue), [2, 3, 10, 11]);
+        queue.release(Time(0), |_, is_late, packet| {
+            assert!(!is_late);
+            pool.give(packet);
+            Release::Taken
+        });
+        assert_eq!((queue.is_empty(), pool.available()), (true, 16));
+        assert_eq!((queue.shares.of(RED), queue.shares.of(BLUE)), (0, 0));
+    }
+}
