@@ -449,3 +449,9 @@ def test_a_file_that_was_removed_stops_its_sas_and_is_told(site_with):
         with site.flood(5000):
             eventually("it is told", lambda: "the file of sequence numbers was removed" in east.log())
             eventually("the SA stops", lambda: east.drops().get("esp_sequence_unreserved", 0) > 0)
+    # It does not count from 1 again unless it is told to.
+    with pytest.raises(CommandFailed, match="hitpath state forget-sequences"):
+        east.start_again()
+    assert east.run("state", "forget-sequences", str(east.state_path)).stdout == "made; there was none\n"
+    with east:
+        pass

@@ -16,6 +16,7 @@ impl Control {
     pub(super) fn batch(&mut self, batch: Batch, now: Time) -> BatchReport {
         let Batch { on_refusal, requests } = batch;
         let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.desired.clone());
+        self.sequences.begin();
         let mut draft = Draft {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
@@ -43,6 +44,8 @@ impl Control {
                 self.desired = desired;
             }
             self.publisher.publish(tables);
+        } else {
+            self.sequences.undo();
         }
         report
     }
@@ -63,6 +66,7 @@ impl Draft<'_> {
                 Err(Refusal::new(RefusalCode::Invalid, "a batch takes changes alone")
                     .with_hint("ask by a request of its own"))
             } else if on_refusal == OnRefusal::Undo {
+                let request = self.desired.as_meant(request);
                 self.carry_out(request, now)
             } else {
                 self.carry_out_or_leave(request, now)

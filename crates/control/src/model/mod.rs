@@ -181,11 +181,13 @@ impl Control {
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
         let (tables, origin) = (self.tables(), Origin::Configuration);
+        self.sequences.begin();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
         let Plan { config, .. } = plan;
-        let difference = draft.reconcile(&config, opened)?;
+        let outcome = draft.reconcile(&config, opened);
         let tables = draft.tables;
+        let difference = outcome.inspect_err(|_| self.sequences.undo())?;
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
         self.applied = config;
@@ -208,6 +210,7 @@ impl Control {
         let request = self.desired.as_meant(request);
         // What removes many objects may be refused halfway.
         let mut copy = many(&request).then(|| self.desired.clone());
+        self.sequences.begin();
         let mut draft = Draft {
             tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
@@ -217,8 +220,9 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
         };
-        let reply = draft.carry_out_or_forget(request, now)?;
+        let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
+        let reply = outcome.inspect_err(|_| self.sequences.undo())?;
         if let Some(desired) = copy {
             self.desired = desired;
         }

@@ -38,8 +38,9 @@ pub struct SequenceRecord {
     pub number: u32,
     /// Whether none above the last that was used is among them: after a stop, not after a crash.
     pub is_exact: bool,
-    /// Makes IVs of numbers.
-    pub iv_mask: u64,
+    /// Of what is sent: makes IVs of numbers. Of what is received: what key and SPI are recognized
+    /// by, whatever the VRF is called and whichever address is the gateway's.
+    pub mask: u64,
     /// Records with a greater one were written later.
     pub stamp: u64,
 }
@@ -94,6 +95,8 @@ pub(super) struct Ledger {
     /// The keys by place, and the places by digest.
     entries: Vec<Option<Entry>>,
     places: HashMap<[u8; DIGEST_LENGTH], u32>,
+    /// The places of windows with one key and SPI, by [`SequenceRecord::mask`].
+    kin: HashMap<u64, Vec<u32>>,
     /// Places without a key.
     free: Vec<u32>,
     /// Where the SA is that came last from a peer, or was.
@@ -102,6 +105,8 @@ pub(super) struct Ledger {
     /// The place that the next tick looks at first.
     next: usize,
     waiting: Vec<Reservation>,
+    /// What was replaced since [`Ledger::begin`], by place.
+    replaced: Vec<(u32, Entry)>,
 }
 
 /// Who sends to an SA: its VRF, source and destination.
@@ -185,6 +190,21 @@ impl Sequences {
         }
     }
 
+    /// A change begins, which may be refused.
+    pub(super) fn begin(&mut self) {
+        if let Self::Kept(ledger) = self {
+            ledger.replaced.clear();
+        }
+    }
+
+    /// The change that was begun is refused: the replay windows that it would have replaced are
+    /// those of the SAs still.
+    pub(super) fn undo(&mut self) {
+        if let Self::Kept(ledger) = self {
+            ledger.undo();
+        }
+    }
+
     /// Reserves for a key that asks.
     pub(super) fn look_at(&mut self, place: u32, now: Time) {
         if let Self::Kept(ledger) = self {
@@ -264,8 +284,14 @@ impl Ledger {
             entries[at] = Some(Entry::new(record));
         }
         let free = (0..entries.len() as u32).filter(|at| entries[*at as usize].is_none()).collect();
-        let (peers, waiting) = (HashMap::new(), Vec::new());
-        Self { secret, entries, places, free, peers, stamp, next: 0, waiting }
+        let mut kin: HashMap<u64, Vec<u32>> = HashMap::with_capacity(entries.len());
+        for (entry, place) in entries.iter().zip(0..) {
+            if let Some(entry) = entry {
+                kin.entry(entry.record.mask).or_default().push(place);
+            }
+        }
+        let (peers, waiting, replaced) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { secret, entries, places, kin, free, peers, stamp, next: 0, waiting, replaced }
     }
 
     /// How many keys are remembered.
@@ -282,15 +308,18 @@ impl Ledger {
     ) -> Arc<Numbers> {
         let digest = keys.digest(&*self.secret, b"sending");
         let (place, entry) = self.entry(digest, || randomness.next_u64());
-        match &entry.user {
-            User::Sends(numbers) => Arc::clone(numbers),
-            _ => {
-                let SequenceRecord { number, iv_mask, .. } = entry.record;
-                let numbers = Arc::new(Numbers::reserved(number, iv_mask, place));
-                entry.begin(User::Sends(Arc::clone(&numbers)), number, false);
-                numbers
-            }
+        if let User::Sends(numbers) = &entry.user {
+            return Arc::clone(numbers);
         }
+        let SequenceRecord { number, mask: written, .. } = entry.record;
+        // The lower half keeps IVs apart by their numbers. The upper one is drawn anew, so that they
+        // are apart after a start with a file that is older than what was sent.
+        let lower = u64::from(u32::MAX);
+        entry.record.mask = randomness.next_u64() & !lower | written & lower;
+        let numbers = Arc::new(Numbers::reserved(number, entry.record.mask, place));
+        entry.begin(User::Sends(Arc::clone(&numbers)), number, false);
+        self.unlink(written, place);
+        numbers
     }
 
     /// The replay window of an SA.
@@ -301,7 +330,10 @@ impl Ledger {
         size: WindowSize,
     ) -> Arc<ReplayWindow> {
         let rate = self.rate_of_peer(spec);
-        let (place, entry) = self.receiver(spec, keys);
+        let place = self.receiver(spec, keys);
+        let Some(Some(entry)) = self.entries.get_mut(place as usize) else {
+            unreachable!("the place of a key has an entry")
+        };
         let stored = entry.record.number;
         let (top, edge, is_exact) = match &entry.user {
             User::Receives(window)
@@ -315,6 +347,9 @@ impl Ledger {
         };
         let seen = top.max(stored).max(spec.received_sequence);
         let window = Arc::new(ReplayWindow::with_edge(size, seen, edge, place));
+        if matches!(entry.user, User::Receives(_)) {
+            self.replaced.push((place, entry.clone()));
+        }
         let is_exact = is_exact || seen > stored;
         entry.begin(User::Receives(Arc::clone(&window)), seen, is_exact);
         entry.rate = rate;
@@ -328,7 +363,8 @@ impl Ledger {
     /// Stores the edge of the replay window of an SA that is to come, unless that is done. Returns
     /// whether it would accept nothing before that is durable.
     fn prepare_window(&mut self, spec: &StateSpec, keys: &KeyMaterial, size: WindowSize) -> bool {
-        let (place, entry) = self.receiver(spec, keys);
+        let place = self.receiver(spec, keys);
+        let Some(Some(entry)) = self.entries.get(place as usize) else { return false };
         match &entry.user {
             // It goes on with its window, or begins another one when it is there.
             User::Receives(window) => {
@@ -348,12 +384,49 @@ impl Ledger {
         }
     }
 
-    /// The entry of an SA that receives, and its place. A key with another SPI, VRF or destination
-    /// is another SA, with numbers of its own.
-    fn receiver(&mut self, spec: &StateSpec, keys: &KeyMaterial) -> (u32, &mut Entry) {
+    /// The place of an SA that receives. A key with another SPI, VRF or destination is another SA,
+    /// with numbers of its own.
+    ///
+    /// But packets say nothing of VRF and destination that is authenticated. So an SA that is not
+    /// known begins where those of the same key and SPI stopped that are gone: its VRF may have
+    /// another name now, or the gateway another address.
+    fn receiver(&mut self, spec: &StateSpec, keys: &KeyMaterial) -> u32 {
         let context = format!("receiving {:#x} to {} in {}", spec.spi, spec.destination, spec.vrf);
         let digest = keys.digest(&*self.secret, context.as_bytes());
-        self.entry(digest, || 0)
+        if let Some(place) = self.places.get(&digest) {
+            return *place;
+        }
+        let context = format!("receiving {:#x}", spec.spi);
+        let kin = keys.digest(&*self.secret, context.as_bytes());
+        let kin = u64::from_be_bytes(*kin.first_chunk().unwrap_or(&[0; 8]));
+        let places = self.kin.get(&kin).into_iter().flatten();
+        let entries = places.filter_map(|place| self.entries[*place as usize].as_ref());
+        let former = entries.filter(|entry| !entry.user.is_used()).map(Entry::stopped);
+        let former = former.max_by_key(|(number, _)| *number);
+        let (place, entry) = self.entry(digest, || kin);
+        if let Some((number, is_exact)) = former {
+            *entry = Entry::new(SequenceRecord { number, is_exact, ..entry.record });
+        }
+        self.kin.entry(kin).or_default().push(place);
+        place
+    }
+
+    fn undo(&mut self) {
+        while let Some((place, former)) = self.replaced.pop() {
+            if let Some(Some(entry)) = self.entries.get_mut(place as usize) {
+                entry.go_back(former);
+            }
+        }
+    }
+
+    /// Takes a place out of those that are recognized by `mask`.
+    fn unlink(&mut self, mask: u64, place: u32) {
+        if let Some(places) = self.kin.get_mut(&mask) {
+            places.retain(|other| *other != place);
+            if places.is_empty() {
+                self.kin.remove(&mask);
+            }
+        }
     }
 
     /// The rate of the SA that came last from the same peer: after a rekey, that of the next one.
@@ -370,7 +443,7 @@ impl Ledger {
     fn entry(
         &mut self,
         digest: [u8; DIGEST_LENGTH],
-        iv_mask: impl FnOnce() -> u64,
+        mask: impl FnOnce() -> u64,
     ) -> (u32, &mut Entry) {
         let known = self.places.get(&digest).copied();
         let place = known.unwrap_or_else(|| {
@@ -385,8 +458,8 @@ impl Ledger {
         }
         let stamp = self.stamp;
         let entry = self.entries[place as usize].get_or_insert_with(|| {
-            let iv_mask = iv_mask();
-            Entry::new(SequenceRecord { digest, number: 0, is_exact: true, iv_mask, stamp })
+            let mask = mask();
+            Entry::new(SequenceRecord { digest, number: 0, is_exact: true, mask, stamp })
         });
         (place, entry)
     }
@@ -414,6 +487,7 @@ impl Ledger {
         for (_, place) in idle.into_iter().take(excess) {
             if let Some(entry) = self.entries[place as usize].take() {
                 self.places.remove(&entry.record.digest);
+                self.unlink(entry.record.mask, place);
                 self.free.push(place);
             }
         }

@@ -15,7 +15,7 @@ mod ports;
 mod processors;
 mod protection;
 mod reply_to;
-mod sequences;
+pub(crate) mod sequences;
 mod server;
 mod signals;
 mod socket;

@@ -7,6 +7,7 @@ use serde_json::json;
 use store::Directory;
 
 use crate::cli::Global;
+use crate::daemon::sequences::file;
 use control::StateDirectory;
 use runtime::exit::Exit;
 use runtime::output;
@@ -21,6 +22,7 @@ Examples:
   hitpath state show                         what would be made anew?
   hitpath state repair                       a damaged log: keep what can be read
   hitpath state drop                         begin with the configuration file alone
+  hitpath state forget-sequences             all SAs have new keys: count from 1 again
   hitpath state show /var/lib/hitpath-east   of another directory")]
 pub(crate) struct State {
     #[command(subcommand)]
@@ -41,6 +43,12 @@ enum What {
     ///
     /// The log is moved aside; keys of SAs are removed from the disk.
     Drop(At),
+    /// Forget which sequence numbers keys have used
+    ///
+    /// For a file `sequences` that is lost or damaged, once all SAs have new keys: a key of before
+    /// would send sequence numbers and IVs again, and accept old packets. What is left of the file
+    /// is moved aside.
+    ForgetSequences(At),
 }
 
 #[derive(Args, Debug)]
@@ -54,7 +62,8 @@ impl State {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let (What::Show(At { directory })
         | What::Repair(At { directory })
-        | What::Drop(At { directory })) = &self.what;
+        | What::Drop(At { directory })
+        | What::ForgetSequences(At { directory })) = &self.what;
         if !directory.is_dir() {
             anyhow::bail!("there is no directory {}", directory.display());
         }
@@ -63,6 +72,7 @@ impl State {
             What::Show(_) => show(&opened, global.json),
             What::Repair(_) => repair(&opened, global.json),
             What::Drop(_) => drop(&opened, global.json),
+            What::ForgetSequences(_) => forget_sequences(&opened, global.json),
         }
     }
 }
@@ -98,6 +108,19 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
         output::line(&format!("bytes {} to {} could not be read", lost.start, lost.end))?;
     }
     output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
+    Ok(Exit::Done)
+}
+
+fn forget_sequences(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
+    let moved = file::forget(directory.path())?;
+    if is_json {
+        output::json(&json!({ "forgotten": moved }))?;
+    } else {
+        output::line(&match moved {
+            Some(path) => format!("forgotten; the file is {} now", path.display()),
+            None => "made; there was none".to_owned(),
+        })?;
+    }
     Ok(Exit::Done)
 }
 

@@ -30,7 +30,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const SHORTEST_RECEIVED: Duration = Duration::from_millis(10);
 
 /// A key: what is written down of it, and what is needed next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) record: SequenceRecord,
     pub(super) user: User,
@@ -74,6 +74,19 @@ impl Entry {
             User::Nobody => None,
             User::Sends(numbers) => Some(numbers.last()),
             User::Receives(window) => Some(window.top()),
+        }
+    }
+
+    /// Goes on as it was before it began with another user. What is written down stays so.
+    pub(super) fn go_back(&mut self, former: Self) {
+        *self = Self { record: self.record, ..former };
+    }
+
+    /// Where it has stopped that nobody uses: the last number, and whether it is known.
+    pub(super) fn stopped(&self) -> (u32, bool) {
+        match self.last() {
+            Some(last) => (last, true),
+            None => (self.record.number, self.record.is_exact),
         }
     }
 

@@ -14,6 +14,19 @@ use crate::model::sequences::{Ledger, REMEMBERED};
 use crate::model::{Reservation, SequenceRecord};
 use zeroize::Zeroizing;
 
+/// A command that adds an SA whose key is of one byte. `to` says where it ends.
+fn state(spi: u32, key: u8, to: &str, window: u16) -> String {
+    format!(
+        "xfrm state add src 192.0.2.1 {to} spi {spi} mode tunnel replay-window {window} \
+        aead rfc4106(gcm(aes)) 0x{} 128",
+        format!("{key:02x}").repeat(20)
+    )
+}
+
+fn request(line: &str) -> Request {
+    crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap()
+}
+
 /// A gateway and its disk. What was reserved is on the disk when [`World::sync`] says so.
 struct World {
     control: Control,
@@ -75,13 +88,14 @@ impl World {
 
     /// Adds an SA with one of the keys, in one of the ways that SAs come.
     fn add(&mut self, spi: u32, key: u8) -> Result<Reply, Refusal> {
-        let line = format!(
-            "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi {spi} mode tunnel replay-window 64 \
-            aead rfc4106(gcm(aes)) 0x{} 128",
-            format!("{key:02x}").repeat(20)
-        );
-        let words: Vec<_> = line.split_whitespace().collect();
-        let request = crate::grammar::parse(&words).unwrap();
+        self.carry_out(&state(spi, key, "dst 192.0.2.2", 64))
+    }
+
+    fn carry_out(&mut self, line: &str) -> Result<Reply, Refusal> {
+        self.handle(request(line))
+    }
+
+    fn handle(&mut self, request: Request) -> Result<Reply, Refusal> {
         if self.control.prepare(&request) {
             self.reserved.extend(self.control.take_reservations());
             self.sync();
@@ -402,6 +416,85 @@ fn an_edge_that_was_lowered_is_used_again_without_the_disk() {
     assert!(world.reserved.is_empty() && window.edge() < world.stored(1));
     for _ in 0..20 {
         assert_eq!(receive(&mut world, 1000), 1000);
+    }
+}
+
+#[test]
+fn a_file_of_before_repeats_no_iv() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    let old = world.disk.clone();
+    world.send(1, 7, 100);
+    world.disk = old;
+    world.start();
+    world.add(1, 7).unwrap();
+    // The numbers come again, as nothing tells that they were used.
+    let numbers = world.sent.len();
+    world.sent.retain(|(_, bytes)| bytes.len() == 8);
+    assert_eq!(world.sent.len(), numbers / 2);
+    let place = world.sa(1).unwrap().outbound.numbers().place();
+    let number = world.disk[&place].number;
+    world.sa(1).unwrap().outbound.numbers().skip(number - 50);
+    assert_eq!(world.send(1, 7, 20), 20);
+}
+
+#[test]
+fn what_a_vrf_or_an_end_of_another_name_received_is_not_accepted_again() {
+    for (before, after) in [
+        ("dst 192.0.2.2", "dst 192.0.2.3"),
+        ("dst 192.0.2.2 vrf red", "dst 192.0.2.2 vrf blue"),
+        ("dst 192.0.2.2 vrf red", "dst 192.0.2.2"),
+    ] {
+        let mut world = World::new();
+        let window = |world: &World| {
+            let tables = world.control.publisher.current();
+            let sas = tables.sad().iter().filter(|sa| sa.spec.spi == Spi(1));
+            let windows: Vec<_> = sas.map(|sa| sa.inbound.replay_window().clone()).collect();
+            let [window] = &windows[..] else { panic!("{} SAs", windows.len()) };
+            window.clone()
+        };
+        for vrf in ["red", "blue"] {
+            world.carry_out(&format!("vrf add {vrf}")).unwrap();
+        }
+        world.carry_out(&state(1, 7, before, 64)).unwrap();
+        let stored = window(&world).edge();
+        assert!(stored >= 64, "{stored}");
+        world.start();
+        for vrf in ["red", "blue"] {
+            world.carry_out(&format!("vrf add {vrf}")).unwrap();
+        }
+        world.carry_out(&state(1, 7, after, 64)).unwrap();
+        assert_eq!(window(&world).top(), stored, "{before}, then {after}");
+        // One that is there beside it has received nothing.
+        world.carry_out(&state(1, 7, "dst 192.0.2.9", 64)).unwrap();
+        world.carry_out("xfrm state delete dst 192.0.2.9 spi 1").unwrap();
+        assert_eq!(window(&world).top(), stored);
+        // Another SPI is authenticated: its packets are others.
+        world.add(2, 7).unwrap();
+        assert_eq!(world.sa(2).unwrap().inbound.sequence(), 0);
+    }
+}
+
+#[test]
+fn a_batch_that_is_undone_leaves_the_window_that_was_there() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    assert_eq!(world.receive(1, 1..=10).len(), 10);
+    let before = world.sa(1).unwrap().inbound.replay_window().clone();
+    let lines = [
+        "xfrm state delete dst 192.0.2.2 spi 1",
+        &state(1, 7, "dst 192.0.2.2", 128),
+        "route add 10.0.0.0/8 via 172.16.0.1",
+    ];
+    let requests = lines.map(request).to_vec();
+    let reply =
+        world.handle(Request::Batch(api::Batch { on_refusal: api::OnRefusal::Undo, requests }));
+    assert!(matches!(reply, Ok(Reply::Batch(report)) if report.done == 0));
+    assert!(std::sync::Arc::ptr_eq(&before, world.sa(1).unwrap().inbound.replay_window()));
+    for slice in 0..100 {
+        let numbers = 11 + slice * 20..31 + slice * 20;
+        assert_eq!(world.receive(1, numbers).len(), 20, "in slice {slice}");
+        world.sync();
     }
 }
 

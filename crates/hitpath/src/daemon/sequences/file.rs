@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use control::{SECRET_LENGTH, SequenceRecord};
@@ -24,6 +24,9 @@ use zeroize::Zeroizing;
 
 /// The file's name in the state directory.
 pub(super) const NAME: &str = "sequences";
+
+/// The log of changes by command, which every start writes once this file is there.
+const LOG: &str = "log";
 
 const MAGIC: [u8; 8] = *b"hitpseq1";
 const HEADER: usize = 64;
@@ -85,7 +88,15 @@ pub(super) struct Places<D> {
 /// If the system refuses, others may use the file, or it is damaged.
 pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)> {
     let path = directory.join(NAME);
-    if !path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
+    let is_there =
+        |path: &Path| path.try_exists().with_context(|| format!("looking for {}", path.display()));
+    if !is_there(&path)? {
+        ensure!(
+            !is_there(&directory.join(LOG))?,
+            "{} is missing, and the state directory was used before. {}",
+            path.display(),
+            begin_anew(directory)
+        );
         make(directory).with_context(|| format!("making {}", path.display()))?;
     }
     check_owner(&path)?;
@@ -95,14 +106,33 @@ pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)>
     let longest = HEADER + MAX_PLACES * 2 * COPY;
     (&mut file).take(longest as u64 + 1).read_to_end(&mut bytes).with_context(reading)?;
     ensure!(bytes.len() <= longest, "{} is too long to be the gateway's", path.display());
-    let contents = read(&bytes).with_context(|| {
-        format!(
-            "{} is damaged. Without it the gateway could send sequence numbers again: give all SAs \
-            new keys, then remove the file",
-            path.display()
-        )
-    })?;
+    let contents = read(&bytes)
+        .with_context(|| format!("{} is damaged. {}", path.display(), begin_anew(directory)))?;
     Ok((Places::new(file, &contents), contents))
+}
+
+/// What to do without the file.
+fn begin_anew(directory: &Path) -> String {
+    format!(
+        "Without it the gateway could send sequence numbers again: give all SAs new keys, then \
+        `hitpath state forget-sequences {}`",
+        directory.display()
+    )
+}
+
+/// Puts a file without keys in the place of what is there. Returns where that is now.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn forget(directory: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let (path, aside) = (directory.join(NAME), directory.join("sequences.forgotten"));
+    let moved = match fs::rename(&path, &aside) {
+        Ok(()) => Some(aside),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("moving {}", path.display())),
+    };
+    make(directory).with_context(|| format!("making {}", path.display()))?;
+    Ok(moved)
 }
 
 /// Keys could be recognized, and numbers set back, by whoever has access.
@@ -202,7 +232,7 @@ fn copy(place: u32, bytes: &[u8]) -> Found {
         digest: std::array::from_fn(|index| bytes[8 + index]),
         number: word(24) as u32,
         is_exact: word(24) & EXACT != 0,
-        iv_mask: word(32),
+        mask: word(32),
         stamp: word(40),
     };
     Found::Record((word(0), record))
@@ -212,7 +242,7 @@ fn encode(place: u32, version: u64, record: &SequenceRecord) -> [u8; COPY] {
     let mut bytes = [0; COPY];
     bytes[8..24].copy_from_slice(&record.digest);
     let number = u64::from(record.number) | if record.is_exact { EXACT } else { 0 };
-    let words = [(0, version), (24, number), (32, record.iv_mask), (40, record.stamp)];
+    let words = [(0, version), (24, number), (32, record.mask), (40, record.stamp)];
     for (at, word) in words.into_iter().chain([(48, place.into())]) {
         bytes[at..at + 8].copy_from_slice(&word.to_be_bytes());
     }
@@ -353,9 +383,9 @@ mod tests {
     }
 
     fn record(key: u8, number: u32) -> SequenceRecord {
-        let (digest, iv_mask) = ([key; 16], u64::MAX - u64::from(key));
+        let (digest, mask) = ([key; 16], u64::MAX - u64::from(key));
         let (is_exact, stamp) = (number.is_multiple_of(3), number.into());
-        SequenceRecord { digest, number, is_exact, iv_mask, stamp }
+        SequenceRecord { digest, number, is_exact, mask, stamp }
     }
 
     /// The number of each key in `bytes`.
@@ -533,5 +563,17 @@ mod tests {
         fs::write(&path, "").unwrap();
         let error = format!("{:#}", open(folder.path()).err().unwrap());
         assert!(error.contains("is damaged") && error.contains("new keys"), "{error}");
+
+        // What was used before does not lose it unseen.
+        fs::remove_file(&path).unwrap();
+        fs::write(folder.path().join(LOG), "").unwrap();
+        let error = open(folder.path()).err().unwrap().to_string();
+        let remedy = format!("`hitpath state forget-sequences {}`", folder.path().display());
+        assert!(error.contains("is missing") && error.contains(&remedy), "{error}");
+        assert_eq!(forget(folder.path()).unwrap(), None);
+        let (_, contents) = open(folder.path()).unwrap();
+        let moved = forget(folder.path()).unwrap().unwrap();
+        assert!(moved.ends_with("sequences.forgotten") && moved.exists());
+        assert_ne!(open(folder.path()).unwrap().1.secret, contents.secret);
     }
 }

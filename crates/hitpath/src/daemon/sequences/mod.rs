@@ -1,7 +1,7 @@
 //! Keeps the sequence numbers of keys on the disk. A thread of its own writes, so that neither
 //! control nor workers ever wait for the disk.
 
-mod file;
+pub(crate) mod file;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
