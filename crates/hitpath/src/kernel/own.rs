@@ -24,6 +24,9 @@ const NAMED: usize = 20;
 /// advertisement. They come back by themselves.
 const PASSING: [u8; 3] = [2, 1, 9];
 
+/// What a route does that forwards packets, by rtnetlink(7).
+const UNICAST: u8 = 1;
+
 /// What has to be there to look at interfaces and change them.
 struct System {
     links: Links,
@@ -46,6 +49,10 @@ struct Present {
     index: u32,
     /// What is not as it was.
     failed: Vec<String>,
+    /// Routes that the kernel refuses for now: places in `taken`, and why.
+    waiting: Vec<(usize, String)>,
+    /// Routes that can never be put back as they are recorded.
+    lost: Vec<String>,
 }
 
 /// What came of putting interfaces back.
@@ -55,7 +62,7 @@ pub(crate) struct Released {
     pub(crate) released: Vec<String>,
     /// What is not as it was and will not be.
     pub(crate) notes: Vec<String>,
-    /// Why other interfaces are not as they were. They are recorded still.
+    /// What is not as it was, and why. It is recorded still, unless it says that it is not.
     pub(crate) failed: Vec<String>,
 }
 
@@ -99,7 +106,9 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
         for (setting, _) in OWNED {
             system.sysctls.check(setting, name).context("taking interfaces over")?;
         }
-        interfaces.push(system.interface(name, link.index)?);
+        let interface = system.interface(name, link.index)?;
+        interface.check_routes()?;
+        interfaces.push(interface);
     }
     for loss in losses_of(&interfaces)? {
         tracing::warn!("taking the interfaces over ends {loss}");
@@ -147,8 +156,8 @@ pub(crate) fn forget_elsewhere(directory: &Directory) -> anyhow::Result<Option<R
 }
 
 /// Puts everything back that [`take_over`] has recorded in `directory`. What others have done to
-/// the interfaces since stays, unless it is in the way. With `forget`, interfaces that are gone are
-/// not recorded any more.
+/// the interfaces since stays, unless it is in the way. With `forget`, interfaces that are gone and
+/// routes that the kernel refuses are not recorded any more.
 ///
 /// # Errors
 /// If nothing is recorded, or the system refuses everything.
@@ -161,7 +170,13 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
     for taken in std::mem::take(&mut record.interfaces) {
         let name = &taken.name;
         match system.links.named(name)? {
-            Some(link) => present.push(Present { taken, index: link.index, failed: Vec::new() }),
+            Some(link) => present.push(Present {
+                taken,
+                index: link.index,
+                failed: Vec::new(),
+                waiting: Vec::new(),
+                lost: Vec::new(),
+            }),
             None if forget => {
                 result.notes.push(format!("interface {name} is gone, and forgotten"));
             }
@@ -174,14 +189,26 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
         }
     }
     system.put_back(&mut present, &mut result.notes);
-    for Present { taken, failed, .. } in present {
-        if failed.is_empty() {
+    for one in present {
+        let Present { mut taken, failed, waiting, lost, .. } = one;
+        let name = taken.name.clone();
+        let told = |what| format!("interface {name}: {what}");
+        result.failed.extend(lost.into_iter().map(told));
+        if failed.is_empty() && (waiting.is_empty() || forget) {
+            let forgotten = waiting.into_iter().map(|(_, why)| format!("{why}; it is forgotten"));
+            result.notes.extend(forgotten.map(told));
             result.released.push(taken.name);
-        } else {
-            let told = |what| format!("interface {}: {what}", taken.name);
-            result.failed.extend(failed.into_iter().map(told));
-            left.push(taken);
+            continue;
         }
+        // What is there again, or never will be, is not needed any more.
+        let kept = waiting.iter().map(|(place, _)| taken.routes[*place].clone()).collect();
+        taken.routes = kept;
+        result.failed.extend(failed.into_iter().map(told));
+        let again = waiting
+            .into_iter()
+            .map(|(_, why)| format!("{why}: say it again once it can be, or --forget it"));
+        result.failed.extend(again.map(told));
+        left.push(taken);
     }
     record.interfaces = left;
     record.save(directory)?;
@@ -231,6 +258,26 @@ fn losses_of(interfaces: &[Interface]) -> io::Result<Vec<String>> {
 }
 
 impl Interface {
+    /// Refuses routes that could not be put back.
+    fn check_routes(&self) -> anyhow::Result<()> {
+        let mut refused = self.routes.iter().filter(|route| route.nexthop.is_some());
+        let Some(route) = refused.next() else { return Ok(()) };
+        let more = match refused.count() {
+            0 => String::new(),
+            count => format!("; {count} more are like it"),
+        };
+        let unknown = match route.interfaces.is_empty() {
+            true => " (by which interface is known with net.ipv4.nexthop_compat_mode=1 alone)",
+            false => "",
+        };
+        bail!(
+            "interface {}: the kernel's route {route} goes by a nexthop object{unknown}, and \
+            could not be put back: remove it before, by `ip {}`{more}",
+            self.name,
+            route.removal()
+        )
+    }
+
     fn taken(&self) -> Taken {
         let of_route = |route| Kept::of_route(route, self.index);
         Taken {
@@ -266,7 +313,11 @@ impl System {
             .routes(|route| {
                 let goes = route.interfaces.contains(&index)
                     || route.source.is_some_and(|source| own.contains(&source));
-                goes && !PASSING.contains(&route.protocol)
+                // The kernel lists no interfaces of nexthop objects if
+                // net.ipv4.nexthop_compat_mode is off: it may be any.
+                let may_go =
+                    route.nexthop.is_some() && route.interfaces.is_empty() && route.kind == UNICAST;
+                (goes || may_go) && !PASSING.contains(&route.protocol)
             })
             .context("listing the kernel's routes")?;
         Ok(Interface { name: name.to_owned(), index, settings, addresses, routes })
@@ -321,7 +372,7 @@ impl System {
     }
 
     fn addresses_back(&mut self, interface: &mut Present, notes: &mut Vec<String>) {
-        let Present { taken, index, failed } = interface;
+        let Present { taken, index, failed, .. } = interface;
         let mut addresses: Vec<(KernelAddress, u32)> = Vec::new();
         for kept in &taken.addresses {
             match kept.address() {
@@ -355,20 +406,24 @@ impl System {
     fn routes_back(&mut self, interfaces: &mut [Present]) {
         let mut indices = BTreeMap::new();
         let mut waiting = Vec::new();
-        for (place, Present { taken, index, failed }) in interfaces.iter_mut().enumerate() {
+        for (at, Present { taken, index, lost, .. }) in interfaces.iter_mut().enumerate() {
             indices.extend(
                 taken.addresses.iter().chain(&taken.routes).map(|kept| (kept.index, *index)),
             );
-            for kept in &taken.routes {
+            for (place, kept) in taken.routes.iter().enumerate() {
                 match kept.route() {
-                    Ok(route) => waiting.push((place, route, None)),
-                    Err(error) => failed.push(error.to_string()),
+                    Ok(route) if route.nexthop.is_some() => lost.push(format!(
+                        "route {route} went by a nexthop object, and cannot be put back: add it \
+                        by hand. It is not recorded any more"
+                    )),
+                    Ok(route) => waiting.push((at, place, route, None)),
+                    Err(error) => lost.push(error.to_string()),
                 }
             }
         }
         loop {
             let before = waiting.len();
-            waiting.retain_mut(|(_, route, why)| {
+            waiting.retain_mut(|(_, _, route, why)| {
                 let outcome = self.netlink.restore_route(route, &indices);
                 *why = passing_over(Errno::EEXIST, outcome).err();
                 why.is_some()
@@ -377,9 +432,9 @@ impl System {
                 break;
             }
         }
-        for (place, route, why) in waiting {
+        for (at, place, route, why) in waiting {
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            interfaces[place].failed.push(format!("route {route}{why}"));
+            interfaces[at].waiting.push((place, format!("route {route}{why}")));
         }
     }
 }
