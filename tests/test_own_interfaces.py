@@ -539,3 +539,27 @@ def test_a_route_that_cannot_be_put_back_holds_up_nothing(machine, make):
     assert "route 10.96.0.0/16" in said.stderr and "it is forgotten" in said.stderr
     assert "interface left is the kernel's again" in said.stdout
     assert "nothing is recorded" in gateway.release(check=False).stderr
+
+
+def test_permanent_and_proxy_neighbours_come_back(machine, make):
+    gw, *_ = machine
+    for words in (
+        "neigh add 10.1.0.9 lladdr 02:00:00:00:00:09 dev left nud permanent",
+        "-6 neigh add fd01::9 lladdr 02:00:00:00:00:09 dev left nud permanent",
+        "neigh add proxy 10.1.0.77 dev left",
+        "-6 neigh add proxy fd01::77 dev left",
+    ):
+        gw.ip(*words.split())
+
+    def neighbours():
+        asked = ("nud permanent dev left", "proxy dev left")
+        return [gw.ip(f"-{family}", "neigh", "show", *words.split()).stdout for family in (4, 6) for words in asked]
+
+    before = neighbours()
+    assert all(before)
+    with make() as gateway:
+        for what in ("permanent neighbour 10.1.0.9", "proxy neighbour fd01::77"):
+            assert f"taking the interfaces over ends the kernel's {what} on left" in gateway.log()
+        assert not any(neighbours())
+    gateway.release()
+    assert neighbours() == before

@@ -1,8 +1,10 @@
-//! Addresses and routes of the kernel, by rtnetlink(7), in the network namespace of the thread that
+//! Addresses, routes and neighbours of the kernel, by rtnetlink(7), in the network namespace of the thread that
 //! opens the socket: read, removed, and put back as they were.
 //!
 //! An address and a route are kept as the message that the kernel describes them with, as
 //! `ip route save` does. So nothing is lost of them that this program does not know.
+
+mod neighbours;
 
 use core::fmt;
 use core::ops::Range;
@@ -11,6 +13,8 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+pub use neighbours::KernelNeighbour;
 
 const NLMSG_HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
@@ -108,7 +112,7 @@ impl Rtnetlink {
     /// # Errors
     /// What the kernel refuses, and an answer that cannot be read.
     pub fn addresses(&mut self) -> io::Result<Vec<KernelAddress>> {
-        self.dump(RTM_GETADDR, RTM_NEWADDR, libc::AF_UNSPEC, |message| {
+        self.dump(RTM_GETADDR, RTM_NEWADDR, &question(libc::AF_UNSPEC), |message| {
             // Other families than IP have addresses too.
             KernelAddress::from_message(message)
         })
@@ -124,7 +128,7 @@ impl Rtnetlink {
     ) -> io::Result<Vec<KernelRoute>> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            all.extend(self.dump(RTM_GETROUTE, RTM_NEWROUTE, family, |message| {
+            all.extend(self.dump(RTM_GETROUTE, RTM_NEWROUTE, &question(family), |message| {
                 KernelRoute::from_message(message).filter(&wanted)
             })?);
         }
@@ -205,14 +209,11 @@ impl Rtnetlink {
         &mut self,
         question: u16,
         answer: u16,
-        family: i32,
+        body: &[u8],
         mut read: impl FnMut(&[u8]) -> Option<T>,
     ) -> io::Result<Vec<T>> {
         for _ in 0..ATTEMPTS {
-            // As long as the longest of the headers: the kernel reads what it needs.
-            let mut body = [0; ROUTE_HEADER];
-            body[0] = family as u8;
-            self.send(question, NLM_F_DUMP, &body)?;
+            self.send(question, NLM_F_DUMP, body)?;
             let (mut found, mut is_whole) = (Vec::new(), true);
             'answer: loop {
                 let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
@@ -236,6 +237,14 @@ impl Rtnetlink {
         }
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "addresses or routes change all the time"))
     }
+}
+
+/// What to ask for a list by. It is as long as the longer of the headers: the kernel reads what it
+/// needs.
+fn question(family: i32) -> [u8; ROUTE_HEADER] {
+    let mut body = [0; ROUTE_HEADER];
+    body[0] = family as u8;
+    body
 }
 
 fn broken(what: &'static str) -> io::Error {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 
 use ::io::links::Links;
-use ::io::rtnetlink::{KernelAddress, KernelRoute, Rtnetlink};
+use ::io::rtnetlink::{KernelAddress, KernelNeighbour, KernelRoute, Rtnetlink};
 use anyhow::{Context, bail, ensure};
 use control::PortSettings;
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use store::Directory;
 
 use super::record::{Kept, Record, Taken};
 use super::sockets;
-use super::sysctl::{OWNED, Setting, Sysctls};
+use super::sysctl::{DISABLE_IPV6, OWNED, Setting, Sysctls};
 
 /// The most sockets and routes that are named.
 const NAMED: usize = 20;
@@ -41,6 +41,8 @@ struct Interface {
     settings: BTreeMap<String, String>,
     addresses: Vec<KernelAddress>,
     routes: Vec<KernelRoute>,
+    /// Those that go with the addresses.
+    neighbours: Vec<KernelNeighbour>,
 }
 
 /// An interface that is to be put back.
@@ -51,7 +53,8 @@ struct Present {
     failed: Vec<String>,
     /// Routes that the kernel refuses for now: places in `taken`, and why.
     waiting: Vec<(usize, String)>,
-    /// Routes that can never be put back as they are recorded.
+    /// What is not put back and does not keep the interface recorded: routes that can never be,
+    /// and neighbours.
     lost: Vec<String>,
 }
 
@@ -246,10 +249,11 @@ fn losses_of(interfaces: &[Interface]) -> io::Result<Vec<String>> {
     sockets.truncate(NAMED);
     let programs = sockets::programs(&sockets);
     let mut losses: Vec<String> = sockets.iter().map(|one| one.describe(&programs)).collect();
-    for Interface { name, routes, .. } in interfaces {
-        count += routes.len();
-        let routes = routes.iter().take(NAMED.saturating_sub(losses.len()));
-        losses.extend(routes.map(|route| format!("the kernel's route {route} on {name}")));
+    for Interface { name, routes, neighbours, .. } in interfaces {
+        count += routes.len() + neighbours.len();
+        let routes = routes.iter().map(|route| format!("the kernel's route {route} on {name}"));
+        let neighbours = neighbours.iter().map(|one| format!("the kernel's {one} on {name}"));
+        losses.extend(routes.chain(neighbours).take(NAMED.saturating_sub(losses.len())));
     }
     if count > losses.len() {
         losses.push(format!("{} more", count - losses.len()));
@@ -285,6 +289,7 @@ impl Interface {
             settings: self.settings.clone(),
             addresses: self.addresses.iter().map(Kept::of_address).collect(),
             routes: self.routes.iter().map(of_route).collect(),
+            neighbours: self.neighbours.iter().map(Kept::of_neighbour).collect(),
         }
     }
 }
@@ -320,13 +325,19 @@ impl System {
                 (goes || may_go) && !PASSING.contains(&route.protocol)
             })
             .context("listing the kernel's routes")?;
-        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes })
+        let mut neighbours =
+            self.netlink.neighbours(index).context("listing the kernel's neighbours")?;
+        // Those of IPv4 go with its last address, those of IPv6 when it is switched off.
+        let has_ipv4 = addresses.iter().any(|own| own.address.is_ipv4());
+        let has_ipv6 = settings.get(&DISABLE_IPV6.key()).is_some_and(|value| value == "0");
+        neighbours.retain(|one| if one.address.is_ipv4() { has_ipv4 } else { has_ipv6 });
+        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes, neighbours })
     }
 
     /// Makes an interface the gateway's alone. Only what is recorded is removed, so that an address
     /// that has come in the last moment is not lost; the kernel removes those of IPv6 itself.
     fn take(&mut self, interface: &Interface) -> anyhow::Result<()> {
-        let Interface { name, index, settings, addresses, routes } = interface;
+        let Interface { name, index, settings, addresses, routes, .. } = interface;
         for (setting, value) in OWNED {
             if settings.contains_key(&setting.key()) {
                 self.sysctls.write(setting, name, value)?;
@@ -353,6 +364,7 @@ impl System {
             // on in the same moment, it may miss that.
             self.set_back(interface, Setting::is_ipv6);
             self.addresses_back(interface, notes);
+            self.neighbours_back(interface);
         }
         self.routes_back(interfaces);
         for interface in interfaces {
@@ -398,6 +410,17 @@ impl System {
                     }
                 }
             }
+        }
+    }
+
+    fn neighbours_back(&mut self, interface: &mut Present) {
+        let Present { taken, index, lost, .. } = interface;
+        for kept in &taken.neighbours {
+            let outcome = kept.neighbour().and_then(|neighbour| {
+                let restored = self.netlink.restore_neighbour(&neighbour, *index);
+                passing_over(Errno::EEXIST, restored).with_context(|| neighbour.to_string())
+            });
+            lost.extend(outcome.err().map(|error| format!("{error:#}: add it by hand")));
         }
     }
 
