@@ -498,3 +498,68 @@ def test_ports_that_a_reload_adds_are_looked_at(machine, make, topology):
 def test_a_directory_that_is_not_there(machine, tmp_path):
     with pytest.raises(CommandFailed, match="there is no state directory"):
         machine[0].run(binary(), "release-interfaces", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("family, host", [(4, HOST["left"][0]), (6, HOST["left"][1])])
+@pytest.mark.parametrize("compatible", [1, 0])
+def test_a_route_by_a_nexthop_object_is_refused_until_it_is_removed(machine, make, family, host, compatible):
+    gw, *_ = machine
+    gw.sysctl("net.ipv4.nexthop_compat_mode", compatible)
+    to = {4: "10.95.0.0/16", 6: "fd95::/48"}[family]
+    gw.ip(f"-{family}", "nexthop", "add", "id", "10", "via", host, "dev", "left")
+    gw.ip(f"-{family}", "route", "add", to, "nhid", "10", "metric", "7")
+    gateway = make()
+    said = refused(machine, gateway, "--state-directory", gateway.state_path)
+    command = f"ip -{family} route del {to} nhid 10 table 254 metric 7"
+    assert f"route {to}" in said and f"`{command}`" in said, said
+    gw.run(*command.split())
+    before = everything(gw)
+    with gateway:
+        silent(machine)
+    gateway.release()
+    assert everything(gw) == before
+
+
+def test_a_route_that_cannot_be_put_back_holds_up_nothing(machine, make):
+    gw, *_ = machine
+    gw.ip("link", "add", "more", "type", "dummy")
+    gw.ip("link", "set", "more", "up")
+    gw.ip("addr", "add", "10.66.0.1/24", "dev", "more")
+    gw.ip("route", "add", "10.96.0.0/16", "nexthop", "via", HOST["left"][0], "nexthop", "via", "10.66.0.2")
+    kept = global_addresses(gw)
+    with make() as gateway:
+        pass
+    gw.ip("link", "del", "more")
+    said = gateway.release(check=False)
+    assert said.returncode == 1 and "interface left: route 10.96.0.0/16: " in said.stderr, said
+    assert "interface right is the kernel's again" in said.stdout
+    kept.pop("more")
+    assert global_addresses(gw) == kept
+    said = gateway.release("--forget")
+    assert "route 10.96.0.0/16" in said.stderr and "it is forgotten" in said.stderr
+    assert "interface left is the kernel's again" in said.stdout
+    assert "nothing is recorded" in gateway.release(check=False).stderr
+
+
+def test_permanent_and_proxy_neighbours_come_back(machine, make):
+    gw, *_ = machine
+    for words in (
+        "neigh add 10.1.0.9 lladdr 02:00:00:00:00:09 dev left nud permanent",
+        "-6 neigh add fd01::9 lladdr 02:00:00:00:00:09 dev left nud permanent",
+        "neigh add proxy 10.1.0.77 dev left",
+        "-6 neigh add proxy fd01::77 dev left",
+    ):
+        gw.ip(*words.split())
+
+    def neighbours():
+        asked = ("nud permanent dev left", "proxy dev left")
+        return [gw.ip(f"-{family}", "neigh", "show", *words.split()).stdout for family in (4, 6) for words in asked]
+
+    before = neighbours()
+    assert all(before)
+    with make() as gateway:
+        for what in ("permanent neighbour 10.1.0.9", "proxy neighbour fd01::77"):
+            assert f"taking the interfaces over ends the kernel's {what} on left" in gateway.log()
+        assert not any(neighbours())
+    gateway.release()
+    assert neighbours() == before

@@ -1,8 +1,10 @@
-//! Addresses and routes of the kernel, by rtnetlink(7), in the network namespace of the thread that
+//! Addresses, routes and neighbours of the kernel, by rtnetlink(7), in the network namespace of the thread that
 //! opens the socket: read, removed, and put back as they were.
 //!
 //! An address and a route are kept as the message that the kernel describes them with, as
 //! `ip route save` does. So nothing is lost of them that this program does not know.
+
+mod neighbours;
 
 use core::fmt;
 use core::ops::Range;
@@ -11,6 +13,8 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+pub use neighbours::KernelNeighbour;
 
 const NLMSG_HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
@@ -76,6 +80,16 @@ pub struct KernelRoute {
     pub interfaces: Vec<u32>,
     /// Who made it, by rtnetlink(7): 2 is the kernel itself.
     pub protocol: u8,
+    /// The nexthop object that it goes by (ip-nexthop(8)). Such a route cannot be removed or made
+    /// anew by the message that describes it: the kernel takes the object or its next hops, not
+    /// both.
+    pub nexthop: Option<u32>,
+    /// What it does with packets, by rtnetlink(7): 1 is to forward them.
+    pub kind: u8,
+    /// Its table.
+    pub table: u32,
+    /// Its metric.
+    pub priority: u32,
     message: Vec<u8>,
 }
 
@@ -98,7 +112,7 @@ impl Rtnetlink {
     /// # Errors
     /// What the kernel refuses, and an answer that cannot be read.
     pub fn addresses(&mut self) -> io::Result<Vec<KernelAddress>> {
-        self.dump(RTM_GETADDR, RTM_NEWADDR, libc::AF_UNSPEC, |message| {
+        self.dump(RTM_GETADDR, RTM_NEWADDR, &question(libc::AF_UNSPEC), |message| {
             // Other families than IP have addresses too.
             KernelAddress::from_message(message)
         })
@@ -114,7 +128,7 @@ impl Rtnetlink {
     ) -> io::Result<Vec<KernelRoute>> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            all.extend(self.dump(RTM_GETROUTE, RTM_NEWROUTE, family, |message| {
+            all.extend(self.dump(RTM_GETROUTE, RTM_NEWROUTE, &question(family), |message| {
                 KernelRoute::from_message(message).filter(&wanted)
             })?);
         }
@@ -195,14 +209,11 @@ impl Rtnetlink {
         &mut self,
         question: u16,
         answer: u16,
-        family: i32,
+        body: &[u8],
         mut read: impl FnMut(&[u8]) -> Option<T>,
     ) -> io::Result<Vec<T>> {
         for _ in 0..ATTEMPTS {
-            // As long as the longest of the headers: the kernel reads what it needs.
-            let mut body = [0; ROUTE_HEADER];
-            body[0] = family as u8;
-            self.send(question, NLM_F_DUMP, &body)?;
+            self.send(question, NLM_F_DUMP, body)?;
             let (mut found, mut is_whole) = (Vec::new(), true);
             'answer: loop {
                 let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
@@ -226,6 +237,14 @@ impl Rtnetlink {
         }
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "addresses or routes change all the time"))
     }
+}
+
+/// What to ask for a list by. It is as long as the longer of the headers: the kernel reads what it
+/// needs.
+fn question(family: i32) -> [u8; ROUTE_HEADER] {
+    let mut body = [0; ROUTE_HEADER];
+    body[0] = family as u8;
+    body
 }
 
 fn broken(what: &'static str) -> io::Error {
@@ -353,7 +372,10 @@ impl KernelRoute {
     pub fn from_message(message: &[u8]) -> Option<Self> {
         const RTA_DST: u16 = 1;
         const RTA_GATEWAY: u16 = 5;
+        const RTA_PRIORITY: u16 = 6;
         const RTA_PREFSRC: u16 = 7;
+        const RTA_TABLE: u16 = 15;
+        const RTA_NH_ID: u16 = 30;
         let family = *message.first()?;
         let mut route = Self {
             destination: None,
@@ -361,6 +383,10 @@ impl KernelRoute {
             source: None,
             interfaces: Vec::new(),
             protocol: *message.get(5)?,
+            nexthop: None,
+            kind: *message.get(7)?,
+            table: u32::from(*message.get(4)?),
+            priority: 0,
             message: message.to_vec(),
         };
         for (kind, place) in attributes(message, ROUTE_HEADER) {
@@ -370,6 +396,9 @@ impl KernelRoute {
                 }
                 RTA_GATEWAY => route.gateway = ip(family, &message[place]),
                 RTA_PREFSRC => route.source = ip(family, &message[place]),
+                RTA_PRIORITY => route.priority = word(message, place.start)?,
+                RTA_TABLE => route.table = word(message, place.start)?,
+                RTA_NH_ID => route.nexthop = word(message, place.start),
                 RTA_OIF => route.interfaces.extend(word(message, place.start)),
                 RTA_MULTIPATH => {
                     let hops = next_hops(message, place);
@@ -384,6 +413,20 @@ impl KernelRoute {
     /// The message that describes it.
     pub fn message(&self) -> &[u8] {
         &self.message
+    }
+
+    /// What follows `ip` to remove it.
+    pub fn removal(&self) -> String {
+        let family = match self.message.first() {
+            Some(family) if i32::from(*family) == libc::AF_INET6 => "-6",
+            _ => "-4",
+        };
+        let to = match self.destination {
+            None => "default".to_owned(),
+            Some((address, length)) => format!("{address}/{length}"),
+        };
+        let by = self.nexthop.map_or_else(String::new, |id| format!(" nhid {id}"));
+        format!("{family} route del {to}{by} table {} metric {}", self.table, self.priority)
     }
 
     /// The message to make it anew by, with other indices of its interfaces. Flags that say how the
@@ -546,6 +589,18 @@ mod tests {
         assert_eq!(KernelRoute::from_message(&moved).unwrap().interfaces, [7, 5]);
         assert_eq!(word(&moved, 8), Some(4));
         assert!(moved.windows(8).any(|window| window == hop(0, 7)), "a flag of the moment stays");
+    }
+
+    #[test]
+    fn a_route_by_a_nexthop_object_is_known_as_one() {
+        let mut message = vec![libc::AF_INET as u8, 16, 0, 0, 252, 3, 0, 1, 0, 0, 0, 0];
+        message.extend(attribute(15, &1000_u32.to_ne_bytes()));
+        message.extend(attribute(1, &[10, 95, 0, 0]));
+        message.extend(attribute(6, &20_u32.to_ne_bytes()));
+        message.extend(attribute(30, &7_u32.to_ne_bytes()));
+        let route = KernelRoute::from_message(&message).unwrap();
+        assert_eq!((route.nexthop, route.kind), (Some(7), 1));
+        assert_eq!(route.removal(), "-4 route del 10.95.0.0/16 nhid 7 table 1000 metric 20");
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 
 use ::io::links::Links;
-use ::io::rtnetlink::{KernelAddress, KernelRoute, Rtnetlink};
+use ::io::rtnetlink::{KernelAddress, KernelNeighbour, KernelRoute, Rtnetlink};
 use anyhow::{Context, bail, ensure};
 use control::PortSettings;
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use store::Directory;
 
 use super::record::{Kept, Record, Taken};
 use super::sockets;
-use super::sysctl::{OWNED, Setting, Sysctls};
+use super::sysctl::{DISABLE_IPV6, OWNED, Setting, Sysctls};
 
 /// The most sockets and routes that are named.
 const NAMED: usize = 20;
@@ -23,6 +23,9 @@ const NAMED: usize = 20;
 /// Who made a route, by rtnetlink(7): the kernel, for an address; a redirect; a router's
 /// advertisement. They come back by themselves.
 const PASSING: [u8; 3] = [2, 1, 9];
+
+/// What a route does that forwards packets, by rtnetlink(7).
+const UNICAST: u8 = 1;
 
 /// What has to be there to look at interfaces and change them.
 struct System {
@@ -38,6 +41,8 @@ struct Interface {
     settings: BTreeMap<String, String>,
     addresses: Vec<KernelAddress>,
     routes: Vec<KernelRoute>,
+    /// Those that go with the addresses.
+    neighbours: Vec<KernelNeighbour>,
 }
 
 /// An interface that is to be put back.
@@ -46,6 +51,11 @@ struct Present {
     index: u32,
     /// What is not as it was.
     failed: Vec<String>,
+    /// Routes that the kernel refuses for now: places in `taken`, and why.
+    waiting: Vec<(usize, String)>,
+    /// What is not put back and does not keep the interface recorded: routes that can never be,
+    /// and neighbours.
+    lost: Vec<String>,
 }
 
 /// What came of putting interfaces back.
@@ -55,7 +65,7 @@ pub(crate) struct Released {
     pub(crate) released: Vec<String>,
     /// What is not as it was and will not be.
     pub(crate) notes: Vec<String>,
-    /// Why other interfaces are not as they were. They are recorded still.
+    /// What is not as it was, and why. It is recorded still, unless it says that it is not.
     pub(crate) failed: Vec<String>,
 }
 
@@ -99,7 +109,9 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
         for (setting, _) in OWNED {
             system.sysctls.check(setting, name).context("taking interfaces over")?;
         }
-        interfaces.push(system.interface(name, link.index)?);
+        let interface = system.interface(name, link.index)?;
+        interface.check_routes()?;
+        interfaces.push(interface);
     }
     for loss in losses_of(&interfaces)? {
         tracing::warn!("taking the interfaces over ends {loss}");
@@ -147,8 +159,8 @@ pub(crate) fn forget_elsewhere(directory: &Directory) -> anyhow::Result<Option<R
 }
 
 /// Puts everything back that [`take_over`] has recorded in `directory`. What others have done to
-/// the interfaces since stays, unless it is in the way. With `forget`, interfaces that are gone are
-/// not recorded any more.
+/// the interfaces since stays, unless it is in the way. With `forget`, interfaces that are gone and
+/// routes that the kernel refuses are not recorded any more.
 ///
 /// # Errors
 /// If nothing is recorded, or the system refuses everything.
@@ -161,7 +173,13 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
     for taken in std::mem::take(&mut record.interfaces) {
         let name = &taken.name;
         match system.links.named(name)? {
-            Some(link) => present.push(Present { taken, index: link.index, failed: Vec::new() }),
+            Some(link) => present.push(Present {
+                taken,
+                index: link.index,
+                failed: Vec::new(),
+                waiting: Vec::new(),
+                lost: Vec::new(),
+            }),
             None if forget => {
                 result.notes.push(format!("interface {name} is gone, and forgotten"));
             }
@@ -174,14 +192,26 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
         }
     }
     system.put_back(&mut present, &mut result.notes);
-    for Present { taken, failed, .. } in present {
-        if failed.is_empty() {
+    for one in present {
+        let Present { mut taken, failed, waiting, lost, .. } = one;
+        let name = taken.name.clone();
+        let told = |what| format!("interface {name}: {what}");
+        result.failed.extend(lost.into_iter().map(told));
+        if failed.is_empty() && (waiting.is_empty() || forget) {
+            let forgotten = waiting.into_iter().map(|(_, why)| format!("{why}; it is forgotten"));
+            result.notes.extend(forgotten.map(told));
             result.released.push(taken.name);
-        } else {
-            let told = |what| format!("interface {}: {what}", taken.name);
-            result.failed.extend(failed.into_iter().map(told));
-            left.push(taken);
+            continue;
         }
+        // What is there again, or never will be, is not needed any more.
+        let kept = waiting.iter().map(|(place, _)| taken.routes[*place].clone()).collect();
+        taken.routes = kept;
+        result.failed.extend(failed.into_iter().map(told));
+        let again = waiting
+            .into_iter()
+            .map(|(_, why)| format!("{why}: say it again once it can be, or --forget it"));
+        result.failed.extend(again.map(told));
+        left.push(taken);
     }
     record.interfaces = left;
     record.save(directory)?;
@@ -219,10 +249,11 @@ fn losses_of(interfaces: &[Interface]) -> io::Result<Vec<String>> {
     sockets.truncate(NAMED);
     let programs = sockets::programs(&sockets);
     let mut losses: Vec<String> = sockets.iter().map(|one| one.describe(&programs)).collect();
-    for Interface { name, routes, .. } in interfaces {
-        count += routes.len();
-        let routes = routes.iter().take(NAMED.saturating_sub(losses.len()));
-        losses.extend(routes.map(|route| format!("the kernel's route {route} on {name}")));
+    for Interface { name, routes, neighbours, .. } in interfaces {
+        count += routes.len() + neighbours.len();
+        let routes = routes.iter().map(|route| format!("the kernel's route {route} on {name}"));
+        let neighbours = neighbours.iter().map(|one| format!("the kernel's {one} on {name}"));
+        losses.extend(routes.chain(neighbours).take(NAMED.saturating_sub(losses.len())));
     }
     if count > losses.len() {
         losses.push(format!("{} more", count - losses.len()));
@@ -231,6 +262,26 @@ fn losses_of(interfaces: &[Interface]) -> io::Result<Vec<String>> {
 }
 
 impl Interface {
+    /// Refuses routes that could not be put back.
+    fn check_routes(&self) -> anyhow::Result<()> {
+        let mut refused = self.routes.iter().filter(|route| route.nexthop.is_some());
+        let Some(route) = refused.next() else { return Ok(()) };
+        let more = match refused.count() {
+            0 => String::new(),
+            count => format!("; {count} more are like it"),
+        };
+        let unknown = match route.interfaces.is_empty() {
+            true => " (by which interface is known with net.ipv4.nexthop_compat_mode=1 alone)",
+            false => "",
+        };
+        bail!(
+            "interface {}: the kernel's route {route} goes by a nexthop object{unknown}, and \
+            could not be put back: remove it before, by `ip {}`{more}",
+            self.name,
+            route.removal()
+        )
+    }
+
     fn taken(&self) -> Taken {
         let of_route = |route| Kept::of_route(route, self.index);
         Taken {
@@ -238,6 +289,7 @@ impl Interface {
             settings: self.settings.clone(),
             addresses: self.addresses.iter().map(Kept::of_address).collect(),
             routes: self.routes.iter().map(of_route).collect(),
+            neighbours: self.neighbours.iter().map(Kept::of_neighbour).collect(),
         }
     }
 }
@@ -266,16 +318,26 @@ impl System {
             .routes(|route| {
                 let goes = route.interfaces.contains(&index)
                     || route.source.is_some_and(|source| own.contains(&source));
-                goes && !PASSING.contains(&route.protocol)
+                // The kernel lists no interfaces of nexthop objects if
+                // net.ipv4.nexthop_compat_mode is off: it may be any.
+                let may_go =
+                    route.nexthop.is_some() && route.interfaces.is_empty() && route.kind == UNICAST;
+                (goes || may_go) && !PASSING.contains(&route.protocol)
             })
             .context("listing the kernel's routes")?;
-        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes })
+        let mut neighbours =
+            self.netlink.neighbours(index).context("listing the kernel's neighbours")?;
+        // Those of IPv4 go with its last address, those of IPv6 when it is switched off.
+        let has_ipv4 = addresses.iter().any(|own| own.address.is_ipv4());
+        let has_ipv6 = settings.get(&DISABLE_IPV6.key()).is_some_and(|value| value == "0");
+        neighbours.retain(|one| if one.address.is_ipv4() { has_ipv4 } else { has_ipv6 });
+        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes, neighbours })
     }
 
     /// Makes an interface the gateway's alone. Only what is recorded is removed, so that an address
     /// that has come in the last moment is not lost; the kernel removes those of IPv6 itself.
     fn take(&mut self, interface: &Interface) -> anyhow::Result<()> {
-        let Interface { name, index, settings, addresses, routes } = interface;
+        let Interface { name, index, settings, addresses, routes, .. } = interface;
         for (setting, value) in OWNED {
             if settings.contains_key(&setting.key()) {
                 self.sysctls.write(setting, name, value)?;
@@ -302,6 +364,7 @@ impl System {
             // on in the same moment, it may miss that.
             self.set_back(interface, Setting::is_ipv6);
             self.addresses_back(interface, notes);
+            self.neighbours_back(interface);
         }
         self.routes_back(interfaces);
         for interface in interfaces {
@@ -321,7 +384,7 @@ impl System {
     }
 
     fn addresses_back(&mut self, interface: &mut Present, notes: &mut Vec<String>) {
-        let Present { taken, index, failed } = interface;
+        let Present { taken, index, failed, .. } = interface;
         let mut addresses: Vec<(KernelAddress, u32)> = Vec::new();
         for kept in &taken.addresses {
             match kept.address() {
@@ -350,25 +413,40 @@ impl System {
         }
     }
 
+    fn neighbours_back(&mut self, interface: &mut Present) {
+        let Present { taken, index, lost, .. } = interface;
+        for kept in &taken.neighbours {
+            let outcome = kept.neighbour().and_then(|neighbour| {
+                let restored = self.netlink.restore_neighbour(&neighbour, *index);
+                passing_over(Errno::EEXIST, restored).with_context(|| neighbour.to_string())
+            });
+            lost.extend(outcome.err().map(|error| format!("{error:#}: add it by hand")));
+        }
+    }
+
     /// Puts routes back. One may need another, so those that fail are tried again as long as some
     /// succeed. What left by an interface that was made anew since leaves by the new one.
     fn routes_back(&mut self, interfaces: &mut [Present]) {
         let mut indices = BTreeMap::new();
         let mut waiting = Vec::new();
-        for (place, Present { taken, index, failed }) in interfaces.iter_mut().enumerate() {
+        for (at, Present { taken, index, lost, .. }) in interfaces.iter_mut().enumerate() {
             indices.extend(
                 taken.addresses.iter().chain(&taken.routes).map(|kept| (kept.index, *index)),
             );
-            for kept in &taken.routes {
+            for (place, kept) in taken.routes.iter().enumerate() {
                 match kept.route() {
-                    Ok(route) => waiting.push((place, route, None)),
-                    Err(error) => failed.push(error.to_string()),
+                    Ok(route) if route.nexthop.is_some() => lost.push(format!(
+                        "route {route} went by a nexthop object, and cannot be put back: add it \
+                        by hand. It is not recorded any more"
+                    )),
+                    Ok(route) => waiting.push((at, place, route, None)),
+                    Err(error) => lost.push(error.to_string()),
                 }
             }
         }
         loop {
             let before = waiting.len();
-            waiting.retain_mut(|(_, route, why)| {
+            waiting.retain_mut(|(_, _, route, why)| {
                 let outcome = self.netlink.restore_route(route, &indices);
                 *why = passing_over(Errno::EEXIST, outcome).err();
                 why.is_some()
@@ -377,9 +455,9 @@ impl System {
                 break;
             }
         }
-        for (place, route, why) in waiting {
+        for (at, place, route, why) in waiting {
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            interfaces[place].failed.push(format!("route {route}{why}"));
+            interfaces[at].waiting.push((place, format!("route {route}{why}")));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
-use io::rtnetlink::{KernelAddress, KernelRoute};
+use io::rtnetlink::{KernelAddress, KernelNeighbour, KernelRoute};
 use serde::{Deserialize, Serialize};
 use store::Directory;
 
@@ -34,9 +34,12 @@ pub(super) struct Taken {
     pub(super) settings: BTreeMap<String, String>,
     pub(super) addresses: Vec<Kept>,
     pub(super) routes: Vec<Kept>,
+    /// Permanent and proxy ones. Earlier records have none.
+    #[serde(default)]
+    pub(super) neighbours: Vec<Kept>,
 }
 
-/// An address or a route.
+/// An address, a route or a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// What it is, for people.
@@ -62,6 +65,7 @@ impl Record {
             for taken in &record.interfaces {
                 taken.addresses.iter().try_for_each(|kept| kept.address().map(drop))?;
                 taken.routes.iter().try_for_each(|kept| kept.route().map(drop))?;
+                taken.neighbours.iter().try_for_each(|kept| kept.neighbour().map(drop))?;
             }
             Ok(record)
         };
@@ -135,6 +139,10 @@ impl Record {
             known.routes.retain(|kept| kept.message != new.message);
             known.routes.push(new.clone());
         }
+        for new in &new.neighbours {
+            known.neighbours.retain(|kept| kept.what != new.what);
+            known.neighbours.push(new.clone());
+        }
     }
 
     /// Writes it, or removes the file if there is nothing to write. Returns once that is durable.
@@ -167,6 +175,16 @@ impl Kept {
         Self { what: route.to_string(), index, time: now(), message: route.message().to_vec() }
     }
 
+    /// A neighbour on the interface that it is on.
+    pub(super) fn of_neighbour(neighbour: &KernelNeighbour) -> Self {
+        Self {
+            what: neighbour.to_string(),
+            index: neighbour.index,
+            time: now(),
+            message: neighbour.message().to_vec(),
+        }
+    }
+
     /// The address that it is.
     pub(super) fn address(&self) -> anyhow::Result<KernelAddress> {
         KernelAddress::from_message(&self.message).context("an address is damaged")
@@ -175,6 +193,11 @@ impl Kept {
     /// The route that it is.
     pub(super) fn route(&self) -> anyhow::Result<KernelRoute> {
         KernelRoute::from_message(&self.message).context("a route is damaged")
+    }
+
+    /// The neighbour that it is.
+    pub(super) fn neighbour(&self) -> anyhow::Result<KernelNeighbour> {
+        KernelNeighbour::from_message(&self.message).context("a neighbour is damaged")
     }
 
     /// For how many seconds it has been kept. A clock that was set back is no reason for a longer
@@ -211,6 +234,7 @@ mod tests {
             settings: [("ipv4.forwarding".to_owned(), forwarding.to_owned())].into(),
             addresses: addresses.to_vec(),
             routes: Vec::new(),
+            neighbours: Vec::new(),
         }
     }
 

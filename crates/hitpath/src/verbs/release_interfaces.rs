@@ -30,7 +30,8 @@ pub(crate) struct ReleaseInterfaces {
     #[arg(default_value = StateDirectory::DEFAULT, value_name = "DIRECTORY")]
     directory: PathBuf,
 
-    /// Forget interfaces that are gone, and the record of another network namespace
+    /// Forget interfaces that are gone, routes that the kernel refuses, and the record of another
+    /// network namespace
     #[arg(long)]
     forget: bool,
 }
