@@ -344,6 +344,26 @@ def test_interfaces_that_are_gone_stay_recorded_until_they_are_forgotten(machine
     assert "nothing is recorded" in gateway.release(check=False).stderr
 
 
+def test_interfaces_that_have_another_name_get_their_own_addresses(machine, make):
+    gw, *_ = machine
+    before = everything(gw)
+    with make():
+        pass
+    for old, new in (("left", "spare"), ("right", "left"), ("spare", "right")):
+        gw.ip("link", "set", old, "down")
+        gw.ip("link", "set", old, "name", new)
+        gw.ip("link", "set", new, "up")
+    released = make().release()
+    assert "interface left is called right now" in released.stdout + released.stderr
+    assert global_addresses(gw)["left"] == list(GATEWAY["right"])
+    assert global_addresses(gw)["right"] == list(GATEWAY["left"])
+    for old, new in (("left", "spare"), ("right", "left"), ("spare", "right")):
+        gw.ip("link", "set", old, "down")
+        gw.ip("link", "set", old, "name", new)
+        gw.ip("link", "set", new, "up")
+    assert settings(gw, "left") == before[2][0] and settings(gw, "right") == before[2][1]
+
+
 def refused(machine, gateway, *options, wrap=()):
     """What a daemon says that refuses to start, and has changed nothing."""
     gw = machine[0]

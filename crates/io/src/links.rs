@@ -22,6 +22,9 @@ pub struct Link {
     pub index: u32,
     /// Its Ethernet address; zeros if it has another kind of address.
     pub mac: Mac,
+    /// The Ethernet address that its hardware has, whatever name and address it was given. Devices
+    /// that the kernel makes have none.
+    pub permanent: Option<Mac>,
     /// The largest IP packet in bytes.
     pub mtu: u32,
     /// Whether it is set up (`ip link set dev ... up`).
@@ -141,11 +144,13 @@ fn link(message: &[u8]) -> Option<Link> {
     const IFLA_STATS64: u16 = 23;
     const IFLA_CARRIER: u16 = 33;
     const IFLA_CARRIER_CHANGES: u16 = 35;
+    const IFLA_PERM_ADDRESS: u16 = 54;
     const HEADER: usize = 16;
     let header = LinkHeader::parse(message).ok()?;
     let mut link = Link {
         index: header.index,
         mac: Mac([0; 6]),
+        permanent: None,
         mtu: 0,
         is_up: header.flags.contains(LinkFlags::Up),
         has_carrier: header.flags.contains(LinkFlags::Running),
@@ -154,6 +159,9 @@ fn link(message: &[u8]) -> Option<Link> {
     };
     for attribute in NlasIterator::new(message.get(HEADER..)?) {
         let attribute = attribute.ok()?;
+        if attribute.kind() == IFLA_PERM_ADDRESS {
+            link.permanent = attribute.value().try_into().ok().map(Mac);
+        }
         if ![IFLA_ADDRESS, IFLA_MTU, IFLA_STATS64, IFLA_CARRIER, IFLA_CARRIER_CHANGES]
             .contains(&attribute.kind())
         {

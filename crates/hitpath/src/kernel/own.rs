@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
-use ::io::links::Links;
+use ::io::links::{Link, Links};
 use ::io::rtnetlink::{KernelAddress, KernelNeighbour, KernelRoute, Rtnetlink};
 use anyhow::{Context, bail, ensure};
 use control::PortSettings;
@@ -13,7 +13,7 @@ use runtime::privileges;
 use serde::Serialize;
 use store::Directory;
 
-use super::record::{Kept, Record, Taken};
+use super::record::{Device, Kept, Record, Taken};
 use super::sockets;
 use super::sysctl::{DISABLE_IPV6, OWNED, Setting, Sysctls};
 
@@ -38,6 +38,7 @@ struct System {
 struct Interface {
     name: String,
     index: u32,
+    device: Device,
     settings: BTreeMap<String, String>,
     addresses: Vec<KernelAddress>,
     routes: Vec<KernelRoute>,
@@ -48,6 +49,8 @@ struct Interface {
 /// An interface that is to be put back.
 struct Present {
     taken: Taken,
+    /// What it is called now.
+    name: String,
     index: u32,
     /// What is not as it was.
     failed: Vec<String>,
@@ -78,7 +81,7 @@ pub(crate) fn losses(ports: &[PortSettings]) -> anyhow::Result<Vec<String>> {
     let mut interfaces = Vec::new();
     for (_, name) in super::shared(ports) {
         if let Some(link) = system.links.named(name)? {
-            interfaces.push(system.interface(name, link.index)?);
+            interfaces.push(system.interface(name, &link)?);
         }
     }
     Ok(losses_of(&interfaces)?)
@@ -109,7 +112,7 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
         for (setting, _) in OWNED {
             system.sysctls.check(setting, name).context("taking interfaces over")?;
         }
-        let interface = system.interface(name, link.index)?;
+        let interface = system.interface(name, &link)?;
         interface.check_routes()?;
         interfaces.push(interface);
     }
@@ -170,25 +173,30 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
     let mut system = System::open()?;
     let mut result = Released::default();
     let (mut left, mut present) = (Vec::new(), Vec::new());
+    let (links, boot) = (system.all()?, super::record::here()?.0);
     for taken in std::mem::take(&mut record.interfaces) {
         let name = &taken.name;
-        match system.links.named(name)? {
-            Some(link) => present.push(Present {
-                taken,
-                index: link.index,
-                failed: Vec::new(),
-                waiting: Vec::new(),
-                lost: Vec::new(),
-            }),
-            None if forget => {
-                result.notes.push(format!("interface {name} is gone, and forgotten"));
+        let why = match taken.device.find(name, &links, &boot) {
+            Ok(Some(at)) => {
+                let (now, link) = &links[at];
+                if now != name {
+                    result.notes.push(format!("interface {name} is called {now} now"));
+                }
+                let (name, index) = (now.clone(), link.index);
+                let (failed, waiting, lost) = (Vec::new(), Vec::new(), Vec::new());
+                present.push(Present { taken, name, index, failed, waiting, lost });
+                continue;
             }
-            None => {
-                result.failed.push(format!(
-                    "interface {name} is not there: say it again when it is back, or --forget it"
-                ));
-                left.push(taken);
-            }
+            Ok(None) => "is not there".to_owned(),
+            Err(why) => why,
+        };
+        if forget {
+            result.notes.push(format!("interface {name} {why}, and is forgotten"));
+        } else {
+            result.failed.push(format!(
+                "interface {name} {why}: say it again when it is back, or --forget it"
+            ));
+            left.push(taken);
         }
     }
     system.put_back(&mut present, &mut result.notes);
@@ -286,6 +294,7 @@ impl Interface {
         let of_route = |route| Kept::of_route(route, self.index);
         Taken {
             name: self.name.clone(),
+            device: self.device.clone(),
             settings: self.settings.clone(),
             addresses: self.addresses.iter().map(Kept::of_address).collect(),
             routes: self.routes.iter().map(of_route).collect(),
@@ -303,8 +312,20 @@ impl System {
         })
     }
 
+    /// All interfaces by name.
+    fn all(&mut self) -> anyhow::Result<Vec<(String, Link)>> {
+        let names = nix::net::if_::if_nameindex().context("listing the interfaces")?;
+        let mut links = Vec::new();
+        for name in &names {
+            let name = name.name().to_string_lossy().into_owned();
+            links.extend(self.links.named(&name)?.map(|link| (name, link)));
+        }
+        Ok(links)
+    }
+
     /// An interface as it is now.
-    fn interface(&mut self, name: &str, index: u32) -> anyhow::Result<Interface> {
+    fn interface(&mut self, name: &str, link: &Link) -> anyhow::Result<Interface> {
+        let (index, device) = (link.index, Device::of(link)?);
         let mut settings = BTreeMap::new();
         for (setting, _) in OWNED {
             let value = self.sysctls.read(setting, name)?;
@@ -331,7 +352,8 @@ impl System {
         let has_ipv4 = addresses.iter().any(|own| own.address.is_ipv4());
         let has_ipv6 = settings.get(&DISABLE_IPV6.key()).is_some_and(|value| value == "0");
         neighbours.retain(|one| if one.address.is_ipv4() { has_ipv4 } else { has_ipv6 });
-        Ok(Interface { name: name.to_owned(), index, settings, addresses, routes, neighbours })
+        let name = name.to_owned();
+        Ok(Interface { name, index, device, settings, addresses, routes, neighbours })
     }
 
     /// Makes an interface the gateway's alone. Only what is recorded is removed, so that an address
@@ -374,13 +396,15 @@ impl System {
     }
 
     fn set_back(&self, interface: &mut Present, wanted: impl Fn(Setting) -> bool) {
-        let Taken { name, settings, .. } = &interface.taken;
+        let Present { taken: Taken { settings, .. }, name, .. } = interface;
+        let mut failed = Vec::new();
         for (setting, _) in OWNED.iter().filter(|(setting, _)| wanted(*setting)) {
             let Some(value) = settings.get(&setting.key()) else { continue };
             if let Err(error) = self.sysctls.write(*setting, name, value) {
-                interface.failed.push(error.to_string());
+                failed.push(error.to_string());
             }
         }
+        interface.failed.append(&mut failed);
     }
 
     fn addresses_back(&mut self, interface: &mut Present, notes: &mut Vec<String>) {

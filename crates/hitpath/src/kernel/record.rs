@@ -6,9 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
+use io::links::Link;
 use io::rtnetlink::{KernelAddress, KernelNeighbour, KernelRoute};
 use serde::{Deserialize, Serialize};
 use store::Directory;
+use wire::Mac;
 
 /// The file's name.
 const NAME: &str = "interfaces";
@@ -30,6 +32,10 @@ pub(super) struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Taken {
     pub(super) name: String,
+    /// Which device it was: names are given anew when the system starts. Earlier records say
+    /// nothing of it.
+    #[serde(default)]
+    pub(super) device: Device,
     /// By their names in a record.
     pub(super) settings: BTreeMap<String, String>,
     pub(super) addresses: Vec<Kept>,
@@ -37,6 +43,62 @@ pub(super) struct Taken {
     /// Permanent and proxy ones. Earlier records have none.
     #[serde(default)]
     pub(super) neighbours: Vec<Kept>,
+}
+
+/// What a device is known by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Device {
+    /// The Ethernet address of its hardware, which it keeps.
+    permanent: Option<[u8; 6]>,
+    /// Its index, which it keeps until the system starts again.
+    boot: String,
+    index: u32,
+}
+
+impl Device {
+    /// What the device of `link` is known by.
+    ///
+    /// # Errors
+    /// If the system does not say when it has started.
+    pub(super) fn of(link: &Link) -> anyhow::Result<Self> {
+        let (boot, _) = here()?;
+        Ok(Self { permanent: link.permanent.map(|mac| mac.0), boot, index: link.index })
+    }
+
+    /// The place of this device among `links`, which are all there are; `name` is what it was called.
+    ///
+    /// # Errors
+    /// The name is that of another device now.
+    pub(super) fn find(
+        &self,
+        name: &str,
+        links: &[(String, Link)],
+        boot: &str,
+    ) -> Result<Option<usize>, String> {
+        let named = links.iter().position(|(other, _)| other == name);
+        let is_known = |link: &Link| match (self.permanent, link.permanent) {
+            (Some(own), Some(mac)) => own == mac.0,
+            (None, None) => self.boot == boot && self.index == link.index,
+            _ => false,
+        };
+        // Of several with one address, the one that has the name.
+        if let Some(at) = named.filter(|at| is_known(&links[*at].1)) {
+            return Ok(Some(at));
+        }
+        if let Some(at) = links.iter().position(|(_, link)| is_known(link)) {
+            return Ok(Some(at));
+        }
+        match named.map(|at| links[at].1.permanent) {
+            Some(now) if self.permanent.is_some() => {
+                let mac = |mac: Option<Mac>| mac.map_or("none".to_owned(), |mac| mac.to_string());
+                let was = mac(self.permanent.map(Mac));
+                let now = mac(now);
+                Err(format!("is another device now (permanent address {now}, it was {was})"))
+            }
+            // Devices without hardware are made anew under their names.
+            _ => Ok(named),
+        }
+    }
 }
 
 /// An address, a route or a neighbour.
@@ -123,10 +185,14 @@ impl Record {
     /// Takes note of an interface. One that is noted already keeps its settings of before, and
     /// whatever is not on it any more; what is on it again is noted as it is now.
     pub(super) fn add(&mut self, new: &Taken) {
-        let Some(known) = self.interfaces.iter_mut().find(|known| known.name == new.name) else {
+        let is_known = |known: &&mut Taken| {
+            known.name == new.name && known.device.permanent == new.device.permanent
+        };
+        let Some(known) = self.interfaces.iter_mut().find(is_known) else {
             self.interfaces.push(new.clone());
             return;
         };
+        known.device = new.device.clone();
         for (key, value) in &new.settings {
             known.settings.entry(key.clone()).or_insert_with(|| value.clone());
         }
@@ -211,7 +277,11 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn here() -> anyhow::Result<(String, u64)> {
+/// The start of the system, and the network namespace.
+///
+/// # Errors
+/// If the system does not say which namespace it is.
+pub(super) fn here() -> anyhow::Result<(String, u64)> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace =
         fs::metadata("/proc/thread-self/ns/net").context("finding the network namespace")?;
@@ -220,6 +290,8 @@ fn here() -> anyhow::Result<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use io::links::LinkCounters;
+
     use super::*;
 
     fn kept(octet: u8, index: u32) -> Kept {
@@ -231,6 +303,7 @@ mod tests {
     fn taken(forwarding: &str, addresses: &[Kept]) -> Taken {
         Taken {
             name: "wan".to_owned(),
+            device: Device { permanent: None, boot: "now".to_owned(), index: addresses[0].index },
             settings: [("ipv4.forwarding".to_owned(), forwarding.to_owned())].into(),
             addresses: addresses.to_vec(),
             routes: Vec::new(),
@@ -261,6 +334,47 @@ mod tests {
         record.interfaces.clear();
         record.save(&directory).unwrap();
         assert!(Record::load(&directory).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_device_is_found_under_another_name() {
+        let link = |index, permanent: Option<u8>| Link {
+            index,
+            mac: Mac([0; 6]),
+            permanent: permanent.map(|octet| Mac([2, 0, 0, 0, 0, octet])),
+            mtu: 1500,
+            is_up: true,
+            has_carrier: true,
+            carrier_changes: 0,
+            counters: LinkCounters::default(),
+        };
+        let found = |device: Link, boot: &str, now: &[(&str, Link)]| {
+            let permanent = device.permanent.map(|mac| mac.0);
+            let device = Device { permanent, boot: "now".to_owned(), index: device.index };
+            let links: Vec<_> = now.iter().map(|(name, link)| (name.to_string(), *link)).collect();
+            device.find("wan", &links, boot)
+        };
+        let (one, other) = (link(2, Some(1)), link(3, Some(2)));
+        // Cards keep their address, whatever they are called after a start of the system.
+        for boot in ["now", "later"] {
+            assert_eq!(found(one, boot, &[("lan", other), ("wan", one)]), Ok(Some(1)));
+            assert_eq!(found(one, boot, &[("wan", other), ("lan", one)]), Ok(Some(1)));
+            assert_eq!(found(one, boot, &[("lan", other)]), Ok(None));
+            for now in [other, link(2, None)] {
+                let error = found(one, boot, &[("wan", now)]).unwrap_err();
+                assert!(error.contains("another device now"), "{error}");
+                assert!(error.contains("it was 02:00:00:00:00:01"), "{error}");
+            }
+        }
+        // Two ports of one card.
+        let twin = link(9, Some(1));
+        assert_eq!(found(one, "now", &[("lan", one), ("wan", twin)]), Ok(Some(1)));
+        // What the kernel has made keeps its index, until the system starts.
+        let (one, other) = (link(2, None), link(3, None));
+        assert_eq!(found(one, "now", &[("wan", other), ("lan", one)]), Ok(Some(1)));
+        assert_eq!(found(one, "later", &[("wan", other), ("lan", one)]), Ok(Some(0)));
+        assert_eq!(found(one, "now", &[("wan", other)]), Ok(Some(0)));
+        assert_eq!(found(one, "now", &[("lan", other)]), Ok(None));
     }
 
     #[test]
