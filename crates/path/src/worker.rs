@@ -26,6 +26,7 @@ use crate::stage::receive::receive;
 use crate::stage::seal::seal;
 use crate::stage::waiting;
 use crate::statistics::WorkerStatistics;
+use crate::tap::TapWriter;
 
 /// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section
 /// 4.3.2.8, RFC 4443 section 2.4 (f)).
@@ -63,6 +64,7 @@ pub struct Worker {
     statistics: Arc<WorkerStatistics>,
     cache: Cache,
     extensions: Extensions,
+    taps: Option<TapWriter>,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
     frames: Box<Batch>,
@@ -114,6 +116,7 @@ impl Worker {
             statistics,
             cache,
             extensions: Extensions::new(),
+            taps: None,
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
                 queueing: Queueing::new(
@@ -166,6 +169,11 @@ impl Worker {
         let mut attached = self.ports.get_mut(usize::from(id.0))?.take()?;
         self.pool.give_all(attached.outgoing.drain(..));
         Some(attached.port)
+    }
+
+    /// Writes copies for taps into a ring from now on. Without one they are lost.
+    pub fn set_taps(&mut self, writer: TapWriter) {
+        self.taps = Some(writer);
     }
 
     /// The queue of port `id`.
@@ -241,7 +249,7 @@ impl Worker {
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
         }
-        let Self { index, pool, ports, statistics, cache, extensions, .. } = self;
+        let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
@@ -261,6 +269,7 @@ impl Worker {
             fragments: &mut traffic.fragments,
             cache,
             extensions,
+            taps,
             state: State {
                 reassembly: &mut traffic.reassembly,
                 errors: &mut traffic.errors,
@@ -296,6 +305,7 @@ struct Stages<'a> {
     fragments: &'a mut FragmentUpper,
     cache: &'a mut Cache,
     extensions: &'a mut Extensions,
+    taps: &'a mut Option<TapWriter>,
     state: State<'a>,
     batch: &'a mut Packets,
     queues: &'a mut Queues,
@@ -358,7 +368,9 @@ impl Stages<'_> {
         let (batch, queues) = (&mut *self.batch, &mut *self.queues);
         let state = self.state.reborrow();
         let neighbours = &mut self.neighbours;
-        apply(batch, queues, &mut Applier { neighbours, state, extensions: self.extensions });
+        let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
+        let tapped = None;
+        apply(batch, queues, &mut Applier { neighbours, state, extensions, taps, tapped });
     }
 
     fn seal(&mut self) {
@@ -366,7 +378,9 @@ impl Stages<'_> {
         if !sealing.is_empty() {
             let state = self.state.reborrow();
             let neighbours = &mut self.neighbours;
-            seal(sealing, &mut Applier { neighbours, state, extensions: self.extensions });
+            let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
+            let tapped = None;
+            seal(sealing, &mut Applier { neighbours, state, extensions, taps, tapped });
         }
     }
 
