@@ -251,11 +251,16 @@ impl<const MOST: usize> Text<MOST> {
 
 impl<const MOST: usize> fmt::Write for Text<MOST> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = text.floor_char_boundary(MOST - self.length);
+        let end = floor_char_boundary(text, MOST - self.length);
         self.bytes[self.length..self.length + end].copy_from_slice(&text.as_bytes()[..end]);
         self.length += end;
         if end == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
+}
+
+/// The last place up to `most` where a text may be cut.
+pub(crate) fn floor_char_boundary(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len())).rfind(|end| text.is_char_boundary(*end)).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) fn deliver(
             applier.end::<true>(packet, known, DropReason::LocalEspError);
         }
         (Protocol::ICMP | Protocol::ICMPV6, _) => {
-            applier.end::<true>(packet, known, DropReason::LocalIcmp)
+            applier.end::<true>(packet, known, DropReason::LocalIcmp);
         }
         (Protocol::TCP, _) => applier.end::<true>(packet, known, DropReason::LocalNoListener),
         (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {

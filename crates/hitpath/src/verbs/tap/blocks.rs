@@ -114,7 +114,7 @@ fn first_block(bytes: &[u8]) -> anyhow::Result<Option<&[u8]>> {
         return Ok(None);
     }
     let length = word(bytes, 4) as usize;
-    if !(12..=MAX_BLOCK).contains(&length) || length % 4 != 0 {
+    if !(12..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
         bail!("what the daemon sends is no pcapng: a block of {length} bytes");
     }
     Ok(bytes.get(..length))
