@@ -31,6 +31,7 @@ mod request;
 mod route;
 mod rule;
 mod state;
+mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -68,6 +69,7 @@ pub use state::{
     Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
     StateList, StateSpec, StateView,
 };
+pub use tap::{TapPoint, TapSpec, TapTarget, TapView};
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
     CacheMode, CacheTable, DefaultAction, Direction, Family, FilterHook, FilterProtocol,
@@ -83,6 +85,9 @@ pub const PATH: &str = "/v1";
 
 /// Where a [`Batch`] is posted to that is longer than other requests may be.
 pub const BATCH_PATH: &str = "/v1/batch";
+
+/// Where a [`TapSpec`] is posted to.
+pub const TAP_PATH: &str = "/v1/tap";
 
 /// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
 /// survive power loss.

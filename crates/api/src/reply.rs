@@ -17,6 +17,7 @@ use crate::qdisc::QdiscView;
 use crate::route::{NextHopView, RouteView};
 use crate::rule::RuleView;
 use crate::state::StateView;
+use crate::tap::TapView;
 
 /// The answer to a request that was carried out: `{"is": NAME, "of": ...}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +83,8 @@ pub enum Reply {
     Links(Vec<LinkView>),
     /// Rules of filters.
     Filters(Vec<FilterView>),
+    /// Taps.
+    Taps(Vec<TapView>),
 }
 
 /// What is in force, as a configuration file.

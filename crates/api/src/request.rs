@@ -14,6 +14,7 @@ use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
 use crate::rule::RuleSpec;
 use crate::state::{StateFlush, StateId, StateList, StateSpec};
+use crate::tap::TapSpec;
 
 /// One request: `{"do": NAME, "with": {...}}`.
 ///
@@ -186,6 +187,15 @@ pub enum Request {
     FilterDelete(FilterId),
     /// Show rules of filters.
     FilterList(FilterList),
+    /// Add a tap. To be posted to [`crate::TAP_PATH`], and refused elsewhere.
+    TapAdd(TapSpec),
+    /// End a tap.
+    TapDelete {
+        /// Its number.
+        id: u64,
+    },
+    /// Show taps, those that have ended lately included.
+    TapList,
 }
 
 impl Request {
@@ -223,6 +233,7 @@ impl Request {
                 | Self::QdiscList(_)
                 | Self::VrfList
                 | Self::FilterList(_)
+                | Self::TapList
         )
     }
 }

@@ -108,6 +108,40 @@ pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::
     }
 }
 
+/// Posts `body` to `path`, and returns what is answered as it comes.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn stream(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // HTTP/1.0 has no transfer encodings: the answer ends with the connection.
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: hitpath\r\nContent-Type: application/json\r\n\
+        Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body))?;
+    // Byte by byte, so that none behind the head is taken.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") && (answer.len() as u64) < MAX_HEAD {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).context("reading the daemon's answer")?;
+        answer.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&answer);
+    if text.split(' ').nth(1) == Some("200") {
+        return Ok(stream);
+    }
+    let mut refusal = Vec::new();
+    stream.take(MAX_HEAD).read_to_end(&mut refusal)?;
+    match serde_json::from_slice::<Refusal>(&refusal) {
+        Ok(refusal) => Err(refusal.into()),
+        Err(_) => bail!("the daemon answered: {}", text.lines().next().unwrap_or_default()),
+    }
+}
+
 fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {

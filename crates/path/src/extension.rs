@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use flow::RateLimiter;
 use packet::{BATCH, Time};
-use tables::FilterSlot;
+use tables::{FilterSlot, TapSet};
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,17 +16,24 @@ pub struct Extension {
     /// The rules that decided, one more than their slots, 0 for none: of the filters of the port and
     /// of the VRF before routing, and of the VRF and of the port after it.
     rules: [u32; 4],
+    /// The taps that want copies.
+    pub(crate) taps: TapSet,
 }
 
 impl Extension {
     /// Nothing.
-    pub const NONE: Self = Self { rules: [0; 4] };
+    pub const NONE: Self = Self { rules: [0; 4], taps: TapSet::NONE };
 
     /// Notes the rule that decided in one of the four places.
     pub(crate) fn note_rule(&mut self, place: usize, slot: FilterSlot) {
         if let Some(rule) = self.rules.get_mut(place) {
             *rule = slot.0 + 1;
         }
+    }
+
+    /// The taps that want copies of packets.
+    pub fn taps(&self) -> TapSet {
+        self.taps
     }
 
     /// The rules that decided, in the order in which they were asked.

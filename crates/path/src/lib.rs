@@ -16,6 +16,7 @@ mod host;
 mod outputs;
 mod stage;
 mod statistics;
+mod tap;
 mod worker;
 
 pub use decide::decide;
@@ -26,4 +27,5 @@ pub use extension::Extension;
 pub use graph::{Stage, graph};
 pub use stage::queue::{Handover, handovers};
 pub use statistics::WorkerStatistics;
+pub use tap::{TapDirection, TapReader, TapRecord, TapWriter, tap_ring};
 pub use worker::{Worker, WorkerSettings};

@@ -10,6 +10,8 @@ use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
 use wire::{Mac, PortId, SaSlot, VrfId};
 
+use crate::decide::trace::Step;
+use crate::decision::Decision;
 use crate::host::resolve;
 use crate::stage::queue::{self, Queueing};
 use crate::statistics::WorkerStatistics;
@@ -86,6 +88,24 @@ impl<'t> Objects<'t> {
         let rule = self.tables.filter_rule(rule)?;
         rule.counters.add(self.worker, 1, bytes);
         Some(rule)
+    }
+
+    /// The taps whose bits are set.
+    pub(crate) fn taps_in(&self, set: u32) -> impl Iterator<Item = &'t tables::Tap> {
+        self.tables.taps_in(set)
+    }
+
+    /// The port that packets leave by.
+    pub(crate) fn exit_port(&self, decision: &Decision) -> Option<&'t tables::Port> {
+        self.port(self.next_hop(decision.next_hop()?)?.port)
+    }
+
+    /// The name of a VRF, and a decision in the words of `explain`.
+    pub(crate) fn words<'d>(&self, vrf: VrfId, decision: &'d Decision) -> (&'d str, Step<'d>)
+    where
+        't: 'd,
+    {
+        Step::words(vrf, decision, self.tables)
     }
 
     /// Counts frames that came by a sub-port.

@@ -27,6 +27,7 @@ use crate::stage::receive::receive;
 use crate::stage::seal::seal;
 use crate::stage::waiting;
 use crate::statistics::WorkerStatistics;
+use crate::tap::TapWriter;
 
 /// ICMP errors a worker may send: this many a second, and so many at once (RFC 1812 section
 /// 4.3.2.8, RFC 4443 section 2.4 (f)).
@@ -64,6 +65,7 @@ pub struct Worker {
     statistics: Arc<WorkerStatistics>,
     cache: Cache,
     extensions: Extensions,
+    taps: Option<TapWriter>,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
     frames: Box<Batch>,
@@ -116,6 +118,7 @@ impl Worker {
             statistics,
             cache,
             extensions: Extensions::new(),
+            taps: None,
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4),
                 unstored: EdgeQueue::new(settings.buffers / 4),
@@ -169,6 +172,11 @@ impl Worker {
         let mut attached = self.ports.get_mut(usize::from(id.0))?.take()?;
         self.pool.give_all(attached.outgoing.drain(..));
         Some(attached.port)
+    }
+
+    /// Writes copies for taps into a ring from now on. Without one they are lost.
+    pub fn set_taps(&mut self, writer: TapWriter) {
+        self.taps = Some(writer);
     }
 
     /// The queue of port `id`.
@@ -249,7 +257,7 @@ impl Worker {
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
         }
-        let Self { index, pool, ports, statistics, cache, extensions, .. } = self;
+        let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
@@ -270,6 +278,7 @@ impl Worker {
             unstored: &mut traffic.unstored,
             cache,
             extensions,
+            taps,
             state: State {
                 reassembly: &mut traffic.reassembly,
                 errors: &mut traffic.errors,
@@ -309,6 +318,7 @@ struct Stages<'a> {
     unstored: &'a mut EdgeQueue<Unstored>,
     cache: &'a mut Cache,
     extensions: &'a mut Extensions,
+    taps: &'a mut Option<TapWriter>,
     state: State<'a>,
     batch: &'a mut Packets,
     queues: &'a mut Queues,
@@ -371,7 +381,9 @@ impl<'t> Stages<'t> {
         let (batch, queues) = (&mut *self.batch, &mut *self.queues);
         let state = self.state.reborrow();
         let neighbours = &mut self.neighbours;
-        apply(batch, queues, &mut Applier { neighbours, state, extensions: self.extensions });
+        let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
+        let tapped = None;
+        apply(batch, queues, &mut Applier { neighbours, state, extensions, taps, tapped });
     }
 
     fn seal(&mut self) {
@@ -379,7 +391,9 @@ impl<'t> Stages<'t> {
         if !sealing.is_empty() {
             let state = self.state.reborrow();
             let neighbours = &mut self.neighbours;
-            seal(sealing, &mut Applier { neighbours, state, extensions: self.extensions });
+            let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
+            let tapped = None;
+            seal(sealing, &mut Applier { neighbours, state, extensions, taps, tapped });
         }
     }
 

@@ -6,6 +6,7 @@
 //! everything. Workers load the snapshot once per batch and never wait.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 mod counters;
 mod error;
 mod event;
@@ -30,6 +31,7 @@ mod slots;
 mod snapshot;
 mod sought;
 mod spd;
+mod tap;
 mod tunnel_ends;
 mod vlan;
 mod vrf;
@@ -65,6 +67,7 @@ pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
+pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use types::{
     Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
     Side, TableId, VlanId, VlanProtocol, VlanTag,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 
-use crate::filter::FilterPlace;
+use crate::filter::{FilterPlace, FilterTarget};
 use crate::next_hop::NextHopId;
 use crate::policy::Selector;
 use crate::routing_table::TableRef;
@@ -38,6 +38,8 @@ pub enum Change {
         /// Of the rule as it was or as it is, for one address family.
         selector: Selector,
     },
+    /// A tap came or went: packets that come or leave by the port, or are routed in the VRF.
+    Tap(FilterTarget),
     /// A route came, went or became another: packets and tunnels to these destinations.
     Route {
         /// In which table.

@@ -9,6 +9,7 @@ mod routes;
 mod rules;
 mod sas;
 mod sides;
+mod taps;
 mod vrfs;
 
 use core::fmt;
@@ -36,6 +37,7 @@ use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
+use crate::tap::Taps;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
 
@@ -87,6 +89,8 @@ pub struct Tables {
     rules: Arc<Rules>,
     /// What filters after routing read, while there are rules.
     egress_reads: (PacketFields, bool),
+    taps: Arc<Taps>,
+    tap_count: usize,
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
     tunnel_ends: Arc<TunnelEnds>,
@@ -137,6 +141,8 @@ impl Tables {
             filter_rules: Arc::new(FilterRules::new()),
             rules: Arc::default(),
             egress_reads: (PacketFields::NONE, false),
+            taps: Arc::default(),
+            tap_count: 0,
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),
             protected_ports: 0,

@@ -25,6 +25,7 @@ mod save;
 mod security;
 mod sequences;
 mod spd;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod vlans;

@@ -35,6 +35,8 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
     // A string takes everything that is written to it, so the results of writing are of no use.
     match reply {
         Reply::Done | Reply::PolicyAdded(_) => {}
+        // iproute2 has no words for them.
+        Reply::Taps(_) => {}
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
         Reply::Count(count) => match request {
             Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),

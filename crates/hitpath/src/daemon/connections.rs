@@ -23,6 +23,8 @@ pub(super) enum Phase {
     Waiting,
     /// Its reply is sent.
     Replying,
+    /// Packets are copied to it, as long as it wants.
+    Tapping,
 }
 
 /// A client's connection.
@@ -41,10 +43,12 @@ struct State {
 }
 
 impl Connection {
-    /// The phase from now on.
+    /// The phase from now on. Nothing comes after [`Phase::Tapping`].
     pub(super) fn enter(&self, phase: Phase) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.phase, state.since) = (phase, Instant::now());
+        if state.phase != Phase::Tapping {
+            (state.phase, state.since) = (phase, Instant::now());
+        }
     }
 
     /// Holds `room` until the connection ends.
@@ -74,7 +78,8 @@ impl Connection {
     /// Since when it waits for its client, if it has done so for a while.
     fn may_be_evicted(&self) -> Option<Instant> {
         let (phase, since) = self.phase();
-        (phase != Phase::Waiting && since.elapsed() >= SHORTEST).then_some(since)
+        (!matches!(phase, Phase::Waiting | Phase::Tapping) && since.elapsed() >= SHORTEST)
+            .then_some(since)
     }
 
     fn has_room(&self) -> bool {

@@ -14,6 +14,7 @@ use wire::{Mac, PortId};
 use crate::daemon::filter_log::FilterLog;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
+use crate::daemon::taps::Taps;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -85,6 +86,7 @@ pub(crate) struct ControlThread {
     /// What keeps sequence numbers, if they are kept, and where messages to this thread go.
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     filter_log: FilterLog,
+    taps: Taps,
 }
 
 impl ControlThread {
@@ -92,7 +94,7 @@ impl ControlThread {
     pub(crate) fn new(
         file: &Path,
         handler: RequestHandler,
-        pool: WorkerPool,
+        (pool, taps): (WorkerPool, Taps),
         clock: Clock,
         interfaces: Interfaces,
         keeper: Option<Keeper>,
@@ -114,6 +116,7 @@ impl ControlThread {
             keeper,
             sequences,
             filter_log: FilterLog::default(),
+            taps,
         }
     }
 
@@ -190,6 +193,7 @@ impl ControlThread {
     /// Ends the workers and closes their ports. What was changed is written, and replied to.
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
+        self.taps.end_all("the gateway has stopped");
         if let Some((writer, _)) = self.sequences.take() {
             writer.stop(&mut self.handler.control);
         }
@@ -270,6 +274,11 @@ impl ControlThread {
         if !waiting.begin() {
             return;
         }
+        // They are not kept.
+        if let Request::TapAdd(_) | Request::TapDelete { .. } | Request::TapList = request {
+            waiting.send(self.tap(&request));
+            return;
+        }
         let is_change = !request.only_reads();
         if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
             waiting.send(Err(refusal));
@@ -304,6 +313,54 @@ impl ControlThread {
             }
             // A client that has gone away wants no answer.
             _ => waiting.send(reply),
+        }
+    }
+
+    /// Carries a request about taps out.
+    fn tap(&mut self, request: &Request) -> Result<Reply, Refusal> {
+        match request {
+            Request::TapAdd(spec) if !self.taps.is_open(spec.id) => {
+                let refusal = Refusal::new(RefusalCode::Invalid, "nobody would read this tap");
+                Err(refusal.with_hint(format!("taps are posted to {}", api::TAP_PATH)))
+            }
+            Request::TapAdd(spec) => {
+                if let Err(refusal) = self.handler.control.add_tap(spec) {
+                    self.taps.end(spec.id, "refused");
+                    return Err(refusal);
+                }
+                let tables = self.reader.load();
+                if let Some(tap) = tables.taps().find(|tap| tap.spec.id == spec.id) {
+                    self.taps.begin(tap);
+                }
+                tracing::info!(tap = spec.id, target = ?spec.target, "a tap begins");
+                Ok(Reply::Done)
+            }
+            Request::TapDelete { id } => {
+                self.handler.control.remove_tap(*id);
+                match self.taps.end(*id, "deleted by command") {
+                    true => Ok(Reply::Done),
+                    false => {
+                        let message = format!("there is no tap {id}");
+                        Err(Refusal::new(RefusalCode::NotFound, message)
+                            .with_hint("hitpath tap show"))
+                    }
+                }
+            }
+            _ => Ok(Reply::Taps(self.taps.views())),
+        }
+    }
+
+    /// Ends taps whose client has gone, and those whose port or VRF has.
+    fn look_at_taps(&mut self) {
+        self.taps.forget_unbegun();
+        for (id, is_abandoned) in self.taps.begun() {
+            let is_there = self.reader.load().taps().any(|tap| tap.spec.id == id);
+            if is_abandoned {
+                self.handler.control.remove_tap(id);
+                self.taps.end(id, "its client has gone");
+            } else if !is_there {
+                self.taps.end(id, "its port or VRF was removed");
+            }
         }
     }
 
@@ -497,6 +554,7 @@ impl ControlThread {
             self.pool.wake();
         }
         self.log_boundaries();
+        self.look_at_taps();
     }
 
     /// Says which ports are on which side of the IPsec boundary, and which VRF is closed, if that

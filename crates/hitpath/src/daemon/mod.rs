@@ -20,6 +20,7 @@ mod server;
 mod signals;
 mod socket;
 mod state;
+mod taps;
 mod worker;
 mod worker_pool;
 
@@ -223,20 +224,24 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
         writer.prepare(&mut handler.control, clock.now());
     }
     wipe_stack();
-    let pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
+    let mut pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
+    let taps = taps::Taps::default();
+    taps::start(pool.take_taps(), taps.clone(), clock).context("starting the thread of taps")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let interfaces = Interfaces::new()?;
     protection::filter(&mut protection, settings.seccomp)?;
     handler.daemon.protection = protection;
     let sequences = sequences.map(|writer| (writer, sender.clone()));
-    let mut control = ControlThread::new(file, handler, pool, clock, interfaces, keeper, sequences);
+    let served = (pool, taps.clone());
+    let mut control =
+        ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }
-    let server = server::start(listener, sender)?;
+    let server = server::start(listener, sender, taps)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
 

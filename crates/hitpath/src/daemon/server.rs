@@ -36,6 +36,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::daemon::Message;
 use crate::daemon::connections::{Connection, Connections, Phase};
 use crate::daemon::reply_to::{Claim, ReplyTo};
+use crate::daemon::taps::Taps;
 
 /// Connections served at once. If there are more, one that waits for its client makes room.
 const CONNECTIONS: usize = 256;
@@ -108,6 +109,7 @@ impl Server {
 pub(crate) fn start(
     listener: UnixListener,
     control: SyncSender<Message>,
+    taps: Taps,
 ) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -120,7 +122,7 @@ pub(crate) fn start(
     let (stop, stopped) = watch::channel(false);
     let thread = thread::Builder::new()
         .name("server".into())
-        .spawn(move || runtime.block_on(serve(listener, control, stopped)))
+        .spawn(move || runtime.block_on(serve(listener, control, taps, stopped)))
         .context("starting the server's thread")?;
     Ok(Server { thread: Some(thread), stop })
 }
@@ -128,6 +130,7 @@ pub(crate) fn start(
 async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
+    taps: Taps,
     mut stopped: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -135,6 +138,7 @@ async fn serve(
     let open = Router::new()
         .route(api::PATH, post(handle_request))
         .route(api::BATCH_PATH, post(handle_batch))
+        .route(api::TAP_PATH, post(handle_tap))
         .fallback(any(elsewhere))
         .with_state(Senders {
             control,
@@ -142,6 +146,7 @@ async fn serve(
             lists: Arc::new(Semaphore::new(LISTS)),
             room: Arc::new(Semaphore::new(REPLY_ROOM)),
             connections: Arc::clone(&connections),
+            taps,
         });
     let closed = Router::new().fallback(any(forbidden));
     loop {
@@ -239,6 +244,8 @@ struct Senders {
     room: Arc<Semaphore>,
     /// Who has to make room.
     connections: Arc<Connections>,
+    /// Who reads packets.
+    taps: Taps,
 }
 
 async fn handle_request(
@@ -292,6 +299,32 @@ async fn handle_batch(
         Ok(Err(error)) => refused(&not_understood(&error)),
         Err(_) => refused(&system("the batch could not be read")),
     }
+}
+
+/// A tap is replied to with its packets, until it ends.
+async fn handle_tap(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let mut spec = match serde_json::from_slice(&body) {
+        Ok(spec) => spec,
+        Err(error) => return refused(&not_understood(&error)),
+    };
+    let stream = match senders.taps.open(&mut spec) {
+        Ok(stream) => stream,
+        Err(refusal) => return refused(&refusal),
+    };
+    let reply = ask(&senders, &connection, Request::TapAdd(spec), true).await;
+    if reply.status() != StatusCode::OK {
+        return reply;
+    }
+    connection.enter(Phase::Tapping);
+    (StatusCode::OK, [(CONTENT_TYPE, "application/x-pcapng")], Body::new(stream)).into_response()
 }
 
 /// Whether a reply is to wait until a change would survive power loss.
@@ -464,7 +497,7 @@ mod tests {
         let path = folder.join("control");
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
-        let server = start(listener, sender).unwrap();
+        let server = start(listener, sender, Taps::default()).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use control::GatewaySettings;
 use packet::{Pages, Port};
-use path::{Handover, Worker, WorkerSettings, WorkerStatistics, handovers};
+use path::{Handover, TapReader, Worker, WorkerSettings, WorkerStatistics, handovers};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tables::{Event, Probe};
 use wire::PortId;
 
 use crate::daemon::Message;
-use crate::daemon::processors;
 use crate::daemon::worker::{Command, Waker, WorkerLoop};
+use crate::daemon::{processors, taps};
 use crate::gateway::{RING, RequestHandler, cache_settings};
 use runtime::affinity;
 use runtime::clock::Clock;
@@ -41,6 +41,8 @@ pub(crate) struct WorkerPool {
     /// The ports that are open, and which opening of them that is.
     openings: BTreeMap<PortId, u64>,
     opened: u64,
+    /// Of each worker, until somebody takes them.
+    taps: Vec<TapReader>,
 }
 
 /// What a worker needs to hand frames over.
@@ -74,15 +76,17 @@ impl WorkerPool {
             processors::choose(settings.workers, &settings.processors, &mut handler.daemon.claims)?;
         let workers = Vec::with_capacity(processors.len());
         let openings = BTreeMap::new();
-        let mut pool = Self { workers, processors: processors.clone(), openings, opened: 0 };
+        let (processors_of, taps) = (processors.clone(), Vec::new());
+        let mut pool = Self { workers, processors: processors_of, openings, opened: 0, taps };
         let capacity = HANDED_OVER.min(settings.buffers / HANDED_OVER_SHARE);
         let ends = handovers(processors.len(), capacity);
         for ((index, processor), end) in processors.into_iter().enumerate().zip(ends) {
             let first = pool.workers.first().map(|first| Arc::clone(&first.waker));
             let ends = HandoverEnds { end, first };
             match WorkerHandle::start(index, processor, settings, handler, clock, control, ends) {
-                Ok((worker, statistics)) => {
+                Ok((worker, statistics, taps)) => {
                     handler.add_worker(processor, statistics);
+                    pool.taps.push(taps);
                     pool.workers.push(worker);
                 }
                 Err(error) => {
@@ -97,6 +101,11 @@ impl WorkerPool {
     /// The processors that the workers are pinned to.
     pub(crate) fn processors(&self) -> &[Option<usize>] {
         &self.processors
+    }
+
+    /// Where the workers put copies of packets.
+    pub(crate) fn take_taps(&mut self) -> Vec<TapReader> {
+        std::mem::take(&mut self.taps)
     }
 
     /// How many there are.
@@ -189,11 +198,12 @@ impl WorkerHandle {
         clock: Clock,
         control: &SyncSender<Message>,
         HandoverEnds { end, first }: HandoverEnds,
-    ) -> anyhow::Result<(Self, Arc<WorkerStatistics>)> {
+    ) -> anyhow::Result<(Self, Arc<WorkerStatistics>, TapReader)> {
         let (commands, command_receiver) = RingBuffer::new(COMMANDS);
         let (reporter, reported) = RingBuffer::new(RING);
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
+        let (tap_writer, tap_reader) = path::tap_ring(taps::RING);
         let (waker, wakeup) = Waker::new().context("making a worker's waker")?;
         let notified = Arc::new(AtomicBool::new(false));
         let reader = handler.control.shared().reader();
@@ -227,6 +237,7 @@ impl WorkerHandle {
                     }
                 };
                 worker.join(end);
+                worker.set_taps(tap_writer);
                 let _ = started.send(Ok((Arc::clone(worker.statistics()), worker.pages())));
                 let (ports, lost) = (BTreeMap::new(), Vec::new());
                 let commands = command_receiver;
@@ -257,7 +268,8 @@ impl WorkerHandle {
             ),
         };
         log_pages(index, pages);
-        Ok((Self { thread: Some(thread), commands, events, probes, notified, waker }, statistics))
+        let worker = Self { thread: Some(thread), commands, events, probes, notified, waker };
+        Ok((worker, statistics, tap_reader))
     }
 
     fn command(&mut self, command: Command) {

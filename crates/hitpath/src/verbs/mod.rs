@@ -16,4 +16,5 @@ pub(crate) mod run;
 pub(crate) mod save;
 pub(crate) mod show;
 pub(crate) mod state;
+pub(crate) mod tap;
 pub(crate) mod words;

@@ -9,6 +9,7 @@
 //! claims: at most one record of [`MAX_RECORD`] bytes and the interfaces of one section are held.
 
 mod blocks;
+pub mod pcapng;
 mod port;
 mod reader;
 mod writer;

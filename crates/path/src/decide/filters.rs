@@ -1,9 +1,10 @@
 //! What filters say of a packet, before and after the rest of its decision, in which policy rules may
-//! ask for the mark that they have given it.
+//! ask for the mark that they have given it; and which taps want it.
 
 use packet::DropReason;
 use tables::{
-    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Side, Tables, Vrf,
+    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Side, Tables,
+    TapSet, Vrf,
 };
 use wire::{FlowKey, Origin};
 
@@ -13,7 +14,8 @@ use super::{Deciding, KeyView, LookedUp};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
-/// As [`Deciding::decide`], in a VRF where packets meet filters or policy rules.
+/// As [`Deciding::decide`], in a VRF where packets meet filters or policy rules, or if there are
+/// taps.
 ///
 /// A packet that rules lead to a port of another VRF meets the filters of that VRF after routing, and
 /// no longer those of its own. If that VRF is an IPsec gateway without policies, nothing comes into it
@@ -69,10 +71,24 @@ pub(super) fn decide<'a>(
             }
         }
     }
+    if tables.is_tapped() {
+        passing.matched.taps = taps(&key, decision, tables);
+    }
     if passing.matched != Extension::NONE {
         *extension = passing.matched;
         *decision = decision.extended();
     }
+}
+
+/// The taps that want copies of the flow's packets.
+fn taps(key: &impl KeyView, decision: &Decision, tables: &Tables) -> TapSet {
+    let port = |next_hop| tables.next_hop(next_hop).map(|next_hop| next_hop.port);
+    let exits = match decision.verdict() {
+        Verdict::Forward(next_hop) => (port(next_hop), None),
+        Verdict::Protect(_, next_hop) => (None, port(next_hop)),
+        _ => (None, None),
+    };
+    tables.tap_set((key.vrf(), key.origin()), exits)
 }
 
 /// A packet on its way through filters.

@@ -164,7 +164,7 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if vrf.features.is_filtered | vrf.features.is_ruled => {
+        Some(vrf) if vrf.features.is_filtered | vrf.features.is_ruled | tables.is_tapped() => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),

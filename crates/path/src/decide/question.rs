@@ -125,6 +125,9 @@ impl<'t> Asked<'t> {
             return is_of_own && has_outer()
                 || rule.selects.matches_but_mark(&RuleFlow::of(&self.key));
         }
+        if let Change::Tap(target) = change {
+            return self.meets_tap(*target);
+        }
         questions.iter().any(|question| self.concerns(change, question))
     }
 
@@ -196,6 +199,7 @@ impl<'t> Asked<'t> {
                 Change::Vrf(_)
                 | Change::Policy { .. }
                 | Change::Filter { .. }
+                | Change::Tap(_)
                 | Change::Route { .. }
                 | Change::NextHop { .. }
                 | Change::Member { .. }
@@ -211,6 +215,17 @@ impl<'t> Asked<'t> {
     /// Whether it may matter to the flow that a next hop of a multipath route went down or came up.
     fn may_take(&self, next_hop: NextHopId, up: bool) -> bool {
         up || self.member.is_none_or(|member| member == next_hop)
+    }
+
+    /// Whether a tap sees packets of the flow.
+    fn meets_tap(&self, target: FilterTarget) -> bool {
+        match (target, &self.exit) {
+            (FilterTarget::Vrf(vrf), _) => self.key.vrf == vrf,
+            (FilterTarget::Port(port), _) if self.key.origin == Origin::Port(port) => true,
+            (FilterTarget::Port(port), Exit::Port(exit)) => port == *exit,
+            (FilterTarget::Port(_), Exit::Unknown) => true,
+            (FilterTarget::Port(_), Exit::None) => false,
+        }
     }
 
     /// Whether packets of the flow meet a filter of their VRF, or of that by which they leave.

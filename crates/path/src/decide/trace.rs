@@ -9,7 +9,7 @@ use tables::{
     FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule, RuleAction, Sa,
     Tables, Template, Vrf, own_priority,
 };
-use wire::{FlowKey, Mac, PacketFields, Spi};
+use wire::{FlowKey, Mac, PacketFields, Spi, VrfId};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
@@ -183,6 +183,12 @@ impl<'a> Exit<'a> {
 }
 
 impl<'a> Step<'a> {
+    /// The name of a VRF and what was decided, to be told.
+    pub(crate) fn words(vrf: VrfId, decision: &'a Decision, tables: &'a Tables) -> (&'a str, Self) {
+        let name = tables.vrf(vrf).map_or("?", |vrf| &vrf.name);
+        (name, Self::Verdict { decision, exit: Exit::of(decision, tables) })
+    }
+
     /// What is known of the next hop's Ethernet address; `None` on links without such addresses.
     /// `on_link` is the destination, if that is itself on the link.
     pub(crate) fn neighbour(

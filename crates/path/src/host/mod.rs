@@ -31,20 +31,22 @@ pub(crate) fn deliver(
             echo::reply(applier, packet, known, queues);
         }
         (Protocol::ICMP | Protocol::ICMPV6, Upper::Spi(_)) => {
-            applier.drop(packet, DropReason::LocalEspError);
+            applier.end::<true>(packet, known, DropReason::LocalEspError);
         }
-        (Protocol::ICMP | Protocol::ICMPV6, _) => applier.drop(packet, DropReason::LocalIcmp),
-        (Protocol::TCP, _) => applier.drop(packet, DropReason::LocalNoListener),
+        (Protocol::ICMP | Protocol::ICMPV6, _) => {
+            applier.end::<true>(packet, known, DropReason::LocalIcmp);
+        }
+        (Protocol::TCP, _) => applier.end::<true>(packet, known, DropReason::LocalNoListener),
         (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {
-            applier.drop(packet, DropReason::LocalIke);
+            applier.end::<true>(packet, known, DropReason::LocalIke);
         }
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
             applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::Port), queues);
-            applier.drop(packet, DropReason::LocalNoListener);
+            applier.end::<true>(packet, known, DropReason::LocalNoListener);
         }
         _ => {
             applier.tell_sender(&packet, known, IcmpError::Protocol, queues);
-            applier.drop(packet, DropReason::LocalNoListener);
+            applier.end::<true>(packet, known, DropReason::LocalNoListener);
         }
     }
 }

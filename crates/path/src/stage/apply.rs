@@ -23,6 +23,7 @@ use crate::extension::Extensions;
 use crate::host::{self, errors::IcmpError};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
 use crate::stage::seal;
+use crate::tap::TapWriter;
 
 /// So many changes of the policies from packet to packet, in the batch before, make two passes for
 /// the counters' memory worth it.
@@ -38,6 +39,10 @@ pub(crate) struct Applier<'a, 'n> {
     pub neighbours: &'a mut Neighbours<'n>,
     pub state: State<'a>,
     pub extensions: &'a mut Extensions,
+    /// Where copies go, if anywhere.
+    pub taps: &'a mut Option<TapWriter>,
+    /// Whose packets are encrypted now, if they are copied then.
+    pub tapped: Option<Known>,
 }
 
 /// What a worker keeps between batches for apply and seal.
@@ -280,47 +285,24 @@ fn prefetch_counters(objects: Objects<'_>, records: &[Record]) {
 impl Applier<'_, '_> {
     /// Does what was decided to one packet, whatever that is.
     #[inline(never)]
-    fn one(&mut self, mut packet: Packet, known: &Known, limit: &mut Limit, queues: &mut Queues) {
-        if let Some(number) = known.decision.extension() {
-            self.extended(number, known);
-        }
-        match known.decision.verdict() {
-            Verdict::Forward(next_hop) => {
-                let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
-                self.send_on(packet, known, None, (next_hop, limit), queues);
-            }
-            Verdict::Protect(slot, next_hop) => {
-                let limit = self.tunnel_limit(known.decision, slot, next_hop, limit);
-                self.send_on(packet, known, Some(slot), (next_hop, limit), queues);
-            }
-            Verdict::Decrypt(slot) => {
-                let Upper::Spi(spi) = known.key.upper else {
-                    return self.drop(packet, DropReason::EspNoSa);
-                };
-                packet.strip(usize::from(known.facts.upper_offset()));
-                let order = queues.opening.len() as u16;
-                let outer_traffic_class = known.inner.traffic_class;
-                queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
-            }
-            Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
-                if is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED) =>
-            {
-                let arrival = Arrival::new(known.key.vrf, known.key.origin);
-                self.again(packet, Arrival { as_quoted: true, ..arrival }, queues);
-            }
-            Verdict::Drop(reason) => self.drop(packet, reason),
-            Verdict::Refuse(reason, refusal) => {
-                self.tell_sender(&packet, known, IcmpError::Unreachable(refusal), queues);
-                self.drop(packet, reason);
-            }
-            Verdict::Reassemble => self.reassemble(packet, known, queues),
-            Verdict::Deliver => host::deliver(self, packet, known, queues),
+    fn one(&mut self, packet: Packet, known: &Known, limit: &mut Limit, queues: &mut Queues) {
+        match known.decision.extension() {
+            None => self.handle::<false>(packet, known, limit, queues),
+            Some(number) => self.extended(number, packet, known, limit, queues),
         }
     }
 
-    /// What features want of a packet beside its decision.
+    /// What features want of a packet beside its decision, and that.
     #[cold]
-    fn extended(&mut self, number: u32, known: &Known) {
+    #[inline(never)]
+    fn extended(
+        &mut self,
+        number: u32,
+        packet: Packet,
+        known: &Known,
+        limit: &mut Limit,
+        queues: &mut Queues,
+    ) {
         let (extension, length) = (self.extensions.get(number), known.facts.total_length());
         for slot in extension.rules() {
             let outputs = &mut self.neighbours.outputs;
@@ -341,6 +323,51 @@ impl Applier<'_, '_> {
                     }),
                 );
             }
+        }
+        self.tap_ingress(packet.bytes(), known);
+        self.handle::<true>(packet, known, limit, queues);
+    }
+
+    /// Does what was decided to a packet, which has an `EXTENSION` or none.
+    #[inline(always)]
+    fn handle<const EXTENSION: bool>(
+        &mut self,
+        mut packet: Packet,
+        known: &Known,
+        limit: &mut Limit,
+        queues: &mut Queues,
+    ) {
+        match known.decision.verdict() {
+            Verdict::Forward(next_hop) => {
+                let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
+                self.send_on::<EXTENSION>(packet, known, None, (next_hop, limit), queues);
+            }
+            Verdict::Protect(slot, next_hop) => {
+                let limit = self.tunnel_limit(known.decision, slot, next_hop, limit);
+                self.send_on::<EXTENSION>(packet, known, Some(slot), (next_hop, limit), queues);
+            }
+            Verdict::Decrypt(slot) => {
+                let Upper::Spi(spi) = known.key.upper else {
+                    return self.end::<EXTENSION>(packet, known, DropReason::EspNoSa);
+                };
+                packet.strip(usize::from(known.facts.upper_offset()));
+                let order = queues.opening.len() as u16;
+                let outer_traffic_class = known.inner.traffic_class;
+                queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
+            }
+            Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
+                if is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED) =>
+            {
+                let arrival = Arrival::new(known.key.vrf, known.key.origin);
+                self.again(packet, Arrival { as_quoted: true, ..arrival }, queues);
+            }
+            Verdict::Drop(reason) => self.end::<EXTENSION>(packet, known, reason),
+            Verdict::Refuse(reason, refusal) => {
+                self.tell_sender(&packet, known, IcmpError::Unreachable(refusal), queues);
+                self.end::<EXTENSION>(packet, known, reason);
+            }
+            Verdict::Reassemble => self.reassemble(packet, known, queues),
+            Verdict::Deliver => host::deliver(self, packet, known, queues),
         }
     }
 
@@ -364,7 +391,7 @@ impl Applier<'_, '_> {
     }
 
     /// Sends a packet on, in clear or by an SA, unless its hop limit or its size forbid it.
-    fn send_on(
+    fn send_on<const EXTENSION: bool>(
         &mut self,
         mut packet: Packet,
         known: &Known,
@@ -374,18 +401,18 @@ impl Applier<'_, '_> {
     ) {
         let state = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.state);
         let (Some(limit), Some(state)) = (limit, state) else {
-            return self.drop(packet, DropReason::PortDown);
+            return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
         };
         if state == NextHopState::Down {
-            return self.drop(packet, DropReason::PortDown);
+            return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
         }
         if !known.facts.is(Facts::OWN) {
             if known.facts.hop_limit() <= 1 {
                 self.tell_sender(&packet, known, IcmpError::HopLimit, queues);
-                return self.drop(packet, DropReason::HopLimit);
+                return self.end::<EXTENSION>(packet, known, DropReason::HopLimit);
             }
             if known.facts.is(Facts::OPTIONS) && is_source_routed(packet.bytes()) {
-                return self.drop(packet, DropReason::SourceRoute);
+                return self.end::<EXTENSION>(packet, known, DropReason::SourceRoute);
             }
             match known.is_v6() {
                 true => ipv6::decrement_hop_limit(packet.bytes_mut()),
@@ -396,16 +423,27 @@ impl Applier<'_, '_> {
         if known.facts.total_length() > limit {
             return self.oversize(packet, known, way, queues);
         }
-        self.leave(packet, known, way, queues);
+        self.leave::<EXTENSION>(packet, known, way, queues);
     }
 
     /// The last step of a packet that fits its way, or whose tunnel must carry it in any case.
-    pub(crate) fn leave(&mut self, packet: Packet, known: &Known, way: Way, queues: &mut Queues) {
+    #[inline(always)]
+    pub(crate) fn leave<const EXTENSION: bool>(
+        &mut self,
+        packet: Packet,
+        known: &Known,
+        way: Way,
+        queues: &mut Queues,
+    ) {
+        if EXTENSION {
+            self.tap_egress(packet.bytes(), known);
+        }
         let Some(slot) = way.slot else {
             self.neighbours.outputs.buffers.statistics.forwarded.add(1);
             return self.neighbours.emit(packet, way.next_hop);
         };
-        if queues.sealing.is_full() {
+        let is_tapped = EXTENSION && self.taps_encrypted(known);
+        if queues.sealing.is_full() || is_tapped && !queues.sealing.is_empty() {
             seal::seal(&mut queues.sealing, self);
         }
         let order = queues.sealing.len() as u16;
@@ -414,6 +452,11 @@ impl Applier<'_, '_> {
         let inner = Inner { dont_fragment, ..known.inner };
         let next_hop = way.next_hop;
         queues.sealing.push(Sealing { packet, slot, order, inner, is_oversize, next_hop });
+        // By itself, so that it is known whose packet it is.
+        if is_tapped {
+            self.tapped = Some(*known);
+            seal::seal(&mut queues.sealing, self);
+        }
     }
 
     fn reassemble(&mut self, packet: Packet, known: &Known, queues: &mut Queues) {
@@ -446,6 +489,20 @@ impl Applier<'_, '_> {
         if let Err(packet) = queues.again.push(packet, arrival) {
             self.drop(packet, DropReason::NoBuffer);
         }
+    }
+
+    /// Drops a packet that may have an `EXTENSION`.
+    #[inline(always)]
+    pub(crate) fn end<const EXTENSION: bool>(
+        &mut self,
+        packet: Packet,
+        known: &Known,
+        reason: DropReason,
+    ) {
+        if EXTENSION {
+            self.tap_drop(packet.bytes(), known, reason);
+        }
+        self.drop(packet, reason);
     }
 
     pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {

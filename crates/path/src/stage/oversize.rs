@@ -30,18 +30,18 @@ impl Applier<'_, '_> {
         let is_own = known.facts.is(Facts::OWN);
         let must_pass = known.is_v6() && known.facts.total_length() <= ipv6::MIN_MTU;
         if must_pass && !is_own && way.slot.is_some() {
-            return self.leave(packet, known, way, queues);
+            return self.leave::<true>(packet, known, way, queues);
         }
         let may_cut = !known.inner.dont_fragment || (known.is_v6() && is_own);
         let uncut = match may_cut {
             true => self.cut(packet, way.limit, |applier, part| {
-                applier.leave(part, known, way, queues);
+                applier.leave::<true>(part, known, way, queues);
             }),
             false => Some(packet),
         };
         if let Some(packet) = uncut {
             self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
-            self.drop(packet, DropReason::TooBig);
+            self.end::<true>(packet, known, DropReason::TooBig);
         }
     }
 

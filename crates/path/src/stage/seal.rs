@@ -19,6 +19,9 @@ pub(crate) fn seal(sealing: &mut ArrayVec<Sealing, BATCH>, applier: &mut Applier
     for group in sealing.chunk_by_mut(|one, next| one.slot == next.slot) {
         seal_group(group, applier);
     }
+    if let Some(known) = applier.tapped.take() {
+        applier.tap_encrypted(sealing, &known);
+    }
     // A packet that could not be sealed was emptied; the others have their outer header.
     for item in sealing.drain(..) {
         match item.packet.is_empty() {

@@ -16,7 +16,7 @@ use tables::{
     FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ike, Ipsec, LookupEngine,
     MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Rule,
     RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side, TableId, TableRef,
-    Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -147,6 +147,9 @@ pub(crate) enum Act {
     RemoveRule(Index),
     SetLooseRoute(u32, IpPrefix, RouteSpec),
     RemoveLooseRoute(u32, IpPrefix),
+    /// At such points; tap N of a few.
+    AddTap(u64, FilterTarget, [bool; 3]),
+    RemoveTap(u64),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -393,6 +396,13 @@ impl World {
             Act::RemoveLooseRoute(table, prefix) => {
                 _ = tables.remove_route(TableRef::Number(TableId(*table)), *prefix);
             }
+            Act::AddTap(id, target, [ingress, egress, drop]) => {
+                let points = TapPoints { ingress: *ingress, egress: *egress, drop: *drop };
+                let (target, id) = (*target, *id);
+                let spec = TapSpec { id, target, points, snaplen: 96, rate: None, program: None };
+                _ = tables.add_tap(spec);
+            }
+            Act::RemoveTap(id) => _ = tables.remove_taps(|tap| tap.id == *id),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -799,6 +809,9 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => port().prop_map(Act::RemovePort),
         3 => port().prop_map(Act::AddPort),
         1 => (vrf(), of(&Ipsec::ALL)).prop_map(|(vrf, ipsec)| Act::Ipsec(vrf, ipsec)),
+        2 => (0..4_u64, filter_place(), any::<[bool; 3]>())
+            .prop_map(|(id, place, points)| Act::AddTap(id, place.target, points)),
+        2 => (0..4_u64).prop_map(Act::RemoveTap),
         3 => filter_rule().prop_map(Act::SetFilterRule),
         3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
         1 => (vrf(), of(&Ike::ALL)).prop_map(|(vrf, ike)| Act::Ike(vrf, ike)),

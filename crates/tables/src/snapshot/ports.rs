@@ -182,6 +182,7 @@ impl Tables {
         next.qdisc_follows(id);
         next.port_changed(id, Some(&old));
         next.remove_filters(FilterTarget::Port(id));
+        next.remove_taps(|tap| tap.target == FilterTarget::Port(id));
         next.judge_features(old.spec.vrf)?;
         next.rules_may_be_stale()?;
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;

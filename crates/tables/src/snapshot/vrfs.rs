@@ -244,6 +244,7 @@ impl Tables {
         }
         let table = vrf.table;
         self.remove_filters(FilterTarget::Vrf(id));
+        self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
         Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
         Arc::make_mut(&mut self.table_owners).remove(&table);
         self.remove_qdisc(QdiscDevice::Vrf(id))?;
