@@ -75,7 +75,16 @@ impl InboundSa {
     /// [accepted](ReplayWindow::accept) later. Returns whether it is time to
     /// [move the edge](ReplayWindow::move_edge); that is said once.
     pub fn open(&self, jobs: &mut [OpenJob<'_>]) -> bool {
-        self.open_if(jobs, |sequence| self.window.mark(sequence))
+        // The edge may be moved meanwhile: what comes behind one that waits does not overtake it.
+        let mut is_behind = false;
+        self.open_if(jobs, |sequence| {
+            let outcome = match is_behind {
+                false => self.window.mark(sequence),
+                true => Err(self.window.defer(sequence)),
+            };
+            is_behind |= outcome == Err(OpenError::Unstored);
+            outcome
+        })
     }
 
     /// The same, but accepts none: earlier ones wait, and these are to wait behind them.
@@ -87,7 +96,7 @@ impl InboundSa {
     fn open_if(
         &self,
         jobs: &mut [OpenJob<'_>],
-        mark: impl Fn(u32) -> Result<(), OpenError>,
+        mut mark: impl FnMut(u32) -> Result<(), OpenError>,
     ) -> bool {
         let mut accepted = 0;
         for batch in jobs.chunks_mut(BATCH) {
