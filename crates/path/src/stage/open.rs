@@ -8,6 +8,8 @@
 //! `esp_sequence_unstored`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
 //! `esp_congestion`, `ip_version`, `ip_truncated`.
 
+use std::collections::BTreeSet;
+
 use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
 use flow::{EdgeQueue, Release};
@@ -92,6 +94,8 @@ pub(crate) fn open(
 pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
     let Opener { objects, buffers, unstored, events, now } = opener;
     let mut is_full = false;
+    // Windows of packets that wait on: an edge that is moved meanwhile lets nothing overtake them.
+    let mut waits = BTreeSet::new();
     unstored.release(*now, |what, is_late, packet| {
         if again.packets.is_full() {
             is_full = true;
@@ -102,12 +106,18 @@ pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
             return Release::Taken;
         };
         let window = sa.inbound.replay_window();
-        let accepted = window.accept(what.sequence);
+        let accepted = match waits.contains(&what.place) {
+            false => window.accept(what.sequence),
+            true => Err(OpenError::Unstored),
+        };
         if window.asks() {
             ask(window.place(), events, buffers.statistics);
         }
         match accepted {
-            Err(OpenError::Unstored) if !is_late => return Release::Waits(packet),
+            Err(OpenError::Unstored) if !is_late => {
+                waits.insert(what.place);
+                return Release::Waits(packet);
+            }
             Err(OpenError::Unstored) => give_up(*what, packet, *objects, buffers),
             Err(why) => {
                 sa.errors.add(objects.worker, 1, 0);
