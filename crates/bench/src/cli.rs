@@ -12,7 +12,7 @@ use runtime::output;
 use crate::compare;
 use crate::context::Context;
 use crate::core_state::CoreState;
-use crate::experiment::{churn, esp, forward, lookup, spd_in, spd_out, xfrm};
+use crate::experiment::{churn, esp, forward, lookup, spd_in, spd_out, vrf, xfrm};
 use crate::plot::Chart;
 use crate::row::{Report, Row};
 use crate::target::{self, Target};
@@ -39,6 +39,7 @@ Examples:
   hitpath bench spd-out --indexes 1,1000 --actions bypass
   hitpath bench lookup --rules acl1_10k --trace acl1_10k_trace
   hitpath bench xfrm --algorithms bypass --flows 4,1000000 --traffic uniform,zipf-0.99,flood
+  hitpath bench vrf --quick --rows features
   hitpath bench forward --flows 1,100000
   hitpath bench esp --quick -j                         rows as JSON on standard output
   hitpath bench compare old/hitpath-bench forward      this build beside another, in turn"
@@ -75,6 +76,9 @@ enum Experiment {
     /// An ESP tunnel by workers, flows and sizes, with the cache off, on and left to itself; and
     /// without encryption
     Xfrm(xfrm::Options),
+    /// A VRF and its features, of no VRF; many VRFs and VLANs, of one: streams and requests with
+    /// responses, TCP and UDP
+    Vrf(vrf::Options),
     /// Forwarding while policies change, and while SAs are rekeyed: how long a change takes, and
     /// what it costs the others
     Churn(churn::Options),
@@ -98,7 +102,7 @@ struct View {
     targets: fn(&[&Row]) -> Vec<Target>,
 }
 
-const VIEWS: [View; 7] = [
+const VIEWS: [View; 8] = [
     View {
         experiment: "forward",
         render: forward::render,
@@ -118,6 +122,7 @@ const VIEWS: [View; 7] = [
         targets: spd_in::targets,
     },
     View { experiment: "xfrm", render: xfrm::render, charts: xfrm::charts, targets: xfrm::targets },
+    View { experiment: "vrf", render: vrf::render, charts: vrf::charts, targets: vrf::targets },
     View {
         experiment: "churn",
         render: churn::render,
@@ -199,6 +204,7 @@ impl Experiment {
             Self::SpdOut(options) => spd_out::run(context, options),
             Self::SpdIn(options) => spd_in::run(context, options),
             Self::Xfrm(options) => xfrm::run(context, options),
+            Self::Vrf(options) => vrf::run(context, options),
             Self::Churn(options) => churn::run(context, options),
             Self::Lookup(options) => lookup::run(context, options),
             Self::Forward(options) => forward::run(context, options),
@@ -210,6 +216,7 @@ impl Experiment {
                 rows.extend(spd_out::run(context, &by_default()?)?);
                 rows.extend(spd_in::run(context, &by_default()?)?);
                 rows.extend(xfrm::run(context, &by_default()?)?);
+                rows.extend(vrf::run(context, &by_default()?)?);
                 rows.extend(churn::run(context, &by_default()?)?);
                 rows.extend(lookup::run(context, &by_default()?)?);
                 rows.extend(esp::run(context, &by_default()?)?);
@@ -275,6 +282,7 @@ mod tests {
         by_default::<spd_out::Options>().unwrap();
         by_default::<spd_in::Options>().unwrap();
         by_default::<xfrm::Options>().unwrap();
+        by_default::<vrf::Options>().unwrap();
         by_default::<churn::Options>().unwrap();
         by_default::<lookup::Options>().unwrap();
         by_default::<forward::Options>().unwrap();

@@ -197,7 +197,7 @@ fn compare(pairs: &[(Run, Run)]) -> Vec<Compared> {
 /// The 95 % interval of the ratio of medians, by the bootstrap: pairs are drawn anew many times,
 /// and of the ratios the middle 95 % are taken (Efron and Tibshirani, 1993, chapter 13). The same
 /// pairs give the same interval.
-fn interval(pairs: &[(f64, f64)]) -> (f64, f64) {
+pub(crate) fn interval(pairs: &[(f64, f64)]) -> (f64, f64) {
     let mut random = StdRng::seed_from_u64(1);
     let mut ratios: Vec<f64> = (0..RESAMPLES)
         .map(|_| {

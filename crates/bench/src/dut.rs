@@ -13,7 +13,7 @@ use crate::topology::{IN, OUT};
 use crate::traffic::Traffic;
 
 /// So many times as long as a run a worker is left to itself before it is measured.
-const SETTLING: u64 = 20;
+pub(crate) const SETTLING: u64 = 20;
 
 /// What comes in.
 pub(crate) trait Feed: Send {
@@ -128,15 +128,9 @@ impl Dut {
 
     #[cold]
     fn complain(&self, received: usize, sent: usize) -> anyhow::Result<()> {
-        let drops = &self.worker.statistics().drops;
-        let why: Vec<String> = DropReason::ALL
-            .iter()
-            .filter(|reason| drops.read(**reason) > 0)
-            .map(|reason| format!("{} {}", drops.read(*reason), reason.name()))
-            .collect();
         bail!(
             "of {BATCH} packets {received} were received and {sent} sent; dropped so far: {}",
-            why.join(", ")
+            dropped(&self.worker)
         )
     }
 
@@ -163,21 +157,7 @@ impl Dut {
 
     /// What its decision cache has done.
     pub(crate) fn lookups(&self) -> Lookups {
-        let tables = &self.worker.statistics().caches;
-        tables.iter().zip(self.cached).filter(|(_, cached)| *cached).fold(
-            Lookups::default(),
-            |sum, (table, _)| {
-                let hits = table.hits.read();
-                let stale = table.missed_stale.read();
-                let others =
-                    table.missed_new.read() + table.missed_evicted.read() + table.bypassed.read();
-                Lookups {
-                    hits: sum.hits + hits,
-                    packets: sum.packets + hits + stale + others,
-                    stale: sum.stale + stale,
-                }
-            },
-        )
+        lookups(&self.worker, self.cached)
     }
 
     /// The worker, for what else it tells.
@@ -203,4 +183,34 @@ impl Series for Dut {
     fn lookups(&self) -> Lookups {
         self.lookups()
     }
+}
+
+/// What a worker has dropped so far, with the reasons.
+pub(crate) fn dropped(worker: &Worker) -> String {
+    let drops = &worker.statistics().drops;
+    let why: Vec<String> = DropReason::ALL
+        .iter()
+        .filter(|reason| drops.read(**reason) > 0)
+        .map(|reason| format!("{} {}", drops.read(*reason), reason.name()))
+        .collect();
+    why.join(", ")
+}
+
+/// What a worker's decision cache has done, of those tables that it has at all.
+pub(crate) fn lookups(worker: &Worker, cached: [bool; 4]) -> Lookups {
+    let tables = &worker.statistics().caches;
+    tables.iter().zip(cached).filter(|(_, cached)| *cached).fold(
+        Lookups::default(),
+        |sum, (table, _)| {
+            let hits = table.hits.read();
+            let stale = table.missed_stale.read();
+            let others =
+                table.missed_new.read() + table.missed_evicted.read() + table.bypassed.read();
+            Lookups {
+                hits: sum.hits + hits,
+                packets: sum.packets + hits + stale + others,
+                stale: sum.stale + stale,
+            }
+        },
+    )
 }

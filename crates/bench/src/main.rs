@@ -12,6 +12,7 @@ mod dut;
 mod experiment;
 mod frame;
 mod measure;
+mod pairs;
 mod parallel;
 mod plot;
 mod published;

@@ -88,8 +88,15 @@ impl Lookups {
         }
     }
 
+    /// These and others.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.hits += others.hits;
+        self.packets += others.packets;
+        self.stale += others.stale;
+    }
+
     /// Hits of all lookups, if there were any.
-    fn ratio(self) -> Option<f64> {
+    pub(crate) fn ratio(self) -> Option<f64> {
         (self.packets > 0).then(|| self.hits as f64 / self.packets as f64)
     }
 }

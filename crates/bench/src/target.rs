@@ -53,6 +53,12 @@ impl Target {
         }
     }
 
+    /// `found` is to be `wanted` or more, and a verdict that is not by the figure alone says whether
+    /// it counts as that.
+    pub(crate) fn judged(what: impl Into<String>, found: f64, wanted: f64, reached: bool) -> Self {
+        Self { reached, ..Self::at_least(what, found, wanted) }
+    }
+
     /// In a line of the table: what, found, wanted, verdict.
     fn cells(&self) -> Vec<String> {
         let bound = if self.bound == Bound::AtLeast { "at least" } else { "at most" };

@@ -6,4 +6,5 @@ pub(crate) mod forward;
 pub(crate) mod lookup;
 pub(crate) mod spd_in;
 pub(crate) mod spd_out;
+pub(crate) mod vrf;
 pub(crate) mod xfrm;

@@ -82,7 +82,7 @@ impl MatchAction {
 }
 
 impl Kind {
-    const fn family(self) -> Family {
+    pub(crate) const fn family(self) -> Family {
         match self {
             Self::Ipv4 => Family::V4,
             Self::Ipv6 => Family::V6,
