@@ -177,6 +177,10 @@ impl Lines {
             }
             _ => {}
         }
+        let is_decrypted = |seen: &Seen| matches!(seen.decision.verdict(), Verdict::Decrypt(_));
+        if pass.seen.iter().any(is_decrypted) && pass.applied.of("decrypted") == 0 {
+            self.add("held", format_args!("until its sequence number may be accepted"));
+        }
         let reassembles = |seen: &Seen| seen.decision.verdict() == Verdict::Reassemble;
         if pass.seen.iter().any(reassembles) {
             self.add("held", format_args!("until all fragments are here"));
