@@ -186,10 +186,12 @@ fn parse(words: &[&str]) -> Result<Add, String> {
     loop {
         match rest {
             [word @ ("count" | "rate"), value, left @ ..] => {
-                (add.take(word, value)?, rest = left);
+                add.take(word, value)?;
+                rest = left;
             }
             [left @ .., word @ ("count" | "rate"), value] => {
-                (add.take(word, value)?, rest = left);
+                add.take(word, value)?;
+                rest = left;
             }
             [.., word @ ("count" | "rate")] => {
                 return Err(format!("a number is missing behind {word}; say {right}"));
