@@ -34,6 +34,7 @@ mod state;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRefusal};
 pub use cache::{
@@ -70,6 +71,10 @@ pub use state::{
     StateList, StateSpec, StateView,
 };
 pub use tap::{TapPoint, TapSpec, TapTarget, TapView};
+pub use trace::{
+    DEFAULT_TRACE_COUNT, DEFAULT_TRACE_RATE, MAX_TRACE_COUNT, TraceEvent, TraceLosses, TraceSpec,
+    TracedPacket,
+};
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
     CacheMode, CacheTable, DefaultAction, Direction, Family, FilterHook, FilterProtocol,
@@ -88,6 +93,9 @@ pub const BATCH_PATH: &str = "/v1/batch";
 
 /// Where a [`TapSpec`] is posted to.
 pub const TAP_PATH: &str = "/v1/tap";
+
+/// Where a [`TraceSpec`] is posted to.
+pub const TRACE_PATH: &str = "/v1/trace";
 
 /// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
 /// survive power loss.

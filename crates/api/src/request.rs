@@ -15,6 +15,7 @@ use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
 use crate::rule::RuleSpec;
 use crate::state::{StateFlush, StateId, StateList, StateSpec};
 use crate::tap::TapSpec;
+use crate::trace::TraceSpec;
 
 /// One request: `{"do": NAME, "with": {...}}`.
 ///
@@ -196,6 +197,8 @@ pub enum Request {
     },
     /// Show taps, those that have ended lately included.
     TapList,
+    /// Add a trace. To be posted to [`crate::TRACE_PATH`], and refused elsewhere.
+    TraceAdd(TraceSpec),
 }
 
 impl Request {

@@ -21,6 +21,9 @@ pub enum TapDirection {
     Inbound = 1,
     /// It leaves.
     Outbound = 2,
+    /// Neither: the record is no copy. Its comment is the trace of a packet, and `tap` the number of
+    /// the trace that wants it.
+    Traced = 3,
 }
 
 /// A copy of a packet.
@@ -65,7 +68,7 @@ const HEADER: usize = 4 + 8 + 8 + 4 + 2 + 2 + 1;
 
 impl TapWriter {
     /// Whether there was room.
-    fn push(&mut self, record: &TapRecord<'_>) -> bool {
+    pub(crate) fn push(&mut self, record: &TapRecord<'_>) -> bool {
         let parts = [record.interface.as_bytes(), record.comment.as_bytes(), record.bytes];
         let total = HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
         if self.0.slots() < total {
@@ -111,6 +114,7 @@ impl TapReader {
             time: Time(number(12)),
             direction: match header[28] {
                 2 => TapDirection::Outbound,
+                3 => TapDirection::Traced,
                 _ => TapDirection::Inbound,
             },
             interface: str::from_utf8(interface).unwrap_or("?"),

@@ -1,5 +1,7 @@
 //! The worker: one thread's loop over its queue of every port.
 
+mod traced;
+
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -271,6 +273,7 @@ impl Worker {
             Outputs { ports, buffers, events, guaranteed, objects, queueing, now, sent };
         let handed_over = queue::exchange(&mut outputs);
         let mut stages = Stages {
+            tables,
             locality: Locality::new(tables),
             decider: Decider::new(tables),
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
@@ -311,6 +314,8 @@ impl Worker {
 
 /// What the stages need, each of them a part, while one snapshot is used.
 struct Stages<'a> {
+    /// For traces; the stages have the parts of it that they may see.
+    tables: &'a Tables,
     locality: Locality<'a>,
     decider: Decider<'a>,
     neighbours: Neighbours<'a>,
@@ -347,12 +352,21 @@ impl<'t> Stages<'t> {
         let port = objects.port(id).filter(|port| port.spec.up);
         let count = receive(attached, port.is_some(), *now, buffers, frames);
         if let Some(port) = port.filter(|_| count > 0) {
-            let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
-            let mut parser = Parser { locality: self.locality, fragments, neighbours };
-            parse_frames(frames, port, self.batch, &mut parser);
-            self.stages();
+            match self.tables.is_traced() {
+                false => self.frames(frames, port),
+                true => self.frames_with_traces(frames, port),
+            }
         }
         count
+    }
+
+    /// Handles frames of a port.
+    #[inline(always)]
+    fn frames(&mut self, frames: &mut Box<Batch>, port: &'t tables::Port) {
+        let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
+        let mut parser = Parser { locality: self.locality, fragments, neighbours };
+        parse_frames(frames, port, self.batch, &mut parser);
+        self.stages();
     }
 
     /// The way of a packet. [`crate::graph`] describes it.

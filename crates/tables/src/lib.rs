@@ -32,6 +32,7 @@ mod snapshot;
 mod sought;
 mod spd;
 mod tap;
+mod trace;
 mod tunnel_ends;
 mod vlan;
 mod vrf;
@@ -68,6 +69,7 @@ pub use spd::{
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
+pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
 pub use types::{
     Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
     Side, TableId, VlanId, VlanProtocol, VlanTag,

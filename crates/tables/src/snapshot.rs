@@ -38,6 +38,7 @@ use crate::sad::{Sa, Sad};
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
 use crate::tap::Taps;
+use crate::trace::Trace;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
 
@@ -91,6 +92,7 @@ pub struct Tables {
     egress_reads: (PacketFields, bool),
     taps: Arc<Taps>,
     tap_count: usize,
+    pub(crate) traces: Arc<Vec<Arc<Trace>>>,
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
     tunnel_ends: Arc<TunnelEnds>,
@@ -143,6 +145,7 @@ impl Tables {
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
             tap_count: 0,
+            traces: Arc::default(),
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),
             protected_ports: 0,

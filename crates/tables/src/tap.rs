@@ -97,24 +97,26 @@ impl Tap {
         if self.spec.program.as_ref().is_some_and(|program| !program.matches(packet)) {
             return false;
         }
-        let is_within = self.spec.rate.is_none_or(|rate| self.is_within(rate, now));
+        let is_within = self.spec.rate.is_none_or(|rate| is_within(&self.meter.next, rate, now));
         if !is_within {
             self.meter.limited.fetch_add(1, Ordering::Relaxed);
         }
         is_within
     }
+}
 
-    /// The generic cell rate algorithm (ITU-T I.371), for all workers together.
-    fn is_within(&self, rate: u32, now: Time) -> bool {
-        const SECOND: u64 = 1_000_000_000;
-        let step = SECOND / u64::from(rate.max(1));
-        let tolerance = SECOND / BURST;
-        let advance = |next: u64| {
-            let next = next.max(now.0);
-            (next - now.0 <= tolerance).then_some(next.saturating_add(step))
-        };
-        self.meter.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).is_ok()
-    }
+/// Whether a packet keeps to a rate of so many a second: the generic cell rate algorithm (ITU-T
+/// I.371), for all workers together. `next` is when the packets that passed would have come one
+/// after the other at the rate.
+pub(crate) fn is_within(next: &AtomicU64, rate: u32, now: Time) -> bool {
+    const SECOND: u64 = 1_000_000_000;
+    let step = SECOND / u64::from(rate.max(1));
+    let tolerance = SECOND / BURST;
+    let advance = |next: u64| {
+        let next = next.max(now.0);
+        (next - now.0 <= tolerance).then_some(next.saturating_add(step))
+    };
+    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).is_ok()
 }
 
 /// The taps, by place.

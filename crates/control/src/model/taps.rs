@@ -1,8 +1,9 @@
-//! Taps. They end with whoever reads them, so they are not kept and not part of what is desired.
+//! Taps and traces. They end with whoever reads them, so they are not kept and not part of what is
+//! desired.
 
-use api::{Refusal, RefusalCode, TapPoint, TapSpec, TapTarget};
+use api::{Refusal, RefusalCode, TapPoint, TapSpec, TapTarget, TraceSpec};
 use tables::bpf::{Instruction, Program};
-use tables::{FilterTarget, MAX_SNAPLEN, TapPoints};
+use tables::{FilterTarget, MAX_SNAPLEN, MAX_TRACED, TapPoints};
 
 use super::Control;
 
@@ -44,6 +45,40 @@ impl Control {
     pub fn remove_tap(&mut self, id: u64) {
         let mut tables = self.tables();
         if tables.remove_taps(|tap| tap.id == id) > 0 {
+            self.publisher.publish(tables);
+        }
+    }
+}
+
+impl Control {
+    /// Adds a trace.
+    ///
+    /// # Errors
+    /// Its program or its bounds are wrong, or there are as many traces as there may be.
+    pub fn add_trace(&mut self, spec: &TraceSpec) -> Result<(), Refusal> {
+        let count = spec.count.unwrap_or(api::DEFAULT_TRACE_COUNT);
+        if !(1..=MAX_TRACED).contains(&count) {
+            return Err(invalid(format!("a trace of {count} packets"))
+                .with_hint(format!("it is 1 to {MAX_TRACED}")));
+        }
+        let spec = tables::TraceSpec {
+            id: spec.id,
+            count,
+            rate: rate(spec.rate)?.unwrap_or(api::DEFAULT_TRACE_RATE),
+            program: program(&spec.program)?,
+        };
+        let mut tables = self.tables();
+        tables
+            .add_trace(spec)
+            .map_err(|error| Refusal::new(RefusalCode::Full, error.to_string()))?;
+        self.publisher.publish(tables);
+        Ok(())
+    }
+
+    /// Removes a trace, if it is still there.
+    pub fn remove_trace(&mut self, id: u64) {
+        let mut tables = self.tables();
+        if tables.remove_trace(id) {
             self.publisher.publish(tables);
         }
     }

@@ -15,6 +15,7 @@ use crate::daemon::filter_log::FilterLog;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::state::{self, Keeper};
 use crate::daemon::taps::Taps;
+use crate::daemon::traces::Traces;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
@@ -87,6 +88,7 @@ pub(crate) struct ControlThread {
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     filter_log: FilterLog,
     taps: Taps,
+    traces: Traces,
 }
 
 impl ControlThread {
@@ -94,7 +96,7 @@ impl ControlThread {
     pub(crate) fn new(
         file: &Path,
         handler: RequestHandler,
-        (pool, taps): (WorkerPool, Taps),
+        (pool, (taps, traces)): (WorkerPool, (Taps, Traces)),
         clock: Clock,
         interfaces: Interfaces,
         keeper: Option<Keeper>,
@@ -117,6 +119,7 @@ impl ControlThread {
             sequences,
             filter_log: FilterLog::default(),
             taps,
+            traces,
         }
     }
 
@@ -194,6 +197,7 @@ impl ControlThread {
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
         self.taps.end_all("the gateway has stopped");
+        self.traces.end_all("the gateway has stopped");
         if let Some((writer, _)) = self.sequences.take() {
             writer.stop(&mut self.handler.control);
         }
@@ -279,6 +283,10 @@ impl ControlThread {
             waiting.send(self.tap(&request));
             return;
         }
+        if let Request::TraceAdd(spec) = &request {
+            waiting.send(self.trace(spec));
+            return;
+        }
         let is_change = !request.only_reads();
         if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
             waiting.send(Err(refusal));
@@ -347,6 +355,32 @@ impl ControlThread {
                 }
             }
             _ => Ok(Reply::Taps(self.taps.views())),
+        }
+    }
+
+    /// Begins a trace.
+    fn trace(&mut self, spec: &api::TraceSpec) -> Result<Reply, Refusal> {
+        if !self.traces.is_open(spec.id) {
+            let refusal = Refusal::new(RefusalCode::Invalid, "nobody would read this trace");
+            return Err(refusal.with_hint(format!("traces are posted to {}", api::TRACE_PATH)));
+        }
+        if let Err(refusal) = self.handler.control.add_trace(spec) {
+            self.traces.end(spec.id, "refused");
+            return Err(refusal);
+        }
+        let tables = self.reader.load();
+        if let Some(trace) = tables.traces().iter().find(|trace| trace.spec.id == spec.id) {
+            self.traces.begin(trace);
+        }
+        tracing::info!(trace = spec.id, "a trace begins");
+        Ok(Reply::Done)
+    }
+
+    /// Ends traces that have all their packets, and those whose client has gone.
+    fn look_at_traces(&mut self) {
+        for (id, why) in self.traces.ended() {
+            self.handler.control.remove_trace(id);
+            self.traces.end(id, why);
         }
     }
 
@@ -555,6 +589,7 @@ impl ControlThread {
         }
         self.log_boundaries();
         self.look_at_taps();
+        self.look_at_traces();
     }
 
     /// Says which ports are on which side of the IPsec boundary, and which VRF is closed, if that

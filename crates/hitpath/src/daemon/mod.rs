@@ -21,6 +21,7 @@ mod signals;
 mod socket;
 mod state;
 mod taps;
+mod traces;
 mod worker;
 mod worker_pool;
 
@@ -226,14 +227,14 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     wipe_stack();
     let mut pool = WorkerPool::start(&settings, &mut handler, clock, &sender)
         .context("starting the workers")?;
-    let taps = taps::Taps::default();
-    taps::start(pool.take_taps(), taps.clone(), clock).context("starting the thread of taps")?;
+    let readers = (taps::Taps::default(), traces::Traces::default());
+    taps::start(pool.take_taps(), readers.clone(), clock).context("starting the thread of taps")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let interfaces = Interfaces::new()?;
     protection::filter(&mut protection, settings.seccomp)?;
     handler.daemon.protection = protection;
     let sequences = sequences.map(|writer| (writer, sender.clone()));
-    let served = (pool, taps.clone());
+    let served = (pool, readers.clone());
     let mut control =
         ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
@@ -241,7 +242,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }
-    let server = server::start(listener, sender, taps)?;
+    let server = server::start(listener, sender, readers)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
 

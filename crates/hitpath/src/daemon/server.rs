@@ -36,7 +36,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::daemon::Message;
 use crate::daemon::connections::{Connection, Connections, Phase};
 use crate::daemon::reply_to::{Claim, ReplyTo};
-use crate::daemon::taps::Taps;
+use crate::daemon::taps::{TapStream, Taps};
+use crate::daemon::traces::Traces;
 
 /// Connections served at once. If there are more, one that waits for its client makes room.
 const CONNECTIONS: usize = 256;
@@ -109,7 +110,7 @@ impl Server {
 pub(crate) fn start(
     listener: UnixListener,
     control: SyncSender<Message>,
-    taps: Taps,
+    readers: (Taps, Traces),
 ) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -122,7 +123,7 @@ pub(crate) fn start(
     let (stop, stopped) = watch::channel(false);
     let thread = thread::Builder::new()
         .name("server".into())
-        .spawn(move || runtime.block_on(serve(listener, control, taps, stopped)))
+        .spawn(move || runtime.block_on(serve(listener, control, readers, stopped)))
         .context("starting the server's thread")?;
     Ok(Server { thread: Some(thread), stop })
 }
@@ -130,7 +131,7 @@ pub(crate) fn start(
 async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
-    taps: Taps,
+    (taps, traces): (Taps, Traces),
     mut stopped: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -139,6 +140,7 @@ async fn serve(
         .route(api::PATH, post(handle_request))
         .route(api::BATCH_PATH, post(handle_batch))
         .route(api::TAP_PATH, post(handle_tap))
+        .route(api::TRACE_PATH, post(handle_trace))
         .fallback(any(elsewhere))
         .with_state(Senders {
             control,
@@ -147,6 +149,7 @@ async fn serve(
             room: Arc::new(Semaphore::new(REPLY_ROOM)),
             connections: Arc::clone(&connections),
             taps,
+            traces,
         });
     let closed = Router::new().fallback(any(forbidden));
     loop {
@@ -246,6 +249,7 @@ struct Senders {
     connections: Arc<Connections>,
     /// Who reads packets.
     taps: Taps,
+    traces: Traces,
 }
 
 async fn handle_request(
@@ -323,8 +327,38 @@ async fn handle_tap(
     if reply.status() != StatusCode::OK {
         return reply;
     }
+    streamed(&connection, stream, "application/x-pcapng")
+}
+
+/// A trace is replied to with what becomes of packets, until it ends.
+async fn handle_trace(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let mut spec = match serde_json::from_slice(&body) {
+        Ok(spec) => spec,
+        Err(error) => return refused(&not_understood(&error)),
+    };
+    let stream = match senders.traces.open(&mut spec) {
+        Ok(stream) => stream,
+        Err(refusal) => return refused(&refusal),
+    };
+    let reply = ask(&senders, &connection, Request::TraceAdd(spec), true).await;
+    if reply.status() != StatusCode::OK {
+        return reply;
+    }
+    streamed(&connection, stream, "application/x-ndjson")
+}
+
+/// A reply that goes on until either side ends it.
+fn streamed(connection: &Connection, stream: TapStream, kind: &'static str) -> Response {
     connection.enter(Phase::Tapping);
-    (StatusCode::OK, [(CONTENT_TYPE, "application/x-pcapng")], Body::new(stream)).into_response()
+    (StatusCode::OK, [(CONTENT_TYPE, kind)], Body::new(stream)).into_response()
 }
 
 /// Whether a reply is to wait until a change would survive power loss.
@@ -497,7 +531,7 @@ mod tests {
         let path = folder.join("control");
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
-        let server = start(listener, sender, Taps::default()).unwrap();
+        let server = start(listener, sender, Default::default()).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {

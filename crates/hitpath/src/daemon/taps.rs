@@ -21,6 +21,8 @@ use runtime::clock::Clock;
 use tables::Tap;
 use tokio::sync::mpsc;
 
+use super::traces::Traces;
+
 /// Bytes of each worker's ring of copies. Pages of it are used when something is in them.
 pub(crate) const RING: usize = 4 << 20;
 
@@ -37,7 +39,7 @@ const AT_ONCE: usize = 4096;
 
 /// How often a client hears of its tap though no packet comes: only by writing is it noticed that
 /// it has gone.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The most interfaces of one file. Packets of further ones are said to be of the first.
 const MAX_INTERFACES: usize = 32_768;
@@ -74,10 +76,16 @@ struct Feed {
     heard: Time,
 }
 
-/// The file of a tap, as it comes to be.
+/// What a client of a tap or a trace is sent, as it comes to be.
 #[derive(Debug)]
 pub(crate) struct TapStream {
-    receiver: mpsc::Receiver<Bytes>,
+    pub(super) receiver: mpsc::Receiver<Bytes>,
+}
+
+impl TapStream {
+    pub(super) fn new(receiver: mpsc::Receiver<Bytes>) -> Self {
+        Self { receiver }
+    }
 }
 
 impl Body for TapStream {
@@ -266,9 +274,13 @@ impl Feed {
 ///
 /// # Errors
 /// If the system gives no thread.
-pub(crate) fn start(mut readers: Vec<TapReader>, taps: Taps, clock: Clock) -> std::io::Result<()> {
+pub(crate) fn start(
+    mut readers: Vec<TapReader>,
+    (taps, traces): (Taps, Traces),
+    clock: Clock,
+) -> std::io::Result<()> {
     let run = move || loop {
-        let (is_used, is_full) = empty(&mut readers, &taps, clock.now());
+        let (is_used, is_full) = empty(&mut readers, (&taps, &traces), clock.now());
         match (is_used, is_full) {
             (_, true) => thread::yield_now(),
             (true, false) => thread::sleep(PERIOD),
@@ -278,18 +290,21 @@ pub(crate) fn start(mut readers: Vec<TapReader>, taps: Taps, clock: Clock) -> st
     thread::Builder::new().name("taps".into()).spawn(run).map(drop)
 }
 
-/// Takes copies out of the rings. Returns whether there are taps, and whether more copies wait.
-fn empty(readers: &mut [TapReader], taps: &Taps, now: Time) -> (bool, bool) {
+/// Takes copies and traces out of the rings. Returns whether somebody wants any, and whether more
+/// wait.
+fn empty(readers: &mut [TapReader], (taps, traces): (&Taps, &Traces), now: Time) -> (bool, bool) {
     let mut hub = taps.hub();
     let wall = wall_time();
     let offset = wall.wrapping_sub(now.0);
     let mut is_full = false;
-    for reader in readers {
+    for (worker, reader) in readers.iter_mut().enumerate() {
         let mut left = AT_ONCE;
         while left > 0 {
             let Some(record) = reader.read() else { break };
-            // Of a tap that has ended, nobody wants it.
-            if let Some(feed) = hub.feeds.get_mut(&record.tap) {
+            // Of one that has ended, nobody wants it.
+            if record.direction == TapDirection::Traced {
+                traces.packet(&record, worker, offset.wrapping_add(record.time.0));
+            } else if let Some(feed) = hub.feeds.get_mut(&record.tap) {
                 feed.packet(&record, offset);
             }
             left -= 1;
@@ -304,7 +319,8 @@ fn empty(readers: &mut [TapReader], taps: &Taps, now: Time) -> (bool, bool) {
             feed.heard = now;
         }
     }
-    (!hub.feeds.is_empty(), is_full)
+    traces.look_after(now);
+    (!hub.feeds.is_empty() || traces.are_there(), is_full)
 }
 
 /// Nanoseconds since 1970.

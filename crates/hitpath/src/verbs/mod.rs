@@ -17,4 +17,5 @@ pub(crate) mod save;
 pub(crate) mod show;
 pub(crate) mod state;
 pub(crate) mod tap;
+pub(crate) mod trace;
 pub(crate) mod words;

@@ -91,7 +91,7 @@ fn copy(add: Add, global: &Global) -> anyhow::Result<Exit> {
 }
 
 /// The program of a filter, by libpcap: tcpdump prints it.
-fn compile(filter: &str) -> anyhow::Result<Vec<(u16, u8, u8, u32)>> {
+pub(super) fn compile(filter: &str) -> anyhow::Result<Vec<(u16, u8, u8, u32)>> {
     let tcpdump = Command::new("tcpdump").args(["-ddd", "-y", "RAW", "--", filter]).output();
     let printed = match tcpdump {
         Ok(printed) => printed,

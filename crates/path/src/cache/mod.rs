@@ -18,7 +18,10 @@ use packet::BATCH;
 use rand::Rng;
 use tables::Tables;
 
+use self::lookup::{Family, V4, V6};
 pub(crate) use self::recent::Recent;
+use crate::batch::{Packets, table_of};
+use crate::decision::Decision;
 
 /// Words of a place: key, generation and decision, in whole cache lines.
 pub(crate) const PLACE_V4: usize = 8;
@@ -73,6 +76,15 @@ impl Cache {
         })
     }
 
+    /// What is known of the flow of a packet, valid or not: the generation and the decision.
+    #[cold]
+    pub(crate) fn entry(&mut self, batch: &Packets, at: usize) -> Option<(u64, Decision)> {
+        match table_of(batch.records[at].facts) {
+            table @ 0..2 => self.v4[table].entry(V4::key(batch, at as u8)),
+            table => self.v6[table - 2].entry(V6::key(batch, at as u8)),
+        }
+    }
+
     /// Tells how large each table is.
     pub(crate) fn describe(&self, statistics: &[CacheStatistics; 4]) {
         let sizes = |size: Option<(u32, u64)>| size.unwrap_or_default();
@@ -114,6 +126,17 @@ impl<const KEY: usize, const PLACE: usize> Half<KEY, PLACE> {
         };
         let controller = Controller::new(table.as_ref().map_or(0, Table::buckets));
         Ok(Self { table, mode: settings.mode, controller })
+    }
+
+    fn entry(&mut self, key: &[u64; KEY]) -> Option<(u64, Decision)> {
+        let mut open = self.table.as_mut()?.open();
+        let hash = open.hash(key);
+        let candidate = match open.is_direct() {
+            true => open.candidate::<true>(hash),
+            false => open.candidate::<false>(hash),
+        };
+        let found = open.find(hash, candidate, key)?;
+        Some((found.stamp, Decision::from_words(open.value(found.place))))
     }
 
     fn size(&self) -> Option<(u32, u64)> {

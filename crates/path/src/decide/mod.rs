@@ -130,6 +130,11 @@ impl<'t> Decider<'t> {
         self.tables.changes_since(generation)
     }
 
+    /// Tells the steps by which a flow is decided.
+    pub(crate) fn explain(&self, key: &FlowKey, trace: &mut impl Trace) {
+        decide(key, self.tables, trace);
+    }
+
     /// What a decision about a flow was made from, to be held against changes.
     pub(crate) fn questions(&self, key: &FlowKey, decision: &Decision) -> question::Asked<'t> {
         question::Asked::new(key, decision, self.tables)

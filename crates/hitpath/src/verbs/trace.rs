@@ -1,0 +1,304 @@
+//! `hitpath trace`: what became of real packets, stage by stage.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::{TraceEvent, TraceLosses, TraceSpec, TracedPacket};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cli::Global;
+use crate::client;
+use crate::exit::Usage;
+use runtime::exit::Exit;
+use runtime::output;
+
+/// Show what becomes of real packets, stage by stage
+///
+/// For each packet that comes: where its decision came from (a hit in the decision cache, or a miss
+/// and why), VRF, rule, route, policies, filters and SA, what was done, and how it ended. Packets
+/// that are decrypted are shown once more inside, and errors about a packet with the packet.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Commands:
+  hitpath trace add [ FILTER ... ] [ count N ] [ rate N/s ]
+
+Examples:
+  hitpath trace add
+  hitpath trace add host 10.1.0.2 and icmp count 5
+  hitpath trace add esp count 1 -j
+
+The trace ends after `count` packets (50 without, 10000 at most), or with this command. `rate` is
+1000/s without. There may be 8 traces at once.
+
+FILTER is as tcpdump has it (pcap-filter(7)), for packets without an Ethernet header. It is held
+against packets as they came, and as they were decrypted. tcpdump has to be installed where this
+command runs: it translates the filter.
+
+To read a packet: `cache` says where the decision came from, `verdict` what was decided, and the lines
+behind it what was done. Those in between are how it was decided, in the words of `hitpath explain`.")]
+pub(crate) struct Trace {
+    /// The command
+    #[arg(value_name = "WORD", required = true)]
+    words: Vec<String>,
+}
+
+/// What is asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Add {
+    filter: Option<String>,
+    count: Option<u32>,
+    rate: Option<u32>,
+}
+
+/// How long it takes at most until a signal is heeded.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Longer lines are none of the daemon's.
+const MAX_LINE: u64 = 1 << 20;
+
+impl Trace {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        let add = parse(&words).map_err(Usage)?;
+        let program = match &add.filter {
+            Some(filter) => super::tap::compile(filter)?,
+            None => Vec::new(),
+        };
+        let spec = TraceSpec { id: 0, count: add.count, rate: add.rate, program };
+        let body = serde_json::to_vec(&spec)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stopped)).context("heeding signals")?;
+        }
+        let stream = client::stream(global.socket(), api::TRACE_PATH, &body)?;
+        stream.set_read_timeout(Some(PERIOD))?;
+        let show = |packet: &TracedPacket| match global.json {
+            true => output::line(&serde_json::to_string(packet)?),
+            false => output::text(&block(packet)),
+        };
+        let outcome = follow(BufReader::new(stream), &stopped, show)?;
+        output::say(&outcome.to_string());
+        Ok(if outcome.is_broken { Exit::Refused } else { Exit::Done })
+    }
+}
+
+/// What came of a trace.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    packets: u64,
+    losses: TraceLosses,
+    why: String,
+    /// Whether the daemon went away without a word.
+    is_broken: bool,
+}
+
+impl core::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} packets", self.packets)?;
+        let TraceLosses { limited, lost } = self.losses;
+        if limited > 0 {
+            write!(f, ", {limited} left out because of the rate")?;
+        }
+        if lost > 0 {
+            write!(f, ", {lost} lost")?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+/// Shows packets until either side ends it.
+fn follow(
+    stream: impl BufRead,
+    stopped: &AtomicBool,
+    mut show: impl FnMut(&TracedPacket) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
+    let (mut outcome, mut line, mut stream) = (Outcome::default(), Vec::new(), stream);
+    loop {
+        if stopped.load(Ordering::Relaxed) {
+            outcome.why = "stopped".to_owned();
+            return Ok(outcome);
+        }
+        // What came before the time was up stays in the line.
+        let room = MAX_LINE.saturating_sub(line.len() as u64);
+        match stream.by_ref().take(room).read_until(b'\n', &mut line) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
+                continue;
+            }
+            read => read.context("reading from the daemon")?,
+        };
+        if !line.ends_with(b"\n") {
+            if line.len() as u64 >= MAX_LINE {
+                bail!("what the daemon sends is no trace: a line of more than {MAX_LINE} bytes");
+            }
+            (outcome.is_broken, outcome.why) = (true, "the daemon has gone".to_owned());
+            return Ok(outcome);
+        }
+        match serde_json::from_slice(&line).context("what the daemon sends is no trace")? {
+            TraceEvent::Packet(packet) => {
+                outcome.packets += 1;
+                show(&packet)?;
+            }
+            TraceEvent::Status(losses) => outcome.losses = losses,
+            TraceEvent::End { why, losses } => {
+                (outcome.why, outcome.losses) = (why, losses);
+                return Ok(outcome);
+            }
+        }
+        line.clear();
+    }
+}
+
+/// A packet for people: a line for each step.
+fn block(packet: &TracedPacket) -> String {
+    let (seconds, nanoseconds) = (packet.time / 1_000_000_000, packet.time % 1_000_000_000);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let mut text = format!(
+        "Packet {}, {hour:02}:{minute:02}:{second:02}.{:06} UTC, worker {}\n",
+        packet.number,
+        nanoseconds / 1000,
+        packet.worker
+    );
+    for step in &packet.steps {
+        text += &format!("  {:<11} {}\n", step.step, step.text);
+    }
+    text.push('\n');
+    text
+}
+
+/// Reads a command. `Err` says what is wrong and what would be right.
+fn parse(words: &[&str]) -> Result<Add, String> {
+    let right = "`trace add [ FILTER ... ] [ count N ] [ rate N/s ]`";
+    let mut rest = match words {
+        ["add" | "a", rest @ ..] => rest,
+        other => return Err(format!("`trace {}` is not understood; say {right}", other.join(" "))),
+    };
+    let mut add = Add::default();
+    // In front of the filter or behind it.
+    loop {
+        match rest {
+            [word @ ("count" | "rate"), value, left @ ..] => {
+                add.take(word, value)?;
+                rest = left;
+            }
+            [left @ .., word @ ("count" | "rate"), value] => {
+                add.take(word, value)?;
+                rest = left;
+            }
+            [.., word @ ("count" | "rate")] => {
+                return Err(format!("a number is missing behind {word}; say {right}"));
+            }
+            _ => break,
+        }
+    }
+    add.filter = (!rest.is_empty()).then(|| rest.join(" "));
+    Ok(add)
+}
+
+impl Add {
+    fn take(&mut self, word: &str, value: &str) -> Result<(), String> {
+        let (place, digits, most) = match word {
+            "count" => (&mut self.count, value, api::MAX_TRACE_COUNT),
+            _ => (&mut self.rate, value.strip_suffix("/s").unwrap_or(value), u32::MAX),
+        };
+        let number = digits.parse().ok().filter(|number| (1..=most).contains(number));
+        let Some(number) = number else {
+            return Err(format!("`{word} {value}` is not possible; it is 1 to {most}"));
+        };
+        match place.replace(number) {
+            None => Ok(()),
+            Some(_) => Err(format!("`{word}` stands there twice")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Step;
+
+    fn read(line: &str) -> Result<Add, String> {
+        parse(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_words_are_understood_in_front_of_the_filter_and_behind_it() {
+        assert_eq!(read("add"), Ok(Add::default()));
+        let filter = Some("udp and host 192.0.2.1".to_owned());
+        let wanted = Ok(Add { filter, count: Some(9), rate: Some(5) });
+        for line in [
+            "add udp and host 192.0.2.1 count 9 rate 5/s",
+            "add count 9 rate 5 udp and host 192.0.2.1",
+            "add rate 5/s udp and host 192.0.2.1 count 9",
+        ] {
+            assert_eq!(read(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("", "say `trace add"),
+            ("sing", "say `trace add"),
+            ("add count", "missing behind count"),
+            ("add count 0", "1 to 10000"),
+            ("add udp count 10001", "1 to 10000"),
+            ("add rate x/s", "`rate x/s`"),
+            ("add count 1 udp count 2", "twice"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+
+    fn packet() -> TracedPacket {
+        let step = |step: &str, text: &str| Step { step: step.into(), text: text.into() };
+        TracedPacket {
+            number: 3,
+            time: 3_723_000_004_000,
+            worker: 1,
+            port: "wan".into(),
+            length: 98,
+            steps: vec![step("received", "98 bytes by wan"), step("drop", "no_route: no route")],
+        }
+    }
+
+    #[test]
+    fn a_packet_is_a_block_with_a_line_for_each_step() {
+        let wanted = "Packet 3, 01:02:03.000004 UTC, worker 1\n  received    98 bytes by wan\n  \
+                      drop        no_route: no route\n\n";
+        assert_eq!(block(&packet()), wanted);
+    }
+
+    #[test]
+    fn it_ends_with_its_end_or_with_the_daemon() {
+        let losses = TraceLosses { limited: 2, lost: 1 };
+        let end = TraceEvent::End { why: "that many were wanted".into(), losses };
+        let line = |event: &TraceEvent| serde_json::to_string(event).unwrap() + "\n";
+        let one = line(&TraceEvent::Packet(packet()));
+        let run = |text: &str| {
+            let mut shown = 0;
+            let show = |_: &TracedPacket| {
+                shown += 1;
+                Ok(())
+            };
+            let outcome = follow(text.as_bytes(), &AtomicBool::new(false), show);
+            outcome.map(|outcome| (shown, outcome))
+        };
+        let (shown, outcome) = run(&(one.clone() + &line(&end))).unwrap();
+        let said = "1 packets, 2 left out because of the rate, 1 lost: that many were wanted";
+        assert_eq!((shown, &outcome.to_string()[..], outcome.is_broken), (1, said, false));
+        let (shown, outcome) = run(&one).unwrap();
+        assert_eq!((shown, outcome.is_broken), (1, true));
+        assert!(run("nonsense\n").is_err());
+        assert!(run(&"x".repeat(MAX_LINE as usize + 1)).is_err());
+    }
+}

@@ -1,0 +1,297 @@
+//! What became of a packet, as lines for people: a stage, a tab, and what it did.
+
+use core::fmt::{self, Write};
+use std::net::IpAddr;
+
+use flow::CacheTable;
+use tables::{Change, NextHopState, TableRef, Tables};
+use wire::ethernet::{self, EtherType};
+use wire::{Mac, Origin, PortId, Protocol, VrfId};
+
+use super::{Counted, Pass, Seen, Sent, Stages, behind_link, lookup};
+use crate::cache::validity::MOST_CHANGES;
+use crate::decide::trace::{Exit, Step, Trace};
+use crate::decision::Verdict;
+use crate::tap::floor_char_boundary;
+
+/// The most bytes of a text. What is more is cut off.
+const MOST: usize = 8 << 10;
+
+/// The lines.
+pub(super) fn of(
+    tables: &Tables,
+    stages: &Stages<'_>,
+    port: &str,
+    length: usize,
+    passes: &[Pass],
+) -> String {
+    let mut lines = Lines(String::new());
+    lines.add("received", format_args!("{length} bytes by {port}"));
+    for (number, pass) in passes.iter().enumerate() {
+        lines.pass(tables, stages, pass, number == 0);
+    }
+    let Lines(mut text) = lines;
+    text.truncate(floor_char_boundary(&text, MOST));
+    text
+}
+
+struct Lines(String);
+
+/// Every step of a decision but its flow, which was told before, and its verdict, which is told as
+/// it was applied.
+impl Trace for Lines {
+    fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
+        let step = step();
+        if !matches!(step, Step::Key(_) | Step::Verdict { .. }) {
+            self.add(step.name(), format_args!("{step}"));
+        }
+    }
+}
+
+impl Lines {
+    fn add(&mut self, stage: &str, text: fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "{stage}\t{text}");
+    }
+
+    fn pass(&mut self, tables: &Tables, stages: &Stages<'_>, pass: &Pass, is_first: bool) {
+        self.drops(&pass.parsed, "");
+        for seen in &pass.seen {
+            if !is_first {
+                self.beginning(tables, seen);
+            }
+            self.add("flow", format_args!("{}", Step::Key(&seen.key)));
+            self.cache(tables, stages, pass, seen);
+            stages.decider.explain(&seen.key, self);
+            let (_, verdict) = Step::words(seen.key.vrf, &seen.decision, tables);
+            self.add("verdict", format_args!("{verdict}"));
+        }
+        self.outcome(tables, pass);
+    }
+
+    /// Where a packet comes from that goes through the stages again.
+    fn beginning(&mut self, tables: &Tables, seen: &Seen) {
+        let (length, vrf) = (seen.length, vrf(tables, seen.key.vrf));
+        match seen.key.origin {
+            Origin::Sa(_) => {
+                self.add("inside", format_args!("{length} bytes that were decrypted, vrf {vrf}"));
+            }
+            Origin::Host | Origin::HostError(_) | Origin::HostProtected => self.add(
+                "generated",
+                format_args!("{length} bytes of the gateway's own about it, vrf {vrf}"),
+            ),
+            Origin::Port(_) if seen.is_quoted => {
+                self.add("icmp-error", format_args!("judged by the packet that it quotes"));
+            }
+            Origin::Port(_) => self.add("whole", format_args!("{length} bytes, vrf {vrf}")),
+        }
+    }
+
+    /// Where the decision came from.
+    fn cache(&mut self, tables: &Tables, stages: &Stages<'_>, pass: &Pass, seen: &Seen) {
+        let table = CacheTable::ALL[seen.table];
+        let counts = &pass.decided.caches[seen.table];
+        let has = |what: usize| counts[what] > 0;
+        let others = pass.seen.iter().filter(|other| other.table == seen.table).count() > 1;
+        // Several at once are told apart by what the cache knew of them.
+        let is_known = seen.entry.is_some();
+        let is_off = stages.is_cache_off(seen.table);
+        let text = match (is_off, is_known || !others) {
+            (true, _) => format!("off: {table} is not used"),
+            _ if has(lookup::BYPASSED) => {
+                format!("bypassed: {table} does not pay now, in mode auto")
+            }
+            (_, true) if has(lookup::HITS) && has(lookup::RESTAMPED) => {
+                format!("hit in {table}; what changed since it was decided is not about it")
+            }
+            (_, true) if has(lookup::HITS) => format!("hit in {table}"),
+            (_, true) if has(lookup::STALE) => {
+                format!("miss in {table}: invalidated, by {}", invalidated(tables, stages, seen))
+            }
+            _ if has(lookup::EVICTED) && !has(lookup::NEW) => {
+                format!("miss in {table}: the flow gave way to others, or found no place")
+            }
+            _ => format!("miss in {table}: a new flow"),
+        };
+        self.add("cache", format_args!("{text}"));
+    }
+
+    fn drops(&mut self, counted: &Counted, note: &str) {
+        for (reason, count) in &counted.drops {
+            let times = if *count > 1 { format!(", {count} packets") } else { String::new() };
+            self.add("drop", format_args!("{reason}: {}{times}{note}", reason.meaning()));
+        }
+        if counted.of("consumed") > 0 && counted.of("reassembled") == 0 {
+            self.add("consumed", format_args!("by the gateway itself"));
+        }
+    }
+
+    /// What apply and the stages behind it did.
+    fn outcome(&mut self, tables: &Tables, pass: &Pass) {
+        let counted = &pass.applied;
+        let several = |count: u64| if count == 1 { "packet" } else { "packets" };
+        for (counter, stage, text) in [
+            ("reassembled", "reassemble", "all fragments are here"),
+            ("echo_replies", "deliver", "an echo request, turned into its reply"),
+            ("icmp_errors", "icmp-error", "the sender is told"),
+            ("icmp_errors_limited", "icmp-error", "the sender is not told, by the rate limit"),
+            ("tcp_resets", "tcp-reset", "the sender is told"),
+            ("fragmented", "fragment", "too large for its way, and cut"),
+        ] {
+            if counted.of(counter) > 0 {
+                self.add(stage, format_args!("{text}"));
+            }
+        }
+        for (counter, stage) in [("encrypted", "encrypt"), ("decrypted", "decrypt")] {
+            let count = counted.of(counter);
+            if count > 0 {
+                self.add(stage, format_args!("{count} {}", several(count)));
+            }
+        }
+        let exit = pass.seen.iter().find_map(|seen| Exit::of(&seen.decision, tables));
+        let waits = exit.as_ref().is_some_and(|exit| exit.state != NextHopState::Resolved);
+        // What waits may drive out what has waited.
+        let note = if waits { ", this one or one that has waited" } else { "" };
+        self.drops(counted, note);
+        for sent in &pass.sent {
+            self.sent(tables, sent);
+        }
+        self.held(pass, exit.as_ref());
+    }
+
+    /// Where it waits, if it does.
+    fn held(&mut self, pass: &Pass, exit: Option<&Exit<'_>>) {
+        let has_ended = pass.goes_on || pass.seen.is_empty() || !pass.applied.drops.is_empty();
+        if has_ended || pass.applied.of("consumed") > 0 {
+            return;
+        }
+        match exit {
+            Some(Exit { state: NextHopState::Queued, port, .. }) => {
+                self.add("queued", format_args!("in a queueing discipline of {port}"));
+            }
+            Some(Exit { state: NextHopState::Pending, address: Some(address), port, .. }) => {
+                self.add("held", format_args!("until {address} has answered on {port}"));
+            }
+            Some(Exit { state: NextHopState::Pending | NextHopState::OnLink, port, .. }) => {
+                self.add("held", format_args!("until the next station has answered on {port}"));
+            }
+            _ => {}
+        }
+        let is_decrypted = |seen: &Seen| matches!(seen.decision.verdict(), Verdict::Decrypt(_));
+        if pass.seen.iter().any(is_decrypted) && pass.applied.of("decrypted") == 0 {
+            self.add("held", format_args!("until its sequence number may be accepted"));
+        }
+        let reassembles = |seen: &Seen| seen.decision.verdict() == Verdict::Reassemble;
+        if pass.seen.iter().any(reassembles) {
+            self.add("held", format_args!("until all fragments are here"));
+        }
+    }
+
+    fn sent(&mut self, tables: &Tables, sent: &Sent) {
+        let port = port(tables, sent.queue);
+        let (bytes, length) = (&sent.head[..], sent.length);
+        let is_ethernet = tables
+            .port(sent.queue)
+            .is_some_and(|port| port.spec.link == packet::LinkKind::Ethernet);
+        let (kind, packet) = match is_ethernet {
+            true => behind_link(bytes).unwrap_or((EtherType(0), &[])),
+            false => (EtherType::of_ip(bytes).unwrap_or_default(), bytes),
+        };
+        let mut what = match (kind, ends(packet)) {
+            (EtherType::ARP, _) => "ARP".to_owned(),
+            (_, Some((protocol, source, destination))) => {
+                format!("{protocol} {source} > {destination}")
+            }
+            (kind, None) => format!("EtherType {kind}"),
+        };
+        if let Some(mac) = bytes.first_chunk().filter(|_| is_ethernet) {
+            let _ = write!(what, ", to {}", Mac(*mac));
+        }
+        let tags = bytes.len() - packet.len();
+        if is_ethernet && tags > ethernet::HEADER_LENGTH {
+            let tag = &bytes[14..16];
+            let number = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
+            let _ = write!(what, ", VLAN {number}");
+        }
+        self.add("sent", format_args!("{length} bytes by {port}: {what}"));
+    }
+}
+
+/// Protocol (or the first extension header), source and destination of an IP packet.
+fn ends(packet: &[u8]) -> Option<(Protocol, IpAddr, IpAddr)> {
+    match packet.first()? >> 4 {
+        4 => {
+            let address = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?));
+            Some((Protocol(*packet.get(9)?), address(12)?, address(16)?))
+        }
+        6 => {
+            let address = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?));
+            Some((Protocol(*packet.get(6)?), address(8)?, address(24)?))
+        }
+        _ => None,
+    }
+}
+
+/// Which change made the cache's entry invalid.
+fn invalidated(tables: &Tables, stages: &Stages<'_>, seen: &Seen) -> String {
+    let Some((generation, decision)) = seen.entry else { return "a change".to_owned() };
+    let Some(changes) = stages.decider.changes_since(generation) else {
+        return "changes that are forgotten by now".to_owned();
+    };
+    let asked = stages.decider.questions(&seen.key, &decision);
+    let concerns = |change: &&Change| asked.concern(change);
+    match changes.take(MOST_CHANGES).find(concerns) {
+        Some(change) => describe(change, tables),
+        None => "more changes than are gone through".to_owned(),
+    }
+}
+
+fn describe(change: &Change, tables: &Tables) -> String {
+    let table = |table: &TableRef| match table {
+        TableRef::Vrf(id) => format!("vrf {}", vrf(tables, *id)),
+        TableRef::Number(number) => format!("table {number}"),
+    };
+    let target = |target: &tables::FilterTarget| match target {
+        tables::FilterTarget::Port(id) => format!("port {}", port(tables, *id)),
+        tables::FilterTarget::Vrf(id) => format!("vrf {}", vrf(tables, *id)),
+    };
+    match change {
+        Change::Policy { vrf: id, selector } => format!(
+            "a policy of vrf {}, {} to {}",
+            vrf(tables, *id),
+            selector.source,
+            selector.destination
+        ),
+        Change::Filter { place, selector, .. } => format!(
+            "a filter rule of {} {}, {} to {}",
+            target(&place.target),
+            place.hook,
+            selector.source,
+            selector.destination
+        ),
+        Change::Tap(of) => format!("a tap of {}", target(of)),
+        Change::Route { table: of, prefix } => format!("a route to {prefix}, {}", table(of)),
+        Change::NextHop { port: id, address } => {
+            format!("the next hop {address} on {}", port(tables, *id))
+        }
+        Change::Member { table: of, prefix, up, .. } => {
+            let how = if *up { "came up" } else { "went down" };
+            format!("a next hop of the route to {prefix} that {how}, {}", table(of))
+        }
+        Change::Rule(rule) => format!("the rule with priority {}", rule.priority),
+        Change::Sa { identity, spi, .. } => {
+            format!("the SA with spi {spi} from {} to {}", identity.source, identity.destination)
+        }
+        Change::Port(id) => format!("the port {}", port(tables, *id)),
+        Change::Vrf(id) => format!("the VRF {} or one of its ports", vrf(tables, *id)),
+        Change::Ike(id) => format!("`ike` of vrf {}", vrf(tables, *id)),
+    }
+}
+
+fn vrf(tables: &Tables, id: VrfId) -> String {
+    tables.vrf(id).map_or_else(|| format!("number {}", id.0), |vrf| vrf.name.to_string())
+}
+
+fn port(tables: &Tables, id: PortId) -> String {
+    tables.port(id).map_or_else(|| format!("number {}", id.0), |port| port.spec.name.to_string())
+}

@@ -1,0 +1,261 @@
+//! Traces tell what became of packets, and change nothing.
+
+mod fixture;
+
+use fixture::*;
+use flow::{CacheMode, CacheSettings};
+use io::memory::MemoryOptions;
+use packet::DropReason;
+use path::{TapDirection, TapReader, tap_ring};
+use tables::bpf::{Instruction, Program};
+use tables::{RouteSpec, Tables, TraceSpec};
+use wire::VrfId;
+
+fn all(count: u32) -> TraceSpec {
+    TraceSpec { id: 1, count, rate: 1_000_000, program: None }
+}
+
+/// Of packets whose octet `at` is `value`.
+fn octet(at: u32, value: u32) -> Program {
+    let lines = [(0x30, 0, 0, at), (0x15, 0, 1, value), (6, 0, 0, 1), (6, 0, 0, 0)];
+    let instruction = |(code, jump_true, jump_false, constant)| Instruction {
+        code,
+        jump_true,
+        jump_false,
+        constant,
+    };
+    Program::new(lines.map(instruction).to_vec()).unwrap()
+}
+
+fn traced(tables: Tables, spec: TraceSpec) -> (Gateway, TapReader) {
+    watched(Gateway::new(tables), spec)
+}
+
+fn watched(mut gateway: Gateway, spec: TraceSpec) -> (Gateway, TapReader) {
+    let (writer, reader) = tap_ring(1 << 20);
+    gateway.worker.set_taps(writer);
+    gateway.change(|tables| tables.add_trace(spec).unwrap());
+    (gateway, reader)
+}
+
+/// The steps of the next packet: its stages, and all lines.
+fn next(reader: &mut TapReader) -> (Vec<String>, String) {
+    let record = reader.read().expect("a packet was traced");
+    assert_eq!(record.direction, TapDirection::Traced);
+    let stages = record.comment.lines().map(|line| line.split_once('\t').unwrap().0.to_owned());
+    (stages.collect(), record.comment.to_owned())
+}
+
+fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_forwarded_packet_misses_and_then_hits_and_a_change_that_concerns_it_is_named() {
+    for (from, to, hops, elsewhere, table) in [
+        ("192.168.13.5", "8.8.8.8", "8.8.8.0/24", "9.0.0.0/8", "ipv4-outbound"),
+        ("fd13::5", "2001:db8::8", "2001:db8::/32", "2001:db9::/32", "ipv6-outbound"),
+    ] {
+        let (mut gateway, mut reader) = traced(plain_tables(), all(10));
+        let packet = udp(from, to, (5000, 53), 100);
+        gateway.receive(LAN, &packet);
+        let (stages, text) = next(&mut reader);
+        assert_eq!(stages.first().unwrap(), "received");
+        assert_eq!(stages.last().unwrap(), "sent");
+        assert_has(
+            &text,
+            &[
+                &format!("cache\tmiss in {table}: a new flow"),
+                "flow\tudp ",
+                "vrf\tmain",
+                "route\t",
+                "verdict\tforward in clear by wan",
+                &format!("bytes by wan: udp {from} > {to}, to {PEER_MAC}"),
+            ],
+        );
+        gateway.receive(LAN, &packet);
+        assert_has(&next(&mut reader).1, &[&format!("cache\thit in {table}\n")]);
+        // Neither is about it.
+        let blackhole = |net: &str| (VrfId::MAIN, prefix(net), RouteSpec::Blackhole);
+        for net in [elsewhere, hops] {
+            let (vrf, prefix, spec) = blackhole(net);
+            gateway.change(|tables| tables.set_route(vrf, prefix, spec).unwrap());
+            gateway.receive(LAN, &packet);
+            let (stages, text) = next(&mut reader);
+            if net == elsewhere {
+                assert_has(&text, &["cache\thit in ", "is not about it"]);
+                continue;
+            }
+            let why = format!("cache\tmiss in {table}: invalidated, by a route to {net}, vrf main");
+            assert_has(&text, &[&why, "drop\troute_blackhole"]);
+            assert_eq!(stages.last().unwrap(), "drop");
+        }
+        assert_eq!(gateway.dropped(DropReason::RouteBlackhole), 1);
+        gateway.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn what_is_told_of_the_cache_is_what_the_cache_counted() {
+    let off = CacheSettings { mode: CacheMode::Off, ..CacheSettings::default() };
+    let gateway = Gateway::with_caches(plain_tables(), [off; 4], 1);
+    let (mut gateway, mut reader) = watched(gateway, all(100));
+    let packet = udp("192.168.13.5", "8.8.8.8", (5000, 53), 100);
+    gateway.receive(LAN, &packet);
+    assert_has(&next(&mut reader).1, &["cache\toff: ipv4-outbound is not used"]);
+
+    let (mut gateway, mut reader) = traced(plain_tables(), all(100));
+    let mut told = [0; 2];
+    for number in 0..60 {
+        gateway.receive(LAN, &udp("192.168.13.5", "8.8.8.8", (5000 + number % 7, 53), 10));
+        let (_, text) = next(&mut reader);
+        told[0] += u64::from(text.contains("cache\thit in ipv4-outbound\n"));
+        told[1] += u64::from(text.contains("a new flow"));
+    }
+    let cache = gateway.cache(flow::CacheTable::V4Outbound);
+    assert_eq!(told, [cache.hits.read(), cache.missed_new.read()]);
+    assert_eq!(told, [53, 7]);
+}
+
+#[test]
+fn a_tunnel_is_one_trace_with_the_packet_inside_and_outside() {
+    let (me, remote) = ("192.168.11.2", "192.168.11.1");
+    let (mut gateway, mut reader) = traced(tunnel_tables((me, remote), false), all(10));
+    gateway.receive(LAN, &udp("192.168.13.5", "192.168.12.7", (5000, 53), 100));
+    let (stages, text) = next(&mut reader);
+    assert_has(
+        &text,
+        &[
+            "sa\tspi 0x00001001 from 192.168.11.2 to 192.168.11.1",
+            "verdict\tencrypt and send by wan",
+            "encrypt\t1 packet\n",
+            "bytes by wan: esp 192.168.11.2 > 192.168.11.1",
+        ],
+    );
+    assert_eq!(stages.last().unwrap(), "sent");
+    let inner = udp("192.168.12.7", "192.168.13.5", (53, 5000), 100);
+    let outer = seal(&peer_outbound(0x1002, false), remote, me, &inner);
+    gateway.receive(WAN, &outer);
+    let (stages, text) = next(&mut reader);
+    assert_has(
+        &text,
+        &[
+            "flow\tesp 192.168.11.1 > 192.168.11.2, spi 0x00001002",
+            "verdict\tdecrypt, and handle the inner packet anew\ndecrypt\t1 packet\ninside\t128 bytes",
+            "flow\tudp 192.168.12.7 > 192.168.13.5, ports 53 > 5000",
+            "bytes by lan: udp 192.168.12.7 > 192.168.13.5",
+        ],
+    );
+    assert_eq!(stages.iter().filter(|stage| *stage == "cache").count(), 2);
+    // Again: a replay.
+    gateway.receive(WAN, &outer);
+    let (stages, text) = next(&mut reader);
+    assert_has(&text, &["drop\tesp_replayed"]);
+    assert_eq!(stages.last().unwrap(), "drop");
+    assert!(reader.read().is_none());
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn a_filter_finds_packets_as_they_came_and_as_they_were_decrypted() {
+    let (me, remote) = ("192.168.11.2", "192.168.11.1");
+    let udp_alone = TraceSpec { program: Some(octet(9, 17)), ..all(10) };
+    let (mut gateway, mut reader) = traced(tunnel_tables((me, remote), false), udp_alone);
+    let peer = peer_outbound(0x1002, false);
+    for inner in [
+        echo("192.168.12.7", "192.168.13.5", 10),
+        udp("192.168.12.7", "192.168.13.5", (53, 5000), 100),
+    ] {
+        gateway.receive(WAN, &seal(&peer, remote, me, &inner));
+    }
+    gateway.receive(LAN, &echo("192.168.13.5", "192.168.12.7", 10));
+    let (_, text) = next(&mut reader);
+    assert_has(&text, &["flow\tesp", "flow\tudp 192.168.12.7"]);
+    assert!(reader.read().is_none());
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn errors_about_a_packet_are_told_with_it_and_damaged_ones_have_their_reason() {
+    let (mut gateway, mut reader) = traced(plain_tables(), all(10));
+    let mut last_hop = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
+    last_hop[8] = 1;
+    wire::ipv4::fill_checksum(&mut last_hop);
+    gateway.receive(LAN, &last_hop);
+    let (stages, text) = next(&mut reader);
+    assert_has(
+        &text,
+        &[
+            "icmp-error\tthe sender is told\ndrop\thop_limit",
+            "generated\t",
+            "flow\ticmp 192.168.13.1 > 192.168.13.5, type 11 code 0",
+            "bytes by lan: icmp 192.168.13.1 > 192.168.13.5",
+        ],
+    );
+    assert_eq!(stages.last().unwrap(), "sent");
+    let mut damaged = last_hop;
+    damaged[10] ^= 1;
+    gateway.receive(LAN, &damaged);
+    let (stages, text) = next(&mut reader);
+    assert_eq!(stages, ["received", "drop"], "{text}");
+    // The gateway itself answers.
+    gateway.receive(LAN, &echo("192.168.13.5", "192.168.13.1", 10));
+    let (stages, _) = next(&mut reader);
+    assert!(stages.contains(&"deliver".to_owned()), "{stages:?}");
+    assert_eq!(stages.last().unwrap(), "sent");
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn a_packet_that_waits_says_for_whom() {
+    let (mut gateway, mut reader) = traced(plain_tables(), all(10));
+    gateway.receive(LAN, &udp("192.168.13.5", "192.168.11.77", (1, 2), 10));
+    let (stages, text) = next(&mut reader);
+    assert_has(&text, &["bytes by wan: ARP", "held\tuntil "]);
+    assert_eq!(stages.last().unwrap(), "held");
+}
+
+#[test]
+fn packets_of_a_batch_keep_their_order_whether_traced_or_not() {
+    let some = TraceSpec { program: Some(octet(23, 3)), ..all(100) };
+    let (mut traced_one, mut reader) = traced(plain_tables(), some);
+    let mut plain = Gateway::new(plain_tables());
+    let packets: Vec<_> = (0..200)
+        .map(|n: u16| udp("192.168.13.5", "8.8.8.8", (5000, n % 5), 10 + usize::from(n)))
+        .collect();
+    for gateway in [&mut plain, &mut traced_one] {
+        for packet in &packets {
+            let bytes = frame(MemoryOptions::ethernet("", LAN).mac, HOST_MAC, packet);
+            assert!(gateway.lan.push(&bytes));
+        }
+        gateway.poll();
+    }
+    assert_eq!(traced_one.sent(WAN), plain.sent(WAN));
+    let count = core::iter::from_fn(|| reader.read().map(|_| ())).count();
+    assert_eq!(count, 40);
+    traced_one.assert_nothing_lost();
+}
+
+#[test]
+fn a_trace_has_as_many_packets_as_it_wants_and_changes_no_decision() {
+    let (mut gateway, mut reader) = traced(plain_tables(), all(3));
+    let packet = udp("192.168.13.5", "8.8.8.8", (5000, 53), 100);
+    (0..10).for_each(|_| gateway.receive(LAN, &packet));
+    let count = core::iter::from_fn(|| reader.read().map(|_| ())).count();
+    assert_eq!(count, 3);
+    assert_eq!(gateway.worker.statistics().decided.read(), 1);
+    gateway.change(|tables| assert!(tables.remove_trace(1)));
+    gateway.change(|tables| tables.add_trace(TraceSpec { id: 2, ..all(3) }).unwrap());
+    gateway.receive(LAN, &packet);
+    assert_has(&next(&mut reader).1, &["cache\thit"]);
+    assert_eq!(gateway.worker.statistics().decided.read(), 1);
+
+    // Nobody reads.
+    let (writer, _reader) = tap_ring(100);
+    gateway.worker.set_taps(writer);
+    gateway.receive(LAN, &packet);
+    let tables = gateway.publisher.current();
+    assert_eq!(tables.traces()[0].lost(), 1);
+}

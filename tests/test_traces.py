@@ -1,0 +1,216 @@
+"""Live traces: what became of real packets, in text and JSON, on the real daemon."""
+
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+from harness.config import Config, Port
+from harness.gateway import Gateway, binary
+from test_namespaces import LEFT, RIGHT, both_families, hosts
+
+pytestmark = pytest.mark.namespaces
+__all__ = ["hosts"]
+
+KEY = "0x" + "11" * 20
+
+
+class Trace:
+    """`hitpath trace add` in the background."""
+
+    def __init__(self, gateway, *words, json=True):
+        self.gateway, began = gateway, gateway.log().count("a trace begins")
+        command = [binary(), "--socket", str(gateway.socket), *(["-j"] if json else []), "trace", "add"]
+        command += map(str, words)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 10
+        while gateway.log().count("a trace begins") == began:
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < end, "the trace does not begin"
+            time.sleep(0.02)
+
+    def wait(self, timeout=10):
+        """Its packets or its text, what it said when it ended, and its exit code."""
+        shown, said = self.process.communicate(timeout=timeout)
+        return shown, said, self.process.returncode
+
+    def packets(self):
+        """The packets once it has ended by itself: lists of stages and texts."""
+        shown, said, code = self.wait()
+        assert code == 0 and "that many were wanted" in said, said
+        return [steps(json.loads(line)) for line in shown.splitlines()]
+
+    def stop(self):
+        """Ends it as Ctrl-C does, once what was sent has come."""
+        time.sleep(0.5)
+        self.process.send_signal(signal.SIGINT)
+        return self.wait()
+
+
+def steps(packet):
+    return [(step["step"], step["text"]) for step in packet["steps"]]
+
+
+def text(packet, stage):
+    """What the first step of a stage says."""
+    return next((said for step, said in packet if step == stage), None)
+
+
+@both_families
+def test_a_new_flow_misses_and_then_hits(hosts, family):
+    left, _, gateway = hosts
+    left.ping(RIGHT[family][1], count=1)
+    only = {4: "icmp[icmptype] == icmp-echo", 6: "icmp6 and ip6[40] == 128"}[family]
+    trace = Trace(gateway, only, "and", "src", LEFT[family][1], "count", 4)
+    left.ping(RIGHT[family][1], count=2)
+    # The next ping has another identifier, and so is another flow.
+    left.ping(RIGHT[family][1], count=2, options=("-e", "77"))
+    packets = trace.packets()
+    caches = [text(packet, "cache") for packet in packets]
+    name = f"ipv{family}-outbound"
+    assert caches == [f"miss in {name}: a new flow", f"hit in {name}"] * 2, caches
+    for packet in packets:
+        assert packet[0] == ("received", "98 bytes by left" if family == 4 else "118 bytes by left")
+        assert text(packet, "verdict").startswith("forward in clear by right, packets up to 1500 bytes")
+        assert packet[-1][0] == "sent" and "bytes by right: " in packet[-1][1], packet
+        assert RIGHT[family][1] in text(packet, "flow")
+
+
+def test_what_invalidated_a_flow_is_named(hosts):
+    left, _, gateway = hosts
+    # The first finds no neighbour, which is a change too once it has answered.
+    left.ping(RIGHT[4][1], count=3, options=("-e", "77"))
+    trace = Trace(gateway, "icmp[icmptype] == icmp-echo", "count", 2)
+    gateway.run("route", "add", "203.0.113.0/24", "via", RIGHT[4][1])
+    left.ping(RIGHT[4][1], count=1, options=("-e", "77"))
+    gateway.run("route", "add", "blackhole", f"{RIGHT[4][1]}/32")
+    left.ping(RIGHT[4][1], count=1, options=("-e", "77"), check=False, timeout=3)
+    first, second = trace.packets()
+    assert text(first, "cache").startswith("hit in ipv4-outbound; what changed"), first
+    assert "invalidated, by a route to 10.2.0.2/32" in text(second, "cache"), second
+    assert second[-1][0] == "drop" and second[-1][1].startswith("route_blackhole"), second
+
+
+def test_policies_and_icmp_errors_are_in_the_text(hosts):
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    trace = Trace(gateway, "icmp", "count", 1, json=False)
+    left.ping(RIGHT[4][1], count=1, check=False, timeout=3, options=("-t", "1"))
+    shown, said, code = trace.wait()
+    assert (said, code) == ("hitpath: 1 packets: that many were wanted\n", 0)
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines[0][0:2] == ["Packet", "1,"] and "worker" in lines[0]
+    stages = [words[0] for words in lines[1:] if words]
+    assert stages[:3] == ["received", "flow", "cache"]
+    assert stages.index("icmp-error") < stages.index("drop") < stages.index("generated")
+    assert stages[-1] == "sent" and "hop_limit" in shown and "type 11 code 0" in shown
+    for direction in ("in", "out"):
+        gateway.run("xfrm", "policy", "add", "dst", "10.77.0.0/16", "dir", direction)
+    gateway.run("xfrm", "policy", "add", "src", "10.1.0.0/24", "dir", "in", "action", "block")
+    trace = Trace(gateway, "host", RIGHT[4][1], "count", 1)
+    left.ping(RIGHT[4][1], count=1, check=False, timeout=3)
+    (packet,) = trace.packets()
+    assert "action" not in text(packet, "policy") and "discard" in text(packet, "policy"), packet
+    assert packet[-1][0] == "drop" and packet[-1][1].startswith("policy_"), packet
+
+
+def test_a_tunnel_is_shown_inside_and_outside(topology, tmp_path):
+    """Two gateways: what the one encrypts, the other decrypts. One block each."""
+    west, east = topology.namespace("gw1"), topology.namespace("gw2")
+    hosts = []
+    for number, (gw, label) in enumerate(((west, "left"), (east, "right")), start=1):
+        host = topology.namespace(label)
+        topology.link(gw, label, host, "eth0")
+        gw.silence(label)
+        host.addresses("eth0", f"10.{number}.0.2/24")
+        host.ip("route", "add", "default", "via", f"10.{number}.0.1")
+        hosts.append(host)
+    topology.link(west, "wan", east, "wan")
+    gateways = []
+    for number, gw in enumerate((west, east), start=1):
+        gw.silence("wan")
+        inside = Port(("left", "right")[number - 1], [f"10.{number}.0.1/24"], kind="af-packet")
+        inside.interface = inside.name
+        outside = Port("wan", [f"192.0.2.{number}/24"], kind="af-packet", interface="wan")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        gateways.append(Gateway(gw, Config(ports=[inside, outside]), folder))
+    with gateways[0] as one, gateways[1] as two:
+        for number, gateway in enumerate((one, two), start=1):
+            here, there = number, 3 - number
+            gateway.run("route", "add", f"10.{there}.0.0/24", "via", f"192.0.2.{there}")
+            for source, target, spi in ((1, 2, "0x1001"), (2, 1, "0x1002")):
+                state = f"xfrm state add src 192.0.2.{source} dst 192.0.2.{target} spi {spi} proto esp mode tunnel"
+                state += f" reqid 1 aead rfc4106(gcm(aes)) {KEY} 128"
+                gateway.run(*state.split())
+            for direction, source, target in (("out", here, there), ("in", there, here)):
+                policy = f"xfrm policy add src 10.{source}.0.0/24 dst 10.{target}.0.0/24 dir {direction}"
+                policy += f" tmpl src 192.0.2.{source} dst 192.0.2.{target} proto esp mode tunnel reqid 1"
+                gateway.run(*policy.split())
+        hosts[0].ping("10.2.0.2", count=3)
+        sealed = Trace(one, "src 10.1.0.2", "count", 1)
+        # What is inside is asked for.
+        opened = Trace(two, "icmp and src 10.1.0.2", "count", 1)
+        hosts[0].ping("10.2.0.2", count=1)
+        (out,), (back,) = sealed.packets(), opened.packets()
+        assert "spi 0x00001001 from 192.0.2.1 to 192.0.2.2, reqid 1" in text(out, "sa"), out
+        assert text(out, "verdict").startswith("encrypt and send by wan") and text(out, "encrypt") == "1 packet"
+        assert "by wan: esp 192.0.2.1 > 192.0.2.2" in out[-1][1], out
+        stages = [stage for stage, _ in back]
+        assert stages.count("cache") == stages.count("verdict") == 2, back
+        assert stages.index("decrypt") < stages.index("inside"), back
+        assert "esp 192.0.2.1 > 192.0.2.2, spi 0x00001001" in text(back, "flow"), back
+        assert "by right: icmp 10.1.0.2 > 10.2.0.2" in back[-1][1], back
+        # An SA that is gone.
+        two.run("xfrm", "state", "delete", "src", "192.0.2.1", "dst", "192.0.2.2", "spi", "0x1001", "proto", "esp")
+        trace = Trace(two, "esp", "count", 1)
+        hosts[0].ping("10.2.0.2", count=1, check=False, timeout=3)
+        (packet,) = trace.packets()
+        assert "invalidated, by the SA with spi 0x00001001" in text(packet, "cache"), packet
+        assert packet[-1][1].startswith("esp_no_sa"), packet
+
+
+def test_bounds_hold_and_a_killed_client_ends_its_trace(hosts):
+    left, _, gateway = hosts
+    none = Trace(gateway, "tcp port 9")
+    slow = Trace(gateway, "icmp", "rate", "10/s", "count", 10_000)
+    left.ping(RIGHT[4][1], count=100, options=("-i", "0.01"))
+    shown, said, code = none.stop()
+    assert (shown, said, code) == ("", "hitpath: 0 packets: stopped\n", 0)
+    time.sleep(1.2)
+    shown, said, code = slow.stop()
+    assert 10 <= len(shown.splitlines()) < 60 and "left out because of the rate" in said, said
+    killed = Trace(gateway)
+    killed.process.kill()
+    killed.wait()
+    end = time.monotonic() + 5
+    while gateway.log().count("the trace has ended: its client has gone") < 3:
+        assert time.monotonic() < end, gateway.log()
+        left.ping(RIGHT[4][1], count=1)
+    # As many as there may be, each with its own.
+    all_of_them = [Trace(gateway, "icmp", "count", 2) for _ in range(8)]
+    refused = gateway.run("trace", "add", check=False)
+    assert refused.returncode == 1 and "8 traces already" in refused.stderr
+    left.ping(RIGHT[4][1], count=2)
+    assert [len(trace.packets()) for trace in all_of_them] == [2] * 8
+    stopped = Trace(gateway)
+    gateway.kill()
+    shown, said, code = stopped.wait()
+    assert code == 1 and "has gone" in said, said
+    gateway.start_again()
+    left.ping(RIGHT[4][1], count=1)
+
+
+def test_what_is_wrong_is_said(hosts):
+    _, _, gateway = hosts
+    for words, says in [
+        (["hsot", "10.0.0.1"], "is not understood: tcpdump: "),
+        (["count", "0"], "1 to 10000"),
+        (["icmp", "count", "10001"], "1 to 10000"),
+        (["icmp", "rate"], "missing behind rate"),
+    ]:
+        done = gateway.run("trace", "add", *words, check=False)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+    help_text = gateway.run("trace", "--help").stdout
+    assert "FILTER" in help_text and "count 5" in help_text
