@@ -17,9 +17,9 @@ use crate::extension::Extension;
 /// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules or routes into other
 /// VRFs, or if there are taps.
 ///
-/// A packet that rules or routes lead to a port of another VRF meets the filters of that VRF after routing, and
-/// no longer those of its own. If that VRF is an IPsec gateway without policies, nothing comes into it
-/// in this way that would cross its boundary.
+/// A packet that rules or routes lead to a port of another VRF meets the filters of that VRF after
+/// routing, and no longer those of its own. If that VRF is an IPsec gateway without policies, nothing
+/// comes into it in this way that would cross its boundary.
 ///
 /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What is
 /// encrypted meets no filter of the port that it leaves by: the packet outside is the gateway's
