@@ -191,7 +191,7 @@ def test_own_address_and_next_hop_on_the_link(gateway, family):
     red.run("ip", "addr", "add", to, "dev", "lo")
     command = ["route", "add", to, "via", far, "dev", "left.10", "vrf", "red"]
     refused = gateway.run(*command, check=False)
-    assert refused.returncode != 0 and "not on the link" in refused.stderr, refused.stderr
+    assert refused.returncode != 0 and "is not on any prefix of port" in refused.stderr, refused.stderr
     gateway.run(*command, "onlink")
     assert " onlink" in gateway.run("route", "show", "vrf", "red", "exact", to).stdout
     flow = {4: "icmp {} > {} type 8 code 0", 6: "ipv6-icmp {} > {} type 128 code 0"}[family]
