@@ -29,6 +29,20 @@ pub struct RouteSpec {
     /// The port. Where absent, the one on whose link the next hop is. Of kind `unicast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// The VRF of the port, if it is another one than the route's: packets leave there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_vrf: Option<String>,
+    /// Whether the next hop is on the port's link though no prefix of the port's addresses holds it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub onlink: bool,
+    /// The gateway's own address in the route's VRF from which it speaks to the destinations. Of
+    /// kind `unicast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefsrc: Option<IpAddr>,
+    /// The VRF whose table says where packets go, in place of a next hop and a port. Of kind
+    /// `unicast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nexthop_vrf: Option<String>,
     /// Several next hops in place of one, as of a multipath route with Linux: each flow goes by one
     /// of them. Of kind `unicast`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -74,9 +88,12 @@ pub struct RouteId {
     /// Its next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
-    /// Its port.
+    /// Its port, or the VRF whose table says where packets go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// The VRF whose table says where packets go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nexthop_vrf: Option<String>,
     /// Its next hops, if it has several: all of them, in any order. A weight of 1 is any, as with
     /// Linux.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -156,6 +173,18 @@ pub struct RouteView {
     /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// The VRF of the port, if it is another one than the route's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_vrf: Option<String>,
+    /// The VRF whose table says where packets go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nexthop_vrf: Option<String>,
+    /// Whether its next hop is said to be on the port's link.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub onlink: bool,
+    /// The gateway's own address from which the route says that it speaks to the destinations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefsrc: Option<IpAddr>,
     /// The gateway's own address on that port from which it sends to destinations of this route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,

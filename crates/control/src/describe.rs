@@ -93,6 +93,18 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
     if let Some(port) = &spec.port {
         let _ = write!(text, " dev {port}");
     }
+    if let Some(vrf) = &spec.port_vrf {
+        let _ = write!(text, " port-vrf {vrf}");
+    }
+    if spec.onlink {
+        text.push_str(" onlink");
+    }
+    if let Some(source) = spec.prefsrc {
+        let _ = write!(text, " src {source}");
+    }
+    if let Some(vrf) = &spec.nexthop_vrf {
+        let _ = write!(text, " nexthop vrf {vrf}");
+    }
     if spec.metric != 0 {
         let _ = write!(text, " metric {}", spec.metric);
     }

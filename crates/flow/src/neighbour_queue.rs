@@ -69,6 +69,8 @@ struct Sought {
     next_hop: IpAddr,
     asked: u8,
     packets: ArrayVec<Packet, MAX_PACKETS>,
+    /// Whose each of them is: its sender's VRF, if somebody else than the gateway sent it.
+    senders: ArrayVec<Option<VrfId>, MAX_PACKETS>,
 }
 
 impl NeighbourQueue {
@@ -81,6 +83,7 @@ impl NeighbourQueue {
             next_hop: [0; 4].into(),
             asked: 0,
             packets: ArrayVec::new(),
+            senders: ArrayVec::new(),
         };
         let next_hops = MAX_NEXT_HOPS.min(packets / 2);
         Self {
@@ -106,14 +109,14 @@ impl NeighbourQueue {
         self.deadlines.earliest()
     }
 
-    /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`. Packets of other VRFs that
-    /// give way to it go to `give_way`.
+    /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`; `sender` is the VRF of who sent
+    /// it, if that is not the gateway. Packets of other VRFs that give way to it go to `give_way`.
     pub fn hold(
         &mut self,
         now: Time,
         (vrf, port): (VrfId, PortId),
         next_hop: IpAddr,
-        packet: Packet,
+        (packet, sender): (Packet, Option<VrfId>),
         mut give_way: impl FnMut(Packet, DropReason),
     ) -> Held {
         let key = (port, next_hop);
@@ -128,14 +131,14 @@ impl NeighbourQueue {
                 {
                     give_way(oldest, DropReason::NeighbourQueueFull);
                 }
-                let waiting = &mut self.places[place].packets;
-                let is_full = waiting.is_full() || self.behind == self.most_behind;
-                let oldest = if is_full { waiting.pop_at(0) } else { None };
+                let waiting = &mut self.places[place];
+                let is_full = waiting.packets.is_full() || self.behind == self.most_behind;
+                let oldest = if is_full { waiting.take_first() } else { None };
                 if !is_full {
                     self.behind += 1;
                     self.queued.take(vrf);
                 }
-                waiting.push(packet);
+                waiting.push(packet, sender);
                 match oldest {
                     Some(oldest) => Held::Refused(oldest, DropReason::NeighbourQueueFull),
                     None => Held::Waiting,
@@ -168,7 +171,7 @@ impl NeighbourQueue {
                 let sought = &mut self.places[place];
                 (sought.port, sought.next_hop, sought.asked) = (port, next_hop, 1);
                 sought.vrf = vrf;
-                sought.packets.push(packet);
+                sought.push(packet, sender);
                 Held::Ask
             }
         }
@@ -180,8 +183,8 @@ impl NeighbourQueue {
         let of_vrf = self.order.iter().map(|&place| usize::from(place));
         let of_vrf = of_vrf.filter(|&place| places[place].vrf == vrf);
         let longest = of_vrf.max_by_key(|&place| places[place].packets.len())?;
-        let line = &mut places[longest].packets;
-        let oldest = if line.len() > 1 { line.pop_at(0) } else { None };
+        let line = &mut places[longest];
+        let oldest = if line.packets.len() > 1 { line.take_first() } else { None };
         if oldest.is_some() {
             self.behind -= 1;
             self.queued.give_back(vrf, 1);
@@ -209,9 +212,15 @@ impl NeighbourQueue {
         self.behind -= behind;
         self.queued.give_back(sought.vrf, behind);
         self.sought.give_back(sought.vrf, 1);
-        sought.packets.drain(..).for_each(give_up);
+        sought.take_all(|packet, _| give_up(packet));
         self.deadlines.set(usize::from(place), None);
         self.free.push(place);
+    }
+
+    /// Forgets which packets are of senders in VRFs that are gone: another one may get the number.
+    pub fn forget_senders(&mut self, is_gone: impl Fn(VrfId) -> bool) {
+        let senders = self.places.iter_mut().flat_map(|sought| &mut sought.senders);
+        senders.filter(|sender| sender.is_some_and(&is_gone)).for_each(|sender| *sender = None);
     }
 
     /// Gives up what waits on ports that are gone or are in another VRF now.
@@ -239,7 +248,7 @@ impl NeighbourQueue {
             *behind -= sought.packets.len() - 1;
             queued.give_back(sought.vrf, sought.packets.len() - 1);
             seeking.give_back(sought.vrf, 1);
-            sought.packets.drain(..).for_each(|packet| deliver(port, next_hop, found, packet));
+            sought.take_all(|packet, _| deliver(port, next_hop, found, packet));
             deadlines.set(usize::from(place), None);
             free.push(place);
             false
@@ -247,12 +256,12 @@ impl NeighbourQueue {
     }
 
     /// Does what is due by `now`: asks again, after one second and after two; and gives up the
-    /// packets that wait, after three.
+    /// packets that wait, after three, each with the VRF of its sender.
     pub fn advance(
         &mut self,
         now: Time,
         mut ask: impl FnMut(PortId, IpAddr),
-        mut give_up: impl FnMut(PortId, IpAddr, Packet),
+        mut give_up: impl FnMut(PortId, IpAddr, (Packet, Option<VrfId>)),
     ) {
         let Self { places, deadlines, order, free, behind, sought: seeking, queued, .. } = self;
         order.retain(|&place| {
@@ -271,7 +280,7 @@ impl NeighbourQueue {
             *behind -= sought.packets.len() - 1;
             queued.give_back(sought.vrf, sought.packets.len() - 1);
             seeking.give_back(sought.vrf, 1);
-            sought.packets.drain(..).for_each(|packet| give_up(port, next_hop, packet));
+            sought.take_all(|packet, sender| give_up(port, next_hop, (packet, sender)));
             deadlines.set(place_index, None);
             free.push(place);
             false
@@ -288,6 +297,21 @@ impl fmt::Debug for NeighbourQueue {
 }
 
 impl Sought {
+    fn push(&mut self, packet: Packet, sender: Option<VrfId>) {
+        self.packets.push(packet);
+        self.senders.push(sender);
+    }
+
+    fn take_first(&mut self) -> Option<Packet> {
+        self.senders.pop_at(0);
+        self.packets.pop_at(0)
+    }
+
+    fn take_all(&mut self, mut each: impl FnMut(Packet, Option<VrfId>)) {
+        let packets = self.packets.drain(..).zip(self.senders.drain(..));
+        packets.for_each(|(packet, sender)| each(packet, sender));
+    }
+
     fn key(&self) -> (PortId, IpAddr) {
         (self.port, self.next_hop)
     }
@@ -317,7 +341,9 @@ mod tests {
         next_hop: IpAddr,
         packet: Packet,
     ) -> Held {
-        queue.hold(now, (VrfId(1), port), next_hop, packet, |_, _| panic!("there is no other VRF"))
+        queue.hold(now, (VrfId(1), port), next_hop, (packet, None), |_, _| {
+            panic!("there is no other VRF")
+        })
     }
 
     #[test]
@@ -328,7 +354,8 @@ mod tests {
         let give_way = |packet: Packet, _| given.borrow_mut().push(packet);
         let mut hold = |vrf: u16, port: u16, to: u32| {
             let packet = numbered(&mut pool, u32::from(vrf));
-            let held = queue.hold(Time(0), (VrfId(vrf), PortId(port)), hop(to), packet, give_way);
+            let held =
+                queue.hold(Time(0), (VrfId(vrf), PortId(port)), hop(to), (packet, None), give_way);
             let held = match held {
                 Held::Refused(packet, _) => {
                     pool.give(packet);
@@ -391,7 +418,7 @@ mod tests {
             queue.advance(
                 Time(now),
                 |port, to| log.borrow_mut().push((port, to, None)),
-                |port, to, packet| log.borrow_mut().push((port, to, Some(number(&packet)))),
+                |port, to, (packet, _)| log.borrow_mut().push((port, to, Some(number(&packet)))),
             );
             told.push((now, log.into_inner()));
         };
@@ -510,7 +537,7 @@ mod tests {
             Held::Waiting
         ));
         for second in 1..=3 {
-            queue.advance(Time(second * SECOND), |_, _| {}, |_, _, packet| pool.give(packet));
+            queue.advance(Time(second * SECOND), |_, _| {}, |_, _, (packet, _)| pool.give(packet));
         }
         assert!(queue.is_empty());
         assert_eq!((queue.behind, pool.available()), (0, pool.size()));
@@ -573,7 +600,7 @@ mod tests {
                         now = now + Duration::from_nanos(time);
                         let mut asked = Vec::new();
                         let mut given_up = Vec::new();
-                        queue.advance(now, |port, to| asked.push((port, to)), |port, to, packet| {
+                        queue.advance(now, |port, to| asked.push((port, to)), |port, to, (packet, _)| {
                             given_up.push(((port, to), number(&packet)));
                             pool.give(packet);
                         });

@@ -116,6 +116,8 @@ reasons! {
     RouteUnreachable = "route_unreachable",
     /// A prohibit route: the sender is told.
     RouteProhibit = "route_prohibit",
+    /// Routes that lead from VRF to VRF in a circle, or through more than four: the sender is told.
+    RouteLoop = "route_loop",
     /// The route's port does not exist, is down, or its interface has no carrier.
     PortDown = "port_down",
     /// TTL or hop limit ran out.

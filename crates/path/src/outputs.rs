@@ -146,6 +146,11 @@ impl<'t> Objects<'t> {
         }
     }
 
+    /// See [`Tables::source_in`].
+    pub(crate) fn source_in(&self, vrf: VrfId, port: PortId, peer: IpAddr) -> Option<IpAddr> {
+        self.tables.source_in(vrf, port, peer)
+    }
+
     /// See [`crate::decide::source_of_error`].
     pub(crate) fn source_of_error(
         &self,
@@ -399,35 +404,35 @@ pub(crate) struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// Sends an IP packet by a next hop, or keeps it until that is resolved. `on_link` is whom a
-    /// next hop stands for that is the port's own: the packet's destination.
+    /// Sends an IP packet by a next hop, or keeps it until that is resolved. `sender` is the VRF of
+    /// who sent it, if that is not the gateway.
     #[inline]
-    pub(crate) fn emit(&mut self, packet: Packet, id: NextHopId) {
+    pub(crate) fn emit(&mut self, packet: Packet, id: NextHopId, sender: Option<VrfId>) {
         let Some(next_hop) = self.outputs.objects.next_hop(id) else {
             return self.outputs.drop(packet, DropReason::PortDown);
         };
         if let Err(packet) = self.outputs.send_to(packet, (id, next_hop)) {
-            self.emit_later(packet, next_hop);
+            self.emit_later((packet, sender), next_hop);
         }
     }
 
     #[cold]
-    fn emit_later(&mut self, packet: Packet, next_hop: &NextHop) {
+    fn emit_later(&mut self, waiting: (Packet, Option<VrfId>), next_hop: &NextHop) {
         // The destination of the packet as it is now, which of an ESP packet is the tunnel's end.
-        match next_hop.address.or_else(|| destination(packet.bytes())) {
-            Some(address) => self.wait_for(next_hop.port, address, packet),
-            None => self.outputs.drop(packet, DropReason::NeighbourUnresolved),
+        match next_hop.address.or_else(|| destination(waiting.0.bytes())) {
+            Some(address) => self.wait_for(next_hop.port, address, waiting),
+            None => self.outputs.drop(waiting.0, DropReason::NeighbourUnresolved),
         }
     }
 
     /// Keeps a packet until its next hop has answered.
-    pub(crate) fn wait_for(&mut self, port: PortId, next_hop: IpAddr, packet: Packet) {
+    fn wait_for(&mut self, port: PortId, next_hop: IpAddr, waiting: (Packet, Option<VrfId>)) {
         let Some(vrf) = self.outputs.objects.port(port).map(|port| port.spec.vrf) else {
-            return self.outputs.drop(packet, DropReason::PortDown);
+            return self.outputs.drop(waiting.0, DropReason::PortDown);
         };
         let (now, buffers) = (self.outputs.now, &mut self.outputs.buffers);
         let give_way = |packet, reason| buffers.drop(packet, reason);
-        match self.waiting.hold(now, (vrf, port), next_hop, packet, give_way) {
+        match self.waiting.hold(now, (vrf, port), next_hop, waiting, give_way) {
             Held::Ask => resolve::ask(&mut self.outputs, port, next_hop),
             Held::Waiting => {}
             Held::Refused(packet, reason) => self.outputs.drop(packet, reason),
@@ -440,7 +445,7 @@ impl Neighbours<'_> {
             return self.outputs.drop(packet, DropReason::PortDown);
         };
         if let Err(packet) = self.outputs.send_to(packet, next_hop) {
-            self.wait_for(port, station, packet);
+            self.wait_for(port, station, (packet, None));
         }
     }
 }

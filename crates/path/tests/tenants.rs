@@ -1,5 +1,5 @@
-//! No frame of one VRF leaves by a port of another one, unless a rule says so, whatever becomes of
-//! VRFs and ports.
+//! No frame of one VRF leaves by a port of another one, unless a rule or a route says so, whatever
+//! becomes of VRFs and ports.
 
 mod fixture;
 
@@ -9,8 +9,8 @@ use fixture::*;
 use io::memory::MemoryOptions;
 use proptest::prelude::*;
 use tables::{
-    MarkBits, PortSpec, ReversePath, Rule, RuleAction, RuleEntry, RuleSelector, Side, Tables, Vlan,
-    VlanId, VlanTag,
+    MarkBits, PortSpec, ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Side,
+    Tables, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, VrfId};
@@ -48,6 +48,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn leak() -> impl Strategy<Value = Leak> {
+    prop_oneof![Just(Leak::Rule), Just(Leak::Table), Just(Leak::Ports)]
+}
+
 fn id(number: u16) -> PortId {
     PortId(2000 + number)
 }
@@ -67,6 +71,17 @@ fn spec(number: u16, vrf: u16) -> PortSpec {
     }
 }
 
+/// What leads from one VRF into another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leak {
+    /// A policy rule that names the number of its table.
+    Rule,
+    /// A route into its table.
+    Table,
+    /// Routes by the ports that were in it at the beginning.
+    Ports,
+}
+
 /// The gateway, and what is expected of it.
 struct World {
     gateway: Gateway,
@@ -76,14 +91,14 @@ struct World {
     lives: Vec<u8>,
     /// By the source port of each packet: the VRF that it came in, as it was then.
     sent: Vec<(u16, u8)>,
-    /// Packets of the first VRF, as it was at the beginning, may ask the table of the second one.
-    leak: Option<(u16, u16)>,
+    /// Packets of the first VRF, as it was at the beginning, may leave by the second one.
+    leak: Option<(u16, u16, Leak)>,
     /// How many have left so.
     leaked: usize,
 }
 
 impl World {
-    fn new(leak: Option<(u16, u16)>) -> Self {
+    fn new(leak: Option<(u16, u16, Leak)>) -> Self {
         let mut tables = plain_tables();
         for vrf in 1..=VRFS {
             assert_eq!(tables.add_vrf(&format!("tenant{vrf}")), Ok(VrfId(vrf)));
@@ -92,7 +107,24 @@ impl World {
         for number in 1..=PORTS {
             tables.add_port(id(number), spec(number, vrfs[usize::from(number)])).unwrap();
         }
-        if let Some((from, into)) = leak {
+        let table = |prefix: &str, vrf, spec| (self::prefix(prefix), VrfId(vrf), spec);
+        let leaks = match leak {
+            Some((from, into, Leak::Table)) => {
+                vec![table("10.0.0.0/16", from, RouteSpec::Vrf { vrf: VrfId(into) })]
+            }
+            Some((from, into, Leak::Ports)) => (1..=PORTS)
+                .filter(|port| vrfs[usize::from(*port)] == into)
+                .map(|port| {
+                    let spec = RouteSpec::Connected { port: id(port) };
+                    table(&format!("10.0.{port}.0/25"), from, spec)
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        for (prefix, vrf, spec) in leaks {
+            tables.set_route(vrf, prefix, spec).unwrap();
+        }
+        if let Some((from, into, Leak::Rule)) = leak {
             let table = tables.vrf(VrfId(into)).unwrap().table;
             let everywhere = prefix("0.0.0.0/0");
             let selects = RuleSelector {
@@ -178,7 +210,12 @@ impl World {
     /// Whether a packet that came in one VRF may leave by the other.
     fn may_pass(&self, sent: (u16, u8), out: (u16, u8)) -> bool {
         let (from, life) = sent;
-        sent == out || self.leak == Some((from, out.0)) && life == from as u8
+        sent == out
+            || self.leak.is_some_and(|(source, into, leak)| {
+                // Another VRF may get the number of the table that a rule names.
+                let into_same = leak == Leak::Rule || out.1 == into as u8;
+                (source, into) == (from, out.0) && life == from as u8 && into_same
+            })
     }
 
     /// Looks at what has left.
@@ -238,9 +275,9 @@ proptest! {
     #[test]
     fn nothing_leaves_by_a_port_of_another_vrf(
         steps in proptest::collection::vec(step(), 1..80),
-        leak in proptest::option::of((0..=VRFS, 0..=VRFS)),
+        leak in proptest::option::of((0..=VRFS, 0..=VRFS, leak())),
     ) {
-        let mut world = World::new(leak.filter(|(from, into)| from != into));
+        let mut world = World::new(leak.filter(|(from, into, _)| from != into));
         for step in &steps {
             world.take(step);
             world.judge()?;
@@ -257,21 +294,38 @@ proptest! {
 }
 
 #[test]
-fn a_rule_leads_from_one_tenant_to_another() {
-    let mut world = World::new(Some((1, 2)));
-    // Port 5 is in the first VRF, 2 and 6 are in the second.
-    for step in [Step::Resolve(2), Step::Send(1, 2), Step::Resolve(1), Step::Send(2, 1)] {
-        world.take(&step);
+fn something_leads_from_one_tenant_to_another() {
+    for leak in [Leak::Rule, Leak::Table, Leak::Ports] {
+        let mut world = World::new(Some((1, 2, leak)));
+        // Port 5 is in the first VRF, 2 and 6 are in the second.
+        for step in [Step::Resolve(2), Step::Send(1, 2), Step::Resolve(1), Step::Send(2, 1)] {
+            world.take(&step);
+        }
+        // The packet, and an error about the one that found no way back.
+        assert_eq!((world.judge().unwrap(), world.leaked), (2, 1), "{leak:?}");
+        // The first VRF goes, and what leads from it.
+        for step in [Step::Remake(1), Step::Move(1, 1), Step::Send(1, 2)] {
+            world.take(&step);
+        }
+        world.judge().unwrap();
+        assert_eq!(world.leaked, 1, "{leak:?}");
+        world.gateway.assert_nothing_lost();
     }
-    // The packet, and an error about the one that found no way back.
-    assert_eq!((world.judge().unwrap(), world.leaked), (2, 1));
-    // The first VRF goes, and the rule with it.
-    for step in [Step::Remake(1), Step::Move(1, 1), Step::Send(1, 2)] {
-        world.take(&step);
+}
+
+#[test]
+fn a_route_does_not_follow_a_port_or_a_number() {
+    for leak in [Leak::Table, Leak::Ports] {
+        let mut world = World::new(Some((1, 2, leak)));
+        // The second VRF is another one now, with the same ports.
+        for step in [Step::Remake(2), Step::Move(2, 2), Step::Resolve(2), Step::Send(1, 2)] {
+            world.take(&step);
+        }
+        world.judge().unwrap();
+        assert_eq!(world.leaked, 0, "{leak:?}");
+        assert_eq!(world.gateway.dropped(packet::DropReason::NoRoute), 1, "{leak:?}");
+        world.gateway.assert_nothing_lost();
     }
-    world.judge().unwrap();
-    assert_eq!(world.leaked, 1);
-    world.gateway.assert_nothing_lost();
 }
 
 #[test]

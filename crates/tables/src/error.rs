@@ -245,14 +245,17 @@ pub enum TableError {
         /// Link-local or multicast.
         why: NotRoutable,
     },
-    /// The route's port is in another VRF.
-    #[error("port '{port}' is not in VRF '{vrf}'")]
-    PortElsewhere {
-        /// The port's name.
-        port: Arc<str>,
+    /// A route's `src` is no address from which the gateway can speak to its destinations.
+    #[error("{source_address} is not an address of VRF '{vrf}' and of the route's family")]
+    SourceNotOwn {
+        /// The address.
+        source_address: IpAddr,
         /// The route's VRF.
         vrf: Arc<str>,
     },
+    /// A route leads into the table that it is in.
+    #[error("a route of VRF '{0}' cannot lead into the table of the same VRF")]
+    LeakToItself(Arc<str>),
     /// The next hop is of another family than the prefix.
     #[error("next hop {next_hop} is not of the family of {prefix}")]
     NextHopFamily {

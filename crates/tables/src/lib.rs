@@ -30,6 +30,7 @@ mod sad;
 mod slots;
 mod snapshot;
 mod sought;
+mod source;
 mod spd;
 mod tap;
 mod trace;

@@ -23,6 +23,8 @@ pub const MAX_GROUPS: usize = 262_144;
 pub const MAX_POLICIES: usize = 1_048_576;
 /// The most rules of all filters.
 pub const MAX_FILTER_RULES: usize = 262_144;
+/// So many VRFs may lead a packet on, each to the next one, by routes into one another's tables.
+pub const MAX_LEAKS: usize = 4;
 /// The most policy rules, of both families.
 pub const MAX_RULES: usize = 16_384;
 /// The most filters: of ports and VRFs, before and after routing.

@@ -12,6 +12,7 @@ use crate::error::TableError;
 use crate::limit::{MAX_ADDRESSES, MIN_MTU_V6, check_mtu};
 use crate::neighbour::Neighbours;
 use crate::next_hop::{LinkHeader, NextHopId};
+use crate::source;
 use crate::vlan::{Vlan, VlanCounters, VlanTable};
 
 /// What a port is configured to be.
@@ -119,9 +120,12 @@ impl Port {
         own_v6(&self.spec).find(Ipv6Addr::is_unicast_link_local)
     }
 
-    /// The port's own address from which to speak to `peer`: one whose prefix holds it, else the
-    /// first of the family that is not link-local unless `peer` is.
+    /// The port's own address from which to speak to `peer`: of IPv6 as RFC 6724 says; of IPv4 one
+    /// whose prefix holds it, else the first that is not link-local unless `peer` is.
     pub fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        if let IpAddr::V6(peer) = peer {
+            return source::best_of(self.spec.addresses.iter(), peer);
+        }
         let own =
             || self.spec.addresses.iter().filter(|own| own.address().is_ipv4() == peer.is_ipv4());
         let local = is_link_local(peer);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use wire::{IpPrefix, PortId};
+use wire::{IpPrefix, PortId, VrfId};
 
 use crate::group::GroupId;
 use crate::next_hop::NextHopId;
@@ -23,8 +23,20 @@ pub enum RouteSpec {
         /// The next hop's address, of the packet's family.
         address: IpAddr,
     },
+    /// By a next hop that is on the port's link though no prefix of the port's addresses holds it.
+    Onlink {
+        /// The port the next hop is on.
+        port: PortId,
+        /// The next hop's address, of the packet's family.
+        address: IpAddr,
+    },
     /// By one of several next hops: each flow by one, as [`crate::Group`] says.
     Multipath(Arc<[MemberSpec]>),
+    /// As the table of another VRF says.
+    Vrf {
+        /// Which VRF.
+        vrf: VrfId,
+    },
     /// Drop silently.
     Blackhole,
     /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
@@ -66,6 +78,11 @@ pub enum RouteKind {
     Multipath {
         /// Which ones: they exist as long as the route does.
         group: GroupId,
+    },
+    /// As the table of another VRF says: see [`crate::Tables::leak_steps`].
+    Vrf {
+        /// Which one. It exists as long as the route does.
+        vrf: VrfId,
     },
     /// Drop silently.
     Blackhole,

@@ -1,7 +1,7 @@
 //! Routing tables.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ impl From<VrfId> for TableRef {
 pub struct RoutingTable {
     own: Arc<BTreeSet<IpAddr>>,
     own_filter: Filter,
+    /// Those whose routes lead out of the VRF whose table it is.
+    leaks: Arc<BTreeSet<IpPrefix>>,
+    /// From which address the gateway speaks to destinations of these prefixes. They are few, and no
+    /// decision asks: they would make every route larger.
+    sources: Arc<BTreeMap<IpPrefix, IpAddr>>,
     v4: Fib<u32, Route>,
     v6: Fib<u128, Route>,
 }
@@ -41,7 +46,14 @@ pub struct RoutingTable {
 impl RoutingTable {
     /// One without routes. Clones of it share their memory until they have some.
     pub(crate) fn new() -> Self {
-        Self { own: Arc::default(), own_filter: Filter::default(), v4: Fib::new(), v6: Fib::new() }
+        Self {
+            own: Arc::default(),
+            own_filter: Filter::default(),
+            leaks: Arc::default(),
+            sources: Arc::default(),
+            v4: Fib::new(),
+            v6: Fib::new(),
+        }
     }
 
     /// The route to `destination`: the longest prefix, own addresses included.
@@ -116,7 +128,51 @@ impl RoutingTable {
         Ok(())
     }
 
+    /// The prefixes whose routes lead out of the VRF whose table it is, in order.
+    pub fn leaks(&self) -> impl Iterator<Item = IpPrefix> {
+        self.leaks.iter().copied()
+    }
+
+    /// Whether there is one of [`RoutingTable::leaks`].
+    pub(crate) fn has_leaks(&self) -> bool {
+        !self.leaks.is_empty()
+    }
+
+    /// Says whether the route of a prefix leads out of the VRF.
+    pub(crate) fn note_leak(&mut self, prefix: IpPrefix, leaks: bool) {
+        if self.leaks.contains(&prefix) != leaks {
+            let all = Arc::make_mut(&mut self.leaks);
+            _ = if leaks { all.insert(prefix) } else { all.remove(&prefix) };
+        }
+    }
+
+    /// From which address the route to a destination says that the gateway speaks to it.
+    pub fn source_to(&self, destination: IpAddr) -> Option<IpAddr> {
+        if self.sources.is_empty() {
+            return None;
+        }
+        self.source_of(self.route(destination)?.prefix)
+    }
+
+    /// The same of the route of exactly this prefix.
+    pub fn source_of(&self, prefix: IpPrefix) -> Option<IpAddr> {
+        self.sources.get(&prefix).copied()
+    }
+
+    /// Says from which address the gateway speaks to destinations of a prefix.
+    pub(crate) fn set_source(&mut self, prefix: IpPrefix, source: Option<IpAddr>) {
+        if self.source_of(prefix) != source {
+            let all = Arc::make_mut(&mut self.sources);
+            _ = match source {
+                Some(source) => all.insert(prefix, source),
+                None => all.remove(&prefix),
+            };
+        }
+    }
+
     pub(crate) fn remove(&mut self, prefix: IpPrefix) -> Option<Route> {
+        self.set_source(prefix, None);
+        self.note_leak(prefix, false);
         let removed = match prefix.address() {
             IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
             IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length()),

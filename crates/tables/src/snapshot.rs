@@ -1,6 +1,7 @@
 //! The snapshot.
 
 mod filters;
+mod leaks;
 mod next_hops;
 mod policies;
 mod ports;
@@ -88,7 +89,9 @@ pub struct Tables {
     filter_rules: Arc<FilterRules>,
     /// Policy rules.
     rules: Arc<Rules>,
-    /// What filters after routing read, while there are rules.
+    /// How many VRFs have routes into others.
+    leaking: usize,
+    /// What filters after routing read, while there are rules or routes from VRF to VRF.
     egress_reads: (PacketFields, bool),
     taps: Arc<Taps>,
     tap_count: usize,
@@ -142,6 +145,7 @@ impl Tables {
             filters: Map::new(secret),
             filter_rules: Arc::new(FilterRules::new()),
             rules: Arc::default(),
+            leaking: 0,
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
             tap_count: 0,

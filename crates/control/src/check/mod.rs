@@ -270,7 +270,7 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => {
             let several = (!spec.nexthops.is_empty()).then_some("next-hops");
-            let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port")).or(several);
+            let part = part_of(spec).or(several).or(spec.prefsrc.map(|_| "src"));
             return match part {
                 Some(part) => Err(Fault::invalid(
                     part,
@@ -281,8 +281,43 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
             };
         }
     }
+    if let Some(source) = spec.prefsrc {
+        if spec.table.is_some() {
+            let message = "a table that no VRF has is of no VRF's addresses";
+            return Err(Fault::invalid("src", message).hint("leave src out"));
+        }
+        if source.is_ipv4() != spec.destination.address().is_ipv4() {
+            let to = spec.destination;
+            let message = format!("src {source} and destination {to} are of two address families");
+            return Err(Fault::invalid("src", message).hint("an address of the family"));
+        }
+    }
+    if spec.onlink && (spec.via.is_none() || spec.port.is_none()) {
+        let message = "onlink says that one next hop is on the link of a port";
+        return Err(Fault::invalid("onlink", message).hint("via ADDRESS dev PORT onlink"));
+    }
+    if let Some(into) = &spec.nexthop_vrf {
+        let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
+        let several = (!spec.nexthops.is_empty()).then_some("next-hops");
+        let part = part.or(spec.port_vrf.as_ref().map(|_| "port-vrf")).or(several);
+        if let Some(part) = part {
+            let message = format!("the table of VRF {into} says where the route leads");
+            return Err(
+                Fault::invalid(part, message).hint("leave out next hop and port, or nexthop-vrf")
+            );
+        }
+        if spec.table.is_none() && *into == spec.vrf {
+            let message = format!("a route of VRF {into} cannot lead into the same VRF's table");
+            return Err(Fault::invalid("nexthop-vrf", message).hint("another VRF"));
+        }
+        return Ok(());
+    }
+    if spec.port_vrf.is_some() && spec.table.is_some() {
+        let message = "a table that no VRF has may have routes by ports of any VRF";
+        return Err(Fault::invalid("port-vrf", message).hint("leave it out"));
+    }
     if !spec.nexthops.is_empty() {
-        if let Some(part) = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port")) {
+        if let Some(part) = part_of(spec) {
             return Err(Fault::invalid(part, "a route has one next hop or several, and not both")
                 .hint("what is said of each next hop stands with it"));
         }
@@ -300,6 +335,18 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         return Ok(());
     };
     next_hop(spec.destination, via, spec.port.as_deref())
+}
+
+/// What is said of where a route leads, several next hops aside.
+fn part_of(spec: &RouteSpec) -> Option<&'static str> {
+    let said = [
+        (spec.via.is_some(), "via"),
+        (spec.port.is_some(), "port"),
+        (spec.port_vrf.is_some(), "port-vrf"),
+        (spec.nexthop_vrf.is_some(), "nexthop-vrf"),
+        (spec.onlink, "onlink"),
+    ];
+    said.into_iter().find_map(|(is_said, part)| is_said.then_some(part))
 }
 
 /// The next hop of a route, and the port if that is said.

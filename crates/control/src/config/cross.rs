@@ -249,6 +249,16 @@ fn check_routes(
             let what = format!("route {} with metric {}", spec.destination, spec.metric);
             errors.add_duplicate(route.table.place("to"), &what, first);
         }
+        for (part, other) in [("port-vrf", &spec.port_vrf), ("nexthop-vrf", &spec.nexthop_vrf)] {
+            if let Some(other) = other {
+                names.check_vrf_at(route, part, other, errors);
+            }
+        }
+        if spec.nexthop_vrf.is_some() {
+            continue;
+        }
+        // Where its port is.
+        let in_vrf = spec.port_vrf.as_ref().unwrap_or(&spec.vrf);
         let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
         // Local and connected routes stand in the tables of VRFs.
         let made = links.iter().find(|(own, _)| made_by(own, spec.destination));
@@ -257,6 +267,7 @@ fn check_routes(
                 format!("the route to {} comes with an address of port {port}", spec.destination);
             errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
         }
+        let links = connected.get(in_vrf.as_str()).map_or(&[][..], Vec::as_slice);
         let is_one = spec.nexthops.is_empty();
         let one = is_one.then_some((spec.port.as_deref(), "port", spec.via));
         let several = spec.nexthops.iter();
@@ -266,12 +277,25 @@ fn check_routes(
                 None => None,
                 Some(name) => match names.check_port(route, name, errors) {
                     None => continue,
-                    Some(port) if port.vrf != spec.vrf && spec.table.is_none() => {
-                        let hint = "a port of the route's VRF".to_owned();
-                        let message = format!(
-                            "port {name} is in VRF {}, the route in {}",
-                            port.vrf, spec.vrf
-                        );
+                    Some(port) if port.vrf != *in_vrf && spec.table.is_none() => {
+                        let hint = match (&spec.port_vrf, is_one) {
+                            (None, true) => format!(
+                                "a port of the route's VRF; or port-vrf = \"{}\", for packets to \
+                                leave there",
+                                port.vrf
+                            ),
+                            (Some(_), _) => "a port of that VRF".to_owned(),
+                            (None, false) => "a port of the route's VRF".to_owned(),
+                        };
+                        let message = match &spec.port_vrf {
+                            Some(said) => {
+                                format!("port {name} is in VRF {}, and not in {said}", port.vrf)
+                            }
+                            None => format!(
+                                "port {name} is in VRF {}, the route in {}",
+                                port.vrf, spec.vrf
+                            ),
+                        };
                         errors.add(route.table.place(part), message, Some(hint));
                         continue;
                     }
@@ -283,7 +307,7 @@ fn check_routes(
                 Some(port) => connected.get(port.vrf.as_str()).map_or(&[][..], Vec::as_slice),
                 None => links,
             };
-            if let (true, RouteKind::Unicast, Some(via)) = (vrf, spec.kind, via) {
+            if let (true, RouteKind::Unicast, Some(via)) = (vrf && !spec.onlink, spec.kind, via) {
                 check_next_hop(route, via, port, links, names.whole, errors);
             }
         }

@@ -588,6 +588,35 @@ pub const SECTIONS: &[Section] = &[
                 "The port to send by. Needed where there is no next hop, or a link-local one.",
             ),
             key(
+                "port-vrf",
+                "name",
+                "",
+                "that of the route",
+                "The VRF of the port, if it is another one than the route's: packets leave there. \
+                While the port is in any other VRF, the route is not used.",
+            ),
+            key(
+                "onlink",
+                "true or false",
+                "",
+                "false",
+                "Whether `via` is on the link of `port` though no prefix of the port holds it.",
+            ),
+            key(
+                "src",
+                "address",
+                "",
+                "of the port, or as RFC 6724 says",
+                "The own address in the VRF from which the gateway speaks to the destinations.",
+            ),
+            key(
+                "nexthop-vrf",
+                "name",
+                "",
+                "none",
+                "The VRF whose table says where packets go, in place of `via` and `port`.",
+            ),
+            key(
                 "next-hops",
                 "list of tables",
                 "",

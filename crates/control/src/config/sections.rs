@@ -176,6 +176,10 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         _ => table.required("to", EXAMPLE, errors).map(|found| found.value),
     };
     let port = table.text("port", errors);
+    let mut vrf_at = |key| table.text(key, errors).map(|found| found.value.to_owned());
+    let (port_vrf, nexthop_vrf) = (vrf_at("port-vrf"), vrf_at("nexthop-vrf"));
+    let source: Option<Found<IpAddr>> = table.parsed("src", "\"192.0.2.1\"", errors);
+    let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
     if table.has("table") && table.has("vrf") {
         let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
@@ -189,6 +193,10 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         kind,
         via: via.map(|found| found.value),
         port: port.map(|found| found.value.to_owned()),
+        port_vrf,
+        onlink,
+        prefsrc: source.map(|found| found.value),
+        nexthop_vrf,
         nexthops: members.into_iter().collect::<Option<_>>()?,
         metric,
     };

@@ -331,7 +331,20 @@ impl Writer {
     }
 
     fn route(&mut self, route: &RouteSpec) {
-        let RouteSpec { vrf, table, destination, kind, via, port, nexthops, metric } = route;
+        let RouteSpec {
+            vrf,
+            table,
+            destination,
+            kind,
+            via,
+            port,
+            port_vrf,
+            onlink,
+            prefsrc,
+            nexthop_vrf,
+            nexthops,
+            metric,
+        } = route;
         self.quoted("to", destination);
         match table {
             Some(table) => self.value("table", table),
@@ -345,6 +358,17 @@ impl Writer {
         }
         if let Some(port) = port {
             self.quoted("port", port);
+        }
+        if *onlink {
+            self.value("onlink", true);
+        }
+        if let Some(source) = prefsrc {
+            self.quoted("src", source);
+        }
+        for (key, vrf) in [("port-vrf", port_vrf), ("nexthop-vrf", nexthop_vrf)] {
+            if let Some(vrf) = vrf {
+                self.quoted(key, vrf);
+            }
         }
         if !nexthops.is_empty() {
             let member = |MemberSpec { gateway, dev, weight }: &MemberSpec| {

@@ -60,10 +60,8 @@ const LATER: &[&str] = &[
     "multicast",
     "tos",
     "dsfield",
-    "src",
     "proto",
     "protocol",
-    "onlink",
     "mtu",
     "advmss",
     "rtt",
@@ -139,6 +137,10 @@ struct Parts {
     kind: Option<RouteKind>,
     via: Option<IpAddr>,
     port: Option<String>,
+    port_vrf: Option<String>,
+    onlink: bool,
+    source: Option<IpAddr>,
+    nexthop_vrf: Option<String>,
     nexthops: Vec<MemberSpec>,
     metric: Option<u32>,
     scope: Option<Scope>,
@@ -170,6 +172,20 @@ impl Parts {
                     words.once(key, &parts.port)?;
                     parts.port = Some(words.port()?);
                 }
+                "onlink" => parts.onlink = true,
+                "src" => {
+                    words.once(key, &parts.source)?;
+                    parts.source = Some(words.address("src")?);
+                }
+                "port-vrf" => {
+                    words.once(key, &parts.port_vrf)?;
+                    parts.port_vrf = Some(words.need("the name of a VRF")?.to_owned());
+                }
+                "nexthop" if words.peek() == Some("vrf") => {
+                    words.next();
+                    words.once("nexthop vrf", &parts.nexthop_vrf)?;
+                    parts.nexthop_vrf = Some(words.need("the name of a VRF")?.to_owned());
+                }
                 "nexthop" => parts.nexthops.push(member(words)?),
                 "vrf" | "table" => {
                     words.once("vrf or table", &parts.table)?;
@@ -199,7 +215,10 @@ impl Parts {
                         words.next();
                     }
                     if parts.destination.is_some() || LATER.contains(&word) {
-                        let known = ["via", "dev", "nexthop", "vrf", "table", "metric", "scope"];
+                        let known = [
+                            "via", "dev", "nexthop", "vrf", "table", "metric", "scope", "src",
+                            "onlink",
+                        ];
                         return Err(words.refuse(&known, LATER));
                     }
                     parts.destination = Some(destination(words)?);
@@ -241,6 +260,10 @@ fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
         kind: parts.kind.unwrap_or_default(),
         via: parts.via,
         port: parts.port,
+        port_vrf: parts.port_vrf,
+        onlink: parts.onlink,
+        prefsrc: parts.source,
+        nexthop_vrf: parts.nexthop_vrf,
         nexthops: parts.nexthops,
         metric: parts.metric.unwrap_or(0),
     };
@@ -270,6 +293,7 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
         kind: parts.kind,
         via: parts.via,
         port: parts.port,
+        nexthop_vrf: parts.nexthop_vrf,
         nexthops: parts.nexthops,
         metric: parts.metric,
     })

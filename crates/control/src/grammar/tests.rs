@@ -527,6 +527,9 @@ fn what_is_described_can_be_typed() {
     }
     for line in [
         "route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red",
+        "route add 10.0.0.0/8 via 192.0.2.1 dev wan port-vrf blue vrf red",
+        "route add 10.0.0.0/8 via 192.0.2.1 dev wan onlink src 10.9.0.1 vrf red",
+        "route add 10.0.0.0/8 nexthop vrf blue metric 5 vrf red",
         "route add blackhole ::/0",
         "route add ::/0 metric 5 vrf red nexthop via fe80::1 dev wan weight 2 nexthop via fd00::1 \
         weight 1",

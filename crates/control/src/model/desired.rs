@@ -1,6 +1,6 @@
 //! The desired state, and who asked for each part of it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -27,7 +27,9 @@ pub(super) struct Desired {
     /// Large buffers of each worker, once the first configuration has decided it.
     pub(super) large_buffers: Option<usize>,
     /// By table and prefix, the lowest metric first; never empty.
-    pub(super) routes: BTreeMap<(TableRef, IpPrefix), Vec<DesiredRoute>>,
+    pub(super) routes: BTreeMap<Place, Vec<DesiredRoute>>,
+    /// Those of them with a route that leads into another VRF.
+    pub(super) far_routes: BTreeSet<Place>,
     /// In the order in which they were added.
     pub(super) rules: Vec<DesiredRule>,
     pub(super) neighbours: Neighbours,
@@ -122,6 +124,9 @@ pub(super) fn family<'p>(
     core::iter::successors(Some(port), parent)
 }
 
+/// Where routes stand: in a table, to these destinations.
+pub(super) type Place = (TableRef, IpPrefix);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DesiredRoute {
     pub(super) spec: RouteSpec,
@@ -164,6 +169,7 @@ impl Desired {
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
+            far_routes: BTreeSet::new(),
             rules: Vec::new(),
             neighbours: Neighbours::default(),
             qdiscs: BTreeMap::new(),
@@ -173,6 +179,21 @@ impl Desired {
             filters: BTreeMap::new(),
             compiler_ended: None,
         }
+    }
+
+    /// Makes these the routes of a prefix.
+    pub(super) fn put_routes(&mut self, place: Place, alternatives: Vec<DesiredRoute>) {
+        let is_far = |entry: &DesiredRoute| {
+            entry.spec.port_vrf.is_some() || entry.spec.nexthop_vrf.is_some()
+        };
+        match alternatives.iter().any(is_far) {
+            true => self.far_routes.insert(place),
+            false => self.far_routes.remove(&place),
+        };
+        match alternatives.is_empty() {
+            true => self.routes.remove(&place),
+            false => self.routes.insert(place, alternatives),
+        };
     }
 
     /// The request as it is meant: a link that is removed may be a VRF.

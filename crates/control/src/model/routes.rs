@@ -8,6 +8,7 @@ use api::{
     Family, MemberSpec, MemberView, NextHopView, Origin, Refusal, RefusalCode, RouteFilter,
     RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
 };
+use tables::limit::MAX_LEAKS;
 use tables::{
     MemberSpec as TableMember, NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableError,
     TableId, TableRef, Tables,
@@ -16,7 +17,7 @@ use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredRoute};
-use super::refuse::refusal;
+use super::refuse::{no_vrf, refusal};
 
 /// The most routes of one prefix.
 const MAX_ALTERNATIVES: usize = 16;
@@ -29,6 +30,7 @@ const EVERYTHING: IpPrefix = match IpPrefix::new(IpAddr::V4(Ipv4Addr::UNSPECIFIE
 
 impl Draft<'_> {
     pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
+        let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
         if self.alternatives(place).iter().any(|entry| entry.spec.metric == spec.metric) {
             let message =
@@ -45,6 +47,7 @@ impl Draft<'_> {
         spec: RouteSpec,
         only_change: bool,
     ) -> Result<(), Refusal> {
+        let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
         let old = self.alternatives(place).iter().find(|entry| entry.spec.metric == spec.metric);
         if only_change && old.is_none() {
@@ -63,7 +66,10 @@ impl Draft<'_> {
             let spec = &entry.spec;
             id.kind.is_none_or(|kind| kind == spec.kind)
                 && id.via.is_none_or(|via| Some(via) == spec.via)
-                && id.port.as_ref().is_none_or(|port| Some(port) == spec.port.as_ref())
+                && id.port.as_ref().is_none_or(|port| {
+                    [&spec.port, &spec.nexthop_vrf].contains(&&Some(port.clone()))
+                })
+                && id.nexthop_vrf.as_ref().is_none_or(|vrf| Some(vrf) == spec.nexthop_vrf.as_ref())
                 && (id.nexthops.is_empty() || are_same(&id.nexthops, &spec.nexthops))
                 && id.metric.is_none_or(|metric| metric == spec.metric)
         };
@@ -101,7 +107,8 @@ impl Draft<'_> {
                 let spec = &entry.spec;
                 let several = spec.nexthops.iter();
                 let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
-                let ways: Vec<_> = several.chain([(spec.port.as_deref(), spec.via)]).collect();
+                let by = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
+                let ways: Vec<_> = several.chain([(by, spec.via)]).collect();
                 matches(filter, spec.destination, spec.kind, &ways)
             })
             .map(|(place, entry)| (*place, entry.spec.metric))
@@ -130,7 +137,7 @@ impl Draft<'_> {
         let at = alternatives.partition_point(|other| other.spec.metric < entry.spec.metric);
         alternatives.insert(at, entry);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
-        self.desired.routes.insert(place, alternatives);
+        self.desired.put_routes(place, alternatives);
         Ok(())
     }
 
@@ -146,11 +153,7 @@ impl Draft<'_> {
         }
         alternatives.retain(|other| other.spec.metric != metric);
         settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
-        if alternatives.is_empty() {
-            self.desired.routes.remove(&place);
-        } else {
-            self.desired.routes.insert(place, alternatives);
-        }
+        self.desired.put_routes(place, alternatives);
         Ok(())
     }
 
@@ -171,7 +174,48 @@ impl Draft<'_> {
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, place, alternatives)?;
         }
+        self.settle_far_routes()
+    }
+
+    /// Chooses anew among the routes of prefixes that have one into another VRF.
+    pub(super) fn settle_far_routes(&mut self) -> Result<(), TableError> {
+        for place in &self.desired.far_routes {
+            let alternatives = self.desired.routes.get(place).map_or(&[][..], Vec::as_slice);
+            settle(&mut self.tables, *place, alternatives)?;
+        }
         Ok(())
+    }
+
+    /// The route as it is meant. As with Linux, its `dev` may be a VRF. A route by a port of another
+    /// VRF says which: if the port moves, the route does not lead to where it went.
+    fn as_meant(&self, mut spec: RouteSpec) -> Result<RouteSpec, Refusal> {
+        let Some(name) = spec.port.clone().filter(|_| !self.is_restoring) else { return Ok(spec) };
+        match self.desired.ports.get(&name) {
+            Some(port) => {
+                let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
+                let is_elsewhere =
+                    |vrf| self.tables.vrf_named(&port.vrf).is_some_and(|it| it.id != vrf);
+                if let TableRef::Vrf(vrf) = table
+                    && spec.port_vrf.is_none()
+                    && is_elsewhere(vrf)
+                {
+                    spec.port_vrf = Some(port.vrf.clone());
+                }
+            }
+            None if self.desired.vrfs.contains_key(&name) => {
+                if spec.via.is_some() {
+                    let message = format!("'{name}' is a VRF, and a next hop is on a port's link");
+                    return Err(invalid(message).with_hint(
+                        "the port that the next hop is on; or dev VRF without via, for its table \
+                        to say where packets go",
+                    ));
+                }
+                (spec.port, spec.nexthop_vrf) = (None, Some(name));
+                crate::check::route(&spec)?;
+            }
+            None => {}
+        }
+        Ok(spec)
     }
 
     /// The route as it is desired: one of a VRF's table names the VRF.
@@ -196,16 +240,47 @@ impl Draft<'_> {
         }
         let wanted = resolve(&self.tables, vrf, spec)?;
         // Whether the tables would have it, whatever other routes of the prefix there are.
-        self.tables
-            .clone()
-            .set_route(vrf, spec.destination, wanted)
-            .map_err(|error| refusal(&error))?;
+        let mut tables = self.tables.clone();
+        let into = match wanted {
+            TableRoute::Vrf { vrf } => Some(vrf),
+            _ => None,
+        };
+        tables.set_route(vrf, spec.destination, wanted).map_err(|error| refusal(&error))?;
+        if let TableRef::Vrf(vrf) = vrf {
+            tables
+                .set_route_source(vrf, spec.destination, spec.prefsrc)
+                .map_err(|error| refusal(&error))?;
+        }
+        if let Some(into) = into {
+            check_circle(&tables, into, spec)?;
+        }
         Ok((vrf, spec.destination))
     }
 
     fn alternatives(&self, place: (TableRef, IpPrefix)) -> &[DesiredRoute] {
         self.desired.routes.get(&place).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Refuses a route into the table of another VRF if the first of its destinations comes back from
+/// there, or is led on too often. What becomes of the others, and of all after later changes, each
+/// packet finds out.
+fn check_circle(tables: &Tables, into: VrfId, spec: &RouteSpec) -> Result<(), Refusal> {
+    let steps: Vec<_> =
+        tables.leak_steps(into, spec.destination.address()).take(MAX_LEAKS).collect();
+    let leads_on = |route: &tables::Route| matches!(route.kind, RouteKind::Vrf { .. });
+    if steps.last().is_none_or(|(_, route)| !route.is_some_and(leads_on)) {
+        return Ok(());
+    }
+    let of = spec.table.map_or_else(|| spec.vrf.clone(), |table| format!("table {table}"));
+    let names: Vec<_> = steps.iter().map(|(vrf, _)| &*vrf.name).collect();
+    let message = format!(
+        "packets to {} would be led from VRF to VRF without end, or through more than {MAX_LEAKS}: \
+        {of} > {}",
+        spec.destination,
+        names.join(" > ")
+    );
+    Err(invalid(message).with_hint("a route in the last VRF that leaves by a port"))
 }
 
 pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPrefix)> {
@@ -257,11 +332,16 @@ pub(super) fn settle(
     }
     for entry in alternatives {
         let Some(wanted) = usable(tables, vrf, &entry.spec) else { continue };
-        if current.and_then(|route| tables.route_spec(route.kind)).as_ref() == Some(&wanted) {
-            return Ok(());
-        }
-        match tables.set_route(vrf, prefix, wanted) {
-            Ok(()) => return Ok(()),
+        let is_there =
+            current.and_then(|route| tables.route_spec(route.kind)).as_ref() == Some(&wanted);
+        let set = if is_there { Ok(()) } else { tables.set_route(vrf, prefix, wanted) };
+        match set {
+            Ok(()) => {
+                if let TableRef::Vrf(vrf) = vrf {
+                    tables.set_route_source(vrf, prefix, entry.spec.prefsrc)?;
+                }
+                return Ok(());
+            }
             Err(error @ TableError::Limit { .. }) => return Err(error),
             Err(_) => {}
         }
@@ -291,14 +371,25 @@ pub(super) fn usable(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Option
         return members.iter().any(is_up).then(|| TableRoute::Multipath(members.into()));
     }
     let wanted = resolve(tables, vrf, spec).ok()?;
+    if spec.prefsrc.is_some_and(|source| !is_own(tables, vrf, source)) {
+        return None;
+    }
     let reaches = match wanted {
         TableRoute::Via { port, address } => {
             tables.port(port).is_some_and(|port| port.spec.up && port.reaches(address))
         }
-        TableRoute::Connected { port } => tables.port(port).is_some_and(|port| port.spec.up),
+        TableRoute::Connected { port } | TableRoute::Onlink { port, .. } => {
+            tables.port(port).is_some_and(|port| port.spec.up)
+        }
         _ => true,
     };
     reaches.then_some(wanted)
+}
+
+/// Whether an address is one of a port of the VRF whose table this is.
+fn is_own(tables: &Tables, table: TableRef, address: IpAddr) -> bool {
+    let mut ports = tables.ports().filter(|port| table == TableRef::Vrf(port.spec.vrf));
+    ports.any(|port| port.owns(address))
 }
 
 /// One of several next hops of a route in the tables' terms, if it is on the link of its port.
@@ -310,7 +401,7 @@ fn on_link(
 ) -> Option<TableMember> {
     let MemberSpec { gateway: address, dev, weight } = one;
     let port = port_to(tables, vrf, &spec.vrf, *address, dev.as_deref()).ok()?;
-    tables.check_next_hop(vrf, spec.destination, port, *address).ok()?;
+    tables.check_next_hop(spec.destination, port, *address).ok()?;
     Some(TableMember { port, address: *address, weight: *weight })
 }
 
@@ -325,7 +416,20 @@ fn resolve(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Result<TableRout
         }
         Kind::Unicast => {}
     }
+    if let Some(name) = &spec.nexthop_vrf {
+        let known = || tables.vrfs().map(|vrf| &*vrf.name);
+        let into = tables.vrf_named(name).ok_or_else(|| no_vrf(name, known()))?;
+        return Ok(TableRoute::Vrf { vrf: into.id });
+    }
     let port = spec.port.as_deref();
+    let (vrf, vrf_name) = match &spec.port_vrf {
+        Some(name) => {
+            let known = || tables.vrfs().map(|vrf| &*vrf.name);
+            let there = tables.vrf_named(name).ok_or_else(|| no_vrf(name, known()))?;
+            (TableRef::Vrf(there.id), name)
+        }
+        None => (vrf, &spec.vrf),
+    };
     if !spec.nexthops.is_empty() {
         let member = |one: &MemberSpec| {
             let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref())?;
@@ -336,11 +440,15 @@ fn resolve(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Result<TableRout
     }
     match (spec.via, port) {
         (Some(address), port) => {
-            let port = port_to(tables, vrf, &spec.vrf, address, port)?;
-            Ok(TableRoute::Via { port, address })
+            let port = port_to(tables, vrf, vrf_name, address, port)?;
+            let reaches = tables.port(port).is_some_and(|port| port.reaches(address));
+            Ok(match reaches || !spec.onlink {
+                true => TableRoute::Via { port, address },
+                false => TableRoute::Onlink { port, address },
+            })
         }
         (None, Some(port)) => {
-            Ok(TableRoute::Connected { port: port_of(tables, vrf, &spec.vrf, port)? })
+            Ok(TableRoute::Connected { port: port_of(tables, vrf, vrf_name, port)? })
         }
         (None, None) => Err(invalid("a route needs a next hop or a port".to_owned())),
     }
@@ -400,7 +508,7 @@ pub(super) fn list(
     filter: &RouteFilter,
 ) -> Result<Vec<RouteView>, Refusal> {
     let mut views = Vec::new();
-    if let Some(port) = &filter.port {
+    if let Some(port) = filter.port.as_ref().filter(|name| !desired.vrfs.contains_key(*name)) {
         desired.port(port)?;
     }
     for table in of_filter(tables, desired, filter)? {
@@ -424,7 +532,8 @@ pub(super) fn list(
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
             let several = view.nexthops.iter();
             let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
-            let ways: Vec<_> = several.chain([(view.port.as_deref(), view.via)]).collect();
+            let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
+            let ways: Vec<_> = several.chain([(by, view.via)]).collect();
             matches(filter, view.destination, view.kind, &ways)
         }
     });
@@ -473,7 +582,8 @@ pub(super) fn query(
         view(tables, vrf, entry, true)
     };
     if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
-        found.source = port.source_for(found.via.unwrap_or(query.destination));
+        let usual = || port.source_for(found.via.unwrap_or(query.destination));
+        found.source = found.prefsrc.or_else(usual);
     }
     Ok(found)
 }
@@ -484,10 +594,14 @@ fn active(
     (vrf, prefix): (TableRef, IpPrefix),
     alternatives: &[DesiredRoute],
 ) -> Option<u32> {
-    let current = tables.routing_table(vrf)?.route_of(prefix);
+    let table = tables.routing_table(vrf)?;
+    let current = table.route_of(prefix);
     let current = current.filter(|route| !tables.comes_with_port(vrf, route))?;
     let current = tables.route_spec(current.kind)?;
-    let used = |entry: &&DesiredRoute| usable(tables, vrf, &entry.spec).as_ref() == Some(&current);
+    let source = table.source_of(prefix);
+    let used = |entry: &&DesiredRoute| {
+        entry.spec.prefsrc == source && usable(tables, vrf, &entry.spec).as_ref() == Some(&current)
+    };
     alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
@@ -511,7 +625,11 @@ fn view(tables: &Tables, vrf: TableRef, entry: &DesiredRoute, active: bool) -> R
         kind: spec.kind,
         via: spec.via,
         port: port.map(|port| port.spec.name.to_string()).or_else(|| spec.port.clone()),
-        source: port.and_then(|port| port.source_for(peer)),
+        port_vrf: spec.port_vrf.clone(),
+        onlink: spec.onlink,
+        prefsrc: spec.prefsrc,
+        nexthop_vrf: spec.nexthop_vrf.clone(),
+        source: spec.prefsrc.or_else(|| port.and_then(|port| port.source_for(peer))),
         nexthops: spec.nexthops.iter().map(|one| member_view(tables, vrf, spec, one)).collect(),
         metric: spec.metric,
         active,
@@ -602,6 +720,10 @@ fn made_view(tables: &Tables, vrf: &tables::Vrf, route: &tables::Route) -> Route
         kind,
         via: None,
         port: port.map(|port| port.spec.name.to_string()),
+        port_vrf: None,
+        onlink: false,
+        prefsrc: None,
+        nexthop_vrf: None,
         source: if kind == Kind::Local {
             Some(address)
         } else {

@@ -57,6 +57,8 @@ impl Draft<'_> {
             self.desired.vrfs.remove(name);
             return Err(error);
         }
+        // Routes into its table are used from now on.
+        self.settle_far_routes().map_err(|error| refusal(&error))?;
         self.note(|journal| journal.add_vrf(origin, name, table));
         Ok(id)
     }
@@ -79,8 +81,8 @@ impl Draft<'_> {
             settle(&mut self.tables, place, &all).map_err(|error| refusal(&error))?;
             adopted.push((place, all));
         }
-        places.iter().for_each(|place| _ = self.desired.routes.remove(place));
-        self.desired.routes.extend(adopted);
+        places.iter().for_each(|place| self.desired.put_routes(*place, Vec::new()));
+        adopted.into_iter().for_each(|(place, all)| self.desired.put_routes(place, all));
         Ok(())
     }
 
@@ -132,6 +134,9 @@ impl Draft<'_> {
         self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
         self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
+        self.desired.far_routes.retain(|(table, _)| *table != TableRef::Vrf(id));
+        // Another route to the same destinations may be used in place of one into the VRF.
+        self.settle_far_routes().map_err(|error| refusal(&error))?;
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
         Ok(())
     }

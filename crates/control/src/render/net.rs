@@ -174,7 +174,8 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     if let Some(via) = view.via {
         let _ = write!(text, " via {via}");
     }
-    if let Some(port) = &view.port {
+    // As iproute2 does for a route into the table of a VRF.
+    if let Some(port) = view.port.as_ref().or(view.nexthop_vrf.as_ref()) {
         let _ = write!(text, " dev {port}");
     }
     if asked.is_none() {
@@ -192,6 +193,9 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     }
     // As iproute2 does, the source address is told where it is asked for and where it comes with
     // the link.
+    if let Some(source) = view.prefsrc.filter(|_| asked.is_none()) {
+        let _ = write!(text, " src {source}");
+    }
     if let Some(source) = view.source.filter(|_| asked.is_some() || view.origin == Origin::Gateway)
     {
         let _ = write!(text, " src {source}");
@@ -206,6 +210,9 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
             let _ = write!(text, " table {}", view.table);
         }
         true => {}
+    }
+    if view.onlink && asked.is_none() {
+        text.push_str(" onlink");
     }
     if !view.usable {
         text.push_str(" dead");

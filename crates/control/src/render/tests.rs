@@ -101,6 +101,10 @@ fn policies_look_as_in_iproute2() {
 fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) -> RouteView {
     RouteView {
         nexthops: Vec::new(),
+        port_vrf: None,
+        onlink: false,
+        prefsrc: None,
+        nexthop_vrf: None,
         vrf: "main".into(),
         table: 254,
         destination: destination.parse().unwrap(),

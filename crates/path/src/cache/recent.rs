@@ -102,7 +102,7 @@ impl Recent {
             self.anywhere = tables.generation();
         }
         for (generation, change) in tables.latest_changes() {
-            let concerned = Concerned::by(change, tables.has_rules());
+            let concerned = Concerned::by(change, tables.leaves_elsewhere());
             let is_new = generation > self.generation;
             if is_new {
                 self.mark(&concerned, generation);

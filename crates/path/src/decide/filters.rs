@@ -14,12 +14,12 @@ use super::{Deciding, KeyView, LookedUp};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
-/// As [`Deciding::decide`], in a VRF where packets meet filters or policy rules, or if there are
-/// taps.
+/// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules or routes into other
+/// VRFs, or if there are taps.
 ///
-/// A packet that rules lead to a port of another VRF meets the filters of that VRF after routing, and
-/// no longer those of its own. If that VRF is an IPsec gateway without policies, nothing comes into it
-/// in this way that would cross its boundary.
+/// A packet that rules or routes lead to a port of another VRF meets the filters of that VRF after
+/// routing, and no longer those of its own. If that VRF is an IPsec gateway without policies, nothing
+/// comes into it in this way that would cross its boundary.
 ///
 /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What is
 /// encrypted meets no filter of the port that it leaves by: the packet outside is the gateway's
@@ -50,6 +50,9 @@ pub(super) fn decide<'a>(
                 Verdict::Forward(next_hop) => {
                     let port = tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port));
                     let into = port.and_then(|port| tables.vrf(port.spec.vrf)).unwrap_or(vrf);
+                    if into.id != vrf.id && !vrf.features.is_ruled {
+                        trace.asks(|| Question::Vrf(into.id));
+                    }
                     let leaves_inside = || {
                         port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected)
                     };

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use packet::DropReason;
+use tables::limit::MAX_LEAKS;
 use tables::{
     Action, Change, DefaultAction, Direction, GroupId, Ike, NextHopId, PathKey, Policy, PolicySlot,
     ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
@@ -169,7 +170,9 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if vrf.features.is_filtered | vrf.features.is_ruled | tables.is_tapped() => {
+        Some(vrf)
+            if vrf.features.is_filtered | vrf.features.leaves_elsewhere() | tables.is_tapped() =>
+        {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
@@ -266,6 +269,13 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 one_of(group, self.key, None, self.tables, self.trace)
             }
             None => Way::None,
+            Some(RouteKind::Vrf { vrf }) => match self.led_on(vrf, destination, None) {
+                Ok(way) => way,
+                Err(verdict) => {
+                    *decision = self.turn_away(verdict);
+                    return;
+                }
+            },
             Some(other) => {
                 *decision = self.not_forwarded(other);
                 return;
@@ -315,9 +325,45 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
             // These lead elsewhere.
-            RouteKind::Connected { .. } | RouteKind::Via { .. } | RouteKind::Multipath { .. } => {
-                Decision::drop(DropReason::NoRoute)
+            RouteKind::Connected { .. }
+            | RouteKind::Via { .. }
+            | RouteKind::Multipath { .. }
+            | RouteKind::Vrf { .. } => Decision::drop(DropReason::NoRoute),
+        }
+    }
+
+    /// Where a route leads into the table of another VRF: there, and no further than
+    /// [`MAX_LEAKS`] VRFs. Policy rules are asked for the first lookup alone, and own
+    /// addresses are those of the packet's VRF alone.
+    #[cold]
+    #[inline(never)]
+    fn led_on(
+        &mut self,
+        into: VrfId,
+        destination: IpAddr,
+        tunnel: Option<&SaIdentity>,
+    ) -> Result<Way, Verdict> {
+        let mut last = None;
+        for (vrf, route) in self.tables.leak_steps(into, destination).take(MAX_LEAKS) {
+            self.trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
+            self.tell_route(destination, route);
+            last = route;
+        }
+        let refuse = |why, how| Err(Verdict::Refuse(why, how));
+        match last.map(|route| route.kind) {
+            None => Ok(Way::None),
+            Some(RouteKind::Connected { port }) => Ok(Way::OnLink(port, destination)),
+            Some(RouteKind::Via { next_hop }) => Ok(Way::NextHop(next_hop)),
+            Some(RouteKind::Multipath { group }) => {
+                Ok(one_of(group, self.key, tunnel, self.tables, self.trace))
             }
+            Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
+            Some(RouteKind::Local | RouteKind::Unreachable) => {
+                refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
+            }
+            Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+            Some(RouteKind::Broadcast) => Err(Verdict::Drop(DropReason::NotUnicast)),
+            Some(RouteKind::Blackhole) => Err(Verdict::Drop(DropReason::RouteBlackhole)),
         }
     }
 
@@ -643,7 +689,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.trace.step(|| Step::Route {
             destination,
             route,
-            port: port().map(|port| &*port.spec.name),
+            port: match route.map(|route| route.kind) {
+                Some(RouteKind::Vrf { vrf }) => self.tables.vrf(vrf).map(|vrf| &*vrf.name),
+                _ => port().map(|port| &*port.spec.name),
+            },
             via: next_hop().and_then(|next_hop| next_hop.address),
         });
     }
@@ -676,6 +725,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Unreachable) => {
                 return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
             }
+            Some(RouteKind::Vrf { vrf }) => match self.led_on(vrf, end, Some(&sa.spec.identity)) {
+                Ok(way) => way,
+                Err(verdict) => return verdict,
+            },
             Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
         match next_hop(way, self.tables, self.trace) {
@@ -776,7 +829,9 @@ fn judge_source(
     if is_link_local_v6(source) {
         return None;
     }
-    trace.asks(|| Question::Route { vrf: vrf.id, address: source });
+    for (vrf, _) in tables.leak_steps(vrf.id, source) {
+        trace.asks(|| Question::Route { vrf: vrf.id, address: source });
+    }
     let leads_by = || tables.ports_to(vrf, source);
     let is_inside = port.side == Side::Unprotected
         && leads_by().any(|port| tables.boundary(port).side == Side::Protected);

@@ -9,9 +9,10 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::DropReason;
+use tables::limit::MAX_LEAKS;
 use tables::{
-    Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, RuleEntry, RuleFlow,
-    TableRef, Tables, Template,
+    Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, RouteKind, RuleEntry,
+    RuleFlow, TableRef, Tables, Template,
 };
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
@@ -33,6 +34,10 @@ pub enum Question {
     /// Which policy rules does the packet or an outer one match, and what is the route in the tables
     /// that they name?
     Rules(RuleFlow),
+    /// What is the route to an address in any table, and what is by any VRF's ports? Stands for
+    /// [`Question::Route`] and [`Question::Vrf`] where it is not known into which VRFs routes lead:
+    /// by rules that ask for a mark, or by next hops in several VRFs.
+    Elsewhere(IpAddr),
     /// Which policies of a VRF does the packet match, in any direction, and what is done without?
     Policies(VrfId),
     /// Which rules decide in the filters on the packet's way, in this VRF?
@@ -63,8 +68,9 @@ pub enum Question {
     Listens(PortId),
 }
 
-/// More questions than one decision takes.
-const MOST: usize = 16;
+/// More questions than one decision takes: of each of three routes, one for every VRF that leads the
+/// packet on and one for that by which it leaves.
+const MOST: usize = 19 + 3 * (MAX_LEAKS + 2);
 
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
@@ -149,7 +155,7 @@ impl<'t> Asked<'t> {
                 let may_leave_there = || {
                     let key_vrf = self.tables.vrf(self.key.vrf);
                     place.hook == FilterHook::Egress
-                        && key_vrf.is_some_and(|vrf| vrf.features.is_ruled)
+                        && key_vrf.is_some_and(|vrf| vrf.features.leaves_elsewhere())
                 };
                 (*changed == vrf || may_leave_there())
                     && selector.matches(&self.key)
@@ -164,6 +170,13 @@ impl<'t> Asked<'t> {
             (Change::Vrf(vrf), Question::Rules(flow)) => {
                 self.tables.rules_ask(&flow, Some(TableRef::Vrf(*vrf)))
                     || self.tables.rules_ask(&flow, None)
+            }
+            (Change::Route { prefix, .. }, Question::Elsewhere(address)) => {
+                prefix.contains(address)
+            }
+            (Change::Vrf(_), Question::Elsewhere(_)) => true,
+            (Change::Member { prefix, next_hop, up, .. }, Question::Elsewhere(address)) => {
+                self.may_take(*next_hop, *up) && prefix.contains(address)
             }
             // No other member's flows move if one goes down. Which one a dropped packet took, or one
             // that leaves by a tunnel, is not known; on which side that is may matter.
@@ -253,10 +266,15 @@ fn questions(
     all.push(Question::Policies(key.vrf));
     all.push(Question::Filters(key.vrf));
     all.push(Question::Route { vrf: key.vrf, address: destination });
+    leaks(&mut all, key.vrf, destination, tables);
     all.push(Question::OnLink(destination));
     let is_ruled = tables.vrf(key.vrf).is_some_and(|vrf| vrf.features.is_ruled);
+    let may_lead_on = tables.has_leaks() || tables.loose_tables().next().is_some();
     if is_ruled {
         all.push(Question::Rules(RuleFlow::of(key)));
+        if may_lead_on {
+            all.push(Question::Elsewhere(destination));
+        }
     }
     if let Upper::Spi(spi) = key.upper
         && key.protocol == Protocol::ESP
@@ -266,6 +284,11 @@ fn questions(
     let is_sent_on = matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..));
     if is_ike(key) && !is_sent_on {
         all.push(Question::Ike(key.vrf));
+    }
+    // On which side the ports are that the route to a source leads to.
+    if let Verdict::Drop(DropReason::SourceProtected | DropReason::ReversePath) = decision.verdict()
+    {
+        all.push(Question::Elsewhere(key.addresses.source()));
     }
     // What a policy of this slot in the tables protects by; the outer `None` if there is none.
     let template = |slot| match tables.policy_in(slot)?.spec.action {
@@ -278,6 +301,7 @@ fn questions(
             if tables.boundary(port).judges_sources {
                 let source = key.addresses.source();
                 all.push(Question::Route { vrf: key.vrf, address: source });
+                leaks(&mut all, key.vrf, source, tables);
             }
         }
         Origin::Sa(slot) => {
@@ -298,13 +322,45 @@ fn questions(
         let vrf = template.outer_vrf(key.vrf);
         all.push(Question::Vrf(vrf));
         all.push(Question::Route { vrf, address: template.destination });
+        leaks(&mut all, vrf, template.destination, tables);
         // If another SA served the template, a change of SAs says so.
         let slot = tables.resolve(key.vrf, &template);
         if let Some(sa) = slot.and_then(|slot| tables.sad().outbound(slot)).filter(|_| is_ruled) {
             let source = sa.spec.identity.source;
             let outer = RuleFlow::outer(key, vrf, source, template.destination);
             all.push(Question::Rules(outer));
+            if may_lead_on {
+                all.push(Question::Elsewhere(template.destination));
+            }
         }
     }
     Some(all)
+}
+
+/// Lists the routes that lead on from that to `address` in the table of `vrf`, and the VRF of the
+/// port that they lead to, as they are now. If a route was another one before, so was the first one
+/// that has changed, which is listed in either case.
+fn leaks(all: &mut ArrayVec<Question, MOST>, vrf: VrfId, address: IpAddr, tables: &Tables) {
+    if tables.vrf(vrf).is_none_or(|vrf| !vrf.features.is_leaking) {
+        return;
+    }
+    let mut last = None;
+    for (number, (step, route)) in tables.leak_steps(vrf, address).enumerate() {
+        if number > 0 {
+            all.push(Question::Route { vrf: step.id, address });
+        }
+        last = route.map(|route| route.kind);
+    }
+    let port = match last {
+        Some(RouteKind::Connected { port }) => Some(port),
+        Some(RouteKind::Via { next_hop }) => tables.next_hop(next_hop).map(|it| it.port),
+        Some(RouteKind::Multipath { .. }) => {
+            all.push(Question::Elsewhere(address));
+            None
+        }
+        _ => None,
+    };
+    if let Some(port) = port.and_then(|port| tables.port(port)).filter(|it| it.spec.vrf != vrf) {
+        all.push(Question::Vrf(port.spec.vrf));
+    }
 }

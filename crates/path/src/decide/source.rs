@@ -8,9 +8,10 @@ use wire::{FlowKey, IpPrefix, Origin};
 
 use crate::decision::Decision;
 
-/// The address of ours from which an ICMP error about a packet is sent: of the port that it came by
-/// (RFC 1812 section 4.3.2.4), or, if it came by a tunnel, one that the tunnel's policy covers, so
-/// that the error may go back the same way.
+/// The address of ours from which an ICMP error about a packet is sent: if it came by a tunnel, one
+/// that the tunnel's policy covers, so that the error may go back the same way; otherwise what
+/// [`Tables::source_in`] says, which is of the port that it came by if that has one (RFC 1812
+/// section 4.3.2.4).
 ///
 /// The policy is the one that the packet's own decision names: nothing is looked up.
 pub(crate) fn source_of_error(
@@ -19,7 +20,7 @@ pub(crate) fn source_of_error(
     packet: &Packet,
     tables: &Tables,
 ) -> Option<IpAddr> {
-    let by_port = || tables.port(packet.port())?.source_for(key.addresses.source());
+    let by_port = || tables.source_in(key.vrf, packet.port(), key.addresses.source());
     let covered = || {
         let policy = tables.policy_in(decision.inbound()?)?;
         let Action::Protect(_) = policy.spec.action else { return None };

@@ -54,7 +54,7 @@ pub enum Step<'a> {
         destination: IpAddr,
         /// What was found.
         route: Option<&'a Route>,
-        /// The name of the route's port.
+        /// The name of the route's port, or of the VRF whose table it leads into.
         port: Option<&'a str>,
         /// The route's next hop.
         via: Option<IpAddr>,
@@ -288,6 +288,9 @@ impl fmt::Display for Step<'_> {
                         None => write!(f, " via {}", port.unwrap_or("?")),
                     },
                     RouteKind::Multipath { .. } => f.write_str(", by one of several next hops"),
+                    RouteKind::Vrf { .. } => {
+                        write!(f, ", by the table of VRF {}", port.unwrap_or("?"))
+                    }
                     RouteKind::Blackhole => f.write_str(", blackhole"),
                     RouteKind::Unreachable => f.write_str(", unreachable"),
                     RouteKind::Prohibit => f.write_str(", prohibit"),

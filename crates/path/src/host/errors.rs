@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use flow::FairLimiter;
 use packet::{Packet, Time};
-use wire::{Addresses, Headers, Origin, PortId, Protocol, VrfId, icmpv4, icmpv6, ipv6, tcp};
+use wire::{Addresses, Headers, Origin, Protocol, VrfId, icmpv4, icmpv6, ipv6, tcp};
 
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::Locality;
@@ -84,30 +84,25 @@ impl Applier<'_, '_> {
     }
 }
 
-/// Builds what tells the sender of a packet that its next hop did not answer, and says how it
+/// Builds what tells a sender in `vrf` that its packet's next hop did not answer, and says how it
 /// enters the stages. Whether the packet came in clear is not known any more, so the message may
 /// not leave in clear where there are policies.
-///
-/// The packet waited on the port `by`. If the port that it came by is in another VRF meanwhile, its
-/// sender is not there any more.
 pub(crate) fn unanswered(
     packet: &Packet,
-    by: PortId,
+    vrf: VrfId,
     outputs: &mut Outputs<'_>,
     locality: Locality<'_>,
     limiter: &mut FairLimiter,
 ) -> Option<(Packet, Arrival)> {
     let headers = wire::headers::parse(packet.bytes()).ok()?;
-    let port = outputs.objects.port(packet.port())?;
-    let (source, vrf) = (headers.addresses.source(), port.spec.vrf);
-    if outputs.objects.port(by).is_none_or(|by| by.spec.vrf != vrf) {
-        return None;
-    }
-    if locality.is_of_vrf(vrf, source) || port.owns(source) {
+    let source = headers.addresses.source();
+    let objects = outputs.objects;
+    let is_own = objects.port(packet.port()).is_some_and(|port| port.owns(source));
+    if locality.is_of_vrf(vrf, source) || is_own {
         return None;
     }
     let error = IcmpError::Unreachable(Refusal::HostUnreachable);
-    let from = || port.source_for(source);
+    let from = || objects.source_in(vrf, packet.port(), source);
     let (limiter, now) = ((limiter, vrf), outputs.now);
     let message = build(packet, &headers, error, from, limiter, now, &mut outputs.buffers)?;
     Some((message, Arrival::new(vrf, Origin::HostProtected)))

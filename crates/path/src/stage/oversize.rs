@@ -49,7 +49,7 @@ impl Applier<'_, '_> {
     #[cold]
     pub(crate) fn emit_in_pieces(&mut self, packet: Packet, next_hop: NextHopId) {
         let limit = self.neighbours.outputs.objects.next_hop(next_hop).map_or(0, |hop| hop.mtu);
-        let emit = |applier: &mut Self, part| applier.neighbours.emit(part, next_hop);
+        let emit = |applier: &mut Self, part| applier.neighbours.emit(part, next_hop, None);
         if let Some(packet) = self.cut(packet, limit, emit) {
             self.drop(packet, DropReason::TooBig);
         }

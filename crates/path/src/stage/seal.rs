@@ -27,7 +27,7 @@ pub(crate) fn seal(sealing: &mut ArrayVec<Sealing, BATCH>, applier: &mut Applier
         match item.packet.is_empty() {
             true => applier.neighbours.outputs.buffers.pool.give(item.packet),
             false if item.is_oversize => applier.emit_in_pieces(item.packet, item.next_hop),
-            false => applier.neighbours.emit(item.packet, item.next_hop),
+            false => applier.neighbours.emit(item.packet, item.next_hop, None),
         }
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn part(
         waiting.forget(|port| moved.contains(&port), drop);
     }
     if !gone.is_empty() {
+        waiting.forget_senders(|vrf| gone.contains(&vrf));
         let Buffers { pool, statistics } = &mut outputs.buffers;
         let dropped = |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
         reassembly.forget(|vrf| gone.contains(&vrf), pool, dropped);
@@ -75,7 +76,7 @@ pub(crate) fn advance(
     }
     let outputs = RefCell::new(outputs);
     let silent = Cell::new(None);
-    let give_up = |port, address, packet: Packet| {
+    let give_up = |port, address, (packet, sender): (Packet, Option<VrfId>)| {
         let outputs = &mut *outputs.borrow_mut();
         // Once for all packets that have waited for it.
         if silent.replace(Some((port, address))) != Some((port, address))
@@ -83,8 +84,9 @@ pub(crate) fn advance(
         {
             outputs.tell(vrf, Event::NeighbourSilent { port, address });
         }
-        if let Some((message, arrival)) =
-            errors::unanswered(&packet, port, outputs, locality, limiter)
+        if let Some(vrf) = sender
+            && let Some((message, arrival)) =
+                errors::unanswered(&packet, vrf, outputs, locality, limiter)
             && let Err(message) = again.push(message, arrival)
         {
             outputs.drop(message, DropReason::NoBuffer);

@@ -270,7 +270,7 @@ impl World {
         }
         for (vrf, port) in WAYS_OUT {
             for (family, prefixes) in PREFIXES.iter().enumerate() {
-                let spec = multipath(family, port, [1, 2, 3, 1]);
+                let spec = multipath(family, PortId(port.0 - 1), [1, 2, 3, 1]);
                 world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
             }
         }
@@ -646,8 +646,10 @@ fn edit() -> impl Strategy<Value = Edit> {
 fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     let next_hop = prop_oneof![Just(3usize), Just(8), Just(5), Just(0), Just(1)];
     let weights = select(vec![[1, 1, 1, 0], [1, 2, 0, 256], [0, 3, 1, 1], [7, 1, 1, 1]]);
-    let kind = |what: usize, port, next_hop, members| match what {
+    let kind = |what: usize, port: PortId, next_hop, members| match what {
         9..12 => members,
+        12..15 => RouteSpec::Vrf { vrf: VRFS[usize::from(port.0 % 4)] },
+        15 => RouteSpec::Onlink { port, address: next_hop },
         0..5 => RouteSpec::Via { port, address: next_hop },
         5 => RouteSpec::Connected { port },
         6 => RouteSpec::Blackhole,
@@ -656,7 +658,7 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];
-    (family(), to, 0..12usize, port(), next_hop, weights).prop_map(
+    (family(), to, 0..16usize, port(), next_hop, weights).prop_map(
         move |(family, to, what, port, next_hop, weights)| {
             let members = multipath(family, port, weights);
             let next_hop = parsed(HOSTS[family][next_hop]);
@@ -665,10 +667,13 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     )
 }
 
-/// By two stations on each of two ports of one VRF. Those without a weight are left out.
+/// By two stations on each of two ports, of one VRF if the first port's number is even. Those without
+/// a weight are left out.
 fn multipath(family: usize, port: PortId, weights: [u16; 4]) -> RouteSpec {
-    let first = port.0 / 2 * 2;
-    let members = [(first, 0), (first, 5), (first + 1, 3), (first + 1, 8)].into_iter().zip(weights);
+    let ports = [port.0, (port.0 + 1) % PORTS];
+    let stations =
+        |port: u16| if port % 2 == 0 { [(port, 0), (port, 5)] } else { [(port, 3), (port, 8)] };
+    let members = ports.into_iter().flat_map(stations).zip(weights);
     let member = |((port, host), weight): ((u16, usize), u16)| MemberSpec {
         port: PortId(port),
         address: parsed(HOSTS[family][host]),

@@ -140,10 +140,19 @@ pub struct VrfFeatures {
     pub is_filtered: bool,
     /// Whether there are policy rules that may be about its packets.
     pub is_ruled: bool,
+    /// Whether routes lead from it into other VRFs.
+    pub is_leaking: bool,
     /// Which optional fields the filters and the rules read.
     pub reads: PacketFields,
     /// Whether the filters or the rules read upper-layer fields.
     pub reads_upper: bool,
     /// What the filters read of both.
     pub(super) filters_read: (PacketFields, bool),
+}
+
+impl VrfFeatures {
+    /// Whether its packets may leave by ports of other VRFs.
+    pub const fn leaves_elsewhere(&self) -> bool {
+        self.is_ruled || self.is_leaking
+    }
 }

@@ -107,13 +107,14 @@ impl Tables {
             false => Arc::clone(&old.neighbours),
         };
         let is_queued = self.is_queued(id, &spec);
+        let mut led_there = BTreeSet::new();
         let new = Port { spec, neighbours, is_queued, ..old.clone() };
         if has_moved || !has_routes_as_before {
             self.withdraw_routes(&old)?;
             self.put(id, None);
             self.announce_routes(&new)?;
             self.put(id, Some(new));
-            self.remove_stranded_routes(&old)?;
+            led_there = self.remove_stranded_routes(&old)?;
         } else {
             self.put(id, Some(new));
         }
@@ -132,6 +133,7 @@ impl Tables {
         if has_moved || !has_routes_as_before {
             self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
             self.tunnels_may_lead_elsewhere(self.existing_port(id)?.spec.vrf)?;
+            led_there.into_iter().try_for_each(|vrf| self.tunnels_may_lead_elsewhere(vrf))?;
         }
         self.judge_side(id)
     }
@@ -175,7 +177,7 @@ impl Tables {
         let mut next = self.clone();
         next.withdraw_routes(&old)?;
         next.put(id, None);
-        next.remove_stranded_routes(&old)?;
+        let led_there = next.remove_stranded_routes(&old)?;
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
         next.parted = next.generation + 1;
@@ -186,6 +188,7 @@ impl Tables {
         next.judge_features(old.spec.vrf)?;
         next.rules_may_be_stale()?;
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
+        led_there.into_iter().try_for_each(|vrf| next.tunnels_may_lead_elsewhere(vrf))?;
         *self = next;
         Ok(())
     }
@@ -362,7 +365,7 @@ impl Tables {
 
     /// Removes the static routes of the port's former VRF, and of tables that no VRF has, that it
     /// can no longer serve.
-    fn remove_stranded_routes(&mut self, old: &Port) -> Result<(), TableError> {
+    fn remove_stranded_routes(&mut self, old: &Port) -> Result<BTreeSet<VrfId>, TableError> {
         let vrf: VrfId = old.spec.vrf;
         let port = self.port(old.id).filter(|port| port.spec.vrf == vrf);
         let is_gone = port.is_none();
@@ -375,7 +378,7 @@ impl Tables {
             .map(|(address, neighbour)| (neighbour.next_hop, *address))
             .collect();
         if !is_gone && next_hops.is_empty() {
-            return Ok(());
+            return Ok(BTreeSet::new());
         }
         // That next hops go is not noted: the VRF has changed, which says it all.
         // A route with a next hop less would be another one than was asked for.
@@ -396,7 +399,9 @@ impl Tables {
             }
             self.drop_empty_table(table);
         }
-        for group in stranded {
+        let led_there = self.remove_stranded_leaks(vrf, &is_stranded)?;
+        for group in &stranded {
+            let group = *group;
             let Some(group) = self.groups.remove(group) else { continue };
             for Member { next_hop, .. } in group.members() {
                 if let Some(&NextHop { port, address: Some(address), .. }) =
@@ -408,13 +413,13 @@ impl Tables {
             }
         }
         if is_gone {
-            return Ok(());
+            return Ok(led_there);
         }
         // Each of them has lost all its routes.
         for address in next_hops.into_values() {
             self.change_neighbour(old.id, address, |wanted| wanted.routes = 0)?;
         }
-        Ok(())
+        Ok(led_there)
     }
 }
 

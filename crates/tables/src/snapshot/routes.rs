@@ -22,8 +22,9 @@ const MANY_MEMBERS: usize = 32;
 
 impl Tables {
     /// Adds or replaces the static route of a prefix. A route that comes with a port's address
-    /// cannot be replaced. The routes of a VRF's table are by ports of the VRF; those of a table
-    /// that no VRF has, by any. Policy rules alone lead to the latter.
+    /// cannot be replaced. A route of a VRF's table may be by a port of another VRF, or lead into the
+    /// table of another one: packets then leave there. Policy rules alone lead to tables that no VRF
+    /// has.
     ///
     /// # Errors
     /// [`TableError::NoVrf`], [`TableError::HostBits`], [`TableError::RouteIsLocal`],
@@ -41,16 +42,27 @@ impl Tables {
         }
         match &spec {
             &RouteSpec::Connected { port } => {
-                self.route_port(table, prefix, port)?;
+                self.route_port(prefix, port)?;
             }
             &RouteSpec::Via { port, address } => {
-                let port = self.route_port(table, prefix, port)?;
+                let port = self.route_port(prefix, port)?;
                 self.check_next_hop_on(port, prefix, address)?;
+            }
+            &RouteSpec::Onlink { port, address } => {
+                let port = self.route_port(prefix, port)?;
+                self.check_station_on(port, prefix, address)?;
+            }
+            &RouteSpec::Vrf { vrf } => {
+                check_routable(prefix).map_err(|why| TableError::NotRoutable { prefix, why })?;
+                let into = self.existing_vrf(vrf)?;
+                if table == TableRef::Vrf(vrf) {
+                    return Err(TableError::LeakToItself(Arc::clone(&into.name)));
+                }
             }
             RouteSpec::Multipath(members) => {
                 check_members(members)?;
                 for &MemberSpec { port, address, .. } in &**members {
-                    let port = self.route_port(table, prefix, port)?;
+                    let port = self.route_port(prefix, port)?;
                     self.check_next_hop_on(port, prefix, address)?;
                 }
                 self.groups.check_room()?;
@@ -63,18 +75,46 @@ impl Tables {
         // The new next hop first: if it is the old one, its id stays.
         let kind = match spec {
             RouteSpec::Connected { port } => RouteKind::Connected { port },
-            RouteSpec::Via { port, address } => {
+            RouteSpec::Via { port, address } | RouteSpec::Onlink { port, address } => {
                 RouteKind::Via { next_hop: self.hold_next_hop(port, address)? }
             }
             RouteSpec::Multipath(members) => {
                 RouteKind::Multipath { group: self.hold_group((table, prefix), &members)? }
             }
+            RouteSpec::Vrf { vrf } => RouteKind::Vrf { vrf },
             RouteSpec::Blackhole => RouteKind::Blackhole,
             RouteSpec::Unreachable => RouteKind::Unreachable,
             RouteSpec::Prohibit => RouteKind::Prohibit,
         };
         self.routing_table_mut(table)?.set(Route { prefix, kind })?;
+        if let TableRef::Vrf(vrf) = table {
+            let leaks = self.is_leak(vrf, kind);
+            self.own_routes(vrf)?.note_leak(prefix, leaks);
+        }
         self.route_changed(table, prefix, old)
+    }
+
+    /// Says from which own address of the VRF the gateway speaks to destinations of a prefix, which
+    /// has a static route. No decision changes.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::SourceNotOwn`].
+    pub fn set_route_source(
+        &mut self,
+        vrf: VrfId,
+        prefix: IpPrefix,
+        source: Option<IpAddr>,
+    ) -> Result<(), TableError> {
+        let is_own = |own: IpAddr| {
+            let mut ports = self.ports().filter(|port| port.spec.vrf == vrf);
+            own.is_ipv4() == prefix.address().is_ipv4() && ports.any(|port| port.owns(own))
+        };
+        if let Some(source) = source.filter(|source| !is_own(*source)) {
+            let vrf = Arc::clone(&self.existing_vrf(vrf)?.name);
+            return Err(TableError::SourceNotOwn { source_address: source, vrf });
+        }
+        self.own_routes(vrf)?.set_source(prefix, source);
+        Ok(())
     }
 
     /// Removes the static route of a prefix.
@@ -117,6 +157,7 @@ impl Tables {
         }
         let TableRef::Vrf(vrf) = table else { return self.release_route(old) };
         self.release_route(old)?;
+        self.judge_leaks(vrf);
         self.tunnels_may_lead_elsewhere_to(vrf, prefix)
     }
 
@@ -127,8 +168,13 @@ impl Tables {
             RouteKind::Connected { port } => RouteSpec::Connected { port },
             RouteKind::Via { next_hop } => {
                 let &NextHop { port, address, .. } = self.next_hop(next_hop)?;
-                RouteSpec::Via { port, address: address? }
+                let address = address?;
+                match self.port(port)?.reaches(address) {
+                    true => RouteSpec::Via { port, address },
+                    false => RouteSpec::Onlink { port, address },
+                }
             }
+            RouteKind::Vrf { vrf } => RouteSpec::Vrf { vrf },
             RouteKind::Multipath { group } => {
                 let member = |member: &Member| {
                     let &NextHop { port, address, .. } = self.next_hop(member.next_hop)?;
@@ -155,16 +201,14 @@ impl Tables {
     /// Whether a route may be by a next hop.
     ///
     /// # Errors
-    /// What is wrong with the VRF, the port or the next hop, as of [`Tables::set_route`].
+    /// What is wrong with the port or the next hop, as of [`Tables::set_route`].
     pub fn check_next_hop(
         &self,
-        table: impl Into<TableRef>,
         prefix: IpPrefix,
         port: PortId,
         next_hop: IpAddr,
     ) -> Result<(), TableError> {
-        let table = self.table_ref(table.into())?;
-        self.check_next_hop_on(self.route_port(table, prefix, port)?, prefix, next_hop)
+        self.check_next_hop_on(self.route_port(prefix, port)?, prefix, next_hop)
     }
 
     /// The next hops of a multipath route.
@@ -266,24 +310,27 @@ impl Tables {
     }
 
     /// The port that a route to `prefix` is to lead to.
-    fn route_port(
-        &self,
-        table: TableRef,
-        prefix: IpPrefix,
-        port: PortId,
-    ) -> Result<&Port, TableError> {
+    fn route_port(&self, prefix: IpPrefix, port: PortId) -> Result<&Port, TableError> {
         check_routable(prefix).map_err(|why| TableError::NotRoutable { prefix, why })?;
-        let port = self.existing_port(port)?;
-        match table {
-            TableRef::Vrf(vrf) if port.spec.vrf != vrf => Err(TableError::PortElsewhere {
-                port: Arc::clone(&port.spec.name),
-                vrf: Arc::clone(&self.existing_vrf(vrf)?.name),
-            }),
-            _ => Ok(port),
-        }
+        self.existing_port(port)
     }
 
     fn check_next_hop_on(
+        &self,
+        port: &Port,
+        prefix: IpPrefix,
+        next_hop: IpAddr,
+    ) -> Result<(), TableError> {
+        self.check_station_on(port, prefix, next_hop)?;
+        if !port.reaches(next_hop) {
+            let port = Arc::clone(&port.spec.name);
+            return Err(TableError::NextHopUnreachable { next_hop, port });
+        }
+        Ok(())
+    }
+
+    /// The same, for a next hop that is said to be on the link.
+    fn check_station_on(
         &self,
         port: &Port,
         prefix: IpPrefix,
@@ -301,10 +348,6 @@ impl Tables {
         }
         if self.existing_vrf(port.spec.vrf)?.is_local(next_hop) || port.owns(next_hop) {
             return refused(NotAPeer::Own);
-        }
-        if !port.reaches(next_hop) {
-            let port = Arc::clone(&port.spec.name);
-            return Err(TableError::NextHopUnreachable { next_hop, port });
         }
         Ok(())
     }

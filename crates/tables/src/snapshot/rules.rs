@@ -70,7 +70,7 @@ impl Tables {
         for rule in rule::differing(old.all(), new.all()) {
             self.changed(Change::Rule(*rule));
         }
-        if old.is_empty() != new.is_empty() {
+        if old.is_empty() != new.is_empty() && !self.has_leaks() {
             self.egress_reads = self.reads_of_egress_filters();
         }
         // Those that may be asked other rules than before.
@@ -119,17 +119,23 @@ impl Tables {
         let (is_ruled, (reads, reads_upper)) = self.rules.features(id);
         let egress = self.egress_reads;
         let Some(vrf) = self.vrf(id) else { return };
+        let is_leaking = vrf.features.is_leaking;
         let (reads_now, reads_upper_now) = filters_read;
         let mut features = VrfFeatures {
             is_filtered,
             is_ruled,
+            is_leaking,
             reads: reads_now,
             reads_upper: reads_upper_now,
             filters_read,
         };
         if is_ruled {
-            features.reads = features.reads | reads | egress.0;
-            features.reads_upper |= reads_upper | egress.1;
+            features.reads = features.reads | reads;
+            features.reads_upper |= reads_upper;
+        }
+        if features.leaves_elsewhere() {
+            features.reads = features.reads | egress.0;
+            features.reads_upper |= egress.1;
         }
         if features != vrf.features {
             let read = |vrf: &Vrf| (vrf.reads(), vrf.reads_upper());
@@ -145,22 +151,22 @@ impl Tables {
 
     /// A filter after routing reads other fields than before.
     pub(super) fn judge_egress(&mut self) {
-        if self.rules.is_empty() {
+        if !self.leaves_elsewhere() {
             return;
         }
         let reads = self.reads_of_egress_filters();
         if reads != self.egress_reads {
             self.egress_reads = reads;
-            let ruled: Vec<_> =
-                self.vrfs().filter(|vrf| vrf.features.is_ruled).map(|vrf| vrf.id).collect();
-            ruled.into_iter().for_each(|vrf| self.judge_rules(vrf));
+            let concerned = self.vrfs().filter(|vrf| vrf.features.leaves_elsewhere());
+            let concerned: Vec<_> = concerned.map(|vrf| vrf.id).collect();
+            concerned.into_iter().for_each(|vrf| self.judge_rules(vrf));
         }
     }
 
-    /// What filters after routing read, if rules may lead packets to those of other VRFs.
-    fn reads_of_egress_filters(&self) -> (PacketFields, bool) {
+    /// What filters after routing read, if packets may meet those of other VRFs.
+    pub(super) fn reads_of_egress_filters(&self) -> (PacketFields, bool) {
         let none = (PacketFields::NONE, false);
-        if self.rules.is_empty() {
+        if !self.leaves_elsewhere() {
             return none;
         }
         let egress = self.filters().filter(|(place, _)| place.hook == types::FilterHook::Egress);
@@ -251,7 +257,7 @@ impl Tables {
         }
     }
 
-    /// Whether there are rules, so that packets may leave by ports of another VRF than theirs.
+    /// Whether there are policy rules.
     pub fn has_rules(&self) -> bool {
         !self.rules.is_empty()
     }

@@ -45,7 +45,8 @@ impl Tables {
 
     /// The ports by which packets to an address may leave; none if they leave by none.
     pub fn ports_to<'t>(&'t self, vrf: &'t Vrf, address: IpAddr) -> impl Iterator<Item = PortId> {
-        let kind = vrf.route(address).map(|route| route.kind);
+        let last = self.leak_steps(vrf.id, address).last();
+        let kind = last.and_then(|(_, route)| route).map(|route| route.kind);
         let next_hop = |id| self.next_hop(id).map(|next_hop| next_hop.port);
         let one = match kind {
             Some(RouteKind::Connected { port }) => Some(port),
@@ -91,7 +92,8 @@ impl Tables {
     /// The addresses or the routes of a VRF have changed.
     pub(super) fn tunnels_may_lead_elsewhere(&mut self, vrf: VrfId) -> Result<(), TableError> {
         self.draw_boundary();
-        self.place_tunnels(vrf, None)
+        self.place_tunnels(vrf, None)?;
+        self.place_leaking_tunnels(vrf, None)
     }
 
     /// The route to these addresses of a VRF has changed.
@@ -100,7 +102,18 @@ impl Tables {
         vrf: VrfId,
         prefix: IpPrefix,
     ) -> Result<(), TableError> {
-        self.place_tunnels(vrf, Some(prefix))
+        self.place_tunnels(vrf, Some(prefix))?;
+        self.place_leaking_tunnels(vrf, Some(prefix))
+    }
+
+    /// The same for tunnels of other VRFs, whose routes may lead into this one.
+    fn place_leaking_tunnels(
+        &mut self,
+        into: VrfId,
+        prefix: Option<IpPrefix>,
+    ) -> Result<(), TableError> {
+        let others: Vec<_> = self.leaking_vrfs().filter(|vrf| *vrf != into).collect();
+        others.into_iter().try_for_each(|vrf| self.place_tunnels(vrf, prefix))
     }
 
     fn place_tunnels(&mut self, id: VrfId, prefix: Option<IpPrefix>) -> Result<(), TableError> {

@@ -243,6 +243,7 @@ impl Tables {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "ports" });
         }
         let table = vrf.table;
+        self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));
         self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
         Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;

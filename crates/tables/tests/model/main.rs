@@ -219,11 +219,10 @@ fn side(tables: &Tables, model: &Model, port: &Port) -> Side {
         (identity.vrf, Some(identity.source), identity.destination)
     });
     let is_at_port = |vrf: &Vrf, end: IpAddr| match vrf.route(end).map(|route| route.kind) {
-        Some(RouteKind::Local) => port.owns(end),
+        Some(RouteKind::Local) => vrf.id == port.spec.vrf && port.owns(end),
         _ => tables.ports_to(vrf, end).any(|by| by == port.id),
     };
-    let mut tunnels = templates.chain(sas).filter(|(vrf, ..)| *vrf == port.spec.vrf);
-    let has_end = tunnels.any(|(vrf, source, destination)| {
+    let has_end = templates.chain(sas).any(|(vrf, source, destination)| {
         let vrf = tables.vrf(vrf).unwrap();
         is_at_port(vrf, destination) || source.is_some_and(|source| is_at_port(vrf, source))
     });

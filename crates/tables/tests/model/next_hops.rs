@@ -161,6 +161,7 @@ impl Before {
             | Change::RemovePort(id) => {
                 let mut expected = port_changes(*id, &self.model, model);
                 expected.extend(self.member_changes(*id, model, tables));
+                expected.extend(self.stranded_leaks(*id, model));
                 expected
             }
             Change::SetRoute(vrf, prefix, _) | Change::RemoveRoute(vrf, prefix) => {
@@ -215,6 +216,15 @@ impl Before {
             }
         }
         changes
+    }
+
+    /// One for each route that went in another VRF than the port was in.
+    fn stranded_leaks(&self, id: PortId, model: &Model) -> Vec<tables::Change> {
+        let Some(port) = self.model.ports.get(&id) else { return Vec::new() };
+        let others = self.model.vrfs.iter().filter(|(vrf, _)| **vrf != port.spec.vrf);
+        let routes = others.flat_map(|(vrf, of)| of.routes.keys().map(move |it| (*vrf, *it)));
+        let gone = routes.filter(|(vrf, prefix)| !model.vrfs[vrf].routes.contains_key(prefix));
+        gone.map(|(vrf, prefix)| tables::Change::Route { table: vrf.into(), prefix }).collect()
     }
 
     /// One for each next hop that came or went.

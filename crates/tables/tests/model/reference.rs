@@ -205,14 +205,16 @@ impl Model {
         if made.keys().any(|prefix| self.vrfs[&spec.vrf].routes.contains_key(prefix)) {
             return false;
         }
-        self.strand(id);
+        let stays = old.is_some_and(|old| old.spec.vrf == spec.vrf);
+        self.strand(id, stays);
         true
     }
 
-    fn strand(&mut self, id: PortId) {
-        let port = self.ports.get(&id);
-        for (vrf_id, vrf) in &mut self.vrfs {
-            let port = port.filter(|port| port.spec.vrf == *vrf_id);
+    /// Takes routes away by a port that does not reach their next hops, or that `stays` not in its
+    /// VRF.
+    fn strand(&mut self, id: PortId, stays: bool) {
+        let port = self.ports.get(&id).filter(|_| stays);
+        for vrf in self.vrfs.values_mut() {
             let reaches =
                 |by: PortId, address| by != id || port.is_some_and(|port| port.reaches(address));
             vrf.routes.retain(|_, kind| match kind {
@@ -254,11 +256,11 @@ impl Model {
                     || first.is_unicast_link_local() && prefix.length() >= 10
             }
         };
-        let port =
-            |id: PortId| self.ports.get(&id).filter(|port| port.spec.vrf == vrf && !everywhere);
+        let port = |id: PortId| self.ports.get(&id).filter(|_| !everywhere);
         let via = |by: PortId, address: IpAddr| {
             port(by).is_some_and(|port| {
-                let host = longest(&made, address).map(|(_, kind)| kind);
+                let there = self.port_routes(port.spec.vrf).expect("the model is consistent");
+                let host = longest(&there, address).map(|(_, kind)| kind);
                 let ours = matches!(host, Some(ModelRoute::Local | ModelRoute::Broadcast))
                     || port.owns(address);
                 is_station(address)
@@ -280,6 +282,10 @@ impl Model {
                     })
             }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => true,
+            RouteSpec::Vrf { vrf: into } => {
+                *into != vrf && self.vrfs.contains_key(into) && !everywhere
+            }
+            RouteSpec::Onlink { .. } => unreachable!("is not in these worlds"),
         };
         by && prefix == prefix.network() && !made.contains_key(&prefix)
     }
@@ -363,7 +369,13 @@ impl Model {
                         [spec.vrf, outer].contains(id)
                     })
                     || self.sas.iter().any(|sa| [sa.identity.vrf, sa.identity.inner].contains(id));
-                *id != VrfId::MAIN && !used && self.vrfs.remove(id).is_some()
+                let gone = *id != VrfId::MAIN && !used && self.vrfs.remove(id).is_some();
+                if gone {
+                    let leads_there = |spec: &RouteSpec| *spec == RouteSpec::Vrf { vrf: *id };
+                    let tables = self.vrfs.values_mut();
+                    tables.for_each(|vrf| vrf.routes.retain(|_, spec| !leads_there(spec)));
+                }
+                gone
             }
             Change::AddPort(id, spec) => !self.ports.contains_key(id) && self.put_port(*id, spec),
             Change::UpdatePort(id, spec) => self.ports.contains_key(id) && self.put_port(*id, spec),
@@ -372,7 +384,7 @@ impl Model {
             }
             Change::RemovePort(id) => {
                 let there = self.ports.remove(id).is_some();
-                self.strand(*id);
+                self.strand(*id, false);
                 there
             }
             Change::SetRoute(vrf, prefix, spec) => {

@@ -114,6 +114,7 @@ fn route_spec() -> impl Strategy<Value = RouteSpec> {
         8 => proptest::collection::vec(member(), 1..5)
             .prop_map(|all| RouteSpec::Multipath(all.into())),
         2 => port().prop_map(|port| RouteSpec::Connected { port }),
+        3 => vrf().prop_map(|vrf| RouteSpec::Vrf { vrf }),
         1 => Just(RouteSpec::Blackhole),
         1 => Just(RouteSpec::Prohibit),
     ]
