@@ -35,6 +35,7 @@ mod tap;
 mod tunnel_ends;
 mod vlan;
 mod vrf;
+mod xfrm_link;
 
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
@@ -49,7 +50,7 @@ pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
-    Selector, Template, UpperSelector, check_tunnel,
+    Scope, Selector, Template, UpperSelector, check_tunnel,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
@@ -69,8 +70,8 @@ pub use spd::{
 };
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
-    Side, TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, RejectWith,
+    ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

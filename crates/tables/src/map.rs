@@ -26,7 +26,7 @@ pub(crate) trait MapKey: Copy + Eq {
 }
 
 /// The most words that a key may have.
-const MAX_WORDS: usize = 11;
+const MAX_WORDS: usize = 12;
 
 /// The secret multipliers.
 #[derive(Clone)]
@@ -268,7 +268,7 @@ mod tests {
         let keys = (0..500).flat_map(|vrf| {
             Direction::ALL.into_iter().flat_map(move |direction| {
                 [6, 17].map(|protocol| SelectorKey {
-                    vrf: VrfId(vrf),
+                    scope: VrfId(vrf).into(),
                     direction,
                     selector: Selector { protocol: Some(Protocol(protocol)), ..all },
                 })

@@ -353,3 +353,9 @@ mod tests {
         assert_eq!(shown("a\u{1b}[31m"), "a\\u{1b}[31m");
     }
 }
+
+/// The number after `if_id`, of which 0 is none.
+pub(super) fn if_id(words: &mut Words<'_>, before: &Option<u32>) -> Result<u32, Refusal> {
+    words.once("if_id", before)?;
+    words.number("if_id")
+}

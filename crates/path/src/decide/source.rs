@@ -10,7 +10,7 @@ use crate::decision::Decision;
 
 /// The address of ours from which an ICMP error about a packet is sent: of the port that it came by
 /// (RFC 1812 section 4.3.2.4), or, if it came by a tunnel, one that the tunnel's policy covers, so
-/// that the error may go back the same way.
+/// that the error may go back the same way. What came by an xfrm link came by a port.
 ///
 /// The policy is the one that the packet's own decision names: nothing is looked up.
 pub(crate) fn source_of_error(
@@ -31,7 +31,10 @@ pub(crate) fn source_of_error(
         own.find(|own| inside.contains(*own) && vrf.is_local(*own))
     };
     match key.origin {
-        Origin::Sa(_) => covered().or_else(by_port),
+        Origin::Sa(_) => match tables.port(packet.port()).and_then(|port| port.spec.if_id) {
+            Some(_) => by_port().or_else(covered),
+            None => covered().or_else(by_port),
+        },
         Origin::Port(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => by_port(),
     }
 }
