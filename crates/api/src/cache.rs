@@ -5,6 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use types::{CacheMode, CacheTable, DefaultAction, Direction, LookupEngine};
 
+use crate::is_zero;
 use crate::policy::PolicyView;
 
 /// What the tables of the decision cache have done.
@@ -188,8 +189,11 @@ pub struct FamilyTrees {
 /// How much work a lookup in the policies of one VRF and direction can be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpdBound {
-    /// The VRF.
+    /// The VRF; `main` of a link.
     pub vrf: String,
+    /// The `if_id`, if they are the policies of an xfrm link; otherwise 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// The direction.
     pub direction: Direction,
     /// How many policies there are.
@@ -243,17 +247,26 @@ impl CacheMisses {
 }
 
 impl SpdBound {
+    /// Whose policies they are: `vrf NAME` or `if_id ID`.
+    pub fn owner(&self) -> String {
+        match self.if_id {
+            0 => format!("vrf {}", self.vrf),
+            if_id => format!("if_id {if_id:#x}"),
+        }
+    }
+
     /// What somebody should know, where the policies defeat the lookup.
     pub fn warning(&self) -> Option<String> {
-        let Self { policies, vrf, direction, worst_case_policies, policies_limit, .. } = self;
+        let Self { policies, direction, worst_case_policies, policies_limit, .. } = self;
+        let owner = self.owner();
         self.over_limit.then(|| {
             let hint = match self.engine {
                 LookupEngine::Fast => "too many of them overlap for an index to tell them apart",
                 LookupEngine::Linear => "with policy-lookup = \"fast\" in [ipsec] they need not",
             };
             format!(
-                "of the {policies} policies of VRF {vrf}, direction {direction}, the first packet \
-                of a flow may have to be compared with {worst_case_policies}, and more than \
+                "of the {policies} policies of {owner}, direction {direction}, the first packet of \
+                a flow may have to be compared with {worst_case_policies}, and more than \
                 {policies_limit} are slow ({hint})"
             )
         })

@@ -113,3 +113,7 @@ pub const MAIN_VRF: &str = "main";
 pub(crate) fn main_vrf() -> String {
     MAIN_VRF.to_owned()
 }
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}

@@ -55,7 +55,7 @@ pub struct LinkView {
 pub struct LinkInfo {
     /// `vrf`, `vlan`, or another `kind` of a port's configuration.
     pub info_kind: String,
-    /// Of a VRF and a VLAN.
+    /// Of a VRF, a VLAN and an xfrm link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_data: Option<LinkData>,
     /// `vrf` if it is in one other than `main`.
@@ -78,6 +78,9 @@ pub struct LinkData {
     /// The number in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u16>,
+    /// The `if_id` of an xfrm link, as iproute2 has it: in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_id: Option<String>,
 }
 
 /// What a link has received and sent.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use types::{Family, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side, VlanProtocol};
 
+use crate::is_zero;
 use crate::policy::DefaultActionView;
 
 /// Who asked for an object.
@@ -64,20 +65,24 @@ pub struct AddressView {
     pub origin: Origin,
 }
 
-/// A VLAN of a port, to be a port itself.
+/// A VLAN of a port, or an xfrm link, to be a port itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
     /// Its name.
     pub name: String,
-    /// The port whose VLAN it is.
+    /// The port whose VLAN it is; of an xfrm link, the port that its outer packets are to leave by.
     pub parent: String,
-    /// The number in its frames' tags: 1 to 4094.
+    /// The number in its frames' tags: 1 to 4094. Of a VLAN alone.
+    #[serde(default, skip_serializing_if = "is_no_vlan")]
     pub vlan: u16,
+    /// The `if_id` of its SAs and policies. Of an xfrm link alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// What kind of tag they have.
     #[serde(default, skip_serializing_if = "is_customer")]
     pub protocol: VlanProtocol,
-    /// The largest IP packet in bytes; its parent's if it is absent.
+    /// The largest IP packet in bytes; if it is absent, its parent's, and 1500 of an xfrm link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
     /// Its VRF; `main` if it is absent.
@@ -86,6 +91,10 @@ pub struct LinkSpec {
     /// Whether it may send and receive from the beginning.
     #[serde(default)]
     pub up: bool,
+}
+
+fn is_no_vlan(vlan: &u16) -> bool {
+    *vlan == 0
 }
 
 fn is_customer(protocol: &VlanProtocol) -> bool {
@@ -171,9 +180,12 @@ pub struct PortView {
     /// What that interface is like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_state: Option<InterfaceState>,
-    /// The port whose VLAN it is, if it is one.
+    /// The port whose VLAN it is, if it is one, or the `dev` of an xfrm link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// The `if_id` of its SAs and policies, if it is an xfrm link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_id: Option<u32>,
     /// The number in its frames' tags, if it is a VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,

@@ -8,9 +8,9 @@ use types::{
     Protocol, SaMode, TcpFlagsSelector,
 };
 
-use crate::main_vrf;
 use crate::object::Origin;
 use crate::state::Counters;
+use crate::{is_zero, main_vrf};
 
 /// Which packets a policy is for. What is absent is not looked at.
 ///
@@ -59,6 +59,9 @@ pub struct PolicySpec {
     /// The VRF whose packets it is for.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// Links it with an xfrm link, whose packets it is for; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// Which lookup it takes part in.
     pub direction: Direction,
     /// Which packets it is for.
@@ -105,6 +108,9 @@ pub struct PolicyId {
     /// The VRF whose packets it is for.
     #[serde(default = "main_vrf")]
     pub vrf: String,
+    /// Links it with an xfrm link, whose packets it is for; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// Which lookup it takes part in.
     pub direction: Direction,
     /// Its index.

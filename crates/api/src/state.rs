@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use types::{Family, SaFlag, SaMode};
 
 use crate::key::Key;
-use crate::main_vrf;
 use crate::object::Origin;
+use crate::{is_zero, main_vrf};
 
 /// An SA to add, or to change an existing one to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct StateSpec {
     /// Links SAs and policies; 0 is none.
     #[serde(default)]
     pub reqid: u32,
+    /// Links it with an xfrm link, by which the packets inside leave and enter; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// Tunnel, until there are others.
     #[serde(default)]
     pub mode: SaMode,
@@ -195,6 +198,9 @@ pub struct StateView {
     pub spi: u32,
     /// Links SAs and policies.
     pub reqid: u32,
+    /// Links it with an xfrm link; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
     /// How packets are wrapped.
     pub mode: SaMode,
     /// Encryption and integrity in one.

@@ -102,6 +102,7 @@ fn a_batch_is_bounded_and_shows_no_key() {
 fn what_the_cache_and_the_databases_tell_can_be_read() {
     let bound = SpdBound {
         vrf: "red".into(),
+        if_id: 0,
         direction: Direction::Fwd,
         policies: 3000,
         engine: LookupEngine::Fast,
@@ -111,7 +112,9 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
         over_limit: true,
     };
     let warning = bound.warning().unwrap();
-    assert!(warning.contains("VRF red, direction fwd") && warning.contains("2500"), "{warning}");
+    assert!(warning.contains("vrf red, direction fwd") && warning.contains("2500"), "{warning}");
+    let of_link = SpdBound { if_id: 7, ..bound.clone() }.warning().unwrap();
+    assert!(of_link.contains("of if_id 0x7, direction fwd"), "{of_link}");
     assert_eq!(SpdBound { over_limit: false, ..bound.clone() }.warning(), None);
     let view = CacheView {
         table: CacheTable::V6Inbound,
@@ -182,6 +185,7 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
 #[test]
 fn what_is_written_can_be_read() {
     let state = StateSpec {
+        if_id: 0,
         vrf: "red".into(),
         source: "192.0.2.1".parse().unwrap(),
         destination: "192.0.2.2".parse().unwrap(),
@@ -211,6 +215,7 @@ fn what_is_written_can_be_read() {
     };
     let policy = PolicySpec {
         vrf: "main".into(),
+        if_id: 0,
         direction: Direction::Fwd,
         selector: Selector {
             source: Some(types::IpRange::ALL_V6),

@@ -51,6 +51,7 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
             addresses: vec![address.parse()?, v6_address.parse()?],
             up: true,
             vlan: None,
+            if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
             reverse_path: ReversePath::Off,
         };
@@ -95,7 +96,7 @@ pub(crate) fn policy_for_all(
         upper: UpperSelector::Any,
         fields: FieldsSelector::ANY,
     };
-    Ok(PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action })
+    Ok(PolicySpec { vrf: VrfId::MAIN, direction, if_id: None, priority, selector, action })
 }
 
 /// Adds `count` policies that select no flow of the benches: between networks that none of it comes
@@ -120,6 +121,7 @@ pub(crate) fn add_unmatched_policies(
             Ok(tables.add_policy(PolicySpec {
                 vrf: VrfId::MAIN,
                 direction,
+                if_id: None,
                 priority,
                 selector,
                 action,
@@ -192,6 +194,7 @@ impl Tunnel {
         let identity = SaIdentity {
             vrf: VrfId::MAIN,
             inner: VrfId::MAIN,
+            if_id: None,
             source: self.source.into(),
             destination: self.destination.into(),
             reqid: self.reqid,

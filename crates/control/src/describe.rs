@@ -24,6 +24,9 @@ pub(crate) fn policy(spec: &PolicySpec) -> String {
     if spec.action == PolicyAction::Discard {
         text.push_str(" action block");
     }
+    if spec.if_id != 0 {
+        let _ = write!(text, " if_id {:#x}", spec.if_id);
+    }
     if let Some(template) = &spec.template {
         text.push_str(" tmpl");
         if let Some(source) = template.source {
@@ -71,7 +74,10 @@ pub(crate) fn selector(selector: &Selector) -> String {
 /// and keys.
 pub(crate) fn state(spec: &StateSpec) -> String {
     let StateSpec { source, destination, spi, reqid, mode, .. } = spec;
-    let rest = format!("proto esp spi {spi:#010x} reqid {reqid} mode {mode}");
+    let mut rest = format!("proto esp spi {spi:#010x} reqid {reqid} mode {mode}");
+    if spec.if_id != 0 {
+        let _ = write!(rest, " if_id {:#x}", spec.if_id);
+    }
     match &spec.inner_vrf {
         Some(inner) => {
             format!("src {source} dst {destination} vrf {} {rest} vrf {inner}", spec.vrf)
@@ -223,6 +229,9 @@ pub(crate) fn port(settings: &PortSettings) -> String {
         if tag.protocol != VlanProtocol::default() {
             let _ = write!(text, " protocol {}", tag.protocol);
         }
+    }
+    if let Some((dev, if_id)) = settings.kind.xfrm() {
+        let _ = write!(text, " dev {dev} if_id {if_id}");
     }
     for address in &settings.addresses {
         let _ = write!(text, " {address}");

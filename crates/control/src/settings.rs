@@ -4,7 +4,7 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 
 use types::{
-    CacheMode, CacheTable, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
+    CacheMode, CacheTable, IfId, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
     VlanProtocol, VlanTag,
 };
 pub use types::{Idle, Seccomp};
@@ -119,6 +119,13 @@ pub enum PortKind {
         parent: String,
         /// The tag.
         tag: VlanTag,
+    },
+    /// The inner side of route-based tunnels. It is not opened.
+    Xfrm {
+        /// The name of the port that outer packets are to leave by.
+        dev: String,
+        /// Links it with SAs and policies.
+        if_id: IfId,
     },
 }
 
@@ -281,6 +288,8 @@ pub(crate) struct PortKindValues {
     pub(crate) parent: Option<String>,
     pub(crate) id: Option<VlanId>,
     pub(crate) protocol: VlanProtocol,
+    pub(crate) dev: Option<String>,
+    pub(crate) if_id: Option<IfId>,
 }
 
 /// Every kind of port.
@@ -330,15 +339,24 @@ pub(crate) const PORT_KINDS: &[PortKindRow] = &[
             Some(PortKind::Vlan { parent: said.parent?, tag })
         },
     },
+    PortKindRow {
+        name: "xfrm",
+        keys: &["dev", "if-id"],
+        needs: &[],
+        required: &["dev", "if-id"],
+        has_own_time: false,
+        with: |said| Some(PortKind::Xfrm { dev: said.dev?, if_id: said.if_id? }),
+    },
 ];
 
 /// The names of [`PORT_KINDS`], as the documentation of the key `kind` has them.
-pub(crate) const PORT_KIND_NAMES: &str = "\"memory\", \"pcap\", \"tap\", \"af-packet\" or \"vlan\"";
+pub(crate) const PORT_KIND_NAMES: &str =
+    "\"memory\", \"pcap\", \"tap\", \"af-packet\", \"vlan\" or \"xfrm\"";
 
 /// What the kinds are, as the documentation of the key `kind` has it.
 pub(crate) const PORT_KIND_MEANING: &str = "What it is: memory (for tests and replay), capture \
-    files (for replay alone), a TAP device that the gateway makes, an interface of the system, or a \
-    VLAN of another port.";
+    files (for replay alone), a TAP device that the gateway makes, an interface of the system, a \
+    VLAN of another port, or an xfrm link: the inner side of route-based tunnels.";
 
 impl PortKind {
     /// Memory in bytes for frames that wait to be received, unless the file says it.
@@ -356,10 +374,12 @@ impl PortKind {
             Self::Tap { .. } => 2,
             Self::AfPacket { .. } => 3,
             Self::Vlan { .. } => 4,
+            Self::Xfrm { .. } => 5,
         }]
     }
 
-    /// The kind's name in configuration: `memory`, `pcap`, `tap`, `af-packet` or `vlan`.
+    /// The kind's name in configuration: `memory`, `pcap`, `tap`, `af-packet`, `vlan` or
+    /// `xfrm`.
     pub const fn name(&self) -> &'static str {
         self.row().name
     }
@@ -379,6 +399,7 @@ impl PortKind {
         match self {
             Self::Memory { link } | Self::Pcap { link, .. } => *link,
             Self::Tap { .. } | Self::AfPacket { .. } | Self::Vlan { .. } => LinkKind::Ethernet,
+            Self::Xfrm { .. } => LinkKind::Ip,
         }
     }
 
@@ -386,7 +407,7 @@ impl PortKind {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Tap { interface, .. } | Self::AfPacket { interface, .. } => Some(interface),
-            Self::Memory { .. } | Self::Pcap { .. } | Self::Vlan { .. } => None,
+            Self::Memory { .. } | Self::Pcap { .. } | Self::Vlan { .. } | Self::Xfrm { .. } => None,
         }
     }
 
@@ -394,9 +415,20 @@ impl PortKind {
     pub fn captures(&self) -> (Option<&Path>, Option<&Path>) {
         match self {
             Self::Pcap { input, output, .. } => (input.as_deref(), output.as_deref()),
-            Self::Memory { .. } | Self::Tap { .. } | Self::AfPacket { .. } | Self::Vlan { .. } => {
-                (None, None)
-            }
+            _ => (None, None),
+        }
+    }
+
+    /// Whether it is opened: VLANs and xfrm links have no frames of their own.
+    pub const fn is_opened(&self) -> bool {
+        !matches!(self, Self::Vlan { .. } | Self::Xfrm { .. })
+    }
+
+    /// Its `dev` and `if_id`, if it is an xfrm link.
+    pub fn xfrm(&self) -> Option<(&str, IfId)> {
+        match self {
+            Self::Xfrm { dev, if_id } => Some((dev, *if_id)),
+            _ => None,
         }
     }
 
@@ -424,6 +456,8 @@ mod tests {
             parent: Some("wan".to_owned()),
             id: VlanId::new(100).ok(),
             protocol: VlanProtocol::Service,
+            dev: Some("wan".to_owned()),
+            if_id: IfId::new(7),
         };
         for row in PORT_KINDS {
             let kind = (row.with)(values.clone()).unwrap();

@@ -120,6 +120,8 @@ reasons! {
     RouteLoop = "route_loop",
     /// The route's port does not exist, is down, or its interface has no carrier.
     PortDown = "port_down",
+    /// An SA with an if_id decrypted it, and no xfrm link with that if_id is there and up.
+    XfrmLinkDown = "xfrm_link_down",
     /// TTL or hop limit ran out.
     HopLimit = "hop_limit",
     /// Larger than the way's MTU and not to be fragmented.

@@ -220,6 +220,7 @@ fn tables(way: &Way) -> Tables {
             addresses: vec![prefix(v4), prefix(v6)],
             up: true,
             vlan: None,
+            if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
             reverse_path: ReversePath::Off,
         };
@@ -268,7 +269,8 @@ fn tables(way: &Way) -> Tables {
             fields: FieldsSelector::ANY,
         };
         let (direction, action) = (Direction::Out, Action::Bypass);
-        let spec = PolicySpec { vrf: VrfId::MAIN, direction, priority, selector, action };
+        let spec =
+            PolicySpec { vrf: VrfId::MAIN, direction, if_id: None, priority, selector, action };
         tables.add_policy(spec).expect("a policy");
     };
     for number in 1..way.policies {

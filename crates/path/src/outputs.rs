@@ -55,6 +55,12 @@ impl<'t> Objects<'t> {
         self.tables.sought()
     }
 
+    /// The xfrm link with this `if_id`.
+    #[cold]
+    pub(crate) fn xfrm_link(&self, if_id: tables::IfId) -> Option<&'t tables::Port> {
+        self.tables.xfrm_link(if_id)
+    }
+
     /// Every queueing discipline.
     pub(crate) fn qdiscs(&self) -> &'t Qdiscs {
         self.tables.qdiscs()

@@ -43,6 +43,7 @@ fn hub() -> Tables {
             addresses: vec![prefix("10.1.0.1/24"), prefix("fd01::1/64")],
             up: true,
             vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(tenant.vlan).unwrap()))),
+            if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
         };
@@ -52,8 +53,14 @@ fn hub() -> Tables {
         }
         for (spi, from, to) in [(tenant.spis[0], ME, PEER), (tenant.spis[1], PEER, ME)] {
             let (vrf, inner) = (VrfId::MAIN, tenant.vrf);
-            let identity =
-                SaIdentity { vrf, inner, source: ip(from), destination: ip(to), reqid: 1 };
+            let identity = SaIdentity {
+                vrf,
+                inner,
+                if_id: None,
+                source: ip(from),
+                destination: ip(to),
+                reqid: 1,
+            };
             let spi = Spi(spi);
             let spec = SaSpec { identity, spi, no_ecn: false, no_pmtu_discovery: false };
             let mut randomness = StdRng::from_seed([3; 32]);

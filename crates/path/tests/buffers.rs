@@ -42,6 +42,7 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
             addresses: vec![prefix(&address)],
             up: true,
             vlan: None,
+            if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
         };

@@ -22,7 +22,8 @@ fn the_graph_lists_the_stages_in_the_order_of_the_code() {
         rest.split_once("\n    }\n").expect(name).0
     };
     // One round with the functions that it calls in their places.
-    let of_port = body("of_port(&mut self").replace("self.stages();", body("stages(&mut self"));
+    let frames = body("frames(&mut self").replace("self.stages();", body("stages(&mut self"));
+    let of_port = body("of_port(&mut self").replace("self.frames(frames, port)", &frames);
     let round = body("round(&mut self, frames").replace("self.of_port(", &of_port);
     let round = round.replace("self.timers();", body("timers(&mut self"));
     let called: Vec<_> = path::graph()

@@ -112,6 +112,7 @@ fn each_class_has_its_own_sa() {
             let identity = SaIdentity {
                 vrf: VrfId::MAIN,
                 inner: VrfId::MAIN,
+                if_id: None,
                 source: ip(source),
                 destination: ip(destination),
                 reqid,

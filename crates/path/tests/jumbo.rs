@@ -67,6 +67,7 @@ fn tunnel(outer: (&str, &str), algorithm: Algorithm) -> Tables {
         let identity = SaIdentity {
             vrf: VrfId::MAIN,
             inner: VrfId::MAIN,
+            if_id: None,
             source: ip(source),
             destination: ip(destination),
             reqid: 1,

@@ -27,6 +27,7 @@ fn leaking(spec: Option<RouteSpec>) -> Tables {
         link: packet::LinkKind::Ethernet,
         mac: Mac::default(),
         mtu: 1500,
+        if_id: None,
         addresses: OWN
             .map(|own| prefix(&format!("{own}/{}", if own.contains(':') { 64 } else { 24 })))
             .to_vec(),

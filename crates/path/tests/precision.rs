@@ -282,6 +282,7 @@ fn an_sa_of_another_tunnel_costs_nobody_anything() {
         let identity = SaIdentity {
             vrf,
             inner: vrf,
+            if_id: None,
             source: ip(OUTER.0),
             destination: ip(destination),
             reqid,

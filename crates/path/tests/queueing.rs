@@ -297,6 +297,7 @@ fn disciplines_stand_one_behind_the_other() {
         addresses: vec![prefix("172.16.0.1/24")],
         up: true,
         vlan: Some(Vlan::new(WAN, VlanTag::customer(VlanId::new(100).unwrap()))),
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     };

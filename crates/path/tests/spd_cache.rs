@@ -83,7 +83,14 @@ impl Side {
     }
 
     fn policy(&self, selector: Selector, action: Action) -> PolicySpec {
-        PolicySpec { vrf: VrfId::MAIN, direction: self.direction, priority: 5, selector, action }
+        PolicySpec {
+            vrf: VrfId::MAIN,
+            direction: self.direction,
+            if_id: None,
+            priority: 5,
+            selector,
+            action,
+        }
     }
 
     /// What discards everything of the family that no policy before it takes.
@@ -434,6 +441,7 @@ fn two_sas_between_one_pair_of_ends() {
             let identity = SaIdentity {
                 vrf: VrfId::MAIN,
                 inner: VrfId::MAIN,
+                if_id: None,
                 source: ip(OUTER.1),
                 destination: ip(OUTER.0),
                 reqid,

@@ -66,6 +66,7 @@ fn spec(number: u16, vrf: u16) -> PortSpec {
         addresses: vec![prefix(&format!("10.0.{number}.1/24"))],
         up: true,
         vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(number).unwrap()))),
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }

@@ -28,6 +28,7 @@ fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpe
         addresses: addresses.iter().map(|text| prefix(text)).collect(),
         up: true,
         vlan: Some(Vlan::new(parent, VlanTag::customer(VlanId::new(id).unwrap()))),
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }

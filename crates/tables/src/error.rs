@@ -189,6 +189,19 @@ pub enum TableError {
     /// A sub-port stays what it is, and another port becomes none.
     #[error("port '{0}' cannot change its VLAN or its parent: remove it and add it anew")]
     VlanStays(Arc<str>),
+    /// An xfrm link stays what it is, and another port becomes none.
+    #[error("port '{0}' cannot change its if_id: remove it and add it anew")]
+    IfIdStays(Arc<str>),
+    /// An `if_id` has one link.
+    #[error("port '{port}' cannot have if_id {if_id}: xfrm link '{owner}' has it")]
+    IfIdTaken {
+        /// The name of the port.
+        port: Arc<str>,
+        /// What it cannot have.
+        if_id: types::IfId,
+        /// Who has it.
+        owner: Arc<str>,
+    },
     /// A port goes after its sub-ports.
     #[error("port '{port}' cannot be removed: it has the sub-port '{sub_port}'")]
     PortHasVlans {

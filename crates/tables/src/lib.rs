@@ -37,6 +37,7 @@ mod trace;
 mod tunnel_ends;
 mod vlan;
 mod vrf;
+mod xfrm_link;
 
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
@@ -51,7 +52,7 @@ pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
-    Selector, Template, UpperSelector, check_tunnel,
+    Scope, Selector, Template, UpperSelector, check_tunnel,
 };
 pub use port::{Port, PortSpec};
 pub use publish::{Publisher, Reader, Shared};
@@ -72,8 +73,8 @@ pub use spd::{
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, Ike, Ipsec, MarkBits, RejectWith, ReversePath,
-    Side, TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, RejectWith,
+    ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::Vrf;

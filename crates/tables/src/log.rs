@@ -13,7 +13,7 @@ use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 
 use crate::filter::{FilterPlace, FilterTarget};
 use crate::next_hop::NextHopId;
-use crate::policy::Selector;
+use crate::policy::{Scope, Selector};
 use crate::routing_table::TableRef;
 use crate::rule::Rule;
 use crate::sad::SaIdentity;
@@ -21,10 +21,11 @@ use crate::sad::SaIdentity;
 /// One change of the tables, as far as decisions are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A policy came, went or became another: packets of the VRF that the selector matches.
+    /// A policy came, went or became another: packets of the VRF, or those by the link, that the
+    /// selector matches.
     Policy {
-        /// Whose policy.
-        vrf: VrfId,
+        /// Whose packets it is for.
+        scope: Scope,
         /// Of the policy as it was or as it is.
         selector: Selector,
     },
@@ -100,7 +101,8 @@ pub enum Change {
     Port(PortId),
     /// Everything about a VRF, its routes and what is on the links of its ports included; also that
     /// its policies read other optional fields than before, so that keys mean something else, that
-    /// one of its ports is on another side of the IPsec boundary, and that it is an IPsec gateway
+    /// one of its ports is on another side of the IPsec boundary, that one of its xfrm links went
+    /// down or came up, and that it is an IPsec gateway
     /// now or no longer. Comes with [`Change::Port`], once for each VRF that the port is or was in,
     /// unless only IPv6 link-local addresses or the check of sources have changed.
     Vrf(VrfId),

@@ -26,7 +26,7 @@ pub(crate) trait MapKey: Copy + Eq {
 }
 
 /// The most words that a key may have.
-const MAX_WORDS: usize = 10;
+const MAX_WORDS: usize = 12;
 
 /// The secret multipliers.
 #[derive(Clone)]
@@ -44,7 +44,8 @@ impl Hasher {
     }
 
     #[inline(always)]
-    fn hash(&self, key: &impl MapKey) -> u64 {
+    fn hash<K: MapKey>(&self, key: &K) -> u64 {
+        const { assert!(size_of::<K::Words>() <= MAX_WORDS * size_of::<u64>()) };
         let words = key.to_words();
         let terms = words.as_ref().iter().zip(&self.multipliers);
         let sum = terms
@@ -233,11 +234,50 @@ fn chunk(hash: u64, depth: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
+    use wire::{Addresses, Protocol, VrfId};
 
     use super::*;
+    use crate::policy::{Direction, Selector, SelectorKey};
+
+    /// A key of as many words as there may be.
+    impl MapKey for [u64; MAX_WORDS] {
+        type Words = Self;
+        fn to_words(&self) -> Self {
+            *self
+        }
+    }
+
+    #[test]
+    fn every_word_of_a_key_is_hashed() {
+        let hasher = Hasher::new(7);
+        for at in 0..MAX_WORDS {
+            let mut key = [5; MAX_WORDS];
+            key[at] = 6;
+            assert_ne!(hasher.hash(&key), hasher.hash(&[5; MAX_WORDS]), "word {at}");
+        }
+    }
+
+    /// A provider's tenants have policies with the same selectors.
+    #[test]
+    fn policies_that_differ_by_vrf_direction_and_protocol_do_not_collide() {
+        let [source, destination] = [[0; 4], [0; 4]].map(Into::into);
+        let all = Selector::all_of(&Addresses::V4 { source, destination });
+        let keys = (0..500).flat_map(|vrf| {
+            Direction::ALL.into_iter().flat_map(move |direction| {
+                [6, 17].map(|protocol| SelectorKey {
+                    scope: VrfId(vrf).into(),
+                    direction,
+                    selector: Selector { protocol: Some(Protocol(protocol)), ..all },
+                })
+            })
+        });
+        let hasher = Hasher::new(7);
+        let hashes: BTreeSet<_> = keys.map(|key| hasher.hash(&key)).collect();
+        assert_eq!(hashes.len(), 3000);
+    }
 
     /// Hashes only `0`, so that keys that differ in `1` alone collide in every bit.
     impl MapKey for (u8, u8) {

@@ -364,6 +364,7 @@ mod tests {
             addresses: Vec::new(),
             up: true,
             vlan: None,
+            if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
         };

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+pub(crate) use types::IfId;
 use types::station::check_station;
 pub use types::{DefaultAction, Direction, FieldsSelector, PolicySlot};
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
@@ -137,11 +138,51 @@ pub enum Action {
     Protect(Template),
 }
 
+/// Whose packets policies are for. An SA serves the policies of one scope alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Those of a VRF.
+    Vrf(VrfId),
+    /// Those that leave or enter by the xfrm link with this `if_id`, and no others.
+    Link(IfId),
+}
+
+impl Scope {
+    pub(crate) fn of(vrf: VrfId, if_id: Option<IfId>) -> Self {
+        if_id.map_or(Self::Vrf(vrf), Self::Link)
+    }
+
+    /// The link's `if_id`.
+    pub const fn if_id(self) -> Option<IfId> {
+        match self {
+            Self::Vrf(_) => None,
+            Self::Link(if_id) => Some(if_id),
+        }
+    }
+
+    /// No two scopes have one word.
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            Self::Vrf(vrf) => vrf.0.into(),
+            Self::Link(if_id) => 1 << 32 | u64::from(if_id.number()),
+        }
+    }
+}
+
+impl From<VrfId> for Scope {
+    fn from(vrf: VrfId) -> Self {
+        Self::Vrf(vrf)
+    }
+}
+
 /// What a policy is configured to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicySpec {
-    /// The VRF whose packets it is for.
+    /// The VRF whose packets it is for. With an `if_id`, only that of the outer packets, if the
+    /// template says none.
     pub vrf: VrfId,
+    /// The xfrm link whose packets it is for, instead of those of a VRF.
+    pub if_id: Option<IfId>,
     /// Which lookup it takes part in.
     pub direction: Direction,
     /// Smaller wins; ties go to the one added first (Linux's order).
@@ -150,6 +191,30 @@ pub struct PolicySpec {
     pub selector: Selector,
     /// What happens to them.
     pub action: Action,
+}
+
+impl PolicySpec {
+    /// Whose packets it is for.
+    #[inline]
+    pub fn scope(&self) -> Scope {
+        Scope::of(self.vrf, self.if_id)
+    }
+
+    /// The same policy, said in the one way in which the tables have it: that of a link is in no
+    /// VRF, and its template says that of the outer packets.
+    pub(crate) fn canonical(self) -> Self {
+        if self.if_id.is_none() {
+            return self;
+        }
+        let action = match self.action {
+            Action::Protect(template) => {
+                let vrf = Some(template.vrf.unwrap_or(self.vrf));
+                Action::Protect(Template { vrf, ..template })
+            }
+            other => other,
+        };
+        Self { vrf: VrfId::MAIN, action, ..self }
+    }
 }
 
 /// Names a policy without holding it; any snapshot finds it in constant time. Slots are dense and
@@ -188,16 +253,21 @@ pub struct Policy {
 }
 
 impl Template {
-    /// The VRF of the outer packets, of a policy of this VRF.
+    /// The VRF of the outer packets, of a policy of this scope.
     #[inline]
-    pub fn outer_vrf(&self, vrf: VrfId) -> VrfId {
-        self.vrf.unwrap_or(vrf)
+    pub fn outer_vrf(&self, scope: impl Into<Scope>) -> VrfId {
+        self.vrf.unwrap_or(match scope.into() {
+            Scope::Vrf(vrf) => vrf,
+            // The tables have no template of a link that says none.
+            Scope::Link(_) => VrfId::MAIN,
+        })
     }
 
-    /// Whether SAs of this identity serve the template of a policy of this VRF.
-    pub fn admits(&self, vrf: VrfId, identity: &crate::SaIdentity) -> bool {
-        identity.inner == vrf
-            && identity.vrf == self.outer_vrf(vrf)
+    /// Whether SAs of this identity serve the template of a policy of this scope.
+    pub fn admits(&self, scope: impl Into<Scope>, identity: &crate::SaIdentity) -> bool {
+        let scope = scope.into();
+        identity.scope() == scope
+            && identity.vrf == self.outer_vrf(scope)
             && self.destination == identity.destination
             && self.source.is_none_or(|source| source == identity.source)
             && (self.reqid == 0 || self.reqid == identity.reqid)
@@ -233,21 +303,21 @@ pub fn check_tunnel(
 /// By what duplicates are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SelectorKey {
-    pub(crate) vrf: VrfId,
+    pub(crate) scope: Scope,
     pub(crate) direction: Direction,
     pub(crate) selector: Selector,
 }
 
 impl SelectorKey {
     pub(crate) fn of(spec: &PolicySpec) -> Self {
-        Self { vrf: spec.vrf, direction: spec.direction, selector: spec.selector }
+        Self { scope: spec.scope(), direction: spec.direction, selector: spec.selector }
     }
 }
 
 impl MapKey for SelectorKey {
-    type Words = [u64; 11];
+    type Words = [u64; 12];
 
-    fn to_words(&self) -> [u64; 11] {
+    fn to_words(&self) -> [u64; 12] {
         let Selector { source, destination, protocol, upper, fields: optional } = self.selector;
         let [[a, b], [c, d], [e, f], [g, h]] =
             [source.first(), source.last(), destination.first(), destination.last()]
@@ -263,10 +333,17 @@ impl MapKey for SelectorKey {
         };
         let fields = fields.into_iter().fold(0, |word, field| word << 16 | u64::from(field));
         let protocol = protocol.map_or(0, |protocol| 1 + u64::from(protocol.0));
-        let rest =
-            u64::from(self.vrf.0) << 32 | protocol << 16 | (self.direction as u64) << 8 | kind;
+        let rest = protocol << 16 | (self.direction as u64) << 8 | kind;
         let optional = u64::from(optional.value().bits()) << 32 | u64::from(optional.mask().bits());
-        [a, b, c, d, e, f, g, h, fields, optional, rest]
+        [a, b, c, d, e, f, g, h, fields, optional, rest, self.scope.to_word()]
+    }
+}
+
+impl MapKey for IfId {
+    type Words = [u64; 1];
+
+    fn to_words(&self) -> [u64; 1] {
+        [self.number().into()]
     }
 }
 

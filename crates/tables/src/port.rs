@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use types::station::{broadcast_of, check_port_address, check_station_mac, is_v6_link_local};
-use types::{LinkKind, ReversePath, Side};
+use types::{IfId, LinkKind, ReversePath, Side};
 use wire::ethernet::EtherType;
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
@@ -38,6 +38,10 @@ pub struct PortSpec {
     /// A sub-port has its parent's kind of link and Ethernet address, whatever is said here. Its
     /// MTU is at most its parent's, and it is down while its parent is.
     pub vlan: Option<Vlan>,
+    /// Which xfrm link it is, if it is one. It stays the same for as long as the port exists.
+    ///
+    /// An xfrm link has no link header, and is on the protected side, whatever is said here.
+    pub if_id: Option<IfId>,
     /// On which side of the IPsec boundary it is said to be; see [`Port::side`].
     pub side: Side,
     /// How the source of clear packets that come by it is held against the routes.
@@ -67,7 +71,7 @@ pub struct Port {
     pub vlans: VlanTable,
     /// Whether what leaves by it passes a queueing discipline: its own, its parent's, or its VRF's.
     pub is_queued: bool,
-    /// What a sub-port has done. What other ports have done, their queues count.
+    /// What a sub-port or an xfrm link has done. What other ports have done, their queues count.
     pub counters: Option<VlanCounters>,
 }
 
@@ -151,6 +155,11 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 impl PortSpec {
+    /// Whether it has queues of its own, as VLANs and xfrm links do not.
+    pub fn has_queues(&self) -> bool {
+        self.vlan.is_none() && self.if_id.is_none()
+    }
+
     /// What its frames to a station begin with: nothing where the link has no header.
     pub fn link_header(&self, destination: Mac, ether_type: EtherType) -> LinkHeader {
         match self.link {
@@ -174,6 +183,9 @@ impl PortSpec {
     /// The spec as it goes into the snapshot, with its link-local address. `before` is the port
     /// until now: the link-local address that followed from its Ethernet address goes with that.
     pub(crate) fn checked(mut self, before: Option<&Port>) -> Result<Self, TableError> {
+        if self.if_id.is_some() {
+            (self.link, self.side) = (LinkKind::Ip, Side::Protected);
+        }
         self.check_link()?;
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(TableError::Limit { what: "addresses of a port", limit: MAX_ADDRESSES });

@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use esp::{InboundSa, OutboundSa};
+use types::IfId;
 use wire::{SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::map::{Map, MapKey};
-use crate::policy::Template;
+use crate::policy::{Scope, Template};
 use crate::slots::Slots;
 
 /// What successive SAs of one tunnel have in common.
@@ -18,14 +19,31 @@ use crate::slots::Slots;
 pub struct SaIdentity {
     /// The VRF of the outer packets.
     pub vrf: VrfId,
-    /// The VRF of the packets inside, and of the policies that they meet.
+    /// The VRF of the packets inside, and of the policies that they meet. With an `if_id`, these are
+    /// the link's, and this says nothing.
     pub inner: VrfId,
+    /// The xfrm link that packets inside leave and enter by, if they do by one.
+    pub if_id: Option<IfId>,
     /// The tunnel's source.
     pub source: IpAddr,
     /// The tunnel's destination.
     pub destination: IpAddr,
     /// Links SAs and policies.
     pub reqid: u32,
+}
+
+impl SaIdentity {
+    /// Whose packets are inside.
+    #[inline]
+    pub fn scope(&self) -> Scope {
+        Scope::of(self.inner, self.if_id)
+    }
+
+    /// The same, said in the one way in which the tables have it.
+    pub(crate) fn canonical(self) -> Self {
+        let inner = if self.if_id.is_some() { self.vrf } else { self.inner };
+        Self { inner, ..self }
+    }
 }
 
 /// What an SA is configured to be, without its keys.
@@ -140,11 +158,11 @@ impl Sad {
 
     /// See [`crate::Tables::resolve`].
     #[inline]
-    pub(crate) fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
+    pub(crate) fn resolve(&self, scope: Scope, template: &Template) -> Option<SaSlot> {
         let Template { source, destination, reqid, spi, .. } = *template;
-        let (inner, vrf) = (vrf, template.outer_vrf(vrf));
+        let vrf = template.outer_vrf(scope);
         if spi.is_some() {
-            let sa = self.outbound_sa(inner, template)?;
+            let sa = self.outbound_sa(scope, template)?;
             return self
                 .outbound(sa.slot)
                 .is_some_and(|newest| Arc::ptr_eq(newest, sa))
@@ -152,21 +170,25 @@ impl Sad {
         }
         match source {
             Some(source) if reqid != 0 => {
-                let identity = SaIdentity { vrf, inner, source, destination, reqid };
+                let (inner, if_id) = match scope {
+                    Scope::Vrf(inner) => (inner, None),
+                    Scope::Link(if_id) => (vrf, Some(if_id)),
+                };
+                let identity = SaIdentity { vrf, inner, if_id, source, destination, reqid };
                 self.identities.get(&identity).copied()
             }
-            _ => self.wildcards.get(&Wildcard { vrf, inner, source, destination, reqid })?.newest(),
+            _ => self.wildcards.get(&Wildcard { vrf, scope, source, destination, reqid })?.newest(),
         }
     }
 
     /// See [`crate::Tables::outbound_sa`].
     #[inline]
-    pub(crate) fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
+    pub(crate) fn outbound_sa(&self, scope: Scope, template: &Template) -> Option<&Arc<Sa>> {
         match template.spi {
-            None => self.outbound(self.resolve(vrf, template)?),
+            None => self.outbound(self.resolve(scope, template)?),
             Some(spi) => self
-                .inbound(template.outer_vrf(vrf), template.destination, spi)
-                .filter(|sa| template.admits(vrf, &sa.spec.identity)),
+                .inbound(template.outer_vrf(scope), template.destination, spi)
+                .filter(|sa| template.admits(scope, &sa.spec.identity)),
         }
     }
 
@@ -315,7 +337,7 @@ impl InboundKey {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wildcard {
     vrf: VrfId,
-    inner: VrfId,
+    scope: Scope,
     source: Option<IpAddr>,
     destination: IpAddr,
     reqid: u32,
@@ -324,18 +346,18 @@ struct Wildcard {
 impl Wildcard {
     /// Those that SAs of `identity` serve.
     fn of(identity: &SaIdentity) -> impl Iterator<Item = Self> {
-        let SaIdentity { vrf, inner, source, destination, reqid } = *identity;
+        let SaIdentity { vrf, source, destination, reqid, .. } = *identity;
+        let scope = identity.scope();
         let any_source =
-            (reqid != 0).then_some(Self { vrf, inner, source: None, destination, reqid });
+            (reqid != 0).then_some(Self { vrf, scope, source: None, destination, reqid });
         let any_reqid =
-            [Some(source), None].map(|source| Self { vrf, inner, source, destination, reqid: 0 });
+            [Some(source), None].map(|source| Self { vrf, scope, source, destination, reqid: 0 });
         any_reqid.into_iter().chain(any_source)
     }
 }
 
-/// The upper half of a word.
-fn vrfs(outer: VrfId, inner: VrfId) -> u64 {
-    u64::from(outer.0) << 48 | u64::from(inner.0) << 32
+fn outer(vrf: VrfId, reqid: u32) -> u64 {
+    u64::from(vrf.0) << 32 | u64::from(reqid)
 }
 
 impl MapKey for InboundKey {
@@ -349,22 +371,22 @@ impl MapKey for InboundKey {
 }
 
 impl MapKey for SaIdentity {
-    type Words = [u64; 5];
+    type Words = [u64; 6];
 
     #[inline]
-    fn to_words(&self) -> [u64; 5] {
+    fn to_words(&self) -> [u64; 6] {
         let ([a, b], [c, d]) = (self.source.to_words(), self.destination.to_words());
-        [a, b, c, d, vrfs(self.vrf, self.inner) | u64::from(self.reqid)]
+        [a, b, c, d, outer(self.vrf, self.reqid), self.scope().to_word()]
     }
 }
 
 impl MapKey for Wildcard {
-    type Words = [u64; 5];
+    type Words = [u64; 6];
 
     #[inline]
-    fn to_words(&self) -> [u64; 5] {
+    fn to_words(&self) -> [u64; 6] {
         let [a, b] = self.source.map_or([0; 2], |source| source.to_words());
         let [c, d] = self.destination.to_words();
-        [a, b, c, d, vrfs(self.vrf, self.inner) | u64::from(self.reqid)]
+        [a, b, c, d, outer(self.vrf, self.reqid), self.scope.to_word()]
     }
 }

@@ -12,6 +12,7 @@ mod sas;
 mod sides;
 mod taps;
 mod vrfs;
+mod xfrm_links;
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -29,7 +30,9 @@ use crate::log::{Change, ChangeLog};
 use crate::map::Map;
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHops;
-use crate::policy::{Direction, Policy, PolicyHandle, PolicySlot, Selector, SelectorKey, Template};
+use crate::policy::{
+    Direction, IfId, Policy, PolicyHandle, PolicySlot, Scope, Selector, SelectorKey, Template,
+};
 use crate::port::Port;
 use crate::qdisc::Qdiscs;
 use crate::registry::Registry;
@@ -42,6 +45,7 @@ use crate::tap::Taps;
 use crate::trace::Trace;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vrf::Vrf;
+use crate::xfrm_link::XfrmLink;
 
 pub use filters::VrfFeatures;
 pub use rules::Ruled;
@@ -80,6 +84,8 @@ pub struct Tables {
     ports: Arc<[Option<Arc<Port>>]>,
     /// The same in all snapshots.
     sought: Arc<Sought>,
+    /// Those that are there or have policies.
+    xfrm_links: Map<IfId, XfrmLink>,
     next_hops: NextHops,
     groups: Groups,
     qdiscs: Arc<Qdiscs>,
@@ -138,6 +144,7 @@ impl Tables {
             no_routes,
             ports: Arc::default(),
             sought: Arc::new(Sought::new(workers, secret)),
+            xfrm_links: Map::new(secret),
             next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             qdiscs: Arc::default(),
@@ -196,6 +203,11 @@ impl Tables {
     #[inline]
     pub fn vrf(&self, id: VrfId) -> Option<&Vrf> {
         self.vrfs.get(usize::from(id.0))?.as_deref()
+    }
+
+    /// What a VRF is called.
+    pub fn vrf_name(&self, id: VrfId) -> Option<&str> {
+        self.vrf(id).map(|vrf| &*vrf.name)
     }
 
     /// Every VRF, by number.
@@ -275,14 +287,15 @@ impl Tables {
         self.policies.of_index(index).ok()
     }
 
-    /// The policy of exactly this selector, of which a VRF and direction have at most one.
+    /// The policy of exactly this selector, of which a scope and direction have at most one.
     pub fn policy_of_selector(
         &self,
-        vrf: VrfId,
+        scope: impl Into<Scope>,
         direction: Direction,
         selector: &Selector,
     ) -> Option<&Arc<Policy>> {
-        let key = SelectorKey { vrf, direction, selector: *selector };
+        let scope = scope.into();
+        let key = SelectorKey { scope, direction, selector: *selector };
         self.policy_of_index(self.policies.of_selector(&key)?)
     }
 
@@ -307,6 +320,7 @@ impl Tables {
                 false => Arc::make_mut(&mut vrf.spd).set_engine(engine),
             }
         }
+        self.set_engine_of_links(engine);
     }
 
     /// How many policies all VRFs have.
@@ -314,22 +328,22 @@ impl Tables {
         self.policies.len()
     }
 
-    /// The slot whose SA serves `template` for outbound packets of `vrf` now: of all slots that it
+    /// The slot whose SA serves `template` for outbound packets of `scope` now: of all slots that it
     /// admits, the one with the newest SA.
     ///
     /// A template that names an SPI is served by that SA's slot, but only while that SA is the
     /// newest there, as a slot's packets use its newest SA; [`Tables::outbound_sa`] returns that SA
     /// itself. Constant work.
     #[inline]
-    pub fn resolve(&self, vrf: VrfId, template: &Template) -> Option<SaSlot> {
-        self.sad.resolve(vrf, template)
+    pub fn resolve(&self, scope: impl Into<Scope>, template: &Template) -> Option<SaSlot> {
+        self.sad.resolve(scope.into(), template)
     }
 
-    /// The SA that serves `template` for outbound packets of `vrf` now: the one whose SPI it names,
+    /// The SA that serves `template` for outbound packets of `scope` now: the one whose SPI it names,
     /// or else the newest of all that it admits. Constant work.
     #[inline]
-    pub fn outbound_sa(&self, vrf: VrfId, template: &Template) -> Option<&Arc<Sa>> {
-        self.sad.outbound_sa(vrf, template)
+    pub fn outbound_sa(&self, scope: impl Into<Scope>, template: &Template) -> Option<&Arc<Sa>> {
+        self.sad.outbound_sa(scope.into(), template)
     }
 
     /// Notes a change, which will be published with the next generation.

@@ -31,6 +31,7 @@ fn spec(name: &str, addresses: &[&str]) -> PortSpec {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         up: true,
         vlan: None,
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }
@@ -379,6 +380,7 @@ fn policies_are_numbered_as_linux_numbers_them() {
     let policy = |direction, priority| PolicySpec {
         vrf: MAIN,
         direction,
+        if_id: None,
         priority,
         selector: Selector {
             source: IpRange::ALL_V4,
@@ -452,7 +454,7 @@ fn what_policies_read_is_known_and_its_change_told() {
             ..Selector::all_of(&addresses)
         };
         let (direction, action) = (Direction::Out, Action::Bypass);
-        PolicySpec { vrf: MAIN, direction, priority: 1, selector, action }
+        PolicySpec { vrf: MAIN, direction, if_id: None, priority: 1, selector, action }
     };
     let mut change = |change: &mut dyn FnMut(&mut Tables)| {
         let before = publisher.current().generation();
@@ -491,6 +493,7 @@ fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
     let identity = SaIdentity {
         vrf: MAIN,
         inner: MAIN,
+        if_id: None,
         source: ip(source),
         destination: ip(destination),
         reqid,

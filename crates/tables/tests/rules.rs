@@ -28,6 +28,7 @@ fn port(id: u16, vrf: VrfId) -> PortSpec {
         addresses: vec![prefix(&format!("10.{id}.0.1/24"))],
         up: true,
         vlan: None,
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }

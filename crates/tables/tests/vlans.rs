@@ -39,6 +39,7 @@ fn spec(name: &str, vlan: Option<Vlan>) -> PortSpec {
         addresses: Vec::new(),
         up: true,
         vlan,
+        if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }

@@ -1,6 +1,7 @@
 //! Identifiers. Each is a newtype, so that a VRF is never taken for a port.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 /// A virtual routing and forwarding instance. Zero is the VRF `main`, which always exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +48,33 @@ pub struct Spi(pub u32);
 impl fmt::Display for Spi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// Links SAs and policies with an xfrm link, as Linux's `if_id` does. There 0 is none; here that is
+/// an absent one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IfId(pub NonZeroU32);
+
+impl IfId {
+    /// `None` for 0, which is none.
+    pub const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// As a number, which is not 0.
+    pub const fn number(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Shown as iproute2 shows it.
+impl fmt::Display for IfId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
     }
 }
 

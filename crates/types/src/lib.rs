@@ -34,7 +34,7 @@ pub use cache::{CacheMode, CacheTable};
 pub use dscp::{Dscp, DscpError, DscpSelector};
 pub use fields::{FieldsSelector, PacketFields};
 pub use filter::{FilterHook, FilterProtocol, FilterVerdict, MarkBits, MarkError, RejectWith};
-pub use id::{FilterSlot, PolicySlot, PortId, SaSlot, Spi, TableId, VrfId};
+pub use id::{FilterSlot, IfId, PolicySlot, PortId, SaSlot, Spi, TableId, VrfId};
 pub use key::{Addresses, FlowKey, FragmentClass, Origin, Upper};
 pub use policy::{DefaultAction, Direction, LookupEngine, PolicyAction};
 pub use port::LinkKind;

@@ -19,6 +19,7 @@ fn spec(priority: u32, selector: Selector) -> PolicySpec {
     PolicySpec {
         vrf: VrfId::MAIN,
         direction: DIRECTION,
+        if_id: None,
         priority,
         selector,
         action: Action::Bypass,

@@ -23,7 +23,7 @@ impl Twins {
         let (vrf, direction, action) = (VrfId::MAIN, Direction::Out, Action::Bypass);
         let index = self
             .tables
-            .add_policy(PolicySpec { vrf, direction, priority, selector, action })
+            .add_policy(PolicySpec { vrf, direction, if_id: None, priority, selector, action })
             .unwrap();
         self.model.insert((priority, index), selector);
     }

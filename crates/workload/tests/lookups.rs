@@ -276,6 +276,7 @@ fn spec(selector: Selector, priority: u32) -> PolicySpec {
     PolicySpec {
         vrf: VrfId::MAIN,
         direction: DIRECTION,
+        if_id: None,
         priority,
         selector,
         action: Action::Bypass,

@@ -188,7 +188,14 @@ fn the_tables_take_every_set() {
                     assert_eq!(selector.source.is_v6(), v6);
                     let (vrf, direction, action) = (VrfId::MAIN, Direction::Out, Action::Bypass);
                     tables
-                        .add_policy(PolicySpec { vrf, direction, priority, selector, action })
+                        .add_policy(PolicySpec {
+                            vrf,
+                            direction,
+                            if_id: None,
+                            priority,
+                            selector,
+                            action,
+                        })
                         .unwrap();
                 }
             }

@@ -243,6 +243,7 @@ fn policy(priority: u32, selector: Selector) -> PolicySpec {
     PolicySpec {
         vrf: VrfId::MAIN,
         direction: Direction::Out,
+        if_id: None,
         priority,
         selector,
         action: Action::Bypass,

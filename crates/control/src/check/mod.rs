@@ -13,7 +13,7 @@ mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
 pub(crate) use filter::{MAX_PREFERENCE, filter};
-pub(crate) use policy::{action, policy, selector};
+pub(crate) use policy::{action, link_policy, policy, selector};
 pub(crate) use qdisc::qdisc;
 pub(crate) use state::state;
 pub(crate) use weak_keys::{KeyUses, SHARED, doubts};

@@ -15,8 +15,22 @@ pub(crate) struct CheckedPolicy {
     pub(crate) action: Action,
 }
 
+/// Whether a policy is either a VRF's or a link's.
+pub(crate) fn link_policy(spec: &PolicySpec) -> Result<(), Fault> {
+    if spec.if_id == 0 || spec.vrf == api::MAIN_VRF {
+        return Ok(());
+    }
+    let message = format!(
+        "a policy with an if_id is for the packets of an xfrm link and not for those of VRF {}",
+        spec.vrf
+    );
+    Err(Fault::invalid("vrf", message)
+        .hint("no vrf here; that of the outer packets stands in the template"))
+}
+
 /// Checks a policy.
 pub(crate) fn policy(spec: &PolicySpec) -> Result<CheckedPolicy, Fault> {
+    link_policy(spec)?;
     Ok(CheckedPolicy { selector: selector(&spec.selector)?, action: action(spec)? })
 }
 

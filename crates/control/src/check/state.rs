@@ -29,6 +29,13 @@ pub(crate) fn state(spec: &StateSpec) -> Result<CheckedState, Fault> {
         };
         Fault::invalid(part, why.to_string()).hint(hint)
     })?;
+    if let (Some(inner), 1..) = (&spec.inner_vrf, spec.if_id) {
+        let message = format!(
+            "what an SA with an if_id decrypts is in the VRF of its xfrm link, and not in {inner}"
+        );
+        return Err(Fault::invalid("inner-vrf", message)
+            .hint("no VRF for the packets inside; link set LINK master VRF"));
+    }
     let window = WindowSize::new(spec.replay_window)
         .map_err(|why| Fault::invalid("replay-window", why.to_string()))?;
     Ok(CheckedState { keys: algorithm::keys(spec)?, window })
@@ -43,6 +50,7 @@ mod tests {
 
     fn spec() -> StateSpec {
         StateSpec {
+            if_id: 0,
             vrf: MAIN_VRF.to_owned(),
             source: "192.0.2.1".parse().unwrap(),
             destination: "192.0.2.2".parse().unwrap(),

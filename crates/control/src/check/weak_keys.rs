@@ -102,6 +102,7 @@ mod tests {
 
     fn spec() -> StateSpec {
         StateSpec {
+            if_id: 0,
             vrf: MAIN_VRF.to_owned(),
             source: "192.0.2.1".parse().unwrap(),
             destination: "192.0.2.2".parse().unwrap(),

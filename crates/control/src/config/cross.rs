@@ -141,10 +141,24 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
     let mut interfaces = HashMap::new();
     let mut addresses: HashMap<(&str, IpAddr), (&str, usize)> = HashMap::new();
     let mut links: HashMap<(&str, IpPrefix), &str> = HashMap::new();
-    let mut vlans = HashMap::new();
+    let (mut vlans, mut if_ids) = (HashMap::new(), HashMap::new());
     for port in ports {
         let settings = &port.value;
         names.check_vrf(port, &settings.vrf, errors);
+        if let Some((dev, if_id)) = settings.kind.xfrm() {
+            let of = names.check_port_of(port, "dev", dev, errors);
+            if of.is_some_and(|of| of.kind.xfrm().is_some()) {
+                errors.add(
+                    port.table.place("dev"),
+                    format!("port {dev} is an xfrm link, which outer packets never leave by"),
+                    Some("a port that has frames".to_owned()),
+                );
+            }
+            if let Some(first) = if_ids.insert(if_id, port.table.at) {
+                let what = format!("if-id {}", if_id.number());
+                errors.add_duplicate(port.table.place("if-id"), &what, first);
+            }
+        }
         if let Some((parent, tag)) = settings.kind.vlan() {
             check_vlan(port, parent, names, errors);
             if let Some(first) = vlans.insert((parent, tag), port.table.at) {
@@ -378,6 +392,12 @@ fn check_qdiscs(qdiscs: &[Said<'_, QdiscSpec>], names: &Names<'_>, errors: &mut 
             let message = format!("there is no port or VRF {}", quoted(dev));
             errors.add(qdisc.table.place("dev"), message, Some(hint));
         }
+        let port = names.ports.get(dev.as_str()).copied().flatten();
+        if port.is_some_and(|port| port.value.kind.xfrm().is_some()) {
+            let message = format!("{dev} is an xfrm link: its packets leave by other ports");
+            let hint = "a qdisc on the port that they leave by, encrypted".to_owned();
+            errors.add(qdisc.table.place("dev"), message, Some(hint));
+        }
         if let Some(first) = seen.insert((dev, parent.is_some()), qdisc.table.at) {
             let place = parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
             let what = format!("qdisc of {dev} {place}");
@@ -458,7 +478,8 @@ fn check_policies(policies: &[Said<'_, PolicySpec>], names: &Names<'_>, errors: 
         }
         // Each was checked by itself before.
         let Ok(selector) = check::selector(&spec.selector) else { continue };
-        if let Some(first) = seen.insert((&spec.vrf, spec.direction, selector), policy.table.at) {
+        let place = (&spec.vrf, spec.if_id, spec.direction, selector);
+        if let Some(first) = seen.insert(place, policy.table.at) {
             let what = format!("a policy of direction {} with this selector", spec.direction);
             errors.add_duplicate(policy.table.at, &what, first);
         }

@@ -229,7 +229,7 @@ mod tests {
         let (_, notes) = good(&format!("policy-lookup = \"linear\"\n{}", policies(most + 1)));
         assert!(
             notes.starts_with(&format!(
-                "gw.toml:1:1: of the {} policies of VRF main, direction in",
+                "gw.toml:1:1: of the {} policies of vrf main, direction in",
                 most + 1
             )) && notes.contains("policy-lookup = \"fast\""),
             "{notes}"

@@ -378,6 +378,21 @@ pub const SECTIONS: &[Section] = &[
                 "\"802.1Q\"",
                 "What kind of tag they have, of kind `vlan`.",
             ),
+            key(
+                "dev",
+                "port name",
+                "",
+                "required",
+                "The port that outer packets are to leave by, of kind `xfrm`. Shown only: they are \
+                routed.",
+            ),
+            key(
+                "if-id",
+                "1 to 4294967295",
+                "",
+                "required",
+                "Links it with SAs and policies, of kind `xfrm`.",
+            ),
             key("vrf", "name", "", "\"main\"", "The VRF that its packets are routed in."),
             key(
                 "mac",
@@ -737,6 +752,13 @@ pub const SECTIONS: &[Section] = &[
                 "The VRF of the packets inside, and of the policies that they meet.",
             ),
             key("reqid", "0 to 4294967295", "", "0", "Links SAs and policies; 0 is none."),
+            key(
+                "if-id",
+                "0 to 4294967295",
+                "",
+                "0",
+                "Links it with an xfrm link, by which the packets inside leave and enter; 0 is none.",
+            ),
             key("mode", "\"tunnel\"", "", "\"tunnel\"", "How packets are wrapped."),
             key(
                 "aead",
@@ -836,6 +858,13 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "0",
                 "The smaller number wins; ties go to the policy that stands first.",
+            ),
+            key(
+                "if-id",
+                "0 to 4294967295",
+                "",
+                "0",
+                "The xfrm link whose packets it is for, instead of those of a VRF; 0 is none.",
             ),
             key(
                 "source",

@@ -72,7 +72,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The ports, parents before their VLANs.
+    /// The ports, parents before their VLANs, and xfrm links behind them all.
     pub(crate) fn parents_first(&self) -> Vec<&PortSettings> {
         let parents: HashMap<_, _> = self
             .ports
@@ -84,7 +84,7 @@ impl Config {
             core::iter::successors(Some(port.name.as_str()), above).take(MAX_FAMILY).count()
         };
         let mut all: Vec<_> = self.ports.iter().collect();
-        all.sort_by_key(depth);
+        all.sort_by_key(|port| (port.kind.xfrm().is_some(), depth(port)));
         all
     }
 }

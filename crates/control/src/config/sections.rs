@@ -8,8 +8,8 @@ use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
-    DefaultAction, Direction, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind, Seccomp,
-    Side, VlanId, VlanProtocol, Word,
+    DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind,
+    Seccomp, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -134,6 +134,10 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     {
         table.fault(fault, errors);
     }
+    if mac.is_some() && kind.as_ref().is_some_and(|kind| kind.xfrm().is_some()) {
+        let fault = Fault::invalid("mac", "an xfrm link has no Ethernet address");
+        table.fault(fault.hint("none"), errors);
+    }
     if mac.is_some() && kind.as_ref().is_some_and(|kind| kind.vlan().is_some()) {
         let fault = Fault::invalid("mac", "a VLAN has its parent's Ethernet address");
         table.fault(fault.hint("mac of the parent, or none"), errors);
@@ -146,6 +150,13 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     let vrf = vrf_name(table, errors);
     let up = table.flag("up", errors).is_none_or(|up| up.value);
     let side = table.word("side", Side::WORDS, errors).map_or(Side::Unset, |found| found.value);
+    if let Some(found) = table.word("side", Side::WORDS, errors)
+        && kind.as_ref().is_some_and(|kind| kind.xfrm().is_some())
+        && found.value != Side::Protected
+    {
+        let fault = Fault::invalid("side", "an xfrm link is on the protected side");
+        table.fault(fault.hint("protected, or none"), errors);
+    }
     let reverse_path = table.word("rpf", ReversePath::WORDS, errors);
     Some(PortSettings {
         name: name?,
@@ -370,6 +381,8 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
     };
     let id = table.number("id", VlanId::MIN.into()..=VlanId::MAX.into(), errors);
     let parent = table.text("parent", errors);
+    let dev = table.text("dev", errors);
+    let if_id = table.number("if-id", 1..=u32::MAX.into(), errors);
     let link = table.word("link", LinkKind::WORDS, errors);
     let interface = table.text("interface", errors);
     let rings = PortKind::MIN_RING as i128..=PortKind::MAX_RING as i128;
@@ -388,6 +401,8 @@ fn kind(table: &Table<'_>, name: &str, errors: &mut Errors<'_>) -> Option<PortKi
         parent: parent.map(|found| found.value.to_owned()),
         id: id.and_then(|found| VlanId::new(found.value).ok()),
         protocol,
+        dev: dev.map(|found| found.value.to_owned()),
+        if_id: if_id.and_then(|found| IfId::new(found.value)),
     })
 }
 

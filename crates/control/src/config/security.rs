@@ -24,6 +24,7 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
     }
     let spi = table.number("spi", 1..=u32::MAX.into(), errors);
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
+    let if_id = table.number("if-id", 0..=u32::MAX.into(), errors);
     let mode = table.word("mode", SaMode::WORDS, errors);
     let window = table.number("replay-window", 0..=4096, errors);
     let flags =
@@ -48,6 +49,7 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
         destination: destination?.value,
         spi: spi?.value,
         reqid: reqid.map_or(0, |found| found.value),
+        if_id: if_id.map_or(0, |found| found.value),
         mode: mode.map_or(SaMode::Tunnel, |found| found.value),
         aead,
         encryption,
@@ -104,6 +106,7 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     let direction = table.required_word("direction", Direction::WORDS, errors);
     let action = table.required_word("action", PolicyAction::WORDS, errors);
     let priority = table.number("priority", 0..=u32::MAX.into(), errors);
+    let if_id = table.number("if-id", 0..=u32::MAX.into(), errors);
     let selector = selector(table, errors);
     let template =
         table.table("template", "template.", errors).and_then(|table| template(&table, errors));
@@ -113,6 +116,7 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     }
     let spec = PolicySpec {
         vrf: vrf?,
+        if_id: if_id.map_or(0, |found| found.value),
         direction: direction?.value,
         selector,
         priority: priority.map_or(0, |found| found.value),
@@ -120,7 +124,11 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
         template,
     };
     // Both halves may be wrong at once.
-    let faults = [check::selector(&spec.selector).err(), check::action(&spec).err()];
+    let faults = [
+        check::selector(&spec.selector).err(),
+        check::action(&spec).err(),
+        check::link_policy(&spec).err(),
+    ];
     let mut good = true;
     for fault in faults.into_iter().flatten() {
         table.fault(fault, errors);

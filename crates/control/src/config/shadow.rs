@@ -28,10 +28,10 @@ pub(super) fn note_within(
 ) {
     let mut by_direction = BTreeMap::<_, Vec<(u32, usize, Selector)>>::new();
     for policy in policies {
-        let PolicySpec { vrf, direction, priority, .. } = &policy.value;
+        let PolicySpec { vrf, if_id, direction, priority, .. } = &policy.value;
         // Each was checked by itself before.
         let Ok(selector) = check::selector(&policy.value.selector) else { continue };
-        by_direction.entry((vrf, *direction)).or_default().push((
+        by_direction.entry((vrf, *if_id, *direction)).or_default().push((
             *priority,
             policy.table.at,
             selector,

@@ -206,6 +206,10 @@ impl Writer {
                 self.quoted("interface", interface);
                 self.value("receive-ring", ring);
             }
+            PortKind::Xfrm { dev, if_id } => {
+                self.quoted("dev", dev);
+                self.value("if-id", if_id.number());
+            }
             PortKind::Vlan { parent, tag } => {
                 self.quoted("parent", parent);
                 self.value("id", tag.id);
@@ -393,6 +397,7 @@ impl Writer {
             destination,
             spi,
             reqid,
+            if_id,
             mode,
             aead,
             encryption,
@@ -409,6 +414,9 @@ impl Writer {
         self.in_vrf(vrf);
         self.quoted_if("inner-vrf", inner_vrf.as_ref());
         self.value("reqid", reqid);
+        if *if_id != 0 {
+            self.value("if-id", if_id);
+        }
         self.quoted("mode", mode);
         if let Some(aead) = aead {
             let (name, key, bits) = (&aead.name, self.key(&aead.key), aead.icv_bits);
@@ -438,10 +446,13 @@ impl Writer {
     }
 
     fn policy(&mut self, policy: &PolicySpec) {
-        let PolicySpec { vrf, direction, selector, priority, action, template } = policy;
+        let PolicySpec { vrf, if_id, direction, selector, priority, action, template } = policy;
         self.begin("[[policy]]");
         self.quoted("direction", direction);
         self.in_vrf(vrf);
+        if *if_id != 0 {
+            self.value("if-id", if_id);
+        }
         if *priority != 0 {
             self.value("priority", priority);
         }

@@ -4,7 +4,7 @@ use api::{
     LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfChange, VrfName,
     VrfSpec,
 };
-use types::{Ike, Ipsec, ReversePath, Side, VlanId, Word};
+use types::{Ike, Ipsec, ReversePath, Side, VlanId, VlanProtocol, Word};
 
 use super::words::{Words, shown};
 
@@ -51,6 +51,7 @@ const VRF_COMMANDS: &[(&str, Command)] = &[
 const KINDS: &[(&str, &str)] = &[
     ("vrf", "vrf"),
     ("vlan", "vlan"),
+    ("xfrm", "xfrm"),
     ("tap", "tap"),
     ("af-packet", "af-packet"),
     ("memory", "memory"),
@@ -197,7 +198,7 @@ fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
 fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let (mut parent, mut name, mut mtu, mut vrf, mut up) = (None, None, None, None, None);
     loop {
-        let key = words.need("type vlan, or type vrf")?;
+        let key = words.need("type vlan, type xfrm, or type vrf")?;
         match key {
             "link" => {
                 words.once(key, &parent)?;
@@ -231,7 +232,20 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
             }
         }
     }
-    let kind = words.need("vlan, or vrf")?;
+    let kind = words.need("vlan, xfrm, or vrf")?;
+    if kind == "xfrm" {
+        let (dev, if_id) = xfrm(words, parent)?;
+        return Ok(Request::LinkAdd(LinkSpec {
+            name: words.given("name", name, "a name of its own, as in name ipsec7")?,
+            parent: dev,
+            vlan: 0,
+            if_id,
+            protocol: VlanProtocol::default(),
+            mtu,
+            vrf,
+            up: up.unwrap_or(false),
+        }));
+    }
     if kind == "vrf" {
         let name = words.given("name", name, "a name of its own, as in link add blue")?;
         let of_port = [("link", parent.is_some()), ("mtu", mtu.is_some()), ("vrf", vrf.is_some())];
@@ -247,9 +261,9 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
     }
     if kind != "vlan" {
         let message = format!("links of type '{}' cannot be added", shown(kind));
-        return Err(words
-            .unsupported(message)
-            .with_hint("type vlan, or type vrf; other ports come with [[port]] and reload"));
+        return Err(words.unsupported(message).with_hint(
+            "type vlan, type xfrm, or type vrf; other ports come with [[port]] and reload",
+        ));
     }
     let (mut id, mut protocol) = (None, None);
     while let Some(key) = words.next() {
@@ -279,6 +293,7 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
         name: words.given("name", name, "a name of its own, as in name wan.100")?,
         parent: words.given("link", parent, "the port whose VLAN it is, as in link wan")?,
         vlan: words.given("id", id, "1 to 4094")?.number(),
+        if_id: 0,
         protocol: protocol.unwrap_or_default(),
         mtu,
         vrf,
@@ -307,6 +322,26 @@ fn vrf_of_link(words: &mut Words<'_>, name: String) -> Result<VrfSpec, Refusal> 
     Ok(VrfSpec { name, table: Some(table) })
 }
 
+/// `dev PORT if_id ID`. Linux takes the port from `link` too.
+fn xfrm(words: &mut Words<'_>, link: Option<String>) -> Result<(String, u32), Refusal> {
+    let (mut dev, mut if_id) = (link, None);
+    while let Some(key) = words.next() {
+        match key {
+            "dev" => {
+                words.once(key, &dev)?;
+                dev = Some(words.port()?);
+            }
+            "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
+            _ => {
+                words.back();
+                return Err(words.refuse(&["dev", "if_id"], &["external"]));
+            }
+        }
+    }
+    let if_id = words.given("if_id", if_id.filter(|number| *number != 0), "1 to 4294967295")?;
+    Ok((words.given("dev", dev, "the port that outer packets leave by, as in dev wan")?, if_id))
+}
+
 /// Words of iproute2's VLANs that are not supported.
 const LATER_VLAN: &[&str] = &[
     "reorder_hdr",
@@ -320,7 +355,7 @@ const LATER_VLAN: &[&str] = &[
     "egress",
 ];
 
-/// `[dev] NAME [type vlan|vrf]`
+/// `[dev] NAME [type vlan|xfrm|vrf]`
 fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
     if words.peek() == Some("dev") {
         words.next();
@@ -328,7 +363,7 @@ fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
     let port = words.port()?;
     if words.peek() == Some("type") {
         words.next();
-        words.choice("type", &[("vlan", ()), ("vrf", ())])?;
+        words.choice("type", &[("vlan", ()), ("xfrm", ()), ("vrf", ())])?;
     }
     Ok(LinkName { port })
 }

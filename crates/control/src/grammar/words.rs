@@ -320,6 +320,12 @@ fn names<T>(choices: &[(&str, T)]) -> String {
     format!("expected: {}", names.join(", "))
 }
 
+/// The number after `if_id`, of which 0 is none.
+pub(super) fn if_id(words: &mut Words<'_>, before: &Option<u32>) -> Result<u32, Refusal> {
+    words.once("if_id", before)?;
+    words.number("if_id")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

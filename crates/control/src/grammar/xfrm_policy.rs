@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, Command)] = &[
 ];
 
 /// Words of iproute2's `xfrm policy` that are not supported.
-const LATER: &[&str] = &["ctx", "mark", "flag", "limit", "if_id", "offload"];
+const LATER: &[&str] = &["ctx", "mark", "flag", "limit", "offload"];
 
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
@@ -80,7 +80,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
     let (mut selector, mut vrf, mut direction) = (SelectorWords::default(), None, None);
-    let (mut action, mut priority, mut template) = (None, None, None);
+    let (mut action, mut priority, mut template, mut if_id) = (None, None, None, None);
     while let Some(key) = words.peek() {
         if selector.take(words)? {
             continue;
@@ -103,6 +103,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
                 words.once(key, &priority)?;
                 priority = Some(words.number(key)?);
             }
+            "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
             "ptype" => ptype(words)?,
             "tmpl" if template.is_some() => {
                 return Err(words
@@ -117,7 +118,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
             }
             _ => {
                 words.back();
-                let more = ["dir", "vrf", "action", "priority", "ptype", "tmpl"];
+                let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl"];
                 return Err(words.refuse(
                     &[xfrm_selector::WORDS, &more].concat(),
                     &[xfrm_selector::LATER, LATER].concat(),
@@ -137,6 +138,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
     };
     let spec = PolicySpec {
         vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
+        if_id: if_id.unwrap_or(0),
         direction: words.given("dir", direction, "dir in, dir out or dir fwd")?,
         selector: selector.finish(words)?,
         priority: priority.unwrap_or(0),
@@ -211,8 +213,8 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
 }
 
 fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
-    let (mut selector, mut vrf, mut direction, mut index) =
-        (SelectorWords::default(), None, None, None);
+    let (mut selector, mut vrf, mut direction, mut index, mut if_id) =
+        (SelectorWords::default(), None, None, None, None);
     while let Some(key) = words.peek() {
         if selector.take(words)? {
             continue;
@@ -231,10 +233,11 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
                 words.once(key, &index)?;
                 index = Some(words.number(key)?);
             }
+            "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
             "ptype" => ptype(words)?,
             _ => {
                 words.back();
-                let more = ["dir", "index", "vrf", "ptype"];
+                let more = ["dir", "index", "vrf", "if_id", "ptype"];
                 return Err(words.refuse(
                     &[xfrm_selector::WORDS, &more].concat(),
                     &[xfrm_selector::LATER, LATER].concat(),
@@ -256,6 +259,7 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
         _ => {}
     }
     Ok(PolicyId {
+        if_id: if_id.unwrap_or(0),
         vrf: vrf.unwrap_or_else(|| MAIN_VRF.to_owned()),
         direction: words.given("dir", direction, "dir in, dir out or dir fwd")?,
         index,

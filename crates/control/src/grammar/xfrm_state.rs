@@ -56,7 +56,6 @@ const LATER: &[&str] = &[
     "ctx",
     "mark",
     "output-mark",
-    "if_id",
     "tfcpad",
     "offload",
     "dir",
@@ -158,7 +157,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     let (mut id, mut vrf, mut inner, mut mode, mut reqid, mut window) =
         (Id::default(), None, None, None, None, None);
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
-    let (mut sent, mut received, mut flags) = (None, None, None);
+    let (mut sent, mut received, mut flags, mut if_id) = (None, None, None, None);
     while let Some(key) = words.peek() {
         if id.take(words)? {
             continue;
@@ -191,6 +190,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
                 words.once(key, &received)?;
                 received = Some(words.number(key)?);
             }
+            "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
             "flag" => {
                 words.once(key, &flags)?;
                 flags = Some(self::flags(words)?);
@@ -226,6 +226,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
                 let more = [
                     "mode",
                     "reqid",
+                    "if_id",
                     "replay-window",
                     "replay-oseq",
                     "replay-seq",
@@ -247,6 +248,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
         destination: words.given("dst", id.destination, "dst ADDRESS: the tunnel's destination")?,
         spi: words.given("spi", id.spi, "spi NUMBER")?,
         reqid: reqid.unwrap_or(0),
+        if_id: if_id.unwrap_or(0),
         mode: words.given(
             "mode",
             mode,

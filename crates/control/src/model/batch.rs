@@ -95,8 +95,9 @@ impl Draft<'_> {
         // A VRF that was removed again has no policies.
         report.bounds = touched
             .into_iter()
-            .filter_map(|(vrf, at)| {
-                Some(spd::bound(&self.tables, &vrf, self.desired.vrf(&vrf).ok()?, at))
+            .filter_map(|(vrf, if_id, at)| {
+                let scope = self.desired.scope(&vrf, if_id).ok()?;
+                spd::bound(&self.tables, self.desired, scope, at)
             })
             .collect();
         report
@@ -148,10 +149,10 @@ fn is_one_step(request: &Request) -> bool {
 }
 
 /// The VRF and direction of a policy to add or change.
-fn place_of_policy(request: &Request) -> Option<(String, Direction)> {
+fn place_of_policy(request: &Request) -> Option<(String, u32, Direction)> {
     match request {
         Request::PolicyAdd(spec) | Request::PolicyUpdate(spec) => {
-            Some((spec.vrf.clone(), spec.direction))
+            Some((spec.vrf.clone(), spec.if_id, spec.direction))
         }
         _ => None,
     }

@@ -8,8 +8,8 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
-use tables::{PortSpec, ReversePath, Side, TableId, TableRef, Tables, Vlan};
-use types::{IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
+use tables::{PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
+use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::filters::FilterKey;
 use super::neighbours::Neighbours;
@@ -40,6 +40,8 @@ pub(super) struct Desired {
     /// By index.
     pub(super) policies: BTreeMap<u32, DesiredPolicy>,
     pub(super) filters: BTreeMap<FilterKey, DesiredFilter>,
+    /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
+    pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
     pub(super) compiler_ended: Option<Arc<str>>,
 }
@@ -95,6 +97,13 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// What an xfrm link is like. It may be as large as a packet; what its tunnels take at most
+    /// follows from their ways.
+    pub(super) const XFRM: Self =
+        Self { mac: Mac([0; 6]), mtu: u16::MAX, link: LinkKind::Ip, counts_tags: false };
+    /// The MTU that an xfrm link has if nobody says another, as in Linux.
+    pub(super) const XFRM_MTU: u16 = 1500;
+
     /// What is found of a VLAN of this tag; `is_inner` if this is a VLAN already.
     pub(super) fn of_vlan(self, tag: VlanTag, is_inner: bool) -> Self {
         let is_free = tag.protocol == VlanProtocol::Customer && !is_inner;
@@ -177,6 +186,7 @@ impl Desired {
             keys: KeyUses::new(secret),
             policies: BTreeMap::new(),
             filters: BTreeMap::new(),
+            links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
         }
     }
@@ -194,6 +204,32 @@ impl Desired {
             true => self.routes.remove(&place),
             false => self.routes.insert(place, alternatives),
         };
+    }
+
+    /// Policies were compiled, or could not be: `why`.
+    pub(super) fn note_compiled(
+        &mut self,
+        tables: &Tables,
+        scope: Scope,
+        direction: Direction,
+        why: Option<&str>,
+    ) {
+        match scope {
+            Scope::Vrf(vrf) => {
+                if let Some(vrf) = self.vrf_of(vrf) {
+                    vrf.not_compiled[direction as usize] = why.map(Into::into);
+                }
+            }
+            Scope::Link(if_id) => {
+                let all = &mut self.links_not_compiled;
+                all.retain(|(if_id, _), _| tables.spd(Scope::Link(*if_id)).is_some());
+                let key = (if_id, direction as u8);
+                match why {
+                    Some(why) => _ = all.insert(key, why.into()),
+                    None => _ = all.remove(&key),
+                }
+            }
+        }
     }
 
     /// The request as it is meant: a link that is removed may be a VRF.
@@ -218,6 +254,14 @@ impl Desired {
             .get(name)
             .map(|vrf| vrf.id)
             .ok_or_else(|| no_vrf(name, self.vrfs.keys().map(String::as_str)))
+    }
+
+    /// Whose packets a policy is for that names a VRF and an `if_id`, which may be 0.
+    pub(super) fn scope(&self, vrf: &str, if_id: u32) -> Result<Scope, Refusal> {
+        match IfId::new(if_id) {
+            Some(if_id) => Ok(Scope::Link(if_id)),
+            None => self.vrf(vrf).map(Scope::Vrf),
+        }
     }
 
     /// The routing table of a VRF, or of this number if there is one.
@@ -264,10 +308,11 @@ impl Desired {
         self.family(port).skip(1).map(DesiredPort::own_mtu).min().unwrap_or(u16::MAX)
     }
 
-    /// Every port, parents before their VLANs.
+    /// Every port, parents before their VLANs, and xfrm links behind them all.
     pub(super) fn parents_first(&self) -> Vec<(&String, &DesiredPort)> {
         let mut all: Vec<_> = self.ports.iter().collect();
-        all.sort_by_key(|(_, port)| self.family(port).count());
+        let is_xfrm = |port: &DesiredPort| port.settings.kind.xfrm().is_some();
+        all.sort_by_key(|(_, port)| (is_xfrm(port), self.family(port).count()));
         all
     }
 
@@ -309,6 +354,7 @@ impl Desired {
                 None => None,
                 Some((parent, tag)) => Some(Vlan::new(self.port(parent)?.id, tag)),
             },
+            if_id: port.settings.kind.xfrm().map(|(_, if_id)| if_id),
             side: port.side,
             reverse_path: port.reverse_path,
         })

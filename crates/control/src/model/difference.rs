@@ -12,7 +12,7 @@ use tables::Tables;
 use types::{Ike, IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
 
 use super::Control;
-use super::desired::{Desired, DesiredPort, DesiredSa, defaults_in_force};
+use super::desired::{Desired, DesiredPort, DesiredSa, Found, defaults_in_force};
 use super::filters::FilterKey;
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
@@ -150,7 +150,7 @@ impl<'a> Differ<'a> {
                     if !desired.ports.contains_key(name) {
                         self.say(ChangeKind::Removed, "port", describe::port(said));
                     }
-                    if said.kind.vlan().is_some() {
+                    if !said.kind.is_opened() {
                         self.command(Origin::Runtime, format_args!("link delete dev {name}"));
                     }
                 }
@@ -248,14 +248,32 @@ impl<'a> Differ<'a> {
                 name: name.to_owned(),
                 parent: parent.to_owned(),
                 vlan: tag.id.number(),
+                if_id: 0,
                 protocol: tag.protocol,
                 mtu: (port.mtu != port.found.mtu).then_some(port.mtu),
                 vrf: Some(port.vrf.clone()),
                 up: port.up,
             };
             self.journal.add_link(port.origin, &spec);
+        }
+        if let Some((dev, if_id)) = port.settings.kind.xfrm() {
+            let spec = LinkSpec {
+                name: name.to_owned(),
+                parent: dev.to_owned(),
+                vlan: 0,
+                if_id: if_id.number(),
+                protocol: types::VlanProtocol::default(),
+                mtu: (port.mtu != Found::XFRM_MTU).then_some(port.mtu),
+                vrf: Some(port.vrf.clone()),
+                up: port.up,
+            };
+            self.journal.add_link(port.origin, &spec);
+        }
+        if !port.settings.kind.is_opened() {
+            let side = (port.side != Side::Unset).then_some(port.side);
+            let side = side.filter(|_| port.settings.kind.xfrm().is_none());
             let change = LinkChange {
-                side: (port.side != Side::Unset).then_some(port.side),
+                side,
                 rpf: (port.reverse_path != ReversePath::Off).then_some(port.reverse_path),
                 ..nothing(name)
             };
@@ -543,7 +561,7 @@ impl<'a> Differ<'a> {
     }
 
     fn policies(&mut self) {
-        type Place<'s> = (&'s str, Direction, Selector);
+        type Place<'s> = (&'s str, u32, Direction, Selector);
         /// What the file says of a policy: with all addresses said, and its place among others.
         type Said<'s> = HashMap<Place<'s>, (usize, PolicySpec)>;
         let mut said: Said<'a> = HashMap::with_capacity(self.config.policies.len());
@@ -555,31 +573,32 @@ impl<'a> Differ<'a> {
                 ..spec.selector
             };
             let spec_said = PolicySpec { selector, ..spec.clone() };
-            said.insert((spec.vrf.as_str(), spec.direction, selector), (at, spec_said));
+            let place = (spec.vrf.as_str(), spec.if_id, spec.direction, selector);
+            said.insert(place, (at, spec_said));
         }
         let (tables, desired, config) = (self.tables, self.desired, self.config);
         // What goes makes room for what comes, where a table is full.
         for spec in &config.policies {
             let Ok(checked) = crate::check::policy(spec) else { continue };
-            let is_there = desired.vrf(&spec.vrf).is_ok_and(|vrf| {
-                tables.policy_of_selector(vrf, spec.direction, &checked.selector).is_some()
+            let is_there = desired.scope(&spec.vrf, spec.if_id).is_ok_and(|scope| {
+                tables.policy_of_selector(scope, spec.direction, &checked.selector).is_some()
             });
             if !is_there {
                 self.say(ChangeKind::Removed, "policy", describe::policy(spec));
                 self.journal.delete_policy(spec);
             }
         }
-        for vrf in tables.vrfs() {
+        for (_, spd) in tables.spds() {
             for direction in Direction::ALL {
                 // Of equal priority, policies are tried in the order in which they were added. By
                 // priority: the place in the file of the last one that is where it should be, or
                 // nothing once one has to be added behind.
                 let mut last: HashMap<u32, Option<usize>> = HashMap::new();
-                for policy in vrf.spd.policies(direction) {
+                for policy in spd.policies(direction) {
                     let Some(entry) = desired.policies.get(&policy.index) else { continue };
                     let (spec, origin) = (&entry.spec, entry.origin);
                     let last = last.entry(spec.priority).or_insert(Some(0));
-                    let place = (spec.vrf.as_str(), spec.direction, spec.selector);
+                    let place = (spec.vrf.as_str(), spec.if_id, spec.direction, spec.selector);
                     let text = || describe::policy(spec);
                     let Some((at, same)) = said.remove(&place) else {
                         *last = None;

@@ -123,7 +123,11 @@ impl Journal {
     pub(super) fn delete_policy(&mut self, spec: &PolicySpec) {
         let (selector, direction, vrf) =
             (describe::selector(&spec.selector), spec.direction, &spec.vrf);
-        let command = format_args!("xfrm policy delete {selector} dir {direction} vrf {vrf}");
+        let whose = match spec.if_id {
+            0 => format!("vrf {vrf}"),
+            if_id => format!("if_id {if_id:#x}"),
+        };
+        let command = format_args!("xfrm policy delete {selector} dir {direction} {whose}");
         self.note(Origin::Runtime, command);
     }
 
@@ -215,8 +219,11 @@ impl Journal {
     }
 
     pub(super) fn add_link(&mut self, origin: Origin, spec: &LinkSpec) {
-        let LinkSpec { name, parent, vlan, protocol, mtu, vrf, up } = spec;
-        let mut text = format!("link add link {parent} name {name}");
+        let LinkSpec { name, parent, vlan, if_id, protocol, mtu, vrf, up } = spec;
+        let mut text = match if_id {
+            0 => format!("link add link {parent} name {name}"),
+            _ => format!("link add name {name}"),
+        };
         if let Some(mtu) = mtu {
             let _ = write!(text, " mtu {mtu}");
         }
@@ -224,6 +231,10 @@ impl Journal {
             let _ = write!(text, " vrf {vrf}");
         }
         let up = if *up { "up" } else { "down" };
+        if *if_id != 0 {
+            self.note(origin, format_args!("{text} {up} type xfrm dev {parent} if_id {if_id:#x}"));
+            return;
+        }
         let protocol = match protocol {
             VlanProtocol::Customer => String::new(),
             VlanProtocol::Service => format!(" protocol {protocol}"),

@@ -70,6 +70,9 @@ fn port_link(port: &PortView, tables: &HashMap<&str, u32>) -> LinkView {
         id: Some(id),
         ..LinkData::default()
     });
+    let xfrm = port
+        .if_id
+        .map(|if_id| LinkData { if_id: Some(format!("{if_id:#x}")), ..LinkData::default() });
     LinkView {
         ifindex: port.id.into(),
         ifname: port.name.clone(),
@@ -83,7 +86,7 @@ fn port_link(port: &PortView, tables: &HashMap<&str, u32>) -> LinkView {
         broadcast: is_ethernet.then_some(Mac([0xff; 6])),
         linkinfo: LinkInfo {
             info_kind: port.kind.clone(),
-            info_data: vlan,
+            info_data: vlan.or(xfrm),
             info_slave_kind: is_slave.then(|| "vrf".to_owned()),
             info_slave_data: is_slave.then(|| LinkData {
                 table: tables.get(port.vrf.as_str()).copied(),
@@ -127,7 +130,8 @@ fn vrf_link(vrf: &VrfView, stats64: LinkStatistics) -> LinkView {
 /// What VRFs have received and sent: what each port has counted while it was in the VRF. Nothing is
 /// counted for it on a packet's way.
 ///
-/// A port counts the frames of its VLANs too; they are counted for the VRFs of the VLANs alone.
+/// A port counts the frames of its VLANs too; they are counted for the VRFs of the VLANs alone. An
+/// xfrm link has a port too, but counts the packets inside, which no port counts.
 #[derive(Clone, Debug, Default)]
 pub struct VrfCounts {
     /// By port.
@@ -142,6 +146,7 @@ pub struct VrfCounts {
 #[derive(Clone, Debug)]
 struct Seen {
     vrf: String,
+    /// Of a VLAN: the port that counts its frames too.
     parent: Option<String>,
     /// What it had counted when it came into the VRF.
     since: LinkStatistics,
@@ -174,7 +179,8 @@ impl VrfCounts {
                 }
                 None => LinkStatistics::default(),
             };
-            let seen = Seen { vrf: port.vrf.clone(), parent: port.parent.clone(), since, until };
+            let parent = counted_by(port).cloned();
+            let seen = Seen { vrf: port.vrf.clone(), parent, since, until };
             self.seen.insert(port.name.clone(), seen);
         }
         self.left.retain(|name, _| vrfs.iter().any(|vrf| vrf.name == *name));
@@ -197,7 +203,7 @@ impl VrfCounts {
         let of = |port: &PortView| statistics(&port.statistics.unwrap_or_default());
         let mut of_vlans: HashMap<&str, LinkStatistics> = HashMap::new();
         for port in ports {
-            if let Some(parent) = &port.parent {
+            if let Some(parent) = counted_by(port) {
                 add(of_vlans.entry(parent).or_default(), of(port));
             }
         }
@@ -208,6 +214,11 @@ impl VrfCounts {
         };
         ports.iter().map(own).collect()
     }
+}
+
+/// The port that counts what a VLAN counts.
+fn counted_by(port: &PortView) -> Option<&String> {
+    port.parent.as_ref().filter(|_| port.vlan.is_some())
 }
 
 /// What a port has counted, with iproute2's names.

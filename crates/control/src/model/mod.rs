@@ -38,8 +38,8 @@ use api::{Difference, LinkFilter, Origin, Refusal, RefusalCode, Reply, Request, 
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use tables::{Compiled, Event, Probe, Publisher, Shared, Tables};
-use types::{LinkKind, Mac, PortId, VrfId};
+use tables::{Compiled, Event, Probe, Publisher, Scope, Shared, Tables};
+use types::{LinkKind, Mac, PortId};
 use zeroize::Zeroizing;
 
 pub use boundary::Boundary;
@@ -332,31 +332,28 @@ impl Control {
         self.sequences.take_last()
     }
 
-    /// Uses what was compiled of a VRF's policies of a direction. Returns false if too much has
+    /// Uses what was compiled of a scope's policies of a direction. Returns false if too much has
     /// changed since.
     pub fn install_compiled(
         &mut self,
-        vrf: VrfId,
+        scope: Scope,
         direction: tables::Direction,
         compiled: &Arc<Compiled>,
     ) -> bool {
-        if let Some(vrf) = self.desired.vrf_of(vrf) {
-            vrf.not_compiled[direction as usize] = None;
-        }
         let mut tables = self.tables();
-        let is_used = tables.install_compiled(vrf, direction, compiled);
+        self.desired.note_compiled(&tables, scope, direction, None);
+        let is_used = tables.install_compiled(scope, direction, compiled);
         if is_used {
             self.publisher.publish(tables);
         }
         is_used
     }
 
-    /// Policies of a VRF and direction could not be compiled. They are looked up as before, and
+    /// Policies of a scope and direction could not be compiled. They are looked up as before, and
     /// `show spd` says why until they are compiled.
-    pub fn compile_failed(&mut self, vrf: VrfId, direction: tables::Direction, why: &str) {
-        if let Some(vrf) = self.desired.vrf_of(vrf) {
-            vrf.not_compiled[direction as usize] = Some(why.into());
-        }
+    pub fn compile_failed(&mut self, scope: Scope, direction: tables::Direction, why: &str) {
+        let tables = self.publisher.current();
+        self.desired.note_compiled(&tables, scope, direction, Some(why));
     }
 
     /// Nothing is compiled any more.
@@ -493,14 +490,12 @@ impl Draft<'_> {
             R::StateDelete(id) => self.delete_state(&id)?,
             R::StateFlush(flush) => return Ok(Reply::Count(self.flush_states(&flush.filter)?)),
             R::PolicyAdd(spec) => {
-                let (vrf, direction) = (spec.vrf.clone(), spec.direction);
                 let index = self.add_policy(spec, origin)?;
-                return Ok(Reply::PolicyAdded(self.added(index, &vrf, direction)?));
+                return Ok(Reply::PolicyAdded(self.added(index)?));
             }
             R::PolicyUpdate(spec) => {
-                let (vrf, direction) = (spec.vrf.clone(), spec.direction);
                 let index = self.update_policy(spec)?;
-                return Ok(Reply::PolicyAdded(self.added(index, &vrf, direction)?));
+                return Ok(Reply::PolicyAdded(self.added(index)?));
             }
             R::PolicyDelete(id) => self.delete_policy(&id)?,
             R::PolicyFlush(filter) => return Ok(Reply::Count(self.flush_policies(&filter)?)),

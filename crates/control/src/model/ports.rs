@@ -150,6 +150,13 @@ impl Draft<'_> {
             self.desired.vrf(vrf)?;
             port.vrf.clone_from(vrf);
         }
+        if port.settings.kind.xfrm().is_some()
+            && let Some(side) = change.side.filter(|side| *side != Side::Protected)
+        {
+            let message = format!("port {} is an xfrm link and cannot be {side}", change.port);
+            return Err(Refusal::new(RefusalCode::Invalid, message)
+                .with_hint("an xfrm link is on the protected side"));
+        }
         port.up = change.up.unwrap_or(port.up);
         port.side = change.side.unwrap_or(port.side);
         port.reverse_path = change.rpf.unwrap_or(port.reverse_path);
@@ -303,7 +310,14 @@ pub(super) fn ports(
         kind: port.settings.kind.name().to_owned(),
         interface: port.settings.kind.interface().map(str::to_owned),
         interface_state: port.settings.kind.interface().map(|_| port.interface),
-        parent: port.settings.kind.vlan().map(|(parent, _)| parent.to_owned()),
+        parent: port
+            .settings
+            .kind
+            .vlan()
+            .map(|(parent, _)| parent)
+            .or(port.settings.kind.xfrm().map(|(dev, _)| dev))
+            .map(str::to_owned),
+        if_id: port.settings.kind.xfrm().map(|(_, if_id)| if_id.number()),
         vlan: port.settings.kind.vlan().map(|(_, tag)| tag.id.number()),
         protocol: port.settings.kind.vlan().map(|(_, tag)| tag.protocol),
         vrf: port.vrf.clone(),

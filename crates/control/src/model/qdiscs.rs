@@ -122,6 +122,7 @@ impl Draft<'_> {
         origin: Origin,
     ) -> Result<(), Refusal> {
         let device = self.desired.device(&spec.dev)?;
+        self.check_device(&device)?;
         let tree = self.desired.qdiscs.get(&device).copied();
         let tree = self.with_qdisc(&device, tree, spec, how, origin)?;
         self.place_qdiscs(&device, &tree)?;
@@ -136,6 +137,22 @@ impl Draft<'_> {
             self.note(|journal| journal.note(origin, format_args!("qdisc replace {text}")));
         }
         Ok(())
+    }
+
+    /// Whether packets leave by a device as frames, which a discipline could hold back.
+    fn check_device(&self, device: &Device) -> Result<(), Refusal> {
+        let Device::Port(name) = device else { return Ok(()) };
+        match self.desired.port(name)?.settings.kind.xfrm() {
+            None => Ok(()),
+            Some((dev, _)) => {
+                let message = format!(
+                    "{name} is an xfrm link: its packets leave by other ports, encrypted, and meet \
+                    the queueing disciplines there"
+                );
+                let hint = format!("a qdisc on {dev}, say");
+                Err(Refusal::new(RefusalCode::Unsupported, message).with_hint(hint))
+            }
+        }
     }
 
     /// `tree` with the discipline that is asked for.
@@ -327,6 +344,7 @@ impl Draft<'_> {
             config.qdiscs.iter().partition(|spec| spec.parent.is_none());
         for spec in roots.into_iter().chain(children) {
             let device = self.desired.device(&spec.dev)?;
+            self.check_device(&device)?;
             let tree = wanted.get(&device).copied();
             // One whose handle is not said keeps the one that it has.
             let named = QdiscSpec {

@@ -10,6 +10,7 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, InterfaceState, Origin, PolicyFilter,
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
+use tables::Scope;
 use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, TableId, VrfId};
 
 use super::desired::{
@@ -42,7 +43,7 @@ pub struct Plan {
 
 impl Plan {
     pub(super) fn new(desired: &Desired, config: Config) -> Self {
-        let is_opened = |port: &&PortSettings| port.kind.vlan().is_none();
+        let is_opened = |port: &&PortSettings| port.kind.is_opened();
         let to_open: Vec<_> = config
             .ports
             .iter()
@@ -132,8 +133,8 @@ fn keeps(desired: &Desired, wanted: &PortSettings) -> bool {
     desired.ports.get(&wanted.name).is_some_and(|port| {
         port.settings.kind == wanted.kind
             && port.settings.mac == wanted.mac
-            // A VLAN is not opened, and may have what its parent may.
-            && (wanted.kind.vlan().is_some()
+            // A VLAN is not opened, and may have what its parent may; nor is an xfrm link.
+            && (!wanted.kind.is_opened()
                 || wanted.mtu.is_none_or(|mtu| mtu <= port.found.mtu))
     })
 }
@@ -277,6 +278,11 @@ impl Draft<'_> {
                     used.insert(id);
                     (id, parent.found_of_vlan(tag))
                 }
+                (None, None) if settings.kind.xfrm().is_some() => {
+                    let id = free_id(&used)?;
+                    used.insert(id);
+                    (id, Found::XFRM)
+                }
                 (None, None) => {
                     let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
                         return Err(Refusal::new(
@@ -289,7 +295,12 @@ impl Draft<'_> {
                     (port.id, Found { mac, mtu, link, counts_tags })
                 }
             };
-            let port = desired_port(settings, id, found, known);
+            // What an xfrm link could have at most is not what it has if nobody says another.
+            let usual = match settings.kind.xfrm() {
+                Some(_) => Found { mtu: Found::XFRM_MTU, ..found },
+                None => found,
+            };
+            let port = DesiredPort { found, ..desired_port(settings, id, usual, known) };
             let named = |name: &str| places.get(name).map(|place| &wanted[*place]);
             let above = parent.map(|(parent, _)| Above {
                 name: &parent.settings.name,
@@ -625,12 +636,12 @@ impl Draft<'_> {
         }
         let keys: HashSet<_> = wanted
             .iter()
-            .map(|(policy, _)| (policy.vrf, policy.direction, policy.selector))
+            .map(|(policy, _)| (policy.scope(), policy.direction, policy.selector))
             .collect();
         let mut gone = Vec::new();
         for (index, entry) in &self.desired.policies {
             let Some(policy) = self.tables.policy_of_index(*index) else { continue };
-            let key = (policy.spec.vrf, policy.spec.direction, policy.spec.selector);
+            let key = (policy.spec.scope(), policy.spec.direction, policy.spec.selector);
             if entry.origin == Origin::Configuration && !keys.contains(&key) {
                 gone.push((*index, describe::policy(&entry.spec)));
             }
@@ -644,13 +655,13 @@ impl Draft<'_> {
         // be that of the file. By VRF, direction and priority: the place of the last one that is
         // where it should be, or nothing once one was put at the end.
         let mut places = self.places_of_policies();
-        let mut last: HashMap<(VrfId, Direction, u32), Option<usize>> = HashMap::new();
+        let mut last: HashMap<(Scope, Direction, u32), Option<usize>> = HashMap::new();
         for (policy, spec) in wanted {
-            let group = (policy.vrf, policy.direction, policy.priority);
+            let group = (policy.scope(), policy.direction, policy.priority);
             let last = last.entry(group).or_insert(Some(0));
             let known = self
                 .tables
-                .policy_of_selector(policy.vrf, policy.direction, &policy.selector)
+                .policy_of_selector(policy.scope(), policy.direction, &policy.selector)
                 .map(|known| (known.index, known.spec));
             let Some((index, is)) = known else {
                 *last = None;
@@ -697,13 +708,10 @@ impl Draft<'_> {
     /// The position of each policy among those of its VRF and direction, from 1.
     fn places_of_policies(&self) -> HashMap<u32, usize> {
         let mut places = HashMap::new();
-        for vrf in self.tables.vrfs() {
+        for (_, spd) in self.tables.spds() {
             for direction in Direction::ALL {
                 places.extend(
-                    vrf.spd
-                        .policies(direction)
-                        .enumerate()
-                        .map(|(at, policy)| (policy.index, at + 1)),
+                    spd.policies(direction).enumerate().map(|(at, policy)| (policy.index, at + 1)),
                 );
             }
         }

@@ -209,6 +209,7 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         Request::PolicyUpdate(spec) => {
             let id = api::PolicyId {
                 vrf: spec.vrf.clone(),
+                if_id: spec.if_id,
                 direction: spec.direction,
                 index: None,
                 selector: spec.selector,

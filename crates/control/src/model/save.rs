@@ -58,9 +58,9 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     });
     config.states = states.into_iter().map(|(_, entry)| entry.spec.clone()).collect();
     // In the order in which they are tried.
-    for vrf in tables.vrfs() {
+    for (_, spd) in tables.spds() {
         for direction in Direction::ALL {
-            let all = vrf.spd.policies(direction);
+            let all = spd.policies(direction);
             let entries = all.filter_map(|policy| desired.policies.get(&policy.index));
             config.policies.extend(entries.map(|entry| entry.spec.clone()));
         }

@@ -9,8 +9,8 @@ use api::{
     StateFilter, StateId, StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
-use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Tables, Vrf};
-use types::{Spi, VrfId};
+use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Spd, Tables};
+use types::{IfId, Spi, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
@@ -40,6 +40,7 @@ impl Draft<'_> {
         let identity = SaIdentity {
             vrf,
             inner,
+            if_id: IfId::new(spec.if_id),
             source: spec.source,
             destination: spec.destination,
             reqid: spec.reqid,
@@ -142,7 +143,7 @@ impl Draft<'_> {
         let (wanted, said) = self.check_policy(spec)?;
         let known = self
             .tables
-            .policy_of_selector(wanted.vrf, wanted.direction, &wanted.selector)
+            .policy_of_selector(wanted.scope(), wanted.direction, &wanted.selector)
             .map(|policy| policy.index);
         let Some(index) = known else { return self.add_policy(said, self.origin) };
         self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
@@ -229,6 +230,7 @@ impl Draft<'_> {
         spec.selector.destination = Some(checked.selector.destination);
         let wanted = tables::PolicySpec {
             vrf,
+            if_id: IfId::new(spec.if_id),
             direction: spec.direction,
             priority: spec.priority,
             selector: checked.selector,
@@ -246,6 +248,8 @@ pub(super) fn difference(is: &StateSpec, wanted: &StateSpec) -> Option<&'static 
         Some("source")
     } else if is.reqid != wanted.reqid {
         Some("reqid")
+    } else if is.if_id != wanted.if_id {
+        Some("if_id")
     } else if inner(is) != inner(wanted) {
         Some("inner VRF")
     } else if keys(is) != keys(wanted) {
@@ -298,14 +302,14 @@ pub(super) fn policy(
     let gone = || Refusal::new(RefusalCode::NotFound, "there is no such policy");
     let policy = tables.policy_of_index(index).ok_or_else(gone)?;
     let entry = desired.policies.get(&index).ok_or_else(gone)?;
-    let all = tables.vrf(policy.spec.vrf).map(|vrf| vrf.spd.policies(policy.spec.direction));
+    let all = tables.spd(policy.spec.scope()).map(|spd| spd.policies(policy.spec.direction));
     let before = all
         .and_then(|mut all| all.position(|other| Arc::ptr_eq(other, policy)))
         .unwrap_or_default();
     Ok(policy_view(before, policy, entry))
 }
 
-/// Policies by VRF and direction, in the order in which they are tried.
+/// Policies by VRF or link and direction, in the order in which they are tried.
 pub(super) fn policies(
     tables: &Tables,
     desired: &Desired,
@@ -315,9 +319,9 @@ pub(super) fn policies(
         desired.vrf(vrf)?;
     }
     let mut views = Vec::new();
-    for vrf in tables.vrfs() {
+    for (_, spd) in tables.spds() {
         for direction in Direction::ALL {
-            views.extend(policies_of(vrf, direction, desired, |index, entry| {
+            views.extend(policies_of(spd, direction, desired, |index, entry| {
                 matches_policy(filter, index, &entry.spec)
             }));
         }
@@ -325,9 +329,9 @@ pub(super) fn policies(
     Ok(views)
 }
 
-/// Those policies of a VRF and direction that are `wanted`, in the order in which they are tried.
+/// Those policies of an SPD and direction that are `wanted`, in the order in which they are tried.
 pub(super) fn policies_of(
-    vrf: &Vrf,
+    spd: &Spd,
     direction: Direction,
     desired: &Desired,
     wanted: impl Fn(u32, &DesiredPolicy) -> bool,
@@ -337,7 +341,7 @@ pub(super) fn policies_of(
             desired.policies.get(&policy.index).filter(|entry| wanted(policy.index, entry))?;
         Some(policy_view(before, policy, entry))
     };
-    vrf.spd.policies(direction).enumerate().filter_map(view).collect()
+    spd.policies(direction).enumerate().filter_map(view).collect()
 }
 
 /// A policy that is tried after `before` other policies.
@@ -367,6 +371,7 @@ fn state_view(tables: &Tables, key: StateKey, entry: &DesiredSa, show_keys: bool
         destination: spec.destination,
         spi: spec.spi,
         reqid: spec.reqid,
+        if_id: spec.if_id,
         mode: spec.mode,
         aead: spec.aead.as_ref().map(|aead| algorithm(&aead.name, &aead.key, Some(aead.icv_bits))),
         encryption: spec.encryption.as_ref().map(|encryption| {
@@ -421,21 +426,25 @@ pub(super) fn find_policy(
     desired: &Desired,
     id: &PolicyId,
 ) -> Result<u32, Refusal> {
-    let vrf = desired.vrf(&id.vrf)?;
+    let scope = desired.scope(&id.vrf, id.if_id)?;
     let none = |what: &str| {
+        let whose = match id.if_id {
+            0 => format!("VRF {}", id.vrf),
+            if_id => format!("if_id {if_id:#x}"),
+        };
         Refusal::new(
             RefusalCode::NotFound,
-            format!("VRF {} has no policy of direction {} with {what}", id.vrf, id.direction),
+            format!("{whose} has no policy of direction {} with {what}", id.direction),
         )
     };
     if let Some(index) = id.index {
         let known = tables.policy_of_index(index);
         let known =
-            known.filter(|policy| policy.spec.vrf == vrf && policy.spec.direction == id.direction);
+            known.filter(|it| it.spec.scope() == scope && it.spec.direction == id.direction);
         return known.map(|policy| policy.index).ok_or_else(|| none(&format!("index {index}")));
     }
     let selector = crate::check::selector(&id.selector)?;
-    let known = tables.policy_of_selector(vrf, id.direction, &selector);
+    let known = tables.policy_of_selector(scope, id.direction, &selector);
     known.map(|policy| policy.index).ok_or_else(|| none("this selector"))
 }
 
@@ -465,7 +474,8 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         tcp_flags,
         ttl,
     } = &filter.selector;
-    filter.vrf.as_ref().is_none_or(|vrf| *vrf == spec.vrf)
+    // Those of links are of no VRF.
+    filter.vrf.as_ref().is_none_or(|vrf| spec.if_id == 0 && *vrf == spec.vrf)
         && filter.family.is_none_or(|family| (family == Family::V6) == v6)
         && filter.direction.is_none_or(|direction| direction == spec.direction)
         && filter.index.is_none_or(|wanted| wanted == index)

@@ -1,25 +1,23 @@
 //! Security policy databases as a whole: their policies in order, and what a lookup in them costs.
 
 use api::{
-    CompiledView, Direction, FamilyTrees, PolicyAdded, Refusal, SpdBound, SpdFilter, SpdReport,
-    SpdView,
+    CompiledView, DefaultAction, Direction, FamilyTrees, PolicyAdded, Refusal, RefusalCode,
+    SpdBound, SpdFilter, SpdReport, SpdView,
 };
-use tables::{LookupBound, Spd, Tables};
-use types::VrfId;
+use tables::{LookupBound, Scope, Spd, Tables};
+use types::IfId;
 
 use super::Draft;
-use super::desired::{Desired, DesiredVrf, defaults_in_force};
+use super::desired::Desired;
 use super::security::policies_of;
 
 impl Draft<'_> {
-    /// What to answer about policy `index` of this VRF and direction, which was added or changed.
-    pub(super) fn added(
-        &self,
-        index: u32,
-        vrf: &str,
-        at: Direction,
-    ) -> Result<PolicyAdded, Refusal> {
-        let bound = bound(&self.tables, vrf, self.desired.vrf(vrf)?, at);
+    /// What to answer about policy `index`, which was added or changed.
+    pub(super) fn added(&self, index: u32) -> Result<PolicyAdded, Refusal> {
+        let policy = self.tables.policy_of_index(index).map(|policy| policy.spec);
+        let bound = policy
+            .and_then(|spec| bound(&self.tables, self.desired, spec.scope(), spec.direction))
+            .ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such policy"))?;
         Ok(PolicyAdded {
             index,
             worst_case_probes: bound.worst_case_probes,
@@ -27,25 +25,40 @@ impl Draft<'_> {
             warning: bound.warning(),
         })
     }
-}
 
-impl Draft<'_> {
     /// Where policies defeat their lookup.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let of_vrf = |(name, vrf): (&String, &DesiredVrf)| {
-            let id = vrf.id;
-            Direction::ALL.map(|at| bound(&self.tables, name, id, at).warning())
-        };
-        self.desired.vrfs.iter().flat_map(of_vrf).flatten().collect()
+        let places = places(&self.tables, self.desired).into_iter();
+        places
+            .flat_map(|scope| Direction::ALL.map(|at| (scope, at)))
+            .filter_map(|(scope, at)| bound(&self.tables, self.desired, scope, at)?.warning())
+            .collect()
     }
 }
 
-/// What a lookup in the policies of a VRF and direction costs.
-pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> SpdBound {
-    let spd = tables.vrf(vrf).map(|vrf| &vrf.spd);
+/// All VRFs by name, and then the links that have policies.
+fn places(tables: &Tables, desired: &Desired) -> Vec<Scope> {
+    let vrfs = desired.vrfs.values().map(|vrf| Scope::Vrf(vrf.id));
+    let links = tables.spds().map(|(scope, _)| scope).filter(|scope| scope.if_id().is_some());
+    vrfs.chain(links).collect()
+}
+
+/// What a lookup in the policies of a scope and direction costs. `None` if there is no such VRF.
+pub(super) fn bound(
+    tables: &Tables,
+    desired: &Desired,
+    scope: Scope,
+    at: Direction,
+) -> Option<SpdBound> {
+    let vrf = match scope {
+        Scope::Vrf(id) => desired.vrfs.iter().find(|(_, vrf)| vrf.id == id)?.0.clone(),
+        Scope::Link(_) => api::MAIN_VRF.to_owned(),
+    };
+    let spd = tables.spd(scope);
     let bound = spd.map(|spd| spd.bound(at)).unwrap_or_default();
-    SpdBound {
-        vrf: name.to_owned(),
+    Some(SpdBound {
+        vrf,
+        if_id: scope.if_id().map_or(0, IfId::number),
         direction: at,
         policies: spd.map_or(0, |spd| spd.policies(at).len() as u64),
         engine: tables.lookup_engine(),
@@ -53,12 +66,12 @@ pub(super) fn bound(tables: &Tables, name: &str, vrf: VrfId, at: Direction) -> S
         worst_case_policies: bound.policies,
         policies_limit: LookupBound::POLICIES_LIMIT,
         over_limit: bound.is_over_limit(),
-    }
+    })
 }
 
-/// What the policies of a VRF and direction were compiled to.
-fn compiled(tables: &Tables, vrf: VrfId, at: Direction) -> Option<CompiledView> {
-    let (layers, (added, removed)) = tables.vrf(vrf)?.spd.compiled(at)?;
+/// What policies of a direction were compiled to.
+fn compiled(spd: &Spd, at: Direction) -> Option<CompiledView> {
+    let (layers, (added, removed)) = spd.compiled(at)?;
     let (mut ipv4, mut ipv6) = (FamilyTrees::default(), FamilyTrees::default());
     for layer in layers {
         for (all, trees) in [&mut ipv4, &mut ipv6].into_iter().zip(layer.statistics()) {
@@ -77,44 +90,49 @@ fn compiled(tables: &Tables, vrf: VrfId, at: Direction) -> Option<CompiledView> 
 }
 
 /// Why policies are not compiled as they should be.
-fn not_compiled(desired: &Desired, name: &str, spd: &Spd, at: Direction) -> Option<String> {
-    let of_vrf = desired.vrfs.get(name).and_then(|vrf| vrf.not_compiled[at as usize].as_ref());
+fn not_compiled(desired: &Desired, scope: Scope, spd: &Spd, at: Direction) -> Option<String> {
+    let of_scope = match scope {
+        Scope::Vrf(id) => desired
+            .vrfs
+            .values()
+            .find(|vrf| vrf.id == id)
+            .and_then(|vrf| vrf.not_compiled[at as usize].as_ref()),
+        Scope::Link(if_id) => desired.links_not_compiled.get(&(if_id, at as u8)),
+    };
     let of_all = || desired.compiler_ended.as_ref().filter(|_| spd.wants_compiling(at).is_some());
-    of_vrf.or_else(of_all).map(|why| why.to_string())
+    of_scope.or_else(of_all).map(|why| why.to_string())
 }
 
-/// The databases by VRF and direction; empty ones too, where the VRF or direction is asked for or
-/// the VRF has policies.
+/// The databases by VRF and direction, and then those of xfrm links; empty ones too, where the VRF or
+/// direction is asked for or the VRF has policies.
 pub(super) fn report(
     tables: &Tables,
     desired: &Desired,
     filter: &SpdFilter,
 ) -> Result<SpdReport, Refusal> {
     let wanted = match &filter.vrf {
-        Some(name) => vec![(name.as_str(), desired.vrf(name)?)],
-        None => desired.vrfs.iter().map(|(name, vrf)| (name.as_str(), vrf.id)).collect(),
+        Some(name) => vec![Scope::Vrf(desired.vrf(name)?)],
+        None => places(tables, desired),
     };
     let mut spds = Vec::new();
-    for (name, id) in wanted {
-        let Some(vrf) = tables.vrf(id) else { continue };
-        if vrf.spd.is_empty() && filter.vrf.is_none() {
+    for scope in wanted {
+        let Some(spd) = tables.spd(scope) else { continue };
+        if spd.is_empty() && filter.vrf.is_none() {
             continue;
         }
-        let defaults = defaults_in_force(tables, name, id);
-        for at in Direction::ALL
-            .into_iter()
-            .filter(|at| filter.direction.is_none_or(|wanted| wanted == *at))
-        {
+        let directions = Direction::ALL.into_iter();
+        for at in directions.filter(|at| filter.direction.is_none_or(|wanted| wanted == *at)) {
+            let Some(bound) = bound(tables, desired, scope, at) else { continue };
             spds.push(SpdView {
-                bound: bound(tables, name, id, at),
-                compiled: compiled(tables, id, at),
-                not_compiled: not_compiled(desired, name, &vrf.spd, at),
-                default: match at {
-                    Direction::In => defaults.inbound,
-                    Direction::Out => defaults.outbound,
-                    Direction::Fwd => defaults.forward,
+                compiled: compiled(spd, at),
+                not_compiled: not_compiled(desired, scope, spd, at),
+                default: match scope {
+                    Scope::Vrf(_) => spd.default_action(at),
+                    // What leaves or enters by a link must be protected.
+                    Scope::Link(_) => DefaultAction::Block,
                 },
-                list: policies_of(vrf, at, desired, |_, _| true),
+                list: policies_of(spd, at, desired, |_, _| true),
+                bound,
             });
         }
     }

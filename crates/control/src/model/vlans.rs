@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use api::{
     FilterTarget, InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode,
 };
-use types::{PortId, ReversePath, Side, VlanId, VlanTag};
+use types::{IfId, PortId, ReversePath, Side, VlanId, VlanTag};
 
 use super::Draft;
-use super::desired::DesiredPort;
+use super::desired::{DesiredPort, Found};
 use super::ports::{Above, check_buffers, check_mtu};
 use super::qdiscs::Device;
 use super::refuse::refusal;
@@ -37,6 +37,9 @@ impl Draft<'_> {
             let what = if is_port { "port" } else { "VRF" };
             let message = format!("a {what} '{}' exists", spec.name);
             return Err(Refusal::new(RefusalCode::Exists, message));
+        }
+        if spec.if_id != 0 {
+            return self.add_xfrm_link(spec);
         }
         let id = VlanId::new(spec.vlan).map_err(|_| {
             let message = format!("{} is no VLAN", spec.vlan);
@@ -88,7 +91,54 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Removes a VLAN, and those of it before, as Linux does.
+    fn add_xfrm_link(&mut self, spec: &LinkSpec) -> Result<(), Refusal> {
+        let Some(if_id) = IfId::new(spec.if_id).filter(|_| spec.vlan == 0) else {
+            let message = "a link is a VLAN or an xfrm link, and not both";
+            return Err(Refusal::new(RefusalCode::Invalid, message).with_hint("vlan, or if_id"));
+        };
+        if self.desired.port(&spec.parent)?.settings.kind.xfrm().is_some() {
+            let dev = &spec.parent;
+            let message = format!("port {dev} is an xfrm link, which outer packets never leave by");
+            return Err(Refusal::new(RefusalCode::Invalid, message)
+                .with_hint("dev is a port that has frames"));
+        }
+        let vrf = spec.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned());
+        let free = (FIRST..=u16::MAX).map(PortId).find(|id| self.tables.port(*id).is_none());
+        let port = DesiredPort {
+            id: free.ok_or_else(no_number)?,
+            settings: PortSettings {
+                name: spec.name.clone(),
+                kind: PortKind::Xfrm { dev: spec.parent.clone(), if_id },
+                vrf: vrf.clone(),
+                mac: None,
+                mtu: spec.mtu,
+                addresses: Vec::new(),
+                up: spec.up,
+                side: Side::Unset,
+                reverse_path: ReversePath::Off,
+            },
+            origin: self.origin,
+            found: Found::XFRM,
+            vrf,
+            mtu: spec.mtu.unwrap_or(Found::XFRM_MTU),
+            up: spec.up,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
+            interface: InterfaceState::Up,
+            addresses: Vec::new(),
+        };
+        check_mtu(&spec.name, &port, None, port.mtu)?;
+        let vrf = self.desired.vrf(&port.vrf)?;
+        let spec_of = self.desired.port_spec(&spec.name, &port)?;
+        self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
+        self.settle_routes(vrf).map_err(|error| refusal(&error))?;
+        self.desired.ports.insert(spec.name.clone(), port);
+        let origin = self.origin;
+        self.note(|journal| journal.add_link(origin, spec));
+        Ok(())
+    }
+
+    /// Removes a VLAN or an xfrm link, and VLANs of it before, as Linux does.
     pub(super) fn delete_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
         if self.desired.port(&link.port)?.settings.kind.vlan().is_some() {
             for port in self.desired.vlans_of(&link.port) {
@@ -100,14 +150,20 @@ impl Draft<'_> {
 
     fn delete_one_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
         let port = self.desired.port(&link.port)?;
-        if port.settings.kind.vlan().is_none() {
+        if port.settings.kind.is_opened() {
             let message = format!(
-                "port {} is not a VLAN, and comes and goes with the configuration file",
+                "port {} is not a VLAN or xfrm link, and comes and goes with the configuration file",
                 link.port
             );
             return Err(
                 Refusal::new(RefusalCode::Unsupported, message).with_hint("[[port]] and reload")
             );
+        }
+        let of = |port: &DesiredPort| port.settings.kind.xfrm().is_some_and(|it| it.0 == link.port);
+        if let Some((xfrm, _)) = self.desired.ports.iter().find(|(_, port)| of(port)) {
+            let message = format!("port {} is the dev of xfrm link {xfrm}", link.port);
+            let hint = format!("link delete {xfrm}");
+            return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
         }
         let (id, vrf) = (port.id, self.desired.vrf(&port.vrf)?);
         self.tables.remove_port(id).map_err(|error| refusal(&error))?;
@@ -134,19 +190,28 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The VLANs that commands have added and that a configuration has place for, as they are to
-    /// be. Parents come before theirs.
+    /// The VLANs and xfrm links that commands have added and that a configuration has place for, as
+    /// they are to be. Parents come before theirs.
     pub(super) fn kept_vlans(&self, wanted: &[DesiredPort]) -> Vec<DesiredPort> {
         let mut all: HashMap<&str, DesiredPort> =
             wanted.iter().map(|port| (port.settings.name.as_str(), port.clone())).collect();
         let vlans = wanted.iter().filter_map(|port| port.settings.kind.vlan());
         let mut taken: BTreeSet<_> = vlans.collect();
+        let if_ids = wanted.iter().filter_map(|port| port.settings.kind.xfrm());
+        let mut if_ids: BTreeSet<_> = if_ids.map(|(_, if_id)| if_id).collect();
         let mut kept = Vec::new();
         for (name, port) in self.desired.parents_first() {
-            let Some((parent, tag)) = port.settings.kind.vlan() else { continue };
             if port.origin != Origin::Runtime || all.contains_key(name.as_str()) {
                 continue;
             }
+            if let Some((dev, if_id)) = port.settings.kind.xfrm() {
+                if all.contains_key(dev) && if_ids.insert(if_id) {
+                    all.insert(name, port.clone());
+                    kept.push(port.clone());
+                }
+                continue;
+            }
+            let Some((parent, tag)) = port.settings.kind.vlan() else { continue };
             let Some(above) = all.get(parent) else { continue };
             if taken.insert((parent, tag)) {
                 let port = DesiredPort { found: above.found_of_vlan(tag), ..port.clone() };
@@ -157,16 +222,16 @@ impl Draft<'_> {
         kept
     }
 
-    /// Takes those VLANs out of the tables that will not be what they are: a port goes after its
-    /// VLANs.
+    /// Takes those VLANs and xfrm links out of the tables that will not be what they are: a port goes
+    /// after its VLANs.
     pub(super) fn withdraw_vlans(&mut self, wanted: &[DesiredPort]) -> Result<(), Refusal> {
         let ids: HashMap<_, _> =
             wanted.iter().map(|port| (port.settings.name.as_str(), port.id)).collect();
         let is_same = |port: &DesiredPort| ids.get(port.settings.name.as_str()) == Some(&port.id);
         for (_, port) in self.desired.parents_first().into_iter().rev() {
             let stays = self.desired.family(port).all(is_same);
-            if port.settings.kind.vlan().is_some() && !stays && self.tables.port(port.id).is_some()
-            {
+            let is_opened = port.settings.kind.is_opened();
+            if !is_opened && !stays && self.tables.port(port.id).is_some() {
                 self.tables.remove_port(port.id).map_err(|error| refusal(&error))?;
             }
         }

@@ -35,6 +35,9 @@ pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
         let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
     }
+    if let Some(if_id) = view.linkinfo.info_data.as_ref().and_then(|data| data.if_id.as_ref()) {
+        let _ = writeln!(text, "    xfrm if_id {if_id}");
+    }
     if let Some(LinkData { protocol: Some(protocol), id: Some(id), .. }) = &view.linkinfo.info_data
     {
         let _ = writeln!(text, "    vlan protocol {protocol} id {id}");

@@ -12,6 +12,7 @@ fn state(show: bool) -> StateView {
         icv_bits,
     };
     StateView {
+        if_id: 0,
         vrf: "main".into(),
         source: "192.168.11.2".parse().unwrap(),
         destination: "192.168.11.1".parse().unwrap(),
@@ -74,6 +75,7 @@ fn policies_look_as_in_iproute2() {
     };
     let spec = PolicySpec {
         vrf: "red".into(),
+        if_id: 0,
         direction: Direction::Out,
         selector,
         priority: 7,

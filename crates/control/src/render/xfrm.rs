@@ -44,6 +44,9 @@ pub(super) fn state(text: &mut String, view: &StateView) {
         "\tanti-replay context: seq {:#x}, oseq {:#x}",
         view.received_sequence, view.sent_sequence
     );
+    if view.if_id != 0 {
+        let _ = writeln!(text, "\tif_id {:#x}", view.if_id);
+    }
     lifetime(text, &view.traffic);
     if view.errors.packets > 0 {
         let _ = writeln!(text, "\tstats:\n\t  failed {}", view.errors.packets);
@@ -75,6 +78,9 @@ pub(super) fn policy(text: &mut String, view: &PolicyView) {
         );
         let _ =
             writeln!(text, "\t\tproto esp{spi} reqid {} mode {}", template.reqid, template.mode);
+    }
+    if spec.if_id != 0 {
+        let _ = writeln!(text, "\tif_id {:#x}", spec.if_id);
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     answers: Vec<Value>,
     warning: Option<(usize, String)>,
     /// What lookups cost by now, if policies were added.
-    bounds: BTreeMap<(String, Direction), SpdBound>,
+    bounds: BTreeMap<(String, u32, Direction), SpdBound>,
 }
 
 impl Outcome {
@@ -81,7 +81,7 @@ impl Outcome {
             self.warning = Some((line(warned.at), warned.warning));
         }
         for bound in report.bounds {
-            self.bounds.insert((bound.vrf.clone(), bound.direction), bound);
+            self.bounds.insert((bound.vrf.clone(), bound.if_id, bound.direction), bound);
         }
     }
 
@@ -117,8 +117,8 @@ impl Outcome {
     pub(super) fn tell(&self, verbose: bool) -> anyhow::Result<()> {
         for bound in self.bounds.values().filter(|bound| bound.over_limit || verbose) {
             output::say(&format!(
-                "vrf {} dir {}: {}",
-                bound.vrf,
+                "{} dir {}: {}",
+                bound.owner(),
                 bound.direction,
                 view::bound(bound)
             ));

@@ -158,13 +158,13 @@ fn perform(
     job: &Job,
     now: Instant,
 ) -> Option<Message> {
-    let spd = &tables.vrf(job.vrf)?.spd;
-    let Job { vrf, direction, .. } = *job;
+    let spd = tables.spd(job.scope)?;
+    let Job { scope, direction, .. } = *job;
     match catch_unwind(AssertUnwindSafe(|| compile(spd, job))) {
         Ok(compiled) => {
             schedule.succeeded(job);
             let compiled = Arc::new(compiled?);
-            Some(Message::Compiled { vrf, direction, compiled })
+            Some(Message::Compiled { scope, direction, compiled })
         }
         Err(panic) => {
             let why = said(&*panic);
@@ -172,7 +172,7 @@ fn perform(
             tracing::error!(?job, why, is_last, "compiling policies panicked; please report it");
             let then = if is_last { "tried again in an hour" } else { "tried again soon" };
             let why = format!("compiling panicked ({why}) and is {then}");
-            Some(Message::CompileFailed { vrf, direction, why })
+            Some(Message::CompileFailed { scope, direction, why })
         }
     }
 }

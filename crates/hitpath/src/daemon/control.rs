@@ -142,13 +142,13 @@ impl ControlThread {
                     }
                 }
                 Ok(Message::Events) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Compiled { vrf, direction, compiled }) => {
-                    if !self.handler.control.install_compiled(vrf, direction, &compiled) {
-                        tracing::debug!(vrf = vrf.0, ?direction, "compiled too late");
+                Ok(Message::Compiled { scope, direction, compiled }) => {
+                    if !self.handler.control.install_compiled(scope, direction, &compiled) {
+                        tracing::debug!(?scope, ?direction, "compiled too late");
                     }
                 }
-                Ok(Message::CompileFailed { vrf, direction, why }) => {
-                    self.handler.control.compile_failed(vrf, direction, &why);
+                Ok(Message::CompileFailed { scope, direction, why }) => {
+                    self.handler.control.compile_failed(scope, direction, &why);
                 }
                 Ok(Message::CompilerEnded { why }) => self.handler.control.compiler_ended(&why),
                 // What was opened anew meanwhile is not lost.

@@ -30,8 +30,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, bail};
-use tables::{Compiled, Direction};
-use wire::{PortId, VrfId};
+use tables::{Compiled, Direction, Scope};
+use wire::PortId;
 
 use crate::gateway::{self, RequestHandler};
 use crate::kernel::{own, seen};
@@ -69,8 +69,8 @@ pub(crate) enum Message {
     Interfaces,
     /// Policies were compiled.
     Compiled {
-        /// Their VRF.
-        vrf: VrfId,
+        /// Whose packets they are for.
+        scope: Scope,
         /// Their direction.
         direction: Direction,
         /// What they became.
@@ -78,8 +78,8 @@ pub(crate) enum Message {
     },
     /// Policies could not be compiled, and are looked up as before.
     CompileFailed {
-        /// Their VRF.
-        vrf: VrfId,
+        /// Whose packets they are for.
+        scope: Scope,
         /// Their direction.
         direction: Direction,
         /// What happened.

@@ -133,6 +133,9 @@ pub(crate) fn open(
         PortKind::Vlan { parent, .. } => {
             bail!("port {}: a VLAN goes by port {parent}, and is not opened", settings.name)
         }
+        PortKind::Xfrm { .. } => {
+            bail!("port {}: an xfrm link has no frames, and is not opened", settings.name)
+        }
         PortKind::Pcap { .. } => bail!(
             "port {}: captures have a time of their own, so ports of kind {} are for `hitpath \
             replay`; a running gateway takes kinds: {}",

@@ -130,6 +130,11 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
                 .ports()
                 .find(|port| *port.spec.name == **name)
                 .ok_or_else(|| no_port(name, tables))?;
+            if let Some(if_id) = port.spec.if_id {
+                let message = format!("port {name} is an xfrm link: nothing comes by it in clear");
+                let hint = format!("in sa REQID, of an SA with if_id {if_id}");
+                return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
+            }
             (port.spec.vrf, Origin::Port(port.id))
         }
         OriginName::Sa(reqid) => {
@@ -140,7 +145,18 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
                 )
                 .with_hint("`hitpath show sas` lists them")
             })?;
-            (sa.spec.identity.inner, Origin::Sa(sa.slot))
+            let identity = &sa.spec.identity;
+            let vrf = match identity.if_id {
+                None => identity.inner,
+                Some(if_id) => {
+                    let link = tables.xfrm_link(if_id).ok_or_else(|| {
+                        let message = format!("there is no xfrm link with if_id {if_id}");
+                        Refusal::new(RefusalCode::NotFound, message).with_hint("link add")
+                    })?;
+                    link.spec.vrf
+                }
+            };
+            (vrf, Origin::Sa(sa.slot))
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
     };

@@ -4,16 +4,17 @@ use std::fmt::Write;
 
 use api::{CompiledView, FamilyTrees, LookupEngine, SpdBound, SpdReport};
 
-/// For each VRF and direction a line about the whole, and the policies in the order in which they
+/// For each VRF or xfrm link and direction a line about the whole, and the policies in the order in which they
 /// are tried; then how many flows the decision cache knows.
 pub(super) fn spd(report: &SpdReport) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     for spd in &report.spds {
-        let SpdBound { vrf, direction, .. } = &spd.bound;
         let _ = writeln!(
             text,
-            "vrf {vrf} dir {direction}: {}; default {}",
+            "{} dir {}: {}; default {}",
+            spd.bound.owner(),
+            spd.bound.direction,
             bound(&spd.bound),
             spd.default
         );
@@ -32,7 +33,7 @@ pub(super) fn spd(report: &SpdReport) -> String {
         text.push('\n');
     }
     if report.spds.is_empty() {
-        text.push_str("no VRF has a policy\n\n");
+        text.push_str("no VRF or xfrm link has a policy\n\n");
     }
     for cache in &report.flow_cache {
         let _ = writeln!(text, "{}-spd-flow-cache-entries: {}", cache.table, cache.entries);

@@ -16,7 +16,7 @@ use core::ops::RangeInclusive;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use tables::{Change, FilterHook, Selector, Tables};
+use tables::{Change, FilterHook, Scope, Selector, Tables};
 use wire::IpRange;
 
 use crate::cache::key;
@@ -189,9 +189,8 @@ impl Concerned {
             Change::Filter { place, .. } if leaves_anywhere && place.hook == FilterHook::Egress => {
                 return Self::Anyone;
             }
-            Change::Policy { vrf, selector } | Change::Filter { vrf, selector, .. } => {
-                (vrf, selector)
-            }
+            Change::Policy { scope: Scope::Vrf(vrf), selector }
+            | Change::Filter { vrf, selector, .. } => (vrf, selector),
             _ => return Self::Anyone,
         };
         let Selector { source, destination, .. } = selector;

@@ -146,7 +146,7 @@ impl<'t> Policies<'t> {
         list: &[u8],
         batch: &Packets,
     ) -> Self {
-        let admission = admission_of_forwarded(vrf);
+        let admission = admission_of_forwarded(&vrf.spd);
         let mut policies = Self { admission, admitting: None, outbound: None };
         for (direction, found) in [
             (policies.admission, &mut policies.admitting),

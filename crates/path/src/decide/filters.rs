@@ -1,5 +1,6 @@
-//! What filters say of a packet, before and after the rest of its decision, in which policy rules may
-//! ask for the mark that they have given it; and which taps want it.
+//! Decisions in VRFs where packets meet filters, policy rules or xfrm links: what filters say of a
+//! packet, before and after the rest of its decision, in which rules may ask for the mark that they
+//! have given it; and which taps want it.
 
 use packet::DropReason;
 use tables::{
@@ -10,20 +11,20 @@ use wire::{FlowKey, Origin};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{Deciding, KeyView, LookedUp};
+use super::{Deciding, KeyView, LookedUp, links};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
-/// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules or routes into other
-/// VRFs, or if there are taps.
+/// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules, xfrm links or routes
+/// into other VRFs, or if there are taps.
 ///
 /// A packet that rules or routes lead to a port of another VRF meets the filters of that VRF after
 /// routing, and no longer those of its own. If that VRF is an IPsec gateway without policies, nothing
 /// comes into it in this way that would cross its boundary.
 ///
 /// The port's filter is asked before the VRF's on the way in, and after it on the way out. What is
-/// encrypted meets no filter of the port that it leaves by: the packet outside is the gateway's
-/// own.
+/// encrypted meets no filter of the port that it leaves by, as the packet outside is the gateway's
+/// own, but that of the xfrm link if it leaves by one.
 #[cold]
 #[inline(never)]
 pub(super) fn decide<'a>(
@@ -38,7 +39,17 @@ pub(super) fn decide<'a>(
     let of_vrf = FilterTarget::Vrf(vrf.id);
     let entry = match key.origin() {
         Origin::Port(port) => [Some(FilterTarget::Port(port)), Some(of_vrf)],
-        Origin::Sa(_) => [None, Some(of_vrf)],
+        Origin::Sa(_) => {
+            let link = links::entry(key, tables);
+            if let Some((if_id, port)) = link {
+                trace.step(|| Step::Link { port, if_id, is_exit: false });
+                if !port.spec.up {
+                    *decision = Decision::drop(DropReason::XfrmLinkDown);
+                    return;
+                }
+            }
+            [link.map(|(_, port)| FilterTarget::Port(port.id)), Some(of_vrf)]
+        }
         Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
     };
     match passing.ask(FilterHook::Ingress, entry, trace) {
@@ -66,7 +77,13 @@ pub(super) fn decide<'a>(
                         [Some(FilterTarget::Vrf(into.id)), port]
                     }
                 }
-                Verdict::Protect(..) => [Some(of_vrf), None],
+                Verdict::Protect(..) => match links::exit(decision.outbound(), tables) {
+                    Some(link) => {
+                        let port = FilterTarget::Port(link.id);
+                        [Some(FilterTarget::Vrf(link.spec.vrf)), Some(port)]
+                    }
+                    None => [Some(of_vrf), None],
+                },
                 _ => [None, None],
             };
             if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
@@ -88,7 +105,10 @@ fn taps(key: &impl KeyView, decision: &Decision, tables: &Tables) -> TapSet {
     let port = |next_hop| tables.next_hop(next_hop).map(|next_hop| next_hop.port);
     let exits = match decision.verdict() {
         Verdict::Forward(next_hop) => (port(next_hop), None),
-        Verdict::Protect(_, next_hop) => (None, port(next_hop)),
+        Verdict::Protect(_, next_hop) => {
+            let link = links::exit(decision.outbound(), tables);
+            (link.map(|link| link.id), port(next_hop))
+        }
         _ => (None, None),
     };
     tables.tap_set((key.vrf(), key.origin()), exits)

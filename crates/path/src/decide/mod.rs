@@ -6,6 +6,7 @@
 
 mod batch;
 mod filters;
+mod links;
 mod locality;
 pub(crate) mod question;
 mod source;
@@ -18,7 +19,8 @@ use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
     Action, Change, DefaultAction, Direction, GroupId, Ike, NextHopId, PathKey, Policy, PolicySlot,
-    ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Side, Slot, Spd, Tables, Template, Vrf,
+    ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template,
+    Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
@@ -47,6 +49,9 @@ use trace::{Exit, Step, Trace};
 /// - What none matches meets the direction's default action. Where nobody says on which side a port
 ///   is, two defaults do not apply: a packet that came by it may match no inbound policy if an
 ///   outbound one protects it, and a decrypted packet may leave by it without an outbound one.
+/// - What leaves by an xfrm link is held against the `out` policies of its `if_id` and must be
+///   protected by one; what an SA with that `if_id` decrypted is held against its `in` or `fwd`
+///   policies, and has then come by a port of the protected side.
 /// - A VRF without policies is left alone, unless it is said to need them, or had some: then nothing
 ///   crosses its boundary.
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> (Decision, Extension) {
@@ -170,9 +175,7 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf)
-            if vrf.features.is_filtered | vrf.features.leaves_elsewhere() | tables.is_tapped() =>
-        {
+        Some(vrf) if vrf.features.any() | tables.is_tapped() => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
@@ -184,8 +187,8 @@ fn decide_by<'t>(
 /// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
 /// knows no such thing.
 #[inline(always)]
-fn admission_of_forwarded(vrf: &Vrf) -> Direction {
-    match vrf.spd.count(Direction::Fwd) {
+fn admission_of_forwarded(spd: &Spd) -> Direction {
+    match spd.count(Direction::Fwd) {
         0 => Direction::In,
         _ => Direction::Fwd,
     }
@@ -202,14 +205,18 @@ struct Deciding<'k, 'a, K, T, M> {
     mark: M,
 }
 
-/// The mark of a packet, where rules may ask for it; `()` where there are none, which so cost
-/// nothing.
+/// The mark of a packet in a VRF with filters, rules or xfrm links; `()` in others, which so have
+/// nothing of what rules and links ask for.
 trait Mark: Copy {
+    /// Whether packets may leave or enter by xfrm links.
+    const LINKS: bool;
     /// If the packet's VRF may have rules.
     fn mark(self) -> Option<u32>;
 }
 
 impl Mark for () {
+    const LINKS: bool = false;
+
     #[inline(always)]
     fn mark(self) -> Option<u32> {
         None
@@ -217,6 +224,8 @@ impl Mark for () {
 }
 
 impl Mark for u32 {
+    const LINKS: bool = true;
+
     #[inline(always)]
     fn mark(self) -> Option<u32> {
         Some(self)
@@ -281,6 +290,16 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 return;
             }
         };
+        if M::LINKS {
+            if let Some((if_id, link)) = self.exit_link(way) {
+                *decision = self.leave_by_link(if_id, link);
+                return;
+            }
+            if self.vrf.spd.is_empty() && self.entry_link().is_some() {
+                self.come_by_link(way, decision);
+                return;
+            }
+        }
         if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
             self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
@@ -302,7 +321,11 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// Why a clear packet's source is none that its port may receive from.
     #[inline(always)]
     fn wrong_source(&mut self) -> Option<DropReason> {
-        let Origin::Port(port) = self.key.origin() else { return None };
+        let port = match self.key.origin() {
+            Origin::Port(port) => port,
+            Origin::Sa(_) if M::LINKS => self.entry_link()?.1.id,
+            _ => return None,
+        };
         let source = self.key.source();
         if self.vrf.may_be_local(source) && self.vrf.is_local(source) {
             return Some(DropReason::SourceOwn);
@@ -500,13 +523,16 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             }
             return;
         }
-        let policy = self.policy(Direction::Out);
+        let policy = self.policy(Scope::Vrf(self.key.vrf()), Direction::Out);
         let outbound = policy.map(|policy| policy.handle.place());
         let may_be_clear = is_admitted
             && match (self.key.origin(), policy) {
                 // It says something of a packet that was protected.
                 (Origin::HostProtected, _) => false,
                 (_, Some(_)) => true,
+                (Origin::Sa(_), None) if M::LINKS && self.entry_link().is_some() => {
+                    self.accepts_unmatched()
+                }
                 (Origin::Sa(_), None) => {
                     self.accepts_unmatched()
                         || exit_side(way, self.tables) != Some(Side::Unprotected)
@@ -518,7 +544,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             };
         match policy.map(|policy| policy.spec.action) {
             Some(Action::Protect(template)) => {
-                let verdict = self.protect(&template);
+                let verdict = self.protect(Scope::Vrf(self.key.vrf()), &template);
                 *decision = Decision::new(verdict, admission.policy(), outbound);
             }
             Some(Action::Discard) => {
@@ -555,7 +581,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 Ok(Admission::Admitted(None))
             }
             Origin::Port(_) if self.came_from_inside() => Ok(Admission::Admitted(None)),
-            Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(self.vrf)),
+            Origin::Sa(_) if M::LINKS && self.entry_link().is_some() => {
+                self.admit_forwarded_of_link()
+            }
+            Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(&self.vrf.spd)),
         }
     }
 
@@ -574,7 +603,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let refused = |reason, policy: &Policy| {
             Err(Decision::new(Verdict::Drop(reason), Some(policy.handle.place()), None))
         };
-        let policy = self.policy(direction);
+        let scope = self.entry_scope();
+        let policy = self.policy(scope, direction);
         match (decrypted_by, policy) {
             (None, None) => match self.vrf.spd.default_action(direction) {
                 DefaultAction::Accept => Ok(Admission::Admitted(None)),
@@ -598,7 +628,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                         .tables
                         .sad()
                         .slot(slot)
-                        .filter(|slot| template.admits(self.key.vrf(), &slot.identity));
+                        .filter(|slot| template.admits(scope, &slot.identity));
                     match slot.is_some_and(|slot| template.spi.is_none_or(|spi| has(slot, spi))) {
                         true => Ok(Admission::Admitted(Some(policy.handle.place()))),
                         false => refused(DropReason::PolicyWrongSelector, policy),
@@ -609,8 +639,13 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     }
 
     #[inline(always)]
-    fn policy(&mut self, direction: Direction) -> Option<&'a Policy> {
+    fn policy(&mut self, scope: Scope, direction: Direction) -> Option<&'a Policy> {
         self.trace.asks(|| Question::Policies(self.key.vrf()));
+        if M::LINKS
+            && let Scope::Link(if_id) = scope
+        {
+            return self.policy_of_link(if_id, direction);
+        }
         let spd = &self.vrf.spd;
         let found = match (direction, self.looked_up) {
             (Direction::Out, LookedUp { outbound: Some(found), .. }) => *found,
@@ -663,7 +698,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     ) -> Option<RouteKind> {
         let (flow, mark) = match outer {
             Some(source) => (RuleFlow::outer(&self.key.flow(), vrf.id, source, destination), 0),
-            None => (RuleFlow::of(&self.key.flow()), mark),
+            None => (links::rule_flow(&self.key.flow(), self.tables), mark),
         };
         self.trace.asks(|| Question::Rules(flow));
         let ruled = self.tables.ruled_route(vrf, &flow, mark);
@@ -698,9 +733,9 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     }
 
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
-    fn protect(&mut self, template: &Template) -> Verdict {
-        self.trace.asks(|| Question::Tunnel(self.key.vrf(), *template));
-        let slot = self.tables.resolve(self.key.vrf(), template);
+    fn protect(&mut self, scope: Scope, template: &Template) -> Verdict {
+        self.trace.asks(|| Question::Tunnel(scope, *template));
+        let slot = self.tables.resolve(scope, template);
         let sa = slot.and_then(|slot| self.tables.sad().outbound(slot)).map(|sa| &**sa);
         self.trace.step(|| Step::Sa { template: Some(template), sa });
         let (Some(slot), Some(sa)) = (slot, sa) else {
@@ -731,6 +766,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             },
             Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
+        // Outer packets do not go into another tunnel by an xfrm link.
+        if vrf.features.any() && links::port_of(way, self.tables).is_some() {
+            return Verdict::Drop(DropReason::NoRoute);
+        }
         match next_hop(way, self.tables, self.trace) {
             Ok(next_hop) => Verdict::Protect(slot, next_hop),
             Err(verdict) => verdict,

@@ -11,11 +11,12 @@ use arrayvec::ArrayVec;
 use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
-    Action, Change, FilterHook, FilterPlace, FilterTarget, NextHopId, RouteKind, RuleEntry,
-    RuleFlow, TableRef, Tables, Template,
+    Action, Change, FilterHook, FilterPlace, FilterTarget, IfId, NextHopId, RouteKind, RuleEntry,
+    RuleFlow, Scope, TableRef, Tables, Template,
 };
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
+use super::links;
 use crate::decide::is_ike;
 use crate::decision::{Decision, Verdict};
 
@@ -38,7 +39,8 @@ pub enum Question {
     /// [`Question::Route`] and [`Question::Vrf`] where it is not known into which VRFs routes lead:
     /// by rules that ask for a mark, or by next hops in several VRFs.
     Elsewhere(IpAddr),
-    /// Which policies of a VRF does the packet match, in any direction, and what is done without?
+    /// Which policies of a VRF, or of an xfrm link in it, does the packet match, in any direction,
+    /// and what is done without?
     Policies(VrfId),
     /// Which rules decide in the filters on the packet's way, in this VRF?
     Filters(VrfId),
@@ -58,8 +60,8 @@ pub enum Question {
         /// The SPI, if a policy names one.
         spi: Option<Spi>,
     },
-    /// Which slot serves a template for packets of this VRF?
-    Tunnel(VrfId, Template),
+    /// Which slot serves a template for packets of this scope?
+    Tunnel(Scope, Template),
     /// Which next hop stands for an address on a link?
     OnLink(IpAddr),
     /// Is IKE for a VRF's own addresses asked policies?
@@ -82,6 +84,7 @@ pub(crate) struct Asked<'t> {
     /// Which next hop the flow's packets take, if that is known.
     member: Option<NextHopId>,
     exit: Exit,
+    may_leave_by_link: bool,
     tables: &'t Tables,
 }
 
@@ -91,6 +94,13 @@ enum Exit {
     None,
     /// It leaves by this one.
     Port(PortId),
+    /// It leaves by a tunnel.
+    Protected {
+        /// The xfrm link that it leaves by, whose filters it meets, if it does by one.
+        link: Option<PortId>,
+        /// The port that the outer packet leaves by, if that is known.
+        outer: Option<PortId>,
+    },
     /// Perhaps by one.
     Unknown,
 }
@@ -110,14 +120,22 @@ impl<'t> Asked<'t> {
         };
         let exit = match decision.verdict() {
             // If the id names another next hop by now, a change says so that concerns the decision.
-            Verdict::Forward(next_hop) | Verdict::Protect(_, next_hop) => {
+            Verdict::Forward(next_hop) => {
                 tables.next_hop(next_hop).map_or(Exit::Unknown, |hop| Exit::Port(hop.port))
             }
+            Verdict::Protect(_, next_hop) => Exit::Protected {
+                link: links::exit(decision.outbound(), tables).map(|link| link.id),
+                outer: tables.next_hop(next_hop).map(|hop| hop.port),
+            },
             Verdict::Drop(DropReason::FilterEgress)
             | Verdict::Refuse(DropReason::FilterEgress, _) => Exit::Unknown,
             _ => Exit::None,
         };
-        Self { key: *key, questions, tunnel, member, exit, tables }
+        let may_leave_by_link = matches!(
+            decision.verdict(),
+            Verdict::Protect(..) | Verdict::Drop(_) | Verdict::Refuse(..)
+        );
+        Self { key: *key, questions, tunnel, member, exit, may_leave_by_link, tables }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -129,7 +147,7 @@ impl<'t> Asked<'t> {
             let is_of_own = matches!(rule.selects.entry, None | Some(RuleEntry::Own));
             let has_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
             return is_of_own && has_outer()
-                || rule.selects.matches_but_mark(&RuleFlow::of(&self.key));
+                || rule.selects.matches_but_mark(&links::rule_flow(&self.key, self.tables));
         }
         if let Change::Tap(target) = change {
             return self.meets_tap(*target);
@@ -148,8 +166,12 @@ impl<'t> Asked<'t> {
             (Change::Vrf(changed), Question::Vrf(vrf) | Question::Route { vrf, .. }) => {
                 *changed == vrf
             }
-            (Change::Policy { vrf: changed, selector }, Question::Policies(vrf)) => {
-                *changed == vrf && selector.matches(&self.key)
+            (Change::Policy { scope, selector }, Question::Policies(vrf)) => {
+                let is_asked = match scope {
+                    Scope::Vrf(changed) => *changed == vrf,
+                    Scope::Link(if_id) => self.may_meet(*if_id),
+                };
+                is_asked && selector.matches(&self.key)
             }
             (Change::Filter { vrf: changed, place, selector }, Question::Filters(vrf)) => {
                 let may_leave_there = || {
@@ -203,9 +225,9 @@ impl<'t> Asked<'t> {
                 Question::Slot { slot, spi: named },
             ) => *changed == slot && (*is_slot || named == Some(*spi)),
             // The tunnel must still lead to the same slot.
-            (Change::Sa { identity, .. }, Question::Tunnel(vrf, template)) => {
-                template.admits(vrf, identity)
-                    && self.tunnel != Some(self.tables.resolve(vrf, &template))
+            (Change::Sa { identity, .. }, Question::Tunnel(scope, template)) => {
+                template.admits(scope, identity)
+                    && self.tunnel != Some(self.tables.resolve(scope, &template))
             }
             // Listed so that whoever adds a kind of change sees what it must be held against.
             (
@@ -225,6 +247,23 @@ impl<'t> Asked<'t> {
         }
     }
 
+    /// Whether packets of the flow may meet the policies of an xfrm link. Which one a dropped packet
+    /// was to leave by is not known. If the link came to another VRF since, a change says so that
+    /// concerns the decision.
+    fn may_meet(&self, if_id: IfId) -> bool {
+        let Some(link) = self.tables.xfrm_link(if_id) else { return false };
+        let came_by_it = || {
+            let Origin::Sa(slot) = self.key.origin else { return false };
+            let slot = self.tables.sad().slot(slot);
+            slot.is_none_or(|slot| slot.identity.if_id == Some(if_id))
+        };
+        let key_vrf = self.tables.vrf(self.key.vrf);
+        let is_near = link.spec.vrf == self.key.vrf
+            // Rules and routes lead to links of other VRFs.
+            || key_vrf.is_some_and(|vrf| vrf.features.leaves_elsewhere());
+        is_near && (self.may_leave_by_link || came_by_it())
+    }
+
     /// Whether it may matter to the flow that a next hop of a multipath route went down or came up.
     fn may_take(&self, next_hop: NextHopId, up: bool) -> bool {
         up || self.member.is_none_or(|member| member == next_hop)
@@ -232,12 +271,17 @@ impl<'t> Asked<'t> {
 
     /// Whether a tap sees packets of the flow.
     fn meets_tap(&self, target: FilterTarget) -> bool {
+        let link = links::entry(self.key, self.tables).map(|(_, link)| link.id);
+        let came_by_link = |port| link == Some(port);
         match (target, &self.exit) {
             (FilterTarget::Vrf(vrf), _) => self.key.vrf == vrf,
             (FilterTarget::Port(port), _) if self.key.origin == Origin::Port(port) => true,
-            (FilterTarget::Port(port), Exit::Port(exit)) => port == *exit,
+            (FilterTarget::Port(port), Exit::Port(exit)) => port == *exit || came_by_link(port),
+            (FilterTarget::Port(port), Exit::Protected { link, outer }) => {
+                *link == Some(port) || outer.is_none_or(|outer| outer == port) || came_by_link(port)
+            }
             (FilterTarget::Port(_), Exit::Unknown) => true,
-            (FilterTarget::Port(_), Exit::None) => false,
+            (FilterTarget::Port(port), Exit::None) => came_by_link(port),
         }
     }
 
@@ -246,10 +290,14 @@ impl<'t> Asked<'t> {
         match (place.hook, place.target, &self.exit) {
             (FilterHook::Ingress, FilterTarget::Port(port), _) => {
                 self.key.origin == Origin::Port(port)
+                    || links::entry(self.key, self.tables).is_some_and(|(_, link)| link.id == port)
             }
             (FilterHook::Ingress, FilterTarget::Vrf(_), _) => true,
             (FilterHook::Egress, _, Exit::None) => false,
             (FilterHook::Egress, FilterTarget::Port(port), Exit::Port(exit)) => port == *exit,
+            (FilterHook::Egress, FilterTarget::Port(port), Exit::Protected { link, .. }) => {
+                *link == Some(port)
+            }
             (FilterHook::Egress, _, _) => true,
         }
     }
@@ -271,7 +319,7 @@ fn questions(
     let is_ruled = tables.vrf(key.vrf).is_some_and(|vrf| vrf.features.is_ruled);
     let may_lead_on = tables.has_leaks() || tables.loose_tables().next().is_some();
     if is_ruled {
-        all.push(Question::Rules(RuleFlow::of(key)));
+        all.push(Question::Rules(links::rule_flow(key, tables)));
         if may_lead_on {
             all.push(Question::Elsewhere(destination));
         }
@@ -291,9 +339,12 @@ fn questions(
         all.push(Question::Elsewhere(key.addresses.source()));
     }
     // What a policy of this slot in the tables protects by; the outer `None` if there is none.
-    let template = |slot| match tables.policy_in(slot)?.spec.action {
-        Action::Protect(template) => Some(Some(template)),
-        Action::Bypass | Action::Discard => Some(None),
+    let template = |slot| {
+        let spec = &tables.policy_in(slot)?.spec;
+        match spec.action {
+            Action::Protect(template) => Some(Some((spec.scope(), template))),
+            Action::Bypass | Action::Discard => Some(None),
+        }
     };
     match key.origin {
         Origin::Port(port) => {
@@ -309,22 +360,30 @@ fn questions(
                 Some(policy) => template(policy)?,
                 None => None,
             };
-            let spi = template.and_then(|template| template.spi);
+            let spi = template.and_then(|(_, template)| template.spi);
             all.push(Question::Slot { slot, spi });
+            if let Some((_, link)) = links::entry(*key, tables) {
+                all.push(Question::Listens(link.id));
+                if tables.boundary(link.id).judges_sources {
+                    let source = key.addresses.source();
+                    all.push(Question::Route { vrf: key.vrf, address: source });
+                }
+            }
         }
         Origin::Host | Origin::HostError(_) | Origin::HostProtected => {}
     }
     if let Some(policy) = decision.outbound()
-        && let Some(template) = template(policy)?
+        && let Some((scope, template)) = template(policy)?
     {
-        all.push(Question::Tunnel(key.vrf, template));
+        all.push(Question::Tunnel(scope, template));
         all.push(Question::OnLink(template.destination));
-        let vrf = template.outer_vrf(key.vrf);
+        let vrf = template.outer_vrf(scope);
         all.push(Question::Vrf(vrf));
         all.push(Question::Route { vrf, address: template.destination });
         leaks(&mut all, vrf, template.destination, tables);
         // If another SA served the template, a change of SAs says so.
-        let slot = tables.resolve(key.vrf, &template);
+        let slot = tables.resolve(scope, &template);
+        let is_ruled = tables.vrf(vrf).is_some_and(|vrf| vrf.features.is_ruled);
         if let Some(sa) = slot.and_then(|slot| tables.sad().outbound(slot)).filter(|_| is_ruled) {
             let source = sa.spec.identity.source;
             let outer = RuleFlow::outer(key, vrf, source, template.destination);

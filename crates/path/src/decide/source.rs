@@ -11,7 +11,7 @@ use crate::decision::Decision;
 /// The address of ours from which an ICMP error about a packet is sent: if it came by a tunnel, one
 /// that the tunnel's policy covers, so that the error may go back the same way; otherwise what
 /// [`Tables::source_in`] says, which is of the port that it came by if that has one (RFC 1812
-/// section 4.3.2.4).
+/// section 4.3.2.4). What came by an xfrm link came by a port.
 ///
 /// The policy is the one that the packet's own decision names: nothing is looked up.
 pub(crate) fn source_of_error(
@@ -32,7 +32,10 @@ pub(crate) fn source_of_error(
         own.find(|own| inside.contains(*own) && vrf.is_local(*own))
     };
     match key.origin {
-        Origin::Sa(_) => covered().or_else(by_port),
+        Origin::Sa(_) => match tables.port(packet.port()).and_then(|port| port.spec.if_id) {
+            Some(_) => by_port().or_else(covered),
+            None => covered().or_else(by_port),
+        },
         Origin::Port(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => by_port(),
     }
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use packet::DropReason;
 use tables::{
     Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
-    FlowHash, Group, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule, RuleAction, Sa,
-    Tables, Template, Vrf, own_priority,
+    FlowHash, Group, IfId, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule,
+    RuleAction, Sa, Tables, Template, Vrf, own_priority,
 };
 use wire::{FlowKey, Mac, PacketFields, Spi, VrfId};
 
@@ -101,6 +101,15 @@ pub enum Step<'a> {
         /// Whether the packet leaves by it; otherwise it came by it.
         is_exit: bool,
     },
+    /// The packet leaves or came by an xfrm link, whose policies it meets.
+    Link {
+        /// The link.
+        port: &'a Port,
+        /// Its `if_id`.
+        if_id: IfId,
+        /// Whether the packet leaves by it; otherwise it came by it.
+        is_exit: bool,
+    },
     /// A filter.
     Filter {
         /// Where it stands.
@@ -173,9 +182,11 @@ impl<'a> Exit<'a> {
             Verdict::Protect(slot, _) => tables.sad().outbound(slot),
             _ => None,
         };
+        let link = sa.and_then(|sa| tables.xfrm_link(sa.spec.identity.if_id?));
+        let limit = sa.map_or(next_hop.mtu, |sa| inner_limit(sa, next_hop.mtu));
         Some(Self {
             port: &tables.port(next_hop.port)?.spec.name,
-            limit: sa.map_or(next_hop.mtu, |sa| inner_limit(sa, next_hop.mtu)),
+            limit: link.map_or(limit, |link| limit.min(link.spec.mtu)),
             state: next_hop.state,
             address: next_hop.address,
         })
@@ -221,6 +232,7 @@ impl Step<'_> {
             Self::Member { .. } => "next-hop",
             Self::Source { .. } => "source",
             Self::Inside { .. } => "side",
+            Self::Link { .. } => "link",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
             Self::AboutOwnEsp(_) => "icmp-error",
@@ -323,6 +335,11 @@ impl fmt::Display for Step<'_> {
             }
             Self::Inside { port, is_exit: true } => {
                 write!(f, "leaves by {}, which is protected; no out policy asked", port.spec.name)
+            }
+            Self::Link { port, if_id, is_exit } => {
+                let verb = if is_exit { "leaves" } else { "came" };
+                let name = &port.spec.name;
+                write!(f, "{verb} by {name}; the policies with if_id {if_id} are asked")
             }
             Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
             Self::AboutOwnEsp(spi) => {

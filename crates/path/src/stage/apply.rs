@@ -384,7 +384,13 @@ impl Applier<'_, '_> {
             let objects = self.neighbours.outputs.objects;
             let mtu = objects.next_hop(next_hop)?.mtu;
             // Without an SA, which seal will say, the packet is as good as any.
-            let limit = objects.outbound(slot).map_or(mtu, |sa| inner_limit(sa, mtu));
+            let mut limit = mtu;
+            if let Some(sa) = objects.outbound(slot) {
+                limit = inner_limit(sa, mtu);
+                if let Some(if_id) = sa.spec.identity.if_id {
+                    limit = objects.xfrm_link(if_id).map_or(limit, |link| limit.min(link.spec.mtu));
+                }
+            }
             *last = Limit { way, limit };
         }
         Some(last.limit)

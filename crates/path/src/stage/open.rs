@@ -6,7 +6,7 @@
 //!
 //! Exits: `esp_no_sa`, `esp_truncated`, `esp_replayed`, `esp_too_old`,
 //! `esp_sequence_unstored`, `esp_bad_icv`, `esp_bad_padding`, `esp_next_header`, `esp_dummy`,
-//! `esp_congestion`, `ip_version`, `ip_truncated`.
+//! `esp_congestion`, `xfrm_link_down`, `ip_version`, `ip_truncated`.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use esp::{OpenError, OpenJob};
 use flow::{EdgeQueue, Release};
 use packet::{BATCH, DropReason, Packet, Time};
-use tables::{Event, Sa};
+use tables::{Event, IfId, Sa, SaIdentity};
 use wire::{Origin, Protocol, SaSlot, Spi, VrfId};
 
 use crate::batch::{Arrival, Opening, Queue};
@@ -73,8 +73,16 @@ pub(crate) fn open(
             (Outcome::Dropped(reason), _) => buffers.drop(item.packet, reason),
             (_, None) => buffers.drop(item.packet, DropReason::EspNoSa),
             (Outcome::Opened, Some(slot)) => {
-                let arrival = Arrival::new(slot.identity.inner, Origin::Sa(item.slot));
-                if let Err(packet) = again.push(item.packet, arrival) {
+                let mut packet = item.packet;
+                let vrf = match enter(&mut packet, &slot.identity, *objects) {
+                    Ok(vrf) => vrf,
+                    Err(reason) => {
+                        buffers.drop(packet, reason);
+                        continue;
+                    }
+                };
+                let arrival = Arrival::new(vrf, Origin::Sa(item.slot));
+                if let Err(packet) = again.push(packet, arrival) {
                     buffers.drop(packet, DropReason::NoBuffer);
                 }
             }
@@ -96,12 +104,12 @@ pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
     let mut is_full = false;
     // Windows of packets that wait on: an edge that is moved meanwhile lets nothing overtake them.
     let mut waits = BTreeSet::new();
-    unstored.release(*now, |what, is_late, packet| {
+    unstored.release(*now, |what, is_late, mut packet| {
         if again.packets.is_full() {
             is_full = true;
             return Release::Waits(packet);
         }
-        let Some((vrf, sa)) = sa_of(*what, *objects) else {
+        let Some((identity, sa)) = sa_of(*what, *objects) else {
             buffers.drop(packet, DropReason::EspNoSa);
             return Release::Taken;
         };
@@ -126,7 +134,13 @@ pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
             Ok(()) => {
                 buffers.statistics.decrypted.add(1);
                 sa.counters.add(objects.worker, 1, packet.bytes().len() as u64);
-                let arrival = Arrival::new(vrf, Origin::Sa(what.slot));
+                let arrival = match enter(&mut packet, identity, *objects) {
+                    Ok(vrf) => Arrival::new(vrf, Origin::Sa(what.slot)),
+                    Err(reason) => {
+                        buffers.drop(packet, reason);
+                        return Release::Taken;
+                    }
+                };
                 if let Err(packet) = again.push(packet, arrival) {
                     buffers.drop(packet, DropReason::NoBuffer);
                 }
@@ -145,11 +159,11 @@ fn give_up(what: Unstored, packet: Packet, objects: Objects<'_>, buffers: &mut B
     buffers.drop(packet, DropReason::EspSequenceUnstored);
 }
 
-/// The SA of a packet that waited, and the VRF of what it carries; nothing if the SA is gone.
-fn sa_of<'t>(what: Unstored, objects: Objects<'t>) -> Option<(VrfId, &'t Sa)> {
+/// The SA of a packet that waited, and its identity; nothing if the SA is gone.
+fn sa_of<'t>(what: Unstored, objects: Objects<'t>) -> Option<(&'t SaIdentity, &'t Sa)> {
     let slot = objects.slot(what.slot)?;
     let sa = slot.sas.iter().find(|sa| sa.spec.spi == what.spi)?;
-    (sa.inbound.replay_window().place() == what.place).then_some((slot.identity.inner, sa))
+    (sa.inbound.replay_window().place() == what.place).then_some((&slot.identity, sa))
 }
 
 /// Decrypts the packets of one SA.
@@ -215,6 +229,31 @@ fn open_group(
     if is_time {
         ask(place, events, buffers.statistics);
     }
+}
+
+/// Returns the VRF of a decrypted packet, which enters by the SA's xfrm link if there is one.
+fn enter(
+    packet: &mut Packet,
+    identity: &SaIdentity,
+    objects: Objects<'_>,
+) -> Result<VrfId, DropReason> {
+    match identity.if_id {
+        None => Ok(identity.inner),
+        Some(if_id) => enter_by_link(packet, if_id, objects),
+    }
+}
+
+#[cold]
+fn enter_by_link(
+    packet: &mut Packet,
+    if_id: IfId,
+    objects: Objects<'_>,
+) -> Result<VrfId, DropReason> {
+    let link = objects.xfrm_link(if_id).filter(|link| link.spec.up);
+    let link = link.ok_or(DropReason::XfrmLinkDown)?;
+    packet.set_port(link.id);
+    objects.count_received(link.id, 1, packet.bytes().len() as u64);
+    Ok(link.spec.vrf)
 }
 
 /// Checks that what was inside is what the trailer says (RFC 4303 section 2.6).

@@ -81,6 +81,11 @@ fn seal_group(group: &mut [Sealing], applier: &mut Applier<'_, '_>) {
     }
     statistics.encrypted.add(packets);
     sa.counters.add(objects.worker, packets, bytes);
+    if let Some(if_id) = sa.spec.identity.if_id
+        && let Some(link) = objects.xfrm_link(if_id)
+    {
+        objects.count_sent(link.id, packets, bytes);
+    }
     if failed > 0 {
         sa.errors.add(objects.worker, failed, 0);
     }

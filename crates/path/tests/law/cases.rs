@@ -14,7 +14,14 @@ const PEER: &str = "10.2.0.9";
 
 fn sa(source: &str, destination: &str, reqid: u32, spi: u32) -> SaSpec {
     let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-    let identity = SaIdentity { vrf: VrfId::MAIN, inner: VrfId::MAIN, source, destination, reqid };
+    let identity = SaIdentity {
+        vrf: VrfId::MAIN,
+        inner: VrfId::MAIN,
+        if_id: None,
+        source,
+        destination,
+        reqid,
+    };
     SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false }
 }
 

@@ -13,10 +13,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, Dscp, FieldsSelector, FilterAction, FilterHook, FilterMatch,
-    FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, Ike, Ipsec, LookupEngine,
-    MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath, RouteSpec, Rule,
-    RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side, TableId, TableRef,
-    Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, IfId, Ike, Ipsec,
+    LookupEngine, MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath,
+    RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side,
+    TableId, TableRef, Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -25,6 +25,8 @@ use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 pub(crate) const PORTS: u16 = 8;
 /// The first ports have a queue each; of these the last has no Ethernet.
 pub(crate) const QUEUES: u16 = 4;
+/// Behind these, xfrm links: in the second VRF and, once it was added, in the first.
+const LINKS: [(PortId, VrfId, u32); 2] = [(PortId(8), RED, 8), (PortId(9), VrfId::MAIN, 9)];
 const RED: VrfId = VrfId(1);
 const BLUE: VrfId = VrfId(2);
 const GREEN: VrfId = VrfId(3);
@@ -165,6 +167,7 @@ pub(crate) enum Edit {
     Action(Action),
     Direction(Direction),
     Vrf(VrfId),
+    IfId(Option<IfId>),
 }
 
 #[derive(Clone, Debug)]
@@ -206,7 +209,7 @@ pub(crate) fn port_link(id: PortId) -> LinkKind {
 pub(crate) fn port_vlan(id: PortId) -> Option<Vlan> {
     let number = VlanId::new(100 + id.0).unwrap();
     Some(match id.0 {
-        0..QUEUES => return None,
+        0..QUEUES | PORTS.. => return None,
         4 => Vlan::new(PortId(0), VlanTag::service(number)),
         5 => Vlan::new(PortId(1), VlanTag::customer(number)),
         _ => Vlan::new(PortId(id.0 - 2), VlanTag::customer(number)),
@@ -214,15 +217,17 @@ pub(crate) fn port_vlan(id: PortId) -> Option<Vlan> {
 }
 
 fn port_spec(id: PortId) -> PortSpec {
+    let link = LINKS.into_iter().find(|(link, ..)| *link == id);
     PortSpec {
         name: format!("port{}", id.0).into(),
-        vrf: VRFS[usize::from(id.0 / 2)],
+        vrf: link.map_or_else(|| VRFS[usize::from(id.0 / 2)], |(_, vrf, _)| vrf),
         link: port_link(id),
         mac: Mac([2, 0, 0, 0, 0, id.0 as u8]),
         mtu: 1500,
         addresses: addresses(id, 0),
         up: true,
         vlan: port_vlan(id),
+        if_id: link.and_then(|(_, _, if_id)| IfId::new(if_id)),
         side: Side::Unset,
         reverse_path: ReversePath::Off,
     }
@@ -230,6 +235,9 @@ fn port_spec(id: PortId) -> PortSpec {
 
 fn addresses(id: PortId, which: usize) -> Vec<IpPrefix> {
     let all: [&[&str]; 4] = match id.0 % 2 {
+        _ if id.0 >= PORTS => {
+            [&["10.4.1.2/24", "fd04::2/64"], &["10.4.1.2/32"], &[], &["10.4.1.1/24"]]
+        }
         0 => [
             &["10.1.0.1/24", "fd01::1/64"],
             &["10.1.0.1/25", "fd01::1/64"],
@@ -256,7 +264,7 @@ impl World {
         tables.add_vrf("green").unwrap();
         let mut world =
             Self { tables, policies: Vec::new(), sas: Vec::new(), filter_rules: Vec::new() };
-        (0..PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
+        (0..=PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in WAYS_OUT {
             for (to, by) in
                 [("0.0.0.0/0", "10.2.0.9"), ("::/0", "fd02::9"), ("10.3.0.0/24", "10.2.0.8")]
@@ -286,8 +294,14 @@ impl World {
         let (mine, theirs) = TUNNELS[0];
         for (spi, source, destination) in [(300, mine, theirs), (301, theirs, mine)] {
             let (source, destination) = (parsed(source), parsed(destination));
-            let identity =
-                SaIdentity { vrf: VrfId::MAIN, inner: VrfId::MAIN, source, destination, reqid: 1 };
+            let identity = SaIdentity {
+                vrf: VrfId::MAIN,
+                inner: VrfId::MAIN,
+                if_id: None,
+                source,
+                destination,
+                reqid: 1,
+            };
             let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
             world.apply(&Act::AddSa(spec, ALGORITHMS[0]));
             let exact =
@@ -308,12 +322,48 @@ impl World {
                     fields: FieldsSelector::ANY,
                 };
                 let action = Action::Protect(template);
-                let spec =
-                    PolicySpec { vrf: VrfId::MAIN, direction, priority: 2, selector, action };
+                let spec = PolicySpec {
+                    vrf: VrfId::MAIN,
+                    direction,
+                    if_id: None,
+                    priority: 2,
+                    selector,
+                    action,
+                };
                 world.apply(&Act::AddPolicy(spec));
             }
         }
+        world.add_tunnel_of_link();
         world
+    }
+
+    /// Everything that leaves or enters by the first link is protected, by way of the first VRF.
+    fn add_tunnel_of_link(&mut self) {
+        let (mine, theirs) = TUNNELS[0];
+        let (_, _, number) = LINKS[0];
+        let (vrf, inner, if_id) = (VrfId::MAIN, VrfId::MAIN, IfId::new(number));
+        for (spi, source, destination, direction) in
+            [(302, mine, theirs, Direction::Out), (303, theirs, mine, Direction::In)]
+        {
+            let (source, destination) = (parsed(source), parsed(destination));
+            let identity = SaIdentity { vrf, inner, if_id, source, destination, reqid: 1 };
+            let spec = SaSpec { identity, spi: Spi(spi), no_ecn: false, no_pmtu_discovery: false };
+            self.apply(&Act::AddSa(spec, ALGORITHMS[0]));
+            let template =
+                Template { vrf: None, source: Some(source), destination, reqid: 1, spi: None };
+            for family in RANGES {
+                let selector = Selector {
+                    source: parsed(family[0]),
+                    destination: parsed(family[0]),
+                    protocol: None,
+                    upper: UpperSelector::Any,
+                    fields: FieldsSelector::ANY,
+                };
+                let action = Action::Protect(template);
+                let spec = PolicySpec { vrf, direction, if_id, priority: 2, selector, action };
+                self.apply(&Act::AddPolicy(spec));
+            }
+        }
     }
 
     /// Does what can be done.
@@ -418,6 +468,7 @@ impl World {
                     let _ = self.tables.add_policy(PolicySpec {
                         vrf: *vrf,
                         direction: *direction,
+                        if_id: None,
                         priority: 1,
                         selector,
                         action,
@@ -483,6 +534,7 @@ impl Edit {
             Self::Action(action) => PolicySpec { action, ..spec },
             Self::Direction(direction) => PolicySpec { direction, ..spec },
             Self::Vrf(vrf) => PolicySpec { vrf, ..spec },
+            Self::IfId(if_id) => PolicySpec { if_id, ..spec },
         }
     }
 }
@@ -522,6 +574,15 @@ fn direction() -> impl Strategy<Value = Direction> {
 
 fn port() -> impl Strategy<Value = PortId> {
     (0..PORTS).prop_map(PortId)
+}
+
+/// A link too.
+fn any_port() -> impl Strategy<Value = PortId> {
+    prop_oneof![4 => port(), 1 => (PORTS..PORTS + 2).prop_map(PortId)]
+}
+
+fn if_id() -> impl Strategy<Value = Option<IfId>> {
+    prop::option::weighted(0.25, of(&LINKS).prop_map(|(_, _, if_id)| IfId::new(if_id).unwrap()))
 }
 
 fn family() -> impl Strategy<Value = usize> {
@@ -622,10 +683,11 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 fn policy() -> impl Strategy<Value = PolicySpec> {
-    (vrf(), direction(), 0..4u32, selector(), action()).prop_map(
-        |(vrf, direction, priority, selector, action)| PolicySpec {
+    (vrf(), direction(), if_id(), 0..4u32, selector(), action()).prop_map(
+        |(vrf, direction, if_id, priority, selector, action)| PolicySpec {
             vrf,
             direction,
+            if_id,
             priority,
             selector,
             action,
@@ -640,6 +702,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         action().prop_map(Edit::Action),
         direction().prop_map(Edit::Direction),
         vrf().prop_map(Edit::Vrf),
+        if_id().prop_map(Edit::IfId),
     ]
 }
 
@@ -658,7 +721,7 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];
-    (family(), to, 0..16usize, port(), next_hop, weights).prop_map(
+    (family(), to, 0..16usize, any_port(), next_hop, weights).prop_map(
         move |(family, to, what, port, next_hop, weights)| {
             let members = multipath(family, port, weights);
             let next_hop = parsed(HOSTS[family][next_hop]);
@@ -689,10 +752,10 @@ fn neighbour() -> impl Strategy<Value = IpAddr> {
 
 fn sa() -> impl Strategy<Value = SaSpec> {
     let inner = prop::option::weighted(0.2, vrf());
-    (vrf(), inner, tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(
-        |(vrf, inner, (source, destination), reqid, spi, flag)| {
+    (vrf(), inner, if_id(), tunnel(), 0..3u32, spi(), any::<bool>()).prop_map(
+        |(vrf, inner, if_id, (source, destination), reqid, spi, flag)| {
             let inner = inner.unwrap_or(vrf);
-            let identity = SaIdentity { vrf, inner, source, destination, reqid };
+            let identity = SaIdentity { vrf, inner, if_id, source, destination, reqid };
             SaSpec { identity, spi, no_ecn: flag, no_pmtu_discovery: flag }
         },
     )
@@ -712,7 +775,7 @@ fn port_edit() -> impl Strategy<Value = PortEdit> {
 
 fn filter_place() -> impl Strategy<Value = FilterPlace> {
     let target =
-        prop_oneof![port().prop_map(FilterTarget::Port), vrf().prop_map(FilterTarget::Vrf)];
+        prop_oneof![any_port().prop_map(FilterTarget::Port), vrf().prop_map(FilterTarget::Vrf)];
     (target, of(&FilterHook::ALL)).prop_map(|(target, hook)| FilterPlace { target, hook })
 }
 
@@ -750,7 +813,7 @@ const LOOSE: [u32; 2] = [100, 101];
 fn rule() -> impl Strategy<Value = Rule> {
     let priority = of(&[500u32, 600, 1000, 1001, 2000, 32_766, 40_000]);
     let entry = prop_oneof![
-        port().prop_map(RuleEntry::Port),
+        any_port().prop_map(RuleEntry::Port),
         vrf().prop_map(RuleEntry::Vrf),
         Just(RuleEntry::Own),
     ];
@@ -810,9 +873,9 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         4 => any::<Index>().prop_map(Act::RemoveSa),
         4 => (any::<Index>(), spi(), algorithm()).prop_map(|(which, spi, algorithm)| Act::AddSaLike(which, spi, algorithm)),
         4 => (any::<Index>(), spi(), algorithm()).prop_map(|(which, spi, algorithm)| Act::Rekey(which, spi, algorithm)),
-        5 => (port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
-        1 => port().prop_map(Act::RemovePort),
-        3 => port().prop_map(Act::AddPort),
+        5 => (any_port(), port_edit()).prop_map(|(port, edit)| Act::UpdatePort(port, edit)),
+        1 => any_port().prop_map(Act::RemovePort),
+        3 => any_port().prop_map(Act::AddPort),
         1 => (vrf(), of(&Ipsec::ALL)).prop_map(|(vrf, ipsec)| Act::Ipsec(vrf, ipsec)),
         2 => (0..4_u64, filter_place(), any::<[bool; 3]>())
             .prop_map(|(id, place, points)| Act::AddTap(id, place.target, points)),

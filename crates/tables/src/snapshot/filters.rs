@@ -11,6 +11,7 @@ use crate::error::TableError;
 use crate::filter::{Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
 use crate::limit::{MAX_FILTER_RULES, MAX_FILTERS};
 use crate::log::Change;
+use crate::policy::Scope;
 
 impl Tables {
     /// The filter in a place, if it has rules.
@@ -99,21 +100,26 @@ impl Tables {
         }
     }
 
-    /// Finds out anew what filters read of a VRF's packets.
+    /// Finds out anew what a VRF has beside routes and policies, and what that reads of packets.
     pub(super) fn judge_features(&mut self, vrf: VrfId) -> Result<(), TableError> {
         let ports = self.ports().filter(|port| port.spec.vrf == vrf);
         let targets = ports.map(|port| FilterTarget::Port(port.id));
-        let (mut is_filtered, mut filters_read) = (false, (PacketFields::NONE, false));
+        let links = self.ports().filter(|port| port.spec.vrf == vrf).filter_map(|it| it.spec.if_id);
+        let mut own = VrfFeatures::default();
+        for if_id in links {
+            own.has_links = true;
+            let Some(spd) = self.spd(Scope::Link(if_id)) else { continue };
+            own.note_reads((spd.reads(), spd.reads_upper()));
+        }
         for target in targets.chain([FilterTarget::Vrf(vrf)]) {
             for hook in types::FilterHook::ALL {
                 let Some(filter) = self.filter(FilterPlace { target, hook }) else { continue };
-                let (reads, reads_upper) = filter.reads();
-                is_filtered = true;
-                filters_read = (filters_read.0 | reads, filters_read.1 | reads_upper);
+                own.is_filtered = true;
+                own.note_reads(filter.reads());
             }
         }
         self.existing_vrf(vrf)?;
-        self.put_features(vrf, is_filtered, filters_read);
+        self.put_features(vrf, own);
         self.judge_egress();
         Ok(())
     }
@@ -138,16 +144,30 @@ impl Tables {
 pub struct VrfFeatures {
     /// Whether the VRF or one of its ports has a filter.
     pub is_filtered: bool,
+    /// Whether one of its ports is an xfrm link.
+    pub has_links: bool,
     /// Whether there are policy rules that may be about its packets.
     pub is_ruled: bool,
     /// Whether routes lead from it into other VRFs.
     pub is_leaking: bool,
-    /// Which optional fields the filters and the rules read.
+    /// Which optional fields the filters, the policies of the links and the rules read.
     pub reads: PacketFields,
-    /// Whether the filters or the rules read upper-layer fields.
+    /// Whether the filters, the policies of the links or the rules read upper-layer fields.
     pub reads_upper: bool,
-    /// What the filters read of both.
-    pub(super) filters_read: (PacketFields, bool),
+    /// What the filters and the policies of the links read of both.
+    pub(super) own_reads: (PacketFields, bool),
+}
+
+impl VrfFeatures {
+    /// Whether any of them is switched on.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        self.is_filtered | self.has_links | self.is_ruled | self.is_leaking
+    }
+
+    fn note_reads(&mut self, (reads, reads_upper): (PacketFields, bool)) {
+        self.own_reads = (self.own_reads.0 | reads, self.own_reads.1 | reads_upper);
+    }
 }
 
 impl VrfFeatures {

@@ -82,7 +82,7 @@ impl Tables {
             false => self.leaking -= 1,
         }
         if could != self.leaves_elsewhere() {
-            self.egress_reads = self.reads_of_egress_filters();
+            self.egress_reads = self.reads_at_egress();
         }
         let Ok(vrf) = self.vrf_mut(id) else { return };
         vrf.features.is_leaking = leaks;

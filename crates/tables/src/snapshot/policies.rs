@@ -11,7 +11,7 @@ use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::log::Change;
-use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, SelectorKey};
+use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Scope, SelectorKey};
 use crate::spd::{Compiled, Place, Spd};
 
 impl Tables {
@@ -23,52 +23,53 @@ impl Tables {
     /// [`TableError::PolicyExists`] where the VRF has one of the same direction and selector,
     /// whatever its priority; [`TableError::Limit`], [`TableError::PolicyIndexes`].
     pub fn add_policy(&mut self, spec: PolicySpec) -> Result<u32, TableError> {
+        let spec = spec.canonical();
         self.check_policy(&spec)?;
         let handle = self.policies.next_handle(spec.direction)?;
         let counters = FlowCounters::new(self.workers);
         let policy = Arc::new(Policy { handle, index: handle.index, spec, counters });
-        let vrf = self.vrf_mut(spec.vrf)?;
-        vrf.ipsec = match vrf.ipsec {
-            Ipsec::Auto => Ipsec::Required,
-            other => other,
-        };
-        let spd = Arc::make_mut(&mut vrf.spd);
-        // With the first policy, default actions begin to apply; with the first of `fwd`, those of
-        // `in` cease to decide what is forwarded.
-        let is_first = spd.is_empty() || spd.policies(spec.direction).len() == 0;
-        let read = spd.reads();
-        spd.insert(Arc::clone(&policy));
-        let rules = is_first || spd.reads() != read;
+        if spec.if_id.is_none() {
+            let vrf = self.vrf_mut(spec.vrf)?;
+            vrf.ipsec = match vrf.ipsec {
+                Ipsec::Auto => Ipsec::Required,
+                other => other,
+            };
+        }
+        let rules = self.change_spd(&spec, |spd| spd.insert(Arc::clone(&policy)))?;
         Arc::make_mut(&mut self.policies).add(policy);
-        self.policies_changed(concerned(&spec, rules));
+        self.concern(&spec, rules);
         let (outer, ends) = tunnel_of(&spec);
         self.hold_tunnel(outer, ends)?;
         Ok(handle.index)
     }
 
-    /// Uses what was compiled of a VRF's policies of a direction, in this or an earlier snapshot.
-    /// Returns false if too much has changed since, or the VRF is gone. No decision changes.
+    /// Uses what was compiled of a scope's policies of a direction, in this or an earlier snapshot.
+    /// Returns false if too much has changed since, or they are gone. No decision changes.
     pub fn install_compiled(
         &mut self,
-        vrf: VrfId,
+        scope: impl Into<Scope>,
         direction: Direction,
         compiled: &Arc<Compiled>,
     ) -> bool {
-        self.spd_mut(vrf).is_ok_and(|spd| spd.install(direction, compiled))
+        let spd = match scope.into() {
+            Scope::Vrf(vrf) => self.spd_mut(vrf).ok(),
+            Scope::Link(if_id) => self.spd_of_link_mut(if_id),
+        };
+        spd.is_some_and(|spd| spd.install(direction, compiled))
     }
 
     /// Compiles all policies for which that is worth its time. Takes up to seconds.
     pub fn compile(&mut self) {
         let wanted: Vec<_> = self
-            .vrfs()
-            .flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction)))
-            .filter(|(vrf, direction)| vrf.spd.wants_compiling(*direction).is_some())
-            .map(|(vrf, direction)| {
-                (vrf.id, direction, Compiled::new(&vrf.spd, direction, Effort::Best))
+            .spds()
+            .flat_map(|(scope, spd)| Direction::ALL.map(|direction| (scope, spd, direction)))
+            .filter(|(_, spd, direction)| spd.wants_compiling(*direction).is_some())
+            .map(|(scope, spd, direction)| {
+                (scope, direction, Compiled::new(spd, direction, Effort::Best))
             })
             .collect();
-        for (vrf, direction, compiled) in wanted {
-            self.install_compiled(vrf, direction, &Arc::new(compiled));
+        for (scope, direction, compiled) in wanted {
+            self.install_compiled(scope, direction, &Arc::new(compiled));
         }
     }
 
@@ -79,8 +80,9 @@ impl Tables {
     /// [`TableError::NoPolicy`]; [`TableError::PolicyMoved`] where VRF or direction differ;
     /// otherwise as [`Tables::add_policy`].
     pub fn update_policy(&mut self, index: u32, spec: PolicySpec) -> Result<(), TableError> {
+        let spec = spec.canonical();
         let old = Arc::clone(self.policies.of_index(index)?);
-        if (old.spec.vrf, old.spec.direction) != (spec.vrf, spec.direction) {
+        if (old.spec.scope(), old.spec.direction) != (spec.scope(), spec.direction) {
             return Err(TableError::PolicyMoved(index));
         }
         match self.check_policy(&spec) {
@@ -88,15 +90,14 @@ impl Tables {
             other => other?,
         }
         let new = Arc::new(Policy { spec, ..Policy::clone(&old) });
-        let spd = self.spd_mut(spec.vrf)?;
-        let read = spd.reads();
-        spd.remove(spec.direction, Place::of(&old));
-        spd.insert(Arc::clone(&new));
-        let rules = spd.reads() != read;
+        let rules = self.change_spd(&spec, |spd| {
+            spd.remove(spec.direction, Place::of(&old));
+            spd.insert(Arc::clone(&new));
+        })?;
         Arc::make_mut(&mut self.policies).replace(&old, new);
-        self.policies_changed(concerned(&spec, rules));
+        self.concern(&spec, rules);
         if old.spec.selector != spec.selector {
-            self.policies_changed(concerned(&old.spec, false));
+            self.concern(&old.spec, false);
         }
         let (outer, ends) = tunnel_of(&spec);
         self.hold_tunnel(outer, ends)?;
@@ -110,13 +111,11 @@ impl Tables {
     /// [`TableError::NoPolicy`].
     pub fn remove_policy(&mut self, index: u32) -> Result<Arc<Policy>, TableError> {
         let policy = Arc::clone(self.policies.of_index(index)?);
-        let spd = self.spd_mut(policy.spec.vrf)?;
-        let read = spd.reads();
-        spd.remove(policy.spec.direction, Place::of(&policy));
-        let was_last = spd.is_empty() || spd.policies(policy.spec.direction).len() == 0;
-        let rules = was_last || spd.reads() != read;
+        let rules = self.change_spd(&policy.spec, |spd| {
+            spd.remove(policy.spec.direction, Place::of(&policy));
+        })?;
         Arc::make_mut(&mut self.policies).remove(&policy);
-        self.policies_changed(concerned(&policy.spec, rules));
+        self.concern(&policy.spec, rules);
         let (outer, ends) = tunnel_of(&policy.spec);
         self.release_tunnel(outer, ends)?;
         Ok(policy)
@@ -171,17 +170,60 @@ impl Tables {
 
     fn check_policy(&self, spec: &PolicySpec) -> Result<(), TableError> {
         let vrf = self.existing_vrf(spec.vrf)?;
-        if vrf.ipsec == Ipsec::Off {
+        if vrf.ipsec == Ipsec::Off && spec.if_id.is_none() {
             return Err(TableError::IpsecOff(Arc::clone(&vrf.name)));
         }
         spec.selector.check()?;
         if let Action::Protect(template) = &spec.action {
             template.check()?;
-            self.existing_vrf(template.outer_vrf(spec.vrf))?;
+            self.existing_vrf(template.outer_vrf(spec.scope()))?;
         }
         match self.policies.of_selector(&SelectorKey::of(spec)) {
             Some(index) => Err(TableError::PolicyExists { direction: spec.direction, index }),
             None => Ok(()),
+        }
+    }
+
+    /// Changes the policies that `spec` is among. Returns whether the rules change with it, for
+    /// whatever else they select: with the first policy, default actions begin to apply; with the
+    /// first of `fwd`, those of `in` cease to decide what is forwarded; and if policies read other
+    /// optional fields than before, the keys of packets mean something else.
+    fn change_spd(
+        &mut self,
+        spec: &PolicySpec,
+        change: impl FnOnce(&mut Spd),
+    ) -> Result<bool, TableError> {
+        let judge = |spd: &Spd| (spd.count(spec.direction) == 0, spd.reads());
+        let changes = |spd: &mut Spd| {
+            let (before, read_upper) = (judge(spd), spd.reads_upper());
+            change(spd);
+            (judge(spd) != before, spd.reads_upper() != read_upper)
+        };
+        match spec.scope() {
+            Scope::Vrf(vrf) => Ok(changes(self.spd_mut(vrf)?).0),
+            Scope::Link(if_id) => {
+                let (rules, reads_other_upper) = self.change_spd_of_link(if_id, changes);
+                // What the policies of a link read is kept with its VRF.
+                let vrf = self.vrf_of_scope(spec.scope());
+                if (rules || reads_other_upper)
+                    && let Some(vrf) = vrf
+                {
+                    self.judge_features(vrf)?;
+                }
+                Ok(rules)
+            }
+        }
+    }
+
+    /// Notes whom a policy concerns that comes or goes: the packets that it selects, or all of its
+    /// scope if the `rules` change with it.
+    fn concern(&mut self, spec: &PolicySpec, rules: bool) {
+        let (scope, selector) = (spec.scope(), spec.selector);
+        match (rules, self.vrf_of_scope(scope)) {
+            (true, Some(vrf)) => self.policies_changed(Change::Vrf(vrf)),
+            // Nobody meets those of a link that is not there; that it comes says all.
+            (true, None) => self.policy_generation = self.generation + 1,
+            (false, _) => self.policies_changed(Change::Policy { scope, selector }),
         }
     }
 
@@ -194,18 +236,8 @@ impl Tables {
 fn tunnel_of(spec: &PolicySpec) -> (VrfId, [Option<IpAddr>; 2]) {
     match spec.action {
         Action::Protect(template) => {
-            (template.outer_vrf(spec.vrf), [template.source, Some(template.destination)])
+            (template.outer_vrf(spec.scope()), [template.source, Some(template.destination)])
         }
         Action::Bypass | Action::Discard => (spec.vrf, [None, None]),
-    }
-}
-
-/// What a policy that comes or goes concerns: the packets that it selects, or the whole VRF if its
-/// `rules` change with it. Which optional fields its policies read is such a rule: the keys of its
-/// packets mean something else then.
-fn concerned(spec: &PolicySpec, rules: bool) -> Change {
-    match rules {
-        true => Change::Vrf(spec.vrf),
-        false => Change::Policy { vrf: spec.vrf, selector: spec.selector },
     }
 }

@@ -30,11 +30,11 @@ impl Tables {
         if self.port(id).is_some() {
             return Err(TableError::PortExists(id));
         }
-        let (what, limit) = match spec.vlan {
-            None => ("ports", MAX_PORTS),
-            Some(_) => ("sub-ports", MAX_SUB_PORTS),
+        let (what, limit) = match spec.has_queues() {
+            true => ("ports", MAX_PORTS),
+            false => ("sub-ports", MAX_SUB_PORTS),
         };
-        let alike = |port: &&Port| port.spec.vlan.is_some() == spec.vlan.is_some();
+        let alike = |port: &&Port| port.spec.has_queues() == spec.has_queues();
         if self.ports().filter(alike).count() >= limit {
             return Err(TableError::Limit { what, limit });
         }
@@ -43,13 +43,14 @@ impl Tables {
         let is_queued = self.is_queued(id, &spec);
         let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
         let next_hop = next.next_hops.add(own)?;
-        let counters = spec.vlan.map(|_| VlanCounters::new(self.workers));
+        let counters = (!spec.has_queues()).then(|| VlanCounters::new(self.workers));
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
         let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued, counters };
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
+        next.judge_features(vrf)?;
         next.tunnels_may_lead_elsewhere(vrf)?;
         *self = next;
         Ok(())
@@ -73,6 +74,9 @@ impl Tables {
         };
         if !stays {
             return Err(TableError::VlanStays(Arc::clone(&old.spec.name)));
+        }
+        if spec.if_id != old.spec.if_id {
+            return Err(TableError::IfIdStays(Arc::clone(&old.spec.name)));
         }
         let mut next = self.clone();
         next.replace_port(id, spec)?;
@@ -150,8 +154,14 @@ impl Tables {
             Some((vlan?, VlanPort { port: id, vrf, up }))
         };
         let new = port.as_ref().and_then(vlan);
+        let if_id = port.as_ref().map(|port| port.spec.if_id);
         let ports = Arc::make_mut(&mut self.ports);
         let old = core::mem::replace(&mut ports[place], port.map(Arc::new));
+        match (if_id.flatten(), old.as_ref().and_then(|port| port.spec.if_id)) {
+            (Some(if_id), _) => self.change_xfrm_link(if_id, |link| link.port = Some(id)),
+            (None, Some(if_id)) => self.change_xfrm_link(if_id, |link| link.port = None),
+            (None, None) => {}
+        }
         let old = old.as_deref().and_then(vlan);
         if let Some((vlan, _)) = old.or(new)
             && old != new
@@ -221,6 +231,12 @@ impl Tables {
             }
             spec.follow(&parent.spec);
         }
+        if let Some(if_id) = spec.if_id
+            && let Some(other) = self.xfrm_link(if_id).filter(|other| other.id != id)
+        {
+            let owner = Arc::clone(&other.spec.name);
+            return Err(TableError::IfIdTaken { port: spec.name, if_id, owner });
+        }
         spec.checked(self.port(id))
     }
 
@@ -236,10 +252,13 @@ impl Tables {
             [old, new].into_iter().flatten().map(|port| port.spec.vrf).collect();
         let judges = |port: &Port| port.spec.reverse_path;
         let judges_as_before = new.map(judges) == old.map(judges);
+        // What leaves or enters by an xfrm link is dropped while that is down.
+        let is_up = |port: &Port| port.spec.up || port.spec.if_id.is_none();
+        let is_up_as_before = new.map(is_up) == old.map(is_up);
         if is_other_link || !listens_as_before || !judges_as_before {
             self.changed(Change::Port(id));
         }
-        if is_other_link || is_otherwise_routed {
+        if is_other_link || is_otherwise_routed || !is_up_as_before {
             vrfs.into_iter().for_each(|vrf| self.changed(Change::Vrf(vrf)));
         }
     }

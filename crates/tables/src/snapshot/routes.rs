@@ -297,7 +297,9 @@ impl Tables {
         match found.map(|route| route.kind) {
             Some(RouteKind::Local | RouteKind::Broadcast) => Err(TableError::RouteIsLocal(prefix)),
             Some(RouteKind::Connected { port }) => {
-                match self.port(port).filter(|port| port.connects(prefix)) {
+                // One that leads to a port of another VRF is none of these.
+                let is_own = |port: &&Port| port.spec.vrf == vrf && port.connects(prefix);
+                match self.port(port).filter(is_own) {
                     Some(port) => Err(TableError::RouteIsConnected {
                         prefix,
                         port: Arc::clone(&port.spec.name),

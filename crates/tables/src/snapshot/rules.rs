@@ -71,7 +71,7 @@ impl Tables {
             self.changed(Change::Rule(*rule));
         }
         if old.is_empty() != new.is_empty() && !self.has_leaks() {
-            self.egress_reads = self.reads_of_egress_filters();
+            self.egress_reads = self.reads_at_egress();
         }
         // Those that may be asked other rules than before.
         let vrfs: BTreeSet<_> = match (old.vrfs(), new.vrfs()) {
@@ -100,34 +100,26 @@ impl Tables {
     }
 
     /// Finds out anew what rules read of a VRF's packets. What leaves by ports of other VRFs meets
-    /// their filters, so what these read is read too.
+    /// their filters, and the policies of those that are xfrm links, so what these read is read too.
     pub(super) fn judge_rules(&mut self, id: VrfId) {
-        if let Some(VrfFeatures { is_filtered, filters_read, .. }) =
-            self.vrf(id).map(|vrf| vrf.features)
-        {
-            self.put_features(id, is_filtered, filters_read);
+        if let Some(features) = self.vrf(id).map(|vrf| vrf.features) {
+            self.put_features(id, features);
         }
     }
 
-    /// The same, of a VRF whose filters are such.
-    pub(super) fn put_features(
-        &mut self,
-        id: VrfId,
-        is_filtered: bool,
-        filters_read: (PacketFields, bool),
-    ) {
+    /// The same, of a VRF whose filters and xfrm links are such.
+    pub(super) fn put_features(&mut self, id: VrfId, own: VrfFeatures) {
         let (is_ruled, (reads, reads_upper)) = self.rules.features(id);
         let egress = self.egress_reads;
         let Some(vrf) = self.vrf(id) else { return };
+        let (own_reads, own_reads_upper) = own.own_reads;
         let is_leaking = vrf.features.is_leaking;
-        let (reads_now, reads_upper_now) = filters_read;
         let mut features = VrfFeatures {
-            is_filtered,
             is_ruled,
             is_leaking,
-            reads: reads_now,
-            reads_upper: reads_upper_now,
-            filters_read,
+            reads: own_reads,
+            reads_upper: own_reads_upper,
+            ..own
         };
         if is_ruled {
             features.reads = features.reads | reads;
@@ -149,12 +141,12 @@ impl Tables {
         }
     }
 
-    /// A filter after routing reads other fields than before.
+    /// Filters after routing or the policies of links read other fields than before.
     pub(super) fn judge_egress(&mut self) {
         if !self.leaves_elsewhere() {
             return;
         }
-        let reads = self.reads_of_egress_filters();
+        let reads = self.reads_at_egress();
         if reads != self.egress_reads {
             self.egress_reads = reads;
             let concerned = self.vrfs().filter(|vrf| vrf.features.leaves_elsewhere());
@@ -163,15 +155,18 @@ impl Tables {
         }
     }
 
-    /// What filters after routing read, if packets may meet those of other VRFs.
-    pub(super) fn reads_of_egress_filters(&self) -> (PacketFields, bool) {
+    /// What filters after routing and the policies of links read, if packets may meet those of other
+    /// VRFs.
+    pub(super) fn reads_at_egress(&self) -> (PacketFields, bool) {
         let none = (PacketFields::NONE, false);
         if !self.leaves_elsewhere() {
             return none;
         }
         let egress = self.filters().filter(|(place, _)| place.hook == types::FilterHook::Egress);
+        let of_links = self.spds_of_links().map(|(_, spd)| (spd.reads(), spd.reads_upper()));
         egress
             .map(|(_, filter)| filter.reads())
+            .chain(of_links)
             .fold(none, |(bits, upper), (more, more_upper)| (bits | more, upper | more_upper))
     }
 

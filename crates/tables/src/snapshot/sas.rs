@@ -24,6 +24,7 @@ impl Tables {
         outbound: esp::OutboundSa,
         inbound: esp::InboundSa,
     ) -> Result<Arc<Sa>, TableError> {
+        let spec = SaSpec { identity: spec.identity.canonical(), ..spec };
         self.check_new_sa(&spec)?;
         let identity = spec.identity;
         let sa = Arc::make_mut(&mut self.sad).add(spec, outbound, inbound, self.workers);

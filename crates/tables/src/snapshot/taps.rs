@@ -29,7 +29,7 @@ impl Tables {
     }
 
     /// Which taps concern packets of a flow by where they come from, and by the target that they
-    /// leave by: the VRF, and the port if they leave in clear, or as ESP packets.
+    /// leave by: the VRF, and the port if they leave in clear or by an xfrm link, or as ESP packets.
     pub fn tap_set(
         &self,
         (vrf, origin): (wire::VrfId, Origin),
@@ -37,10 +37,13 @@ impl Tables {
     ) -> TapSet {
         let mut set = TapSet::NONE;
         let of_vrf = FilterTarget::Vrf(vrf);
+        let link = |slot| self.xfrm_link(self.sad().slot(slot)?.identity.if_id?);
         let entry = match origin {
-            Origin::Port(port) => Some(FilterTarget::Port(port)),
+            Origin::Port(port) => Some(port),
+            Origin::Sa(slot) => link(slot).map(|link| link.id),
             _ => None,
         };
+        let entry = entry.map(FilterTarget::Port);
         let is_own = matches!(origin, Origin::Host | Origin::HostError(_) | Origin::HostProtected);
         let leaves = clear.is_some() || encrypted.is_some();
         for (place, tap) in self.taps.iter().enumerate() {

@@ -86,11 +86,11 @@ impl Tables {
         Ok(id)
     }
 
-    /// Whether a policy of another VRF has a tunnel whose outer packets are in this one.
+    /// Whether a policy of another VRF or of an xfrm link has a tunnel whose outer packets are in this one.
     fn has_tunnels_of_others(&self, id: VrfId) -> bool {
         let directions = Direction::ALL.into_iter();
         let mut policies = directions
-            .flat_map(|direction| self.vrfs().flat_map(move |vrf| vrf.spd.policies(direction)));
+            .flat_map(|direction| self.spds().flat_map(move |(_, spd)| spd.policies(direction)));
         policies.any(|policy| match policy.spec.action {
             Action::Protect(template) => template.vrf == Some(id),
             Action::Bypass | Action::Discard => false,

@@ -115,6 +115,7 @@ mod tests {
         let spec = PolicySpec {
             vrf: VrfId::MAIN,
             direction: DIRECTION,
+            if_id: None,
             priority: number,
             selector,
             action: Action::Bypass,

@@ -18,6 +18,7 @@ fn policy(index: u32, priority: u32, selector: Selector) -> Arc<Policy> {
     let spec = PolicySpec {
         vrf: VrfId(0),
         direction: DIRECTION,
+        if_id: None,
         priority,
         selector,
         action: Action::Bypass,
@@ -435,7 +436,9 @@ fn the_policies_of_one_vrf_cannot_make_the_lookups_of_another_slower() {
         Selector::all_of(&Addresses::V4 { source: [0; 4].into(), destination: [0; 4].into() });
     let add = |tables: &mut Tables, vrf, selector| {
         let (direction, action) = (DIRECTION, Action::Bypass);
-        tables.add_policy(PolicySpec { vrf, direction, priority: 1, selector, action }).unwrap();
+        tables
+            .add_policy(PolicySpec { vrf, direction, if_id: None, priority: 1, selector, action })
+            .unwrap();
     };
     for host in 0..1000_u32 {
         let address = IpAddr::V4(host.into());

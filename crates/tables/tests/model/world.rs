@@ -102,6 +102,7 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
             addresses,
             up,
             vlan: None,
+            if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
         },
@@ -213,6 +214,7 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
         |(vrf, direction, priority, selector, action)| PolicySpec {
             vrf,
             direction,
+            if_id: None,
             priority,
             selector,
             action,
@@ -244,7 +246,7 @@ fn sa() -> impl Strategy<Value = SaSpec> {
     let end = prop_oneof![8 => prop::sample::select(ends()), 1 => address()];
     (vrf(), vrf(), end.clone(), end, 0u32..3, 0u32..6).prop_map(
         |(vrf, inner, source, destination, reqid, spi)| SaSpec {
-            identity: SaIdentity { vrf, inner, source, destination, reqid },
+            identity: SaIdentity { vrf, inner, if_id: None, source, destination, reqid },
             spi: Spi(spi),
             no_ecn: false,
             no_pmtu_discovery: false,

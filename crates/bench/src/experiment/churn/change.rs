@@ -67,6 +67,7 @@ fn policy_of(flow: u32) -> anyhow::Result<PolicySpec> {
     Ok(PolicySpec {
         vrf: VrfId::MAIN,
         direction: Direction::Out,
+        if_id: None,
         priority: 1,
         selector,
         action: Action::Bypass,
@@ -187,6 +188,7 @@ impl Change for Requests {
             self.next = (self.next + 1) % self.flows.saturating_sub(1).max(1);
         } else {
             let id = PolicyId {
+                if_id: 0,
                 vrf: spec.vrf,
                 direction: spec.direction,
                 index: None,
@@ -214,6 +216,7 @@ fn request(spec: &PolicySpec) -> api::PolicySpec {
     };
     api::PolicySpec {
         vrf: "main".to_owned(),
+        if_id: 0,
         direction: Direction::Out,
         selector: api::Selector {
             source: Some(spec.selector.source),

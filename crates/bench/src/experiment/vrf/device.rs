@@ -141,7 +141,7 @@ impl Device {
                     }
                 }
                 false => {
-                    self.cable = LOOP.iter().filter_map(|id| self.worker.detach(*id)).collect()
+                    self.cable = LOOP.iter().filter_map(|id| self.worker.detach(*id)).collect();
                 }
             }
         }

@@ -260,6 +260,7 @@ fn add_port(
         link: LinkKind::Ethernet,
         mac: mac(parent),
         mtu: 1500,
+        if_id: None,
         addresses: own.into_iter().collect(),
         up: true,
         vlan,

@@ -19,6 +19,7 @@ mod restore;
 mod sequences;
 mod vlans;
 mod vrfs;
+mod xfrm_links;
 
 pub(super) const BASE: &str = r#"
 [[port]]

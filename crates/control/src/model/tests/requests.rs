@@ -289,9 +289,9 @@ fn why_policies_are_not_compiled_is_shown_until_they_are() {
     run(&mut control, "vrf add red").unwrap();
     let red = control.shared().reader().load().vrf_named("red").unwrap().id;
     for vrf in [VrfId::MAIN, red] {
-        control.compile_failed(vrf, Direction::Out, "it panicked");
+        control.compile_failed(vrf.into(), Direction::Out, "it panicked");
     }
-    control.compile_failed(VrfId(99), Direction::Out, "of a VRF that is gone");
+    control.compile_failed(VrfId(99).into(), Direction::Out, "of a VRF that is gone");
     assert_eq!(not_compiled(&mut control, "main").as_deref(), Some("it panicked"));
     assert_eq!(not_compiled(&mut control, "red").as_deref(), Some("it panicked"));
     // Of few policies nothing is used, but compiling them works again.
@@ -299,7 +299,7 @@ fn why_policies_are_not_compiled_is_shown_until_they_are() {
         let spd = &control.shared().reader().load().vrf(VrfId::MAIN).unwrap().spd.clone();
         Arc::new(tables::Compiled::new(spd, Direction::Out, tables::Effort::Quick))
     };
-    assert!(!control.install_compiled(VrfId::MAIN, Direction::Out, &compiled));
+    assert!(!control.install_compiled(VrfId::MAIN.into(), Direction::Out, &compiled));
     assert_eq!(not_compiled(&mut control, "main"), None);
     // Another VRF of that name and number knows nothing of it.
     run(&mut control, "vrf del red").unwrap();

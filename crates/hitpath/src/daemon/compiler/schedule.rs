@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tables::{Direction, Effort, Tables, Wanted};
-use wire::VrfId;
+use tables::{Direction, Effort, Scope, Tables, Wanted};
 
 /// Without a change for so long, policies are compiled as well as may be.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
@@ -12,7 +11,7 @@ pub(super) const QUIET: Duration = Duration::from_secs(2);
 /// How long policies whose compiling failed are left alone.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// Failures in a row after which the policies of a VRF and direction are left alone for
+/// Failures in a row after which the policies of a scope and direction are left alone for
 /// [`LONG_PAUSE`].
 pub(super) const MOST_FAILURES: u32 = 3;
 
@@ -22,7 +21,7 @@ pub(super) const LONG_PAUSE: Duration = Duration::from_secs(3600);
 /// Something to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    pub(super) vrf: VrfId,
+    pub(super) scope: Scope,
     pub(super) direction: Direction,
     /// None if only what was added since is to be compiled.
     pub(super) effort: Option<Effort>,
@@ -30,14 +29,14 @@ pub(super) struct Job {
 
 impl Job {
     fn key(&self) -> Key {
-        (self.vrf, self.direction as u8)
+        (self.scope, self.direction as u8)
     }
 }
 
-/// A VRF and direction.
-type Key = (VrfId, u8);
+/// A VRF or xfrm link, and direction.
+type Key = (Scope, u8);
 
-/// What is known of the policies of one VRF and direction.
+/// What is known of the policies of one scope and direction.
 #[derive(Clone, Copy)]
 struct State {
     /// When they were seen to have changed last.
@@ -46,7 +45,7 @@ struct State {
     is_quick: bool,
 }
 
-/// That the policies of one VRF and direction could not be compiled.
+/// That the policies of one scope and direction could not be compiled.
 #[derive(Clone, Copy)]
 struct Failures {
     in_a_row: u32,
@@ -63,7 +62,7 @@ pub(super) struct Schedule {
     generation: Option<u64>,
     /// When all policies of a direction may be compiled again.
     rested: Instant,
-    /// The VRF and direction that were compiled last. Those behind them are next.
+    /// The scope and direction that were compiled last. Those behind them are next.
     last: Option<Key>,
 }
 
@@ -111,26 +110,27 @@ impl Schedule {
         })
     }
 
-    /// What had best be compiled now. VRFs and directions take turns: one whose policies change all
+    /// What had best be compiled now. Scopes and directions take turns: one whose policies change all
     /// the time is wanted all the time, and must not keep the others waiting.
     pub(super) fn next(&mut self, tables: &Tables, now: Instant) -> Option<Job> {
         let is_same = self.generation.replace(tables.generation()) == Some(tables.generation());
         if is_same && !self.states.values().any(|state| state.is_quick) {
             return None;
         }
-        self.states.retain(|(vrf, _), _| tables.vrf(*vrf).is_some());
-        self.failures.retain(|(vrf, _), _| tables.vrf(*vrf).is_some());
+        self.states.retain(|(scope, _), _| tables.spd(*scope).is_some());
+        self.failures.retain(|(scope, _), _| tables.spd(*scope).is_some());
         let is_rested = now >= self.rested;
-        let vrfs = tables.vrfs().filter(|vrf| !vrf.spd.is_empty());
-        let mut all: Vec<_> =
-            vrfs.flat_map(|vrf| Direction::ALL.map(|direction| (vrf, direction))).collect();
-        all.sort_unstable_by_key(|(vrf, direction)| {
-            let key = (vrf.id, *direction as u8);
+        let spds = tables.spds().filter(|(_, spd)| !spd.is_empty());
+        let mut all: Vec<_> = spds
+            .flat_map(|(scope, spd)| Direction::ALL.map(|direction| (scope, spd, direction)))
+            .collect();
+        all.sort_unstable_by_key(|(scope, _, direction)| {
+            let key = (*scope, *direction as u8);
             (Some(key) <= self.last, key)
         });
-        for (vrf, direction) in all {
-            let key = (vrf.id, direction as u8);
-            let wanted = vrf.spd.wants_compiling(direction);
+        for (scope, spd, direction) in all {
+            let key = (scope, direction as u8);
+            let wanted = spd.wants_compiling(direction);
             if wanted.is_some() {
                 // Looked at again, whether or not there is a new snapshot by then.
                 self.generation = None;
@@ -151,7 +151,7 @@ impl Schedule {
                 Some(Wanted::All) | None => continue,
             };
             self.last = Some(key);
-            return Some(Job { vrf: vrf.id, direction, effort });
+            return Some(Job { scope, direction, effort });
         }
         None
     }

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tables::{Action, Direction, PolicySpec, Publisher, Selector, UpperSelector};
+use tables::{Action, Direction, IfId, PolicySpec, Publisher, Scope, Selector, UpperSelector};
 use wire::{
     Addresses, FlowKey, FragmentClass, IpRange, Origin, PacketFields, PortRange, Protocol, Upper,
     VrfId,
@@ -67,7 +67,7 @@ const STEPS: [Step; 11] = [
 /// What a message says, without what was compiled.
 #[derive(Clone)]
 enum Sent {
-    Compiled(VrfId, Direction, Arc<Compiled>),
+    Compiled(Scope, Direction, Arc<Compiled>),
     Failed,
 }
 
@@ -183,8 +183,8 @@ impl World {
                 let how: &Compile = if step == Step::Panic { &panics } else { &compile };
                 let message = perform(how, &mut self.schedule, &tables, &job, self.now);
                 self.sent.extend(message.map(|message| match message {
-                    Message::Compiled { vrf, direction, compiled } => {
-                        Sent::Compiled(vrf, direction, compiled)
+                    Message::Compiled { scope, direction, compiled } => {
+                        Sent::Compiled(scope, direction, compiled)
                     }
                     Message::CompileFailed { why, .. } => {
                         assert!(why.contains("as the test has it"), "{why}");
@@ -196,9 +196,9 @@ impl World {
             Step::Install => match self.sent.pop_front() {
                 None => return false,
                 Some(Sent::Failed) => {}
-                Some(Sent::Compiled(vrf, direction, compiled)) => {
+                Some(Sent::Compiled(scope, direction, compiled)) => {
                     let mut tables = Tables::clone(&self.publisher.current());
-                    if tables.install_compiled(vrf, direction, &compiled) {
+                    if tables.install_compiled(scope, direction, &compiled) {
                         self.publisher.publish(tables);
                         self.installed += 1;
                     } else {
@@ -219,13 +219,13 @@ impl World {
     /// Every lookup, together and alone, is right.
     fn check(&self, steps: &[Step]) {
         let tables = self.publisher.current();
-        for vrf in tables.vrfs() {
-            let keys = keys(vrf.id, self.number);
+        for (_, spd) in tables.spds() {
+            let keys = keys(VrfId::MAIN, self.number);
             let mut together = vec![None; keys.len()];
-            vrf.spd.lookup_keys(DIRECTION, &keys, &mut together);
+            spd.lookup_keys(DIRECTION, &keys, &mut together);
             for (key, together) in keys.iter().zip(together) {
-                let wanted = vrf.spd.lookup_linear(DIRECTION, key).map(|(_, policy)| policy.index);
-                let alone = vrf.spd.lookup(DIRECTION, key).map(|policy| policy.index);
+                let wanted = spd.lookup_linear(DIRECTION, key).map(|(_, policy)| policy.index);
+                let alone = spd.lookup(DIRECTION, key).map(|policy| policy.index);
                 let together = together.map(|policy| policy.index);
                 assert_eq!((alone, together), (wanted, wanted), "{steps:?}: {key:?}");
             }
@@ -242,7 +242,7 @@ impl World {
                 self.check(steps);
             }
             let tables = self.publisher.current();
-            let wants = tables.vrfs().any(|vrf| vrf.spd.wants_compiling(DIRECTION).is_some());
+            let wants = tables.spds().any(|(_, spd)| spd.wants_compiling(DIRECTION).is_some());
             if is_idle && !wants {
                 return;
             }
@@ -268,8 +268,19 @@ fn host(host: u32, port: Option<u16>) -> Selector {
 }
 
 fn add(tables: &mut Tables, vrf: VrfId, priority: u32, which: u32, port: Option<u16>) {
+    add_to(tables, (vrf, None), priority, which, port);
+}
+
+fn add_to(
+    tables: &mut Tables,
+    (vrf, if_id): (VrfId, Option<IfId>),
+    priority: u32,
+    which: u32,
+    port: Option<u16>,
+) {
     let (direction, action, selector) = (DIRECTION, Action::Bypass, host(which, port));
-    tables.add_policy(PolicySpec { vrf, direction, priority, selector, action }).unwrap();
+    let spec = PolicySpec { vrf, direction, if_id, priority, selector, action };
+    tables.add_policy(spec).unwrap();
 }
 
 fn indexes(tables: &Tables, vrf: VrfId) -> Vec<u32> {
@@ -386,7 +397,7 @@ fn what_panics_is_looked_up_as_before_and_not_tried_for_ever() {
         if !world.take(Step::Start) {
             continue;
         }
-        let of_main = world.running.as_ref().unwrap().1.vrf == VrfId::MAIN;
+        let of_main = world.running.as_ref().unwrap().1.scope == Scope::Vrf(VrfId::MAIN);
         tries[usize::from(of_main)] += 1;
         world.take(if of_main { Step::Panic } else { Step::Finish });
         world.take(Step::Install);
@@ -429,10 +440,11 @@ fn the_thread_outlives_a_panic_and_says_so() {
     };
     let thread = thread::spawn(|| compiler.run());
     let message = messages.recv_timeout(Duration::from_secs(20)).unwrap();
-    let Message::CompileFailed { vrf: VrfId::MAIN, direction: Direction::Out, why } = message
-    else {
+    let main = Scope::Vrf(VrfId::MAIN);
+    let Message::CompileFailed { scope, direction: Direction::Out, why } = message else {
         panic!("{message:?}")
     };
+    assert_eq!(scope, main);
     assert_eq!(why, "compiling panicked (as the test has it) and is tried again soon");
     // It is still there: it notices that nobody listens when it has something to say.
     assert!(!thread.is_finished());
@@ -460,8 +472,45 @@ fn policies_that_change_all_the_time_do_not_keep_others_waiting() {
     let other = world.publisher.current().vrf_named("other").unwrap().id;
     // Nothing that is compiled is ever used, as if all policies changed again meanwhile.
     let tables = world.publisher.current();
-    let mut next = || world.schedule.next(&tables, Instant::now()).unwrap().vrf;
-    assert_eq!([next(), next(), next()], [VrfId::MAIN, other, VrfId::MAIN]);
+    let mut next = || world.schedule.next(&tables, Instant::now()).unwrap().scope;
+    let [main, other] = [VrfId::MAIN, other].map(Scope::Vrf);
+    assert_eq!([next(), next(), next()], [main, other, main]);
+}
+
+#[test]
+fn the_policies_of_an_xfrm_link_are_compiled_too() {
+    let mut world = World::new();
+    let if_id = IfId::new(7);
+    world.change(|tables, _| {
+        for host in 0..HOSTS {
+            add_to(tables, (VrfId::MAIN, if_id), 5, host, None);
+        }
+    });
+    world.settle(&[]);
+    let compiled = |world: &World| {
+        let tables = world.publisher.current();
+        let link = tables.spd(Scope::Link(if_id.unwrap()));
+        link.map(|spd| spd.compiled(DIRECTION).is_some())
+    };
+    assert_eq!(compiled(&world), Some(true));
+    // All of them go while they are compiled again: what comes too late is not used.
+    world.change(|tables, number| {
+        for host in 0..HOSTS {
+            add_to(tables, (VrfId::MAIN, if_id), 3, host, Some(number as u16));
+        }
+    });
+    world.now += PAUSE;
+    assert!(world.take(Step::Start));
+    assert_eq!(world.running.as_ref().unwrap().1.scope, Scope::Link(if_id.unwrap()));
+    world.change(|tables, _| {
+        let spd = tables.spd(Scope::Link(if_id.unwrap())).unwrap();
+        let all: Vec<_> = spd.policies(DIRECTION).map(|policy| policy.index).collect();
+        all.into_iter().for_each(|index| drop(tables.remove_policy(index).unwrap()));
+    });
+    let late = world.late;
+    assert!(world.take(Step::Finish) && world.take(Step::Install));
+    assert_eq!((compiled(&world), world.late), (None, late + 1));
+    world.settle(&[]);
 }
 
 #[test]

@@ -131,10 +131,13 @@ proptest! {
         for (acts, looks) in &publications {
             let tables = publisher.current();
             recent.advance(&tables);
-            // What came by a port is in the port's VRF. What was decrypted is its SA's VRF's, and is
-            // there while the SA's slot is.
+            // What came by a port is in the port's VRF. What was decrypted is its SA's VRF's or its
+            // link's, and is there while the SA's slot is.
             let may_be = |key: &FlowKey| match key.origin {
-                Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| slot.identity.inner == key.vrf),
+                Origin::Sa(slot) => tables.sad().slot(slot).is_some_and(|slot| match slot.identity.if_id {
+                    Some(if_id) => tables.xfrm_link(if_id).is_some_and(|link| link.spec.vrf == key.vrf),
+                    None => slot.identity.inner == key.vrf,
+                }),
                 Origin::Port(port) => tables.port(port).is_none_or(|port| port.spec.vrf == key.vrf),
                 _ => true,
             };

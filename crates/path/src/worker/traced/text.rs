@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 use std::net::IpAddr;
 
 use flow::CacheTable;
-use tables::{Change, NextHopState, TableRef, Tables};
+use tables::{Change, NextHopState, Scope, TableRef, Tables};
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, Origin, PortId, Protocol, VrfId};
 
@@ -256,12 +256,13 @@ fn describe(change: &Change, tables: &Tables) -> String {
         tables::FilterTarget::Vrf(id) => format!("vrf {}", vrf(tables, *id)),
     };
     match change {
-        Change::Policy { vrf: id, selector } => format!(
-            "a policy of vrf {}, {} to {}",
-            vrf(tables, *id),
-            selector.source,
-            selector.destination
-        ),
+        Change::Policy { scope, selector } => {
+            let of = match scope {
+                Scope::Vrf(id) => format!("vrf {}", vrf(tables, *id)),
+                Scope::Link(if_id) => format!("if_id {if_id}"),
+            };
+            format!("a policy of {of}, {} to {}", selector.source, selector.destination)
+        }
         Change::Filter { place, selector, .. } => format!(
             "a filter rule of {} {}, {} to {}",
             target(&place.target),
@@ -289,7 +290,7 @@ fn describe(change: &Change, tables: &Tables) -> String {
 }
 
 fn vrf(tables: &Tables, id: VrfId) -> String {
-    tables.vrf(id).map_or_else(|| format!("number {}", id.0), |vrf| vrf.name.to_string())
+    tables.vrf_name(id).map_or_else(|| format!("number {}", id.0), str::to_owned)
 }
 
 fn port(tables: &Tables, id: PortId) -> String {

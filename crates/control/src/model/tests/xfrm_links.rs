@@ -1,0 +1,168 @@
+use tables::Scope;
+use types::IfId;
+
+use super::*;
+
+const KEY: &str = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+
+fn policy(if_id: &str) -> String {
+    format!(
+        "xfrm policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir out if_id {if_id} \
+        tmpl src 192.168.11.2 dst 192.168.11.1 proto esp reqid 1 mode tunnel"
+    )
+}
+
+fn state(spi: u32, if_id: &str) -> String {
+    format!(
+        "xfrm state add src 192.168.11.2 dst 192.168.11.1 proto esp spi {spi} reqid 1 \
+        mode tunnel {KEY} if_id {if_id}"
+    )
+}
+
+#[test]
+fn a_link_is_added_as_with_iproute2() {
+    let mut control = running(BASE);
+    for line in [
+        "vrf add red",
+        "link add ipsec7 type xfrm dev wan if_id 7",
+        "link add ipsec8 up mtu 1400 vrf red type xfrm dev wan if_id 0x8",
+        "link set ipsec7 up",
+        "addr add 10.9.0.1/30 dev ipsec7",
+        "route add 10.77.0.0/16 dev ipsec7",
+        "route add 10.77.0.0/16 dev ipsec8 vrf red",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let shown = show(&mut control, "link show");
+    let heading = "ipsec7@wan: <POINTOPOINT,UP> mtu 1500 xfrm state UP";
+    assert!(shown.contains(heading) && shown.contains("    xfrm if_id 0x7"), "{shown}");
+    let heading = "ipsec8@wan: <POINTOPOINT,UP> mtu 1400 xfrm master red state UP";
+    assert!(shown.contains(heading) && shown.contains("side protected"), "{shown}");
+    assert!(show(&mut control, "route show").contains("10.77.0.0/16 dev ipsec7"));
+    // The same selector for each link, and for the VRF.
+    for (spi, if_id) in [(1, "7"), (2, "8")] {
+        run(&mut control, &state(spi, if_id)).unwrap();
+        run(&mut control, &policy(if_id)).unwrap();
+    }
+    run(&mut control, &policy("0")).unwrap();
+    assert!(run(&mut control, &policy("0x7")).is_err());
+    let shown = show(&mut control, "xfrm policy");
+    assert_eq!(shown.matches("if_id 0x7").count(), 1, "{shown}");
+    assert_eq!(show(&mut control, "xfrm state").matches("if_id 0x8").count(), 1);
+    let spds = control.publisher.current().spds().filter(|(_, spd)| !spd.is_empty()).count();
+    assert_eq!(spds, 3);
+    // Each is named with its if_id.
+    let delete = "xfrm policy delete src 0.0.0.0/0 dst 0.0.0.0/0 dir out if_id 7";
+    run(&mut control, delete).unwrap();
+    assert!(run(&mut control, delete).unwrap_err().to_string().contains("if_id 0x7"));
+    assert!(control.publisher.current().spd(Scope::Link(IfId::new(7).unwrap())).is_none());
+}
+
+#[test]
+fn wrong_words_are_refused() {
+    let mut control = running(BASE);
+    run(&mut control, "link add ipsec7 type xfrm dev wan if_id 7").unwrap();
+    for (line, text) in [
+        ("link add x type xfrm dev wan if_id 7", "ipsec7"),
+        ("link add x type xfrm dev wen if_id 9", "did you mean wan?"),
+        ("link add ipsec7 type xfrm dev wan if_id 9", "exists"),
+        ("link set ipsec7 side unprotected", "protected side"),
+        ("link add link ipsec7 name x type vlan id 5", "no Ethernet"),
+        ("link add x type xfrm dev ipsec7 if_id 9", "outer packets never leave by"),
+        ("qdisc add dev ipsec7 root pfifo limit 10", "is an xfrm link"),
+        ("neigh add 10.9.0.2 lladdr 02:00:00:00:00:01 dev ipsec7", "ipsec7"),
+    ] {
+        let refusal = run(&mut control, line).unwrap_err().to_string();
+        assert!(refusal.contains(text), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn outer_packets_of_a_link_may_be_in_any_vrf() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add red").unwrap();
+    // The outer packets may be in any.
+    run(&mut control, &state(1, "7").replace("proto", "vrf red proto")).unwrap();
+    run(&mut control, &policy("7").replace("proto", "vrf red proto")).unwrap();
+    run(&mut control, &policy("0")).unwrap();
+    assert!(run(&mut control, "vrf del red").is_err());
+    // A link's policies are of no VRF.
+    assert!(!show(&mut control, "xfrm policy list vrf main").contains("if_id"));
+    run(&mut control, "xfrm policy flush vrf main").unwrap();
+    assert_eq!(show(&mut control, "xfrm policy").matches("if_id 0x7").count(), 1);
+    run(&mut control, "xfrm policy flush").unwrap();
+    assert_eq!(show(&mut control, "xfrm policy"), "");
+}
+
+/// The port that a link names stays while it does, or takes the link along where the file says that
+/// the port goes. So whatever is saved can be read.
+#[test]
+fn a_link_has_its_dev_for_as_long_as_it_is_there() {
+    let vlan = "[[port]]\nname = \"wan.5\"\nkind = \"vlan\"\nparent = \"wan\"\nid = 5\n";
+    let mut control = running(&format!("{BASE}{vlan}"));
+    for line in [
+        "link add link wan name wan.6 type vlan id 6",
+        "link add a up type xfrm dev wan.5 if_id 5",
+        "link add b up type xfrm dev wan.6 if_id 6",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let refused = run(&mut control, "link del wan.6").unwrap_err().to_string();
+    assert!(refused.contains("is the dev of xfrm link b"), "{refused}");
+    assert!(show(&mut control, "link show").contains("wan.6@wan"));
+    let told = reload(&mut control, BASE).unwrap();
+    assert!(told.contains("- port wan.5") && told.contains("- port a"), "{told}");
+    let shown = show(&mut control, "link show");
+    assert!(shown.contains("b@wan.6") && !shown.contains("a@"), "{shown}");
+    run(&mut control, "link del b").unwrap();
+    run(&mut control, "link del wan.6").unwrap();
+}
+
+#[test]
+fn a_route_falls_over_to_another_link() {
+    let mut control = running(BASE);
+    for line in [
+        "link add ipsec7 up type xfrm dev wan if_id 7",
+        "link add ipsec8 up type xfrm dev wan if_id 8",
+        "route add 10.77.0.0/16 dev ipsec7 metric 10",
+        "route add 10.77.0.0/16 dev ipsec8 metric 20",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let by = |control: &Control| {
+        let tables = control.publisher.current();
+        let vrf = tables.vrf(types::VrfId::MAIN).unwrap();
+        let port = tables.ports_to(vrf, "10.77.0.1".parse().unwrap()).next().unwrap();
+        tables.port(port).unwrap().spec.name.to_string()
+    };
+    assert_eq!(by(&control), "ipsec7");
+    run(&mut control, "link set ipsec7 down").unwrap();
+    assert_eq!(by(&control), "ipsec8");
+    run(&mut control, "link set ipsec7 up").unwrap();
+    assert_eq!(by(&control), "ipsec7");
+    run(&mut control, "link del ipsec7").unwrap();
+    assert_eq!(by(&control), "ipsec8");
+}
+
+#[test]
+fn links_stand_in_the_file() {
+    let text = format!(
+        "{BASE}[[port]]\nname = \"ipsec7\"\nkind = \"xfrm\"\ndev = \"wan\"\nif-id = 7\n\
+        addresses = [\"10.9.0.1/30\"]\n\
+        [[policy]]\ndirection = \"out\"\naction = \"protect\"\nif-id = 7\n\
+        template = {{ destination = \"192.168.11.1\", reqid = 1 }}\n"
+    );
+    let mut control = running(&text);
+    let shown = show(&mut control, "link show ipsec7");
+    assert!(shown.contains("ipsec7@wan: <POINTOPOINT,UP> mtu 1500 xfrm state UP"), "{shown}");
+    assert!(show(&mut control, "xfrm policy").contains("if_id 0x7"));
+    assert_eq!(reload(&mut control, &text).unwrap(), "");
+    // One by command stays, with its policy.
+    run(&mut control, "link add ipsec8 up type xfrm dev wan if_id 8").unwrap();
+    run(&mut control, &policy("8")).unwrap();
+    let told = reload(&mut control, BASE).unwrap();
+    assert!(told.contains("- port ipsec7"), "{told}");
+    assert!(show(&mut control, "link show ipsec8").contains("if_id 0x8"));
+    assert!(show(&mut control, "xfrm policy").contains("if_id 0x8"));
+    assert!(!show(&mut control, "xfrm policy").contains("if_id 0x7"));
+}
