@@ -204,8 +204,17 @@ impl ReplayWindow {
         if u64::from(sequence) > self.edge.load(Ordering::Relaxed) {
             return self.refuse(sequence.into());
         }
-        self.authentic.fetch_add(1, Ordering::Relaxed);
+        self.note(sequence.into());
         OpenError::Unstored
+    }
+
+    /// Counts an authentic packet that is not accepted yet. Its copies are not counted, as anybody
+    /// on the way can make them.
+    fn note(&self, sequence: u64) {
+        let before = self.beyond.fetch_max(sequence, Ordering::Relaxed);
+        if sequence > before.max(self.top.load(Ordering::Relaxed)) {
+            self.authentic.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Accepts a number that was [above the edge](OpenError::Unstored) when its packet was opened,
@@ -231,8 +240,7 @@ impl ReplayWindow {
     /// Takes note of an authentic number above the edge.
     #[cold]
     fn refuse(&self, sequence: u64) -> OpenError {
-        self.beyond.fetch_max(sequence, Ordering::Relaxed);
-        self.authentic.fetch_add(1, Ordering::Relaxed);
+        self.note(sequence);
         // It asks, unless it has.
         let low = self.low.load(Ordering::Relaxed);
         if low != NEVER {

@@ -59,7 +59,8 @@ impl Draft<'_> {
             Some(numbers) => OutboundSa::with_numbers(spi, keys, Arc::clone(numbers)),
             None => OutboundSa::new(spi, keys, sent, self.randomness),
         };
-        let inbound = match self.sequences.receiving(&spec, keys, checked.window) {
+        let window = self.sequences.receiving(&spec, keys, checked.window, &self.tables);
+        let inbound = match window {
             Some(window) => InboundSa::with_window(spi, keys, window),
             None => InboundSa::new(spi, keys, checked.window, received),
         };

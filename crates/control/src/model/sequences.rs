@@ -15,6 +15,7 @@ use esp::{Algorithm, DIGEST_LENGTH, KeyMaterial, Numbers, ReplayWindow, WindowSi
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
+use tables::Tables;
 use zeroize::Zeroizing;
 
 use entry::{Entry, SEND_AHEAD, User, ahead};
@@ -105,8 +106,10 @@ pub(super) struct Ledger {
     /// The place that the next tick looks at first.
     next: usize,
     waiting: Vec<Reservation>,
-    /// What was replaced since [`Ledger::begin`], by place.
-    replaced: Vec<(u32, Entry)>,
+    /// Windows that were replaced since [`Sequences::begin`], with their edges, by place.
+    replaced: Vec<(u32, Entry, u32)>,
+    /// Keys that were recognized as others since then.
+    recognized: Vec<[u8; DIGEST_LENGTH]>,
 }
 
 /// Who sends to an SA: its VRF, source and destination.
@@ -144,16 +147,18 @@ impl Sequences {
         }
     }
 
-    /// The replay window of an SA, if where it begins is kept.
+    /// The replay window of an SA, if where it begins is kept. `tables` have the other SAs.
     pub(super) fn receiving(
         &mut self,
         spec: &StateSpec,
         keys: &KeyMaterial,
         size: WindowSize,
+        tables: &Tables,
     ) -> Option<Arc<ReplayWindow>> {
         match self {
             Self::Kept(ledger) if size != WindowSize::OFF && keys.algorithm().icv_length() > 0 => {
-                Some(ledger.window(spec, keys, size))
+                let place = ledger.receiver(spec, keys, tables);
+                Some(ledger.window(spec, place, size))
             }
             _ => None,
         }
@@ -194,6 +199,7 @@ impl Sequences {
     pub(super) fn begin(&mut self) {
         if let Self::Kept(ledger) = self {
             ledger.replaced.clear();
+            ledger.recognized.clear();
         }
     }
 
@@ -290,8 +296,19 @@ impl Ledger {
                 kin.entry(entry.record.mask).or_default().push(place);
             }
         }
-        let (peers, waiting, replaced) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { secret, entries, places, kin, free, peers, stamp, next: 0, waiting, replaced }
+        Self {
+            secret,
+            entries,
+            places,
+            kin,
+            free,
+            peers: HashMap::new(),
+            stamp,
+            next: 0,
+            waiting: Vec::new(),
+            replaced: Vec::new(),
+            recognized: Vec::new(),
+        }
     }
 
     /// How many keys are remembered.
@@ -322,15 +339,9 @@ impl Ledger {
         numbers
     }
 
-    /// The replay window of an SA.
-    fn window(
-        &mut self,
-        spec: &StateSpec,
-        keys: &KeyMaterial,
-        size: WindowSize,
-    ) -> Arc<ReplayWindow> {
+    /// The replay window of an SA whose place is known.
+    fn window(&mut self, spec: &StateSpec, place: u32, size: WindowSize) -> Arc<ReplayWindow> {
         let rate = self.rate_of_peer(spec);
-        let place = self.receiver(spec, keys);
         let Some(Some(entry)) = self.entries.get_mut(place as usize) else {
             unreachable!("the place of a key has an entry")
         };
@@ -341,15 +352,17 @@ impl Ledger {
             {
                 return Arc::clone(window);
             }
-            // What is to be stored of it may not be on the disk yet.
-            User::Receives(window) => (window.top(), window.edge(), true),
-            _ => (0, stored, entry.record.is_exact),
+            // From now on it accepts nothing: what comes before workers have the new one waits.
+            User::Receives(window) => {
+                let edge = window.edge();
+                self.replaced.push((place, entry.clone(), edge));
+                window.lower_edge(window.top());
+                (window.top(), edge, true)
+            }
+            _ => (stored, stored, entry.record.is_exact),
         };
-        let seen = top.max(stored).max(spec.received_sequence);
+        let seen = top.max(spec.received_sequence);
         let window = Arc::new(ReplayWindow::with_edge(size, seen, edge, place));
-        if matches!(entry.user, User::Receives(_)) {
-            self.replaced.push((place, entry.clone()));
-        }
         let is_exact = is_exact || seen > stored;
         entry.begin(User::Receives(Arc::clone(&window)), seen, is_exact);
         entry.rate = rate;
@@ -363,7 +376,12 @@ impl Ledger {
     /// Stores the edge of the replay window of an SA that is to come, unless that is done. Returns
     /// whether it would accept nothing before that is durable.
     fn prepare_window(&mut self, spec: &StateSpec, keys: &KeyMaterial, size: WindowSize) -> bool {
-        let place = self.receiver(spec, keys);
+        let place = match self.known_receiver(spec, keys) {
+            Ok(place) => place,
+            // It may have to go on where another one stops, which is known when it is added.
+            Err((_, kin)) if self.kin.contains_key(&kin) => return false,
+            Err((digest, kin)) => self.new_receiver(digest, kin),
+        };
         let Some(Some(entry)) = self.entries.get(place as usize) else { return false };
         match &entry.user {
             // It goes on with its window, or begins another one when it is there.
@@ -376,7 +394,7 @@ impl Ledger {
                 accepts_nothing
             }
             _ if entry.record.is_exact => {
-                self.window(spec, keys, size);
+                self.window(spec, place, size);
                 self.reserve(place, |entry| Some(ahead(entry.base, entry.wanted_ahead(0))));
                 true
             }
@@ -388,34 +406,62 @@ impl Ledger {
     /// with numbers of its own.
     ///
     /// But packets say nothing of VRF and destination that is authenticated. So an SA that is not
-    /// known begins where those of the same key and SPI stopped that are gone: its VRF may have
-    /// another name now, or the gateway another address.
-    fn receiver(&mut self, spec: &StateSpec, keys: &KeyMaterial) -> u32 {
+    /// known goes on with the window of one of the same key and SPI that is gone: its VRF may have
+    /// another name now, or the gateway another address. `tables` have the SAs that are there.
+    fn receiver(&mut self, spec: &StateSpec, keys: &KeyMaterial, tables: &Tables) -> u32 {
+        let is_free = |place: &u32| match self.entries.get(*place as usize) {
+            Some(Some(Entry { user: User::Receives(window), .. })) => {
+                !tables.sad().iter().any(|sa| Arc::ptr_eq(sa.inbound.replay_window(), window))
+            }
+            Some(Some(_)) => true,
+            _ => false,
+        };
+        let (digest, kin) = match self.known_receiver(spec, keys) {
+            Ok(place) => return place,
+            Err(unknown) => unknown,
+        };
+        let gone = self.kin.get(&kin).into_iter().flatten().copied().filter(is_free);
+        let number = |place: &u32| self.entries[*place as usize].as_ref().map(Entry::stopped);
+        let Some(former) = gone.max_by_key(number) else {
+            return self.new_receiver(digest, kin);
+        };
+        self.places.insert(digest, former);
+        self.recognized.push(digest);
+        former
+    }
+
+    /// The place of an SA that is known; otherwise its digest, and what it is recognized by.
+    fn known_receiver(
+        &self,
+        spec: &StateSpec,
+        keys: &KeyMaterial,
+    ) -> Result<u32, ([u8; DIGEST_LENGTH], u64)> {
         let context = format!("receiving {:#x} to {} in {}", spec.spi, spec.destination, spec.vrf);
         let digest = keys.digest(&*self.secret, context.as_bytes());
-        if let Some(place) = self.places.get(&digest) {
-            return *place;
-        }
-        let context = format!("receiving {:#x}", spec.spi);
-        let kin = keys.digest(&*self.secret, context.as_bytes());
-        let kin = u64::from_be_bytes(*kin.first_chunk().unwrap_or(&[0; 8]));
-        let places = self.kin.get(&kin).into_iter().flatten();
-        let entries = places.filter_map(|place| self.entries[*place as usize].as_ref());
-        let former = entries.filter(|entry| !entry.user.is_used()).map(Entry::stopped);
-        let former = former.max_by_key(|(number, _)| *number);
-        let (place, entry) = self.entry(digest, || kin);
-        if let Some((number, is_exact)) = former {
-            *entry = Entry::new(SequenceRecord { number, is_exact, ..entry.record });
-        }
+        self.places.get(&digest).copied().ok_or_else(|| {
+            let context = format!("receiving {:#x}", spec.spi);
+            let kin = keys.digest(&*self.secret, context.as_bytes());
+            (digest, u64::from_be_bytes(*kin.first_chunk().unwrap_or(&[0; 8])))
+        })
+    }
+
+    fn new_receiver(&mut self, digest: [u8; DIGEST_LENGTH], kin: u64) -> u32 {
+        let (place, _) = self.entry(digest, || kin);
         self.kin.entry(kin).or_default().push(place);
         place
     }
 
     fn undo(&mut self) {
-        while let Some((place, former)) = self.replaced.pop() {
+        while let Some((place, former, edge)) = self.replaced.pop() {
             if let Some(Some(entry)) = self.entries.get_mut(place as usize) {
+                if let User::Receives(window) = &former.user {
+                    window.move_edge(edge);
+                }
                 entry.go_back(former);
             }
+        }
+        for digest in self.recognized.drain(..) {
+            self.places.remove(&digest);
         }
     }
 
@@ -486,11 +532,12 @@ impl Ledger {
         let excess = idle.len().saturating_sub(REMEMBERED);
         for (_, place) in idle.into_iter().take(excess) {
             if let Some(entry) = self.entries[place as usize].take() {
-                self.places.remove(&entry.record.digest);
                 self.unlink(entry.record.mask, place);
                 self.free.push(place);
             }
         }
+        // A place may be known by several digests.
+        self.places.retain(|_, place| self.entries[*place as usize].is_some());
     }
 
     /// Looks at the next keys.

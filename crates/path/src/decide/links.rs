@@ -119,7 +119,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Ok(admission) => {
                 self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
                 match self.vrf.is_closed() && crosses(self.key, way, self.tables) {
-                    true => *decision = Decision::drop(DropReason::IpsecClosed),
+                    true => {
+                        let closed = Verdict::Drop(DropReason::IpsecClosed);
+                        *decision = Decision::new(closed, admission.policy(), None);
+                    }
                     false => {
                         clear(way, admission.policy(), None, self.tables, self.trace, decision);
                     }

@@ -367,6 +367,7 @@ fn questions(
                 if tables.boundary(link.id).judges_sources {
                     let source = key.addresses.source();
                     all.push(Question::Route { vrf: key.vrf, address: source });
+                    leaks(&mut all, key.vrf, source, tables);
                 }
             }
         }

@@ -23,7 +23,7 @@ use crate::outputs::{Buffers, Objects};
 use crate::statistics::WorkerStatistics;
 
 /// What is known of a packet that is decrypted and waits: its SA and number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unstored {
     slot: SaSlot,
     spi: Spi,
@@ -86,10 +86,14 @@ pub(crate) fn open(
                     buffers.drop(packet, DropReason::NoBuffer);
                 }
             }
+            (Outcome::Waits(what), Some(_)) if unstored.any(|other| *other == what) => {
+                refuse(what, item.packet, DropReason::EspReplayed, *objects, buffers);
+            }
             (Outcome::Waits(what), Some(slot)) => {
                 let given_up = unstored.hold(*now, slot.identity.inner, what, item.packet);
                 if let Some((what, packet)) = given_up {
-                    give_up(what, packet, *objects, buffers);
+                    let reason = DropReason::EspSequenceUnstored;
+                    refuse(what, packet, reason, *objects, buffers);
                 }
             }
         }
@@ -126,11 +130,7 @@ pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
                 waits.insert(what.place);
                 return Release::Waits(packet);
             }
-            Err(OpenError::Unstored) => give_up(*what, packet, *objects, buffers),
-            Err(why) => {
-                sa.errors.add(objects.worker, 1, 0);
-                buffers.drop(packet, reason(why));
-            }
+            Err(why) => refuse(*what, packet, reason(why), *objects, buffers),
             Ok(()) => {
                 buffers.statistics.decrypted.add(1);
                 sa.counters.add(objects.worker, 1, packet.bytes().len() as u64);
@@ -151,12 +151,18 @@ pub(crate) fn release(again: &mut Queue, opener: &mut Opener<'_, '_>) -> bool {
     is_full
 }
 
-/// Drops a packet whose number was not stored in time, or for which there is no room.
-fn give_up(what: Unstored, packet: Packet, objects: Objects<'_>, buffers: &mut Buffers<'_>) {
+/// Drops a packet that has waited, or was to wait.
+fn refuse(
+    what: Unstored,
+    packet: Packet,
+    reason: DropReason,
+    objects: Objects<'_>,
+    buffers: &mut Buffers<'_>,
+) {
     if let Some((_, sa)) = sa_of(what, objects) {
         sa.errors.add(objects.worker, 1, 0);
     }
-    buffers.drop(packet, DropReason::EspSequenceUnstored);
+    buffers.drop(packet, reason);
 }
 
 /// The SA of a packet that waited, and its identity; nothing if the SA is gone.

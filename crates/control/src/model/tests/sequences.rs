@@ -476,6 +476,64 @@ fn what_a_vrf_or_an_end_of_another_name_received_is_not_accepted_again() {
 }
 
 #[test]
+fn an_sa_under_another_name_goes_on_with_its_window_while_it_runs() {
+    let delete = "xfrm state delete dst 192.0.2.3 spi 1";
+    let again = state(1, 7, "dst 192.0.2.2", 64);
+    for in_batch in [true, false] {
+        let mut world = World::new();
+        world.carry_out(&state(1, 7, "dst 192.0.2.3", 64)).unwrap();
+        let of = |world: &World, to: &str| {
+            let tables = world.control.publisher.current();
+            let sa = tables.sad().inbound(VrfId::MAIN, to.parse().unwrap(), Spi(1)).cloned();
+            sa.map(|sa| sa.inbound.replay_window().clone())
+        };
+        let before = of(&world, "192.0.2.3").unwrap();
+        // While both are there they are two.
+        world.carry_out(&again).unwrap();
+        assert!(!std::sync::Arc::ptr_eq(&before, &of(&world, "192.0.2.2").unwrap()));
+        let mut world = World::new();
+        world.carry_out(&state(1, 7, "dst 192.0.2.3", 64)).unwrap();
+        let before = of(&world, "192.0.2.3").unwrap();
+        // A snapshot of before may be in use still.
+        let _held = world.control.publisher.current();
+        if in_batch {
+            let requests = vec![request(delete), request(&again)];
+            let on_refusal = api::OnRefusal::Undo;
+            world.handle(Request::Batch(api::Batch { on_refusal, requests })).unwrap();
+        } else {
+            world.carry_out(delete).unwrap();
+            world.carry_out(&again).unwrap();
+        }
+        assert!(std::sync::Arc::ptr_eq(&before, &of(&world, "192.0.2.2").unwrap()));
+        // And after the next start.
+        assert_eq!(world.receive(1, 1..=20).len(), 20);
+        world.start();
+        world.add(1, 7).unwrap();
+        assert!(world.receive(1, 1..=20).is_empty());
+    }
+}
+
+#[test]
+fn another_size_of_the_window_loses_nothing_and_accepts_nothing_again() {
+    let mut world = World::new();
+    world.add(1, 7).unwrap();
+    let mut last = 0;
+    for size in [64, 128, 32, 128] {
+        world.delete(1);
+        world.carry_out(&state(1, 7, "dst 192.0.2.2", size)).unwrap();
+        assert_eq!(world.receive(1, last + 1..=last + 20).len(), 20, "size {size}");
+        last += 20;
+        assert!(world.receive(1, 1..=last).is_empty());
+        world.sync();
+    }
+    // What the worker that has the old one receives meanwhile waits.
+    let old = world.sa(1).unwrap();
+    world.delete(1);
+    world.carry_out(&state(1, 7, "dst 192.0.2.2", 64)).unwrap();
+    assert_eq!(old.inbound.replay_window().edge(), last);
+}
+
+#[test]
 fn a_batch_that_is_undone_leaves_the_window_that_was_there() {
     let mut world = World::new();
     world.add(1, 7).unwrap();
