@@ -40,6 +40,12 @@ impl<'t> Objects<'t> {
         self.tables.next_hop(id)
     }
 
+    /// Asks for the memory of a next hop.
+    #[inline(always)]
+    pub(crate) fn prefetch_next_hop(&self, id: NextHopId) {
+        self.tables.prefetch_next_hop(id);
+    }
+
     /// The next hop of a station on a port's link.
     pub(crate) fn neighbour(
         &self,
