@@ -39,11 +39,13 @@ use crate::registry::Registry;
 use crate::routing_table::RoutingTable;
 use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
+use crate::slots::Slots;
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
 use crate::tap::Taps;
 use crate::trace::Trace;
 use crate::tunnel_ends::TunnelEnds;
+use crate::vlan::VlanCounters;
 use crate::vrf::Vrf;
 use crate::xfrm_link::XfrmLink;
 
@@ -82,6 +84,9 @@ pub struct Tables {
     no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
+    /// Of each port that has no queue, by its number. Beside the ports, so that a packet is counted without
+    /// reading its port.
+    port_counters: Slots<VlanCounters>,
     /// The same in all snapshots.
     sought: Arc<Sought>,
     /// Those that are there or have policies.
@@ -143,6 +148,7 @@ impl Tables {
             no_policies,
             no_routes,
             ports: Arc::default(),
+            port_counters: Slots::new(),
             sought: Arc::new(Sought::new(workers, secret)),
             xfrm_links: Map::new(secret),
             next_hops: NextHops::new(workers),
@@ -234,6 +240,12 @@ impl Tables {
     /// The port of this name.
     pub fn port_named(&self, name: &str) -> Option<&Port> {
         self.ports().find(|port| &*port.spec.name == name)
+    }
+
+    /// What a sub-port or an xfrm link has done. What other ports have done, their queues count.
+    #[inline]
+    pub fn port_counters(&self, id: PortId) -> Option<&VlanCounters> {
+        self.port_counters.get(id.0.into())
     }
 
     /// The SAD.
