@@ -46,7 +46,7 @@ use crate::tap::Taps;
 use crate::trace::Trace;
 use crate::tunnel_ends::TunnelEnds;
 use crate::vlan::VlanCounters;
-use crate::vrf::Vrf;
+use crate::vrf::{Vrf, VrfParsing};
 use crate::xfrm_link::XfrmLink;
 
 pub use filters::VrfFeatures;
@@ -75,6 +75,8 @@ pub struct Tables {
     parted: u64,
     /// By number; the numbers of removed ones are used again.
     vrfs: Arc<[Option<Arc<Vrf>>]>,
+    /// Of each of them, by number, as of the last publication.
+    parsing: Arc<[VrfParsing]>,
     /// Whose each routing table is.
     table_owners: Arc<BTreeMap<TableId, VrfId>>,
     /// Routing tables that no VRF has. None is empty.
@@ -143,6 +145,7 @@ impl Tables {
             lookup_engine: LookupEngine::default(),
             parted: 0,
             vrfs: Arc::new([Some(Arc::new(main))]),
+            parsing: Arc::default(),
             table_owners: Arc::new(BTreeMap::from([(TableId::MAIN, VrfId::MAIN)])),
             loose_tables: Arc::default(),
             no_policies,
@@ -214,6 +217,13 @@ impl Tables {
     /// What a VRF is called.
     pub fn vrf_name(&self, id: VrfId) -> Option<&str> {
         self.vrf(id).map(|vrf| &*vrf.name)
+    }
+
+    /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is
+    /// not there, it is that of an empty one.
+    #[inline]
+    pub fn parsing(&self, id: VrfId) -> VrfParsing {
+        self.parsing.get(usize::from(id.0)).copied().unwrap_or_default()
     }
 
     /// Every VRF, by number.

@@ -10,7 +10,7 @@
 use arrayvec::ArrayVec;
 use flow::{FragmentUpper, Recalled};
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
-use tables::{Port, VlanId, VlanProtocol};
+use tables::{Port, VlanId, VlanProtocol, VrfParsing};
 use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
 use wire::mld;
@@ -55,11 +55,10 @@ impl Source {
             Origin::Host | Origin::HostError(_) | Origin::HostProtected => Facts::OWN,
             Origin::Port(_) | Origin::Sa(_) => 0,
         };
-        let is_inbound =
-            matches!(arrival.origin, Origin::Sa(_)) || locality.is_clear_inbound(arrival.vrf);
+        let VrfParsing { reads, is_clear_inbound } = locality.parsing(arrival.vrf);
+        let is_inbound = matches!(arrival.origin, Origin::Sa(_)) || is_clear_inbound;
         let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
         let facts = own | quoted | if is_inbound { INBOUND } else { 0 };
-        let reads = locality.reads(arrival.vrf);
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }
     }
 
