@@ -24,6 +24,7 @@ use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::fib;
 use crate::filter::{Filter, FilterPlace, FilterRules};
 use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
@@ -217,6 +218,28 @@ impl Tables {
     /// What a VRF is called.
     pub fn vrf_name(&self, id: VrfId) -> Option<&str> {
         self.vrf(id).map(|vrf| &*vrf.name)
+    }
+
+    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
+    /// that the waits overlap. `packets` are their VRFs, sources and destinations.
+    #[inline(always)]
+    pub fn prefetch_routes<I>(&self, packets: impl Fn() -> I)
+    where
+        I: Iterator<Item = (VrfId, IpAddr, IpAddr)>,
+    {
+        for (vrf, source, _) in packets() {
+            if let Some(vrf) = self.vrf(vrf) {
+                packet::prefetch(&vrf.spd);
+                vrf.routes.prefetch_for(source);
+            }
+        }
+        for step in 0..fib::STEPS {
+            for (vrf, _, destination) in packets() {
+                if let Some(vrf) = self.vrf(vrf) {
+                    vrf.routes.prefetch(destination, step);
+                }
+            }
+        }
     }
 
     /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is
