@@ -168,7 +168,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                     ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
                     // There are no more runs than packets.
                     link => {
-                        tagged.push(TaggedRun { by, port: next_hop.port, link, packets, bytes })
+                        tagged.push(TaggedRun { by, port: next_hop.port, link, packets, bytes });
                     }
                 }
                 continue;
