@@ -40,6 +40,12 @@ impl<'t> Objects<'t> {
         self.tables.next_hop(id)
     }
 
+    /// Asks for the memory of a next hop.
+    #[inline(always)]
+    pub(crate) fn prefetch_next_hop(&self, id: NextHopId) {
+        self.tables.prefetch_next_hop(id);
+    }
+
     /// The next hop of a station on a port's link.
     pub(crate) fn neighbour(
         &self,
@@ -116,15 +122,15 @@ impl<'t> Objects<'t> {
 
     /// Counts frames that came by a sub-port.
     pub(crate) fn count_received(&self, port: PortId, frames: u64, bytes: u64) {
-        if let Some(counters) = self.tables.port(port).and_then(|port| port.counters.as_ref()) {
-            counters.received.add(self.worker, frames, bytes);
+        if let Some(counters) = self.tables.port_counters(port) {
+            counters.add_received(self.worker, frames, bytes);
         }
     }
 
     /// Counts frames that are to leave by a sub-port.
     pub(crate) fn count_sent(&self, port: PortId, frames: u64, bytes: u64) {
-        if let Some(counters) = self.tables.port(port).and_then(|port| port.counters.as_ref()) {
-            counters.sent.add(self.worker, frames, bytes);
+        if let Some(counters) = self.tables.port_counters(port) {
+            counters.add_sent(self.worker, frames, bytes);
         }
     }
 

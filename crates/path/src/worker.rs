@@ -95,6 +95,7 @@ struct Traffic {
     /// Of outer IPv4 headers.
     identification: u16,
     policy_runs: u32,
+    tagged_runs: u32,
 }
 
 impl Worker {
@@ -137,6 +138,7 @@ impl Worker {
                 randomness,
                 identification: 0,
                 policy_runs: 0,
+                tagged_runs: 0,
             },
             frames: Box::default(),
             batch: Packets::default(),
@@ -288,6 +290,7 @@ impl Worker {
                 randomness: &mut traffic.randomness,
                 identification: &mut traffic.identification,
                 policy_runs: &mut traffic.policy_runs,
+                tagged_runs: &mut traffic.tagged_runs,
             },
             batch,
             queues,

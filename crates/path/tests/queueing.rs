@@ -322,8 +322,8 @@ fn disciplines_stand_one_behind_the_other() {
     assert_eq!(devices.map(count), [30, 20, 30]);
     let tagged = gateway.sent(WAN).iter().filter(|(_, rest)| rest[..2] == [0, 100]).count();
     assert_eq!(tagged, 20);
-    let sub_port = gateway.publisher.current().port(SUB_PORT).unwrap().clone();
-    assert_eq!(sub_port.counters.unwrap().sent.read().0, 20, "counted when it has left");
+    let tables = gateway.publisher.current();
+    assert_eq!(tables.port_counters(SUB_PORT).unwrap().sent().0, 20, "counted when it has left");
     gateway.assert_nothing_lost();
     // Next hops follow where a port goes.
     let state = |gateway: &Gateway, port| {

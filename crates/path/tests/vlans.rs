@@ -112,10 +112,10 @@ fn a_tagged_packet_goes_its_own_way_and_leaves_tagged() {
         assert!(sent(&mut gateway, LAN).is_empty());
 
         let tables = gateway.publisher.current();
-        let counters = |port| tables.port(port).unwrap().counters.clone().unwrap();
-        assert_eq!(counters(BLUE).received.read(), (1, bytes.len() as u64));
-        assert_eq!(counters(BLUE).sent.read(), (0, 0));
-        assert_eq!(counters(BLUE_WAN).sent.read(), (1, 18 + packet.len() as u64));
+        let counters = |port| tables.port_counters(port).unwrap();
+        assert_eq!(counters(BLUE).received(), (1, bytes.len() as u64));
+        assert_eq!(counters(BLUE).sent(), (0, 0));
+        assert_eq!(counters(BLUE_WAN).sent(), (1, 18 + packet.len() as u64));
         gateway.assert_nothing_lost();
     }
 }
@@ -172,9 +172,9 @@ fn a_batch_of_many_vlans_stays_apart() {
         }
     }
     let tables = gateway.publisher.current();
-    let count = |port: &tables::Port| port.counters.as_ref().map(|all| all.received.read().0);
+    let count = |port: &tables::Port| Some(tables.port_counters(port.id)?.received().0);
     let received: u64 = tables.ports().filter_map(count).sum();
-    let sent = |port: &tables::Port| port.counters.as_ref().map(|all| all.sent.read().0);
+    let sent = |port: &tables::Port| Some(tables.port_counters(port.id)?.sent().0);
     assert_eq!(received, tables.ports().filter_map(sent).sum());
     assert!(received > 900 && received < 1000);
     gateway.assert_nothing_lost();
@@ -396,10 +396,10 @@ fn frames_with_two_tags_are_of_the_inner_vlan() {
             assert_eq!((&all[0].0[..], all[0].1.len()), (expected, packet.len()), "{tags:x?}");
             let tables = gateway.publisher.current();
             for port in tables.ports() {
-                let Some(counters) = &port.counters else { continue };
+                let Some(counters) = tables.port_counters(port.id) else { continue };
                 let of = |is: bool, bytes| if is { (1, bytes as u64) } else { (0, 0) };
                 let came = of(entered.contains(&port.id), bytes.len());
-                assert_eq!(counters.received.read(), came, "{tags:x?} {}", port.spec.name);
+                assert_eq!(counters.received(), came, "{tags:x?} {}", port.spec.name);
                 let length = 14 + 4 * expected.len() + packet.len();
                 let is_of = |(at, (protocol, id)): (usize, &(u16, u16))| {
                     port.spec.vlan.unwrap().tags().count() == at + 1
@@ -408,7 +408,7 @@ fn frames_with_two_tags_are_of_the_inner_vlan() {
                         && port.spec.vlan.unwrap().tag.id.number() == *id
                 };
                 let left = of(expected.iter().enumerate().any(is_of), length);
-                assert_eq!(counters.sent.read(), left, "{tags:x?} {}", port.spec.name);
+                assert_eq!(counters.sent(), left, "{tags:x?} {}", port.spec.name);
             }
             gateway.assert_nothing_lost();
         }
@@ -446,7 +446,7 @@ fn tags_of_no_port_are_dropped_by_name() {
     check(&[(AD, 10), (Q, 20)], DropReason::IpTruncated, Some(22));
     // What came with an outer tag of ours is counted there.
     let tables = gateway.publisher.current();
-    let received = |port| tables.port(port).unwrap().counters.as_ref().unwrap().received.read().0;
+    let received = |port| tables.port_counters(port).unwrap().received().0;
     assert_eq!((received(SERVICE), received(INNER)), (6, 2));
     for port in [INNER, SERVICE] {
         gateway.change(|tables| {

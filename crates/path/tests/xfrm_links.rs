@@ -158,8 +158,8 @@ fn from_peer(gateway: &mut Gateway, tenant: Tenant, number: u32, packet: &[u8]) 
 
 fn counts(gateway: &Gateway, port: PortId) -> [(u64, u64); 2] {
     let tables = gateway.publisher.current();
-    let counters = tables.port(port).unwrap().counters.clone().unwrap();
-    [counters.received.read(), counters.sent.read()]
+    let counters = tables.port_counters(port).unwrap();
+    [counters.received(), counters.sent()]
 }
 
 const INNER: [(&str, &str); 2] = [("10.1.0.5", "10.2.0.7"), ("fd01::5", "fd02::7")];

@@ -77,4 +77,4 @@ pub use types::{
     ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
-pub use vrf::Vrf;
+pub use vrf::{Vrf, VrfParsing};

@@ -13,7 +13,7 @@ use crate::limit::{MAX_ADDRESSES, MIN_MTU_V6, check_mtu};
 use crate::neighbour::Neighbours;
 use crate::next_hop::{LinkHeader, NextHopId};
 use crate::source;
-use crate::vlan::{Vlan, VlanCounters, VlanTable};
+use crate::vlan::{Vlan, VlanTable};
 
 /// What a port is configured to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,6 @@ pub struct Port {
     pub vlans: VlanTable,
     /// Whether what leaves by it passes a queueing discipline: its own, its parent's, or its VRF's.
     pub is_queued: bool,
-    /// What a sub-port or an xfrm link has done. What other ports have done, their queues count.
-    pub counters: Option<VlanCounters>,
 }
 
 impl Port {

@@ -43,6 +43,7 @@ impl Publisher {
     pub fn new(mut tables: Tables) -> Self {
         tables.log.forget(tables.generation);
         tables.lineage = Arc::default();
+        tables.judge_parsing(None);
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
     }
@@ -70,6 +71,7 @@ impl Publisher {
             tables.lineage = Arc::clone(&current.lineage);
         }
         tables.generation = generation;
+        tables.judge_parsing(Some(&current));
         drop(current);
         self.retired.push(self.shared.swap(Arc::new(tables)));
         self.reap();

@@ -95,6 +95,26 @@ impl RoutingTable {
         self.own_filter.may_have(address)
     }
 
+    /// See [`Fib::prefetch`].
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, destination: IpAddr, step: usize) {
+        match destination {
+            IpAddr::V4(address) => self.v4.prefetch(address.to_bits(), step),
+            IpAddr::V6(address) => self.v6.prefetch(address.to_bits(), step),
+        }
+    }
+
+    /// Asks for the memory that [`RoutingTable::may_be_local`] will read, and for what leads to the
+    /// routes.
+    #[inline(always)]
+    pub(crate) fn prefetch_for(&self, source: IpAddr) {
+        packet::prefetch(&self.own_filter.0[place(source).0]);
+        match source {
+            IpAddr::V4(_) => packet::prefetch(&self.v4),
+            IpAddr::V6(_) => packet::prefetch(&self.v6),
+        }
+    }
+
     /// Every route, IPv4 first, in order of address, shorter prefixes first.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.v4.iter().map(|(_, _, route)| route).chain(self.v6.iter().map(|(_, _, route)| route))

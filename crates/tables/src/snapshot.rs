@@ -24,6 +24,7 @@ use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::fib;
 use crate::filter::{Filter, FilterPlace, FilterRules};
 use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
@@ -39,12 +40,14 @@ use crate::registry::Registry;
 use crate::routing_table::RoutingTable;
 use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
+use crate::slots::Slots;
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
 use crate::tap::Taps;
 use crate::trace::Trace;
 use crate::tunnel_ends::TunnelEnds;
-use crate::vrf::Vrf;
+use crate::vlan::VlanCounters;
+use crate::vrf::{Vrf, VrfParsing};
 use crate::xfrm_link::XfrmLink;
 
 pub use filters::VrfFeatures;
@@ -73,6 +76,8 @@ pub struct Tables {
     parted: u64,
     /// By number; the numbers of removed ones are used again.
     vrfs: Arc<[Option<Arc<Vrf>>]>,
+    /// Of each of them, by number, as of the last publication.
+    parsing: Arc<[VrfParsing]>,
     /// Whose each routing table is.
     table_owners: Arc<BTreeMap<TableId, VrfId>>,
     /// Routing tables that no VRF has. None is empty.
@@ -82,6 +87,9 @@ pub struct Tables {
     no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
+    /// Of each port that has no queue, by its number. Beside the ports, so that a packet is counted without
+    /// reading its port.
+    port_counters: Slots<VlanCounters>,
     /// The same in all snapshots.
     sought: Arc<Sought>,
     /// Those that are there or have policies.
@@ -138,11 +146,13 @@ impl Tables {
             lookup_engine: LookupEngine::default(),
             parted: 0,
             vrfs: Arc::new([Some(Arc::new(main))]),
+            parsing: Arc::default(),
             table_owners: Arc::new(BTreeMap::from([(TableId::MAIN, VrfId::MAIN)])),
             loose_tables: Arc::default(),
             no_policies,
             no_routes,
             ports: Arc::default(),
+            port_counters: Slots::new(),
             sought: Arc::new(Sought::new(workers, secret)),
             xfrm_links: Map::new(secret),
             next_hops: NextHops::new(workers),
@@ -210,6 +220,35 @@ impl Tables {
         self.vrf(id).map(|vrf| &*vrf.name)
     }
 
+    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
+    /// that the waits overlap. `packets` are their VRFs, sources and destinations.
+    #[inline(always)]
+    pub fn prefetch_routes<I>(&self, packets: impl Fn() -> I)
+    where
+        I: Iterator<Item = (VrfId, IpAddr, IpAddr)>,
+    {
+        for (vrf, source, _) in packets() {
+            if let Some(vrf) = self.vrf(vrf) {
+                packet::prefetch(&vrf.spd);
+                vrf.routes.prefetch_for(source);
+            }
+        }
+        for step in 0..fib::STEPS {
+            for (vrf, _, destination) in packets() {
+                if let Some(vrf) = self.vrf(vrf) {
+                    vrf.routes.prefetch(destination, step);
+                }
+            }
+        }
+    }
+
+    /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is
+    /// not there, it is that of an empty one.
+    #[inline]
+    pub fn parsing(&self, id: VrfId) -> VrfParsing {
+        self.parsing.get(usize::from(id.0)).copied().unwrap_or_default()
+    }
+
     /// Every VRF, by number.
     pub fn vrfs(&self) -> impl Iterator<Item = &Vrf> {
         self.vrfs.iter().flatten().map(|vrf| &**vrf)
@@ -234,6 +273,12 @@ impl Tables {
     /// The port of this name.
     pub fn port_named(&self, name: &str) -> Option<&Port> {
         self.ports().find(|port| &*port.spec.name == name)
+    }
+
+    /// What a sub-port or an xfrm link has done. What other ports have done, their queues count.
+    #[inline]
+    pub fn port_counters(&self, id: PortId) -> Option<&VlanCounters> {
+        self.port_counters.get(id.0.into())
     }
 
     /// The SAD.

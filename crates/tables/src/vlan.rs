@@ -4,10 +4,9 @@
 use core::fmt;
 use std::sync::Arc;
 
+use packet::Counter;
 use types::{VlanId, VlanProtocol, VlanTag};
 use wire::{PortId, VrfId};
-
-use crate::counters::FlowCounters;
 
 /// Which VLAN of which port a sub-port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,18 +145,64 @@ impl fmt::Debug for VlanTable {
     }
 }
 
-/// What a sub-port has received and sent. Its parent counts the same frames.
+/// What a sub-port has received and sent: one cache line per worker, added up when read. Its parent
+/// counts the same frames. Copies share what they count.
 #[derive(Clone, Debug)]
-pub struct VlanCounters {
-    /// Frames that came with its tag while it was up.
-    pub received: FlowCounters,
-    /// Frames that were handed to its parent.
-    pub sent: FlowCounters,
+pub struct VlanCounters(Arc<[Cell]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Cell {
+    received: Frames,
+    sent: Frames,
+}
+
+#[derive(Debug, Default)]
+struct Frames {
+    frames: Counter,
+    bytes: Counter,
+}
+
+impl Frames {
+    #[inline]
+    fn add(&self, frames: u64, bytes: u64) {
+        self.frames.add(frames);
+        self.bytes.add(bytes);
+    }
 }
 
 impl VlanCounters {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { received: FlowCounters::new(workers), sent: FlowCounters::new(workers) }
+        Self((0..workers).map(|_| Cell::default()).collect())
+    }
+
+    /// Counts frames that came with its tag while it was up, in the cell of `worker`, which alone
+    /// may do so.
+    #[inline]
+    pub fn add_received(&self, worker: usize, frames: u64, bytes: u64) {
+        self.0[worker].received.add(frames, bytes);
+    }
+
+    /// Counts frames that were handed to its parent, in the cell of `worker`, which alone may do so.
+    #[inline]
+    pub fn add_sent(&self, worker: usize, frames: u64, bytes: u64) {
+        self.0[worker].sent.add(frames, bytes);
+    }
+
+    /// Frames that came, of all workers, and their bytes.
+    pub fn received(&self) -> (u64, u64) {
+        self.sum(|cell| &cell.received)
+    }
+
+    /// Frames that were handed to the parent, by all workers, and their bytes.
+    pub fn sent(&self) -> (u64, u64) {
+        self.sum(|cell| &cell.sent)
+    }
+
+    fn sum(&self, of: impl Fn(&Cell) -> &Frames) -> (u64, u64) {
+        self.0.iter().map(of).fold((0, 0), |(frames, bytes), more| {
+            (frames + more.frames.read(), bytes + more.bytes.read())
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use types::{Ike, Ipsec, PacketFields, TableId};
 use wire::{IpPrefix, VrfId};
 
+use crate::policy::Direction;
 use crate::route::Route;
 use crate::routing_table::RoutingTable;
 use crate::snapshot::VrfFeatures;
@@ -94,6 +95,24 @@ impl Vrf {
     /// How many routes there are.
     pub fn route_count(&self) -> usize {
         self.routes.route_count()
+    }
+}
+
+/// What parsing a packet takes of its VRF. Snapshots have it side by side for all VRFs, so that
+/// packets of many VRFs do not wait for each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VrfParsing {
+    /// See [`Vrf::reads`].
+    pub reads: PacketFields,
+    /// Whether clear packets are the inbound SPD's, which is so where there is no outbound one.
+    pub is_clear_inbound: bool,
+}
+
+impl VrfParsing {
+    /// That of a VRF.
+    pub fn of(vrf: &Vrf) -> Self {
+        let is_clear_inbound = !vrf.spd.is_empty() && vrf.spd.count(Direction::Out) == 0;
+        Self { reads: vrf.reads(), is_clear_inbound }
     }
 }
 

@@ -97,7 +97,8 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
         let found: BTreeMap<_, _> = port.vlans.iter().map(|(tag, sub)| (tag, *sub)).collect();
         prop_assert_eq!(&found, &expected);
         prop_assert_eq!(port.vlans.is_empty(), expected.is_empty());
-        prop_assert_eq!(port.counters.is_some(), port.spec.vlan.is_some());
+        let is_counted = tables.port_counters(port.id).is_some();
+        prop_assert_eq!(is_counted, port.spec.vlan.is_some());
         if let Some(vlan) = port.spec.vlan {
             let parent = tables.port(vlan.parent).unwrap();
             prop_assert_eq!(parent.spec.link, LinkKind::Ethernet);

@@ -333,7 +333,7 @@ pub(super) fn ports(
         rpf: port.reverse_path,
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
-        statistics: tables.port(port.id).and_then(vlan_statistics),
+        statistics: vlan_statistics(tables, port.id),
         device: None,
         ring: None,
         neighbours: desired.neighbours.counts(port.id),
@@ -344,10 +344,9 @@ pub(super) fn ports(
 }
 
 /// What a VLAN has done. That of other ports is not known here.
-fn vlan_statistics(port: &tables::Port) -> Option<PortStatistics> {
-    let counters = port.counters.as_ref()?;
-    let ((rx_packets, rx_bytes), (tx_packets, tx_bytes)) =
-        (counters.received.read(), counters.sent.read());
+fn vlan_statistics(tables: &Tables, port: PortId) -> Option<PortStatistics> {
+    let counters = tables.port_counters(port)?;
+    let ((rx_packets, rx_bytes), (tx_packets, tx_bytes)) = (counters.received(), counters.sent());
     Some(PortStatistics { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Default::default() })
 }
 

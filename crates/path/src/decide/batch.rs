@@ -19,7 +19,27 @@ const TOGETHER: usize = 4;
 
 impl Decider<'_> {
     /// Decides the packets of one family that stand at these positions of a batch.
+    #[inline]
     pub(crate) fn decide<const KEY: usize, F: Family<KEY>>(
+        &self,
+        list: &[u8],
+        batch: &mut Packets,
+        extensions: &mut Extensions,
+    ) {
+        let vrf_of = |at: u8| F::view(F::key(batch, at)).vrf();
+        // Nearly all batches with packets of many VRFs begin and end with two of them.
+        if let [first, .., last] = *list
+            && list.len() >= TOGETHER
+            && vrf_of(first) != vrf_of(last)
+        {
+            self.prefetch_routes::<KEY, F>(list, batch);
+        }
+        self.decide_near::<KEY, F>(list, batch, extensions);
+    }
+
+    /// As [`Decider::decide`]. A function of its own, whose loops keep their registers.
+    #[inline(never)]
+    fn decide_near<const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],
         batch: &mut Packets,
@@ -41,6 +61,18 @@ impl Decider<'_> {
                 None => self.decide_alone::<KEY, F>(run, batch, extensions),
             }
         }
+    }
+
+    /// Asks for what the routes of packets of many VRFs are found in. Where all are of one VRF,
+    /// that is near.
+    #[inline(never)]
+    fn prefetch_routes<const KEY: usize, F: Family<KEY>>(&self, list: &[u8], batch: &Packets) {
+        self.tables.prefetch_routes(|| {
+            list.iter().map(|&at| {
+                let key = F::view(F::key(batch, at));
+                (key.vrf(), key.source(), key.destination())
+            })
+        });
     }
 
     /// Decides one packet after the other.

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use tables::{Direction, Tables, Vrf};
-use wire::{Addresses, PacketFields, PortId, Spi, VrfId};
+use tables::{Tables, VrfParsing};
+use wire::{Addresses, PortId, Spi, VrfId};
 
 /// The addresses that are the gateway's own, and what VRFs ask for.
 #[derive(Clone, Copy)]
@@ -36,15 +36,13 @@ impl<'t> Locality<'t> {
         self.0.vrf(vrf).is_some_and(|vrf| vrf.reads_upper())
     }
 
-    /// Which bits of packets' optional fields the VRF's policies and filters read. The others are zero in keys,
-    /// so that they split no flow.
-    pub(crate) fn reads(&self, vrf: VrfId) -> PacketFields {
-        self.0.vrf(vrf).map_or(PacketFields::NONE, Vrf::reads)
-    }
-
-    /// Whether clear packets are the inbound SPD's, which is so where there is no outbound one.
-    pub(crate) fn is_clear_inbound(&self, vrf: VrfId) -> bool {
-        let spd = self.0.vrf(vrf).map(|vrf| &vrf.spd);
-        spd.is_some_and(|spd| !spd.is_empty() && spd.count(Direction::Out) == 0)
+    /// Which bits of packets' optional fields the VRF's policies and filters read, the others being
+    /// zero in keys, so that they split no flow; and which tables of the cache its flows belong to.
+    #[inline(always)]
+    pub(crate) fn parsing(&self, vrf: VrfId) -> VrfParsing {
+        let parsing = self.0.parsing(vrf);
+        let is = || self.0.vrf(vrf).map(VrfParsing::of).unwrap_or_default();
+        debug_assert_eq!(parsing, is(), "as of the publication");
+        parsing
     }
 }

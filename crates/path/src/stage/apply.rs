@@ -8,8 +8,9 @@
 //! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, `port_down`, and those of the
 //! stages behind it.
 
+use arrayvec::ArrayVec;
 use flow::{FairLimiter, Reassembled, Reassembly};
-use packet::{Batch, DropReason, Packet};
+use packet::{BATCH, Batch, DropReason, Packet};
 use rand::rngs::StdRng;
 use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
@@ -55,6 +56,8 @@ pub(crate) struct State<'a> {
     pub identification: &'a mut u16,
     /// How often the policies changed from one packet of the last batch to the next.
     pub policy_runs: &'a mut u32,
+    /// Into how many runs the last batch fell that left with VLAN tags.
+    pub tagged_runs: &'a mut u32,
 }
 
 impl State<'_> {
@@ -66,6 +69,7 @@ impl State<'_> {
             randomness: self.randomness,
             identification: self.identification,
             policy_runs: self.policy_runs,
+            tagged_runs: self.tagged_runs,
         }
     }
 }
@@ -105,6 +109,30 @@ struct Limit {
     limit: u16,
 }
 
+/// A run that left by a sub-port, with what is to be counted. Where there are many sub-ports, all
+/// that is counted for them is behind several loads of memory that is far away; in a loop of their
+/// own, the waits overlap.
+struct TaggedRun {
+    by: NextHopId,
+    port: PortId,
+    /// Bytes of the link header.
+    link: usize,
+    packets: u64,
+    bytes: u64,
+}
+
+impl TaggedRun {
+    fn count(&self, outputs: &mut Outputs<'_>) {
+        let Self { by, port, link, packets, bytes } = *self;
+        let bytes_of_frames = bytes + packets * link as u64;
+        match link {
+            TAGGED => outputs.objects.count_sent(port, packets, bytes_of_frames),
+            _ => outputs.objects.count_sent_inner(port, packets, bytes_of_frames),
+        }
+        outputs.count(by, packets, bytes);
+    }
+}
+
 /// Does what was decided. Leaves the batch empty.
 pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Applier<'_, '_>) {
     let objects = applier.neighbours.outputs.objects;
@@ -112,9 +140,15 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     if *applier.state.policy_runs >= MANY {
         prefetch_counters(objects, &batch.records[..count]);
     }
+    if *applier.state.tagged_runs >= MANY {
+        for record in &batch.records[..count] {
+            objects.prefetch_next_hop(record.decision.next_hop_id());
+        }
+    }
     let Packets { packets, records, v6, .. } = batch;
     let records = &records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
+    let mut tagged = ArrayVec::<TaggedRun, BATCH>::new();
     // Packets before `sent` have left; those from there to `at` are finished frames for `queue`.
     let (mut at, mut sent, mut queue) = (0, 0, None);
     while let Some(record) = records.get(at) {
@@ -124,12 +158,19 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
                 queue = Some(way.next_hop.queue);
             }
-            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..], objects);
+            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
             tally.add(decision.policies(), done as u64, bytes, objects);
             applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
             if done > 0 {
-                applier.neighbours.outputs.count(decision.next_hop_id(), done as u64, bytes);
+                let (by, next_hop, packets) = (decision.next_hop_id(), way.next_hop, done as u64);
+                match next_hop.link.length() {
+                    ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
+                    // There are no more runs than packets.
+                    link => {
+                        tagged.push(TaggedRun { by, port: next_hop.port, link, packets, bytes });
+                    }
+                }
                 continue;
             }
         }
@@ -151,6 +192,10 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         sent = at;
     }
     hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
+    for run in &tagged {
+        run.count(&mut applier.neighbours.outputs);
+    }
+    *applier.state.tagged_runs = tagged.len() as u32;
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }
@@ -204,28 +249,11 @@ impl<'t> ClearWay<'t> {
     /// Makes frames of packets, up to the first that does not go this way or is not common. Returns
     /// how many these are, and their bytes without the link header.
     #[inline(always)]
-    fn send(
-        &self,
-        packets: &mut [Packet],
-        records: &[Record],
-        objects: Objects<'_>,
-    ) -> (usize, u64) {
+    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
         match self.next_hop.link.length() {
             ETHERNET => self.run::<ETHERNET, { ETHERNET + IP }>(packets, records),
-            TAGGED => {
-                let (done, bytes) = self.run::<TAGGED, { TAGGED + IP }>(packets, records);
-                let frames = done as u64;
-                objects.count_sent(self.next_hop.port, frames, bytes + frames * TAGGED as u64);
-                (done, bytes)
-            }
-            TWICE_TAGGED => {
-                let (done, bytes) =
-                    self.run::<TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records);
-                let frames = done as u64;
-                let bytes_sent = bytes + frames * TWICE_TAGGED as u64;
-                objects.count_sent_inner(self.next_hop.port, frames, bytes_sent);
-                (done, bytes)
-            }
+            TAGGED => self.run::<TAGGED, { TAGGED + IP }>(packets, records),
+            TWICE_TAGGED => self.run::<TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records),
             _ => (0, 0),
         }
     }

@@ -10,7 +10,7 @@
 use arrayvec::ArrayVec;
 use flow::{FragmentUpper, Recalled};
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
-use tables::{Port, VlanId, VlanProtocol};
+use tables::{Port, VlanId, VlanProtocol, VrfParsing};
 use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
 use wire::mld;
@@ -55,11 +55,10 @@ impl Source {
             Origin::Host | Origin::HostError(_) | Origin::HostProtected => Facts::OWN,
             Origin::Port(_) | Origin::Sa(_) => 0,
         };
-        let is_inbound =
-            matches!(arrival.origin, Origin::Sa(_)) || locality.is_clear_inbound(arrival.vrf);
+        let VrfParsing { reads, is_clear_inbound } = locality.parsing(arrival.vrf);
+        let is_inbound = matches!(arrival.origin, Origin::Sa(_)) || is_clear_inbound;
         let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
         let facts = own | quoted | if is_inbound { INBOUND } else { 0 };
-        let reads = locality.reads(arrival.vrf);
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }
     }
 
@@ -95,7 +94,8 @@ pub(crate) fn parse_frames<'n>(
     match port.spec.link {
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
-            let tagged = Tagged { port, source, station, parser: &*parser };
+            let mut tagged =
+                Tagged { port, source, station, parser: &*parser, received: ArrayVec::new() };
             let others =
                 |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| match tagged
                     .run::<1, TAGGED>(packets, records, keys)
@@ -104,6 +104,7 @@ pub(crate) fn parse_frames<'n>(
                     done => done,
                 };
             straight::<ETHERNET>(batch, &source, station, &mut slow, others);
+            tagged.count();
         }
         LinkKind::Ip => {
             straight::<0>(batch, &source, 0, &mut slow, |_, _, _| 0);
@@ -121,15 +122,33 @@ struct Tagged<'a, 'n> {
     /// The port's address.
     station: u64,
     parser: &'a Parser<'a, 'n>,
+    /// What is to be counted for sub-ports. Each is behind two loads of memory that is often far
+    /// away if there are many; in a loop of their own, the waits overlap.
+    received: ArrayVec<Received, { 2 * BATCH }>,
+}
+
+/// Frames one after the other that came by a sub-port.
+struct Received {
+    port: PortId,
+    frames: u32,
+    bytes: u64,
 }
 
 impl Tagged<'_, '_> {
+    /// Counts what came by sub-ports.
+    fn count(&self) {
+        let objects = self.parser.neighbours.outputs.objects;
+        for Received { port, frames, bytes } in &self.received {
+            objects.count_received(*port, u64::from(*frames), *bytes);
+        }
+    }
+
     /// Fills in common packets with `N` tags, which make a link header of `LINK` bytes, up to the
     /// first that is none, or whose VLAN has no port that is up. Returns how many these are. IPv4
     /// and IPv6 take one loop.
     #[inline(never)]
     fn run<const N: usize, const LINK: usize>(
-        &self,
+        &mut self,
         packets: &mut [Packet],
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
@@ -159,9 +178,10 @@ impl Tagged<'_, '_> {
             if done == from {
                 break;
             }
-            let objects = self.parser.neighbours.outputs.objects;
+            let frames = (done - from) as u32;
             for port in entered.into_iter().flatten() {
-                objects.count_received(port, (done - from) as u64, bytes);
+                // Every run is of a packet at least, and has two sub-ports at most.
+                self.received.push(Received { port, frames, bytes });
             }
         }
         done
@@ -362,7 +382,7 @@ fn straight<const LINK: usize>(
     source: &Source,
     station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
+    others: impl FnMut(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     // Loops of their own, so that where nothing is read no packet pays for it.
     match source.reads.is_empty() {
@@ -378,7 +398,7 @@ fn runs<const LINK: usize, const READS: bool>(
     source: &Source,
     station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
-    others: impl Fn(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
+    mut others: impl FnMut(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     let Packets { packets, records, v6: keys, .. } = batch;
     let count = packets.len();

@@ -147,8 +147,8 @@ impl Twin {
         let tables = self.publisher.current();
         let counters = |id| tables.next_hop_counters(id).unwrap().read();
         seen.next_hops = tables.next_hops().map(|(id, _)| (id, counters(id))).collect();
-        let counters = tables.ports().filter_map(|port| port.counters.as_ref());
-        seen.vlans = counters.map(|all| [all.received.read(), all.sent.read()]).collect();
+        let counters = tables.ports().filter_map(|port| tables.port_counters(port.id));
+        seen.vlans = counters.map(|all| [all.received(), all.sent()]).collect();
         seen.events = std::iter::from_fn(|| self.events.pop().ok()).collect();
         seen.held = self.worker.held();
     }

@@ -121,6 +121,10 @@ macro_rules! key {
 key!(u32);
 key!(u128);
 
+/// How often [`Fib::prefetch`] can be called for an address: for the first octet, the second, the
+/// tree behind it, and what that tree's first node leads to.
+pub const STEPS: usize = 4;
+
 /// A longest-prefix-match table whose copies are constant work.
 #[derive(Clone)]
 pub struct Fib<K, V> {
@@ -176,6 +180,27 @@ impl<K: Key, V: Clone> Fib<K, V> {
             }
         }
         self.root.level.lookup(address.first())
+    }
+
+    /// Asks for the memory that a lookup reads in one of its steps, from 0 to [`STEPS`]. Reads what
+    /// the steps before it have asked for.
+    #[inline(always)]
+    pub fn prefetch(&self, address: K, step: usize) {
+        let place = &self.root.pages[usize::from(address.first())];
+        if step == 0 {
+            return packet::prefetch(place);
+        }
+        let Some(page) = place else { return };
+        let second = address.second();
+        if step == 1 {
+            packet::prefetch(&page.tail[usize::from(second)]);
+            return packet::prefetch(&page.tails);
+        }
+        let Some(tail) = page.tails.get(page.tail_index(second)) else { return };
+        match step {
+            2 => packet::prefetch(tail),
+            _ => tail.prefetch_next(address.tail()),
+        }
     }
 
     /// The value of exactly the prefix of the first `length` bits of `prefix`.

@@ -123,6 +123,16 @@ impl<K: Key, V: Clone> Node<K, V> {
         Some(&node.values[node.last_rank(holding)])
     }
 
+    /// Asks for the memory that [`Node::lookup`] reads after this node.
+    #[inline(always)]
+    pub(super) fn prefetch_next(&self, rest: K) {
+        let chunk = rest.after(self.skip).head();
+        match self.children & (1 << chunk) {
+            0 => packet::prefetch(&*self.values),
+            _ => packet::prefetch_at(&self.nodes, rank(self.children, chunk)),
+        }
+    }
+
     /// The value of exactly the prefix of the first `length` bits of `rest`.
     pub(super) fn get(&self, rest: K, length: u8) -> Option<&V> {
         let (mut node, mut rest, mut left) = (self, rest, length);

@@ -43,10 +43,12 @@ impl Tables {
         let is_queued = self.is_queued(id, &spec);
         let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
         let next_hop = next.next_hops.add(own)?;
-        let counters = (!spec.has_queues()).then(|| VlanCounters::new(self.workers));
+        if !spec.has_queues() {
+            next.port_counters.set(id.0.into(), VlanCounters::new(self.workers));
+        }
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
-        let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued, counters };
+        let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued };
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
@@ -190,6 +192,7 @@ impl Tables {
         let led_there = next.remove_stranded_routes(&old)?;
         next.remove_next_hops(&old);
         next.next_hops.remove(old.next_hop);
+        next.port_counters.remove(id.0.into());
         next.parted = next.generation + 1;
         next.qdisc_follows(id);
         next.port_changed(id, Some(&old));

@@ -14,7 +14,7 @@ use crate::log::Change;
 use crate::policy::{Action, Direction};
 use crate::qdisc::QdiscDevice;
 use crate::routing_table::{RoutingTable, TableRef};
-use crate::vrf::Vrf;
+use crate::vrf::{Vrf, VrfParsing};
 
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
@@ -84,6 +84,26 @@ impl Tables {
         self.changed(Change::Vrf(id));
         self.judge_rules(id);
         Ok(id)
+    }
+
+    /// Finds out what parsing takes of VRFs, before the snapshot is published after `before`. Only
+    /// those that have changed are read.
+    pub(crate) fn judge_parsing(&mut self, before: Option<&Self>) {
+        let known = match before {
+            Some(before) if Arc::ptr_eq(&self.vrfs, &before.vrfs) => {
+                self.parsing = Arc::clone(&before.parsing);
+                return;
+            }
+            before => before.map_or((&[][..], &[][..]), |it| (&it.vrfs[..], &it.parsing[..])),
+        };
+        let judge = |(number, vrf): (usize, &Option<Arc<Vrf>>)| {
+            let Some(vrf) = vrf else { return VrfParsing::default() };
+            match (known.0.get(number), known.1.get(number)) {
+                (Some(Some(old)), Some(parsing)) if Arc::ptr_eq(old, vrf) => *parsing,
+                _ => VrfParsing::of(vrf),
+            }
+        };
+        self.parsing = self.vrfs.iter().enumerate().map(judge).collect();
     }
 
     /// Whether a policy of another VRF or of an xfrm link has a tunnel whose outer packets are in this one.

@@ -157,8 +157,8 @@ fn flows_are_spread_over_all_vrfs_and_vlans() {
                 .filter_map(|vlan| {
                     let id = layout::Layout::port(layout::Side::Server, Some(vlan));
                     let port = setup.tables.port(id)?;
-                    let counters = port.counters.as_ref()?;
-                    let is_busy = counters.sent.read().0 > 0 && counters.received.read().0 > 0;
+                    let counters = setup.tables.port_counters(port.id)?;
+                    let is_busy = counters.sent().0 > 0 && counters.received().0 > 0;
                     is_busy.then_some(port.spec.vrf)
                 })
                 .collect();
