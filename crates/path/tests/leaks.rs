@@ -18,7 +18,7 @@ const OWN: [&str; 2] = ["10.1.0.1", "fd01::1"];
 const FAR: [&str; 2] = ["8.8.8.8", "2001:db8::8"];
 
 /// The VRF red has a VLAN of the LAN; the WAN is in `main`, and red's packets leave by it.
-fn leaking(spec: Option<RouteSpec>) -> Tables {
+fn leaking(spec: Option<&RouteSpec>) -> Tables {
     let mut tables = plain_tables();
     assert_eq!((tables.add_vrf("red"), tables.add_vrf("green")), (Ok(RED), Ok(GREEN)));
     let port = PortSpec {
@@ -41,7 +41,7 @@ fn leaking(spec: Option<RouteSpec>) -> Tables {
         tables.set_neighbour(RED_PORT, ip(host), HOST_MAC).unwrap();
     }
     for everywhere in ["0.0.0.0/0", "::/0"] {
-        let spec = spec.clone().unwrap_or(RouteSpec::Vrf { vrf: VrfId::MAIN });
+        let spec = spec.cloned().unwrap_or(RouteSpec::Vrf { vrf: VrfId::MAIN });
         tables.set_route(RED, prefix(everywhere), spec).unwrap();
     }
     tables
@@ -131,7 +131,7 @@ fn errors_are_from_the_port_that_the_packet_came_by() {
 #[test]
 fn a_circle_ends() {
     for (host, far) in HOSTS.into_iter().zip(FAR) {
-        let mut gateway = Gateway::new(leaking(Some(RouteSpec::Vrf { vrf: GREEN })));
+        let mut gateway = Gateway::new(leaking(Some(&RouteSpec::Vrf { vrf: GREEN })));
         push(&mut gateway, &udp(host, far, (1, 2), 100));
         assert!(is_icmp(&told(&mut gateway).0, (3, 0), (1, 0)), "green has no route");
         gateway.change(|tables| {
