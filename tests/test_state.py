@@ -263,7 +263,7 @@ def ipsec(gateway):
 
 def test_what_a_repair_may_have_lost_leaves_vrfs_closed(gateway):
     gateway.run("vrf", "add", "blue")
-    words = "dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 9 mode tunnel vrf blue"
+    words = "dir out vrf blue tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 9 mode tunnel"
     gateway.run("xfrm", "policy", "add", "src", "10.1.0.0/16", "dst", "10.9.0.0/16", *words.split())
     gateway.run("vrf", "add", "green")
     assert ipsec(gateway)["blue"] == ("required", False) and ipsec(gateway)["green"] == ("auto", False)

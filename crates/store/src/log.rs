@@ -363,11 +363,9 @@ mod tests {
             let directory = open(&path);
             assert_eq!(directory.read().unwrap(), None);
             fs::write(path.join(name), "").unwrap();
-            for refused in [
-                directory.read().err(),
-                directory.read_or_begin().err(),
-                directory.repair().err(),
-            ] {
+            for refused in
+                [directory.read().err(), directory.read_or_begin().err(), directory.repair().err()]
+            {
                 let error = refused.unwrap().to_string();
                 let remedy = format!("`hitpath state drop {}`", path.display());
                 assert!(error.contains(name) && error.contains(&remedy), "{error}");

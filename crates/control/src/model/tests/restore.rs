@@ -446,10 +446,9 @@ fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
     }
     // Who says that it takes none is heard, in the file or by a later command.
     let off = format!("{other}\n[[vrf]]\nname = \"main\"\nipsec = \"off\"\n");
-    for (file, text) in [
-        (&off, bare("").text),
-        (&other, bare("").text + "vrf set main ipsec auto\n"),
-    ] {
+    for (file, text) in
+        [(&off, bare("").text), (&other, bare("").text + "vrf set main ipsec auto\n")]
+    {
         let changes = Changes { text, ..Changes::default() };
         let (restored, report) = restore(file, &[changes], false);
         assert_ne!(ipsec_of(&restored, "main"), Ipsec::Required);

@@ -93,10 +93,7 @@ pub(super) struct Places<D> {
 ///
 /// # Errors
 /// If the system refuses, others may use the file, or it is damaged or missing.
-pub(super) fn open(
-    directory: &Path,
-    is_first: bool,
-) -> anyhow::Result<(Places<Named>, Contents)> {
+pub(super) fn open(directory: &Path, is_first: bool) -> anyhow::Result<(Places<Named>, Contents)> {
     let path = directory.join(NAME);
     let is_there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
     if !is_there {
