@@ -257,6 +257,52 @@ def test_damage_is_refused_with_what_mends_it(gateway):
     assert gateway.run("diff").stdout == ""
 
 
+def ipsec(gateway):
+    return {vrf["name"]: (vrf["ipsec"], vrf["closed"]) for vrf in gateway.json("vrf", "show")}
+
+
+def test_what_a_repair_may_have_lost_leaves_vrfs_closed(gateway):
+    gateway.run("vrf", "add", "blue")
+    words = "dir out vrf blue tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 9 mode tunnel"
+    gateway.run("xfrm", "policy", "add", "src", "10.1.0.0/16", "dst", "10.9.0.0/16", *words.split())
+    gateway.run("vrf", "add", "green")
+    assert ipsec(gateway)["blue"] == ("required", False) and ipsec(gateway)["green"] == ("auto", False)
+    gateway.kill()
+    log = gateway.state_path / "log"
+    data = bytearray(log.read_bytes())
+    data[data.index(b"xfrm policy add")] ^= 0x20
+    log.write_bytes(data)
+    said = state("repair", gateway.state_path).stdout
+    assert "policies may be lost" in said and "`hitpath vrf set NAME ipsec auto`" in said
+    gateway.start_again()
+    assert "hitpath vrf set blue ipsec auto" in gateway.log()
+    for _ in range(2):
+        assert ipsec(gateway)["blue"] == ipsec(gateway)["green"] == ("required", True)
+        crash(gateway)
+    # Who opens one is heard.
+    gateway.run("vrf", "set", "green", "ipsec", "auto")
+    crash(gateway)
+    assert ipsec(gateway)["green"] == ("auto", False) and ipsec(gateway)["blue"] == ("required", True)
+
+
+def test_a_log_that_is_missing_is_refused(gateway):
+    change(gateway)
+    gateway.kill()
+    (gateway.state_path / "log").unlink()
+    with pytest.raises(CommandFailed, match=f"hitpath state drop {gateway.state_path}"):
+        gateway.start_again()
+    assert "log is missing" in gateway.log()
+    assert state("repair", gateway.state_path, check=False).returncode == 1
+    assert "without changes" in state("drop", gateway.state_path).stdout
+    # What it does not forget are sequence numbers.
+    (gateway.state_path / "sequences").rename(gateway.state_path / "aside")
+    with pytest.raises(CommandFailed, match="hitpath state forget-sequences"):
+        gateway.start_again()
+    (gateway.state_path / "aside").rename(gateway.state_path / "sequences")
+    gateway.start_again()
+    assert gateway.run("diff").stdout == ""
+
+
 def test_keys_are_in_a_file_of_their_own(gateway):
     change(gateway)
     assert (gateway.state_path.stat().st_mode & 0o777) == 0o700

@@ -60,6 +60,20 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The log is missing.
+    #[error(
+        "{folder}/log is missing, and a gateway has run here, which {traces} tells: what commands \
+        had changed is lost, and without it packets might leave in clear that were to be protected \
+        (put the log back, if there is a copy; `hitpath state drop {folder}` begins with the \
+        configuration file alone)",
+        folder = folder.display()
+    )]
+    Missing {
+        /// The directory.
+        folder: PathBuf,
+        /// The files that tell.
+        traces: String,
+    },
     /// A record is not what was written.
     #[error(
         "{}: damaged (what can be read of it is text: mend by hand what it tells of, then remove it)",

@@ -20,4 +20,4 @@ mod saved;
 
 pub use directory::{Directory, StoreError};
 pub use log::{Done, Log, Snapshot};
-pub use saved::{Repaired, Saved};
+pub use saved::{Dropped, Repaired, Saved};

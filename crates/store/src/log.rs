@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use api::Key;
 
 use crate::directory::{Directory, StoreError};
-use crate::saved::{Files, keys_name, keys_text, write};
+use crate::saved::{Files, Header, keys_name, keys_text, write};
 
 /// What is called once changes are durable, or why they are not.
 pub type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
@@ -202,7 +202,9 @@ impl Writer {
         let before = self.directory.generations()?;
         let next = before.iter().max().map_or(0, |last| last + 1);
         let generation = keeps_keys.then_some(next);
-        self.files = Some(write(&self.directory, configuration, generation, text, keys)?);
+        let configuration = configuration.clone();
+        let header = Header { configuration, generation, is_incomplete: false };
+        self.files = Some(write(&self.directory, &header, text, keys)?);
         for number in before {
             if let Err(error) = self.directory.wipe(&keys_name(number)) {
                 tracing::warn!(%error, file = keys_name(number), "former keys are not removed");
@@ -222,10 +224,12 @@ fn append(files: &mut Files, group: &Group) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::saved::Dropped;
 
     fn snapshot(text: &str, keys: &[(u64, &str)]) -> Snapshot {
         Snapshot {
@@ -317,13 +321,105 @@ mod tests {
         assert_eq!((repaired.changes, repaired.lost.len()), (3, 1));
         assert!(repaired.lost[0].contains(&at));
         assert_eq!(fs::read(repaired.backup).unwrap(), bytes);
+        assert!(repaired.is_incomplete);
         let saved = directory.read().unwrap().unwrap();
         assert_eq!(saved.changes.concat(), "a\nb\nd\n");
         assert_eq!((saved.configuration.as_str(), saved.keys.len()), ("abc", 1));
-        directory.put_aside().unwrap().unwrap();
-        assert_eq!(directory.read().unwrap(), None);
+        assert!(saved.is_incomplete);
+        // It stays so until a gateway has begun it anew.
+        assert!(directory.repair().unwrap().is_incomplete);
+        let log = Log::start(directory).unwrap();
+        wait(|done| log.replace(snapshot("a\n", &[]), Some(done))).unwrap();
+        drop(log);
+        let directory = open(&path);
+        assert!(!directory.read().unwrap().unwrap().is_incomplete);
+        assert!(!directory.repair().unwrap().is_incomplete, "nothing was lost");
+    }
+
+    #[test]
+    fn what_is_dropped_leaves_a_log_without_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        assert_eq!(open(&path).put_aside().unwrap(), Dropped::Nothing);
+        assert!(!path.join("log").exists());
+        let log = Log::start(open(&path)).unwrap();
+        wait(|done| log.replace(snapshot("a\n", &[(0, "0x01")]), Some(done))).unwrap();
+        drop(log);
+        let directory = open(&path);
+        let former = fs::read(path.join("log")).unwrap();
+        let Dropped::Log(backup) = directory.put_aside().unwrap() else { panic!("no log") };
+        assert_eq!(fs::read(backup).unwrap(), former);
+        let saved = directory.read().unwrap().unwrap();
+        assert_eq!((saved.changes.concat(), saved.keys.len()), (String::new(), 0));
+        assert!(!saved.is_first() && !saved.is_incomplete);
         assert!(directory.generations().unwrap().is_empty());
-        assert_eq!(directory.put_aside().unwrap(), None);
+    }
+
+    #[test]
+    fn a_log_that_is_missing_is_refused_where_a_gateway_has_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        for name in ["keys.0", "sequences", "log.damaged.1", "log.dropped.1"] {
+            let directory = open(&path);
+            assert_eq!(directory.read().unwrap(), None);
+            fs::write(path.join(name), "").unwrap();
+            for refused in
+                [directory.read().err(), directory.read_or_begin().err(), directory.repair().err()]
+            {
+                let error = refused.unwrap().to_string();
+                let remedy = format!("`hitpath state drop {}`", path.display());
+                assert!(error.contains(name) && error.contains(&remedy), "{error}");
+            }
+            assert_eq!(directory.put_aside().unwrap(), Dropped::Traces);
+            assert!(!directory.read_or_begin().unwrap().is_first());
+            fs::remove_dir_all(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_first_start_that_is_cut_short_refuses_none_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let directory = open(&path);
+        // Before the log had its name.
+        fs::write(path.join("log.new"), "HP").unwrap();
+        assert!(directory.read_or_begin().unwrap().is_first());
+        // Whatever comes after it: it is the first start still.
+        for name in ["sequences.new", "sequences", "keys.0", "log.new"] {
+            fs::write(path.join(name), "").unwrap();
+            assert!(directory.read_or_begin().unwrap().is_first(), "{name}");
+        }
+        let log = Log::start(directory).unwrap();
+        wait(|done| log.replace(snapshot("a\n", &[]), Some(done))).unwrap();
+        drop(log);
+        assert!(!open(&path).read_or_begin().unwrap().is_first());
+    }
+
+    #[test]
+    fn a_repair_that_cannot_write_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let log = Log::start(open(&path)).unwrap();
+        wait(|done| log.replace(snapshot("a\n", &[(0, "0x01")]), Some(done))).unwrap();
+        wait(|done| log.append("b\n".into(), Vec::new(), Some(done))).unwrap();
+        drop(log);
+        let mut bytes = fs::read(path.join("log")).unwrap();
+        bytes[30] ^= 1;
+        fs::write(path.join("log"), &bytes).unwrap();
+        // In the way of the file that is written first.
+        fs::create_dir(path.join("log.new")).unwrap();
+        let directory = open(&path);
+        let names = || -> BTreeSet<_> {
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+        };
+        let before = names();
+        assert!(directory.repair().is_err());
+        assert!(directory.put_aside().is_err());
+        assert_eq!(names(), before);
+        assert_eq!(fs::read(path.join("log")).unwrap(), bytes);
+        assert!(directory.read().is_err(), "it is damaged still, and no gateway starts");
+        fs::remove_dir(path.join("log.new")).unwrap();
+        assert!(directory.repair().unwrap().is_incomplete);
     }
 
     #[test]

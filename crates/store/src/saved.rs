@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use api::Key;
 use zeroize::Zeroizing;
@@ -14,11 +16,26 @@ use crate::frame;
 /// The log's name.
 pub(crate) const LOG: &str = "log";
 
+/// Its name until it is whole.
+const NEW: &str = "log.new";
+
+/// The most files that are named where the log is missing.
+const MAX_TRACES: usize = 8;
+
 /// The first line of the log.
 pub(crate) const VERSION: &str = "hitpath state 1";
 
 /// The first line of a file of keys.
 pub(crate) const KEYS_VERSION: &str = "hitpath keys 1";
+
+/// In place of the configuration, in a log that was begun before anything was used.
+const NOT_RUN: &str = "none";
+
+/// In place of the configuration, where that is not known.
+const UNKNOWN: &str = "unknown";
+
+/// In the beginning of a log of which a part was lost.
+const INCOMPLETE: &str = "incomplete";
 
 /// What was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,26 +50,55 @@ pub struct Saved {
     pub keys: BTreeMap<u64, Key>,
     /// Bytes at the log's end that were not written whole, and so never answered.
     pub torn: Range<usize>,
+    /// Whether [`Directory::repair`] could not keep all.
+    pub is_incomplete: bool,
+}
+
+impl Saved {
+    /// Whether no gateway has run on the directory before.
+    pub fn is_first(&self) -> bool {
+        self.configuration == NOT_RUN
+    }
 }
 
 /// What a repair has kept, and what not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The damaged log.
-    pub backup: std::path::PathBuf,
+    pub backup: PathBuf,
     /// Changes that were kept.
     pub changes: usize,
     /// The bytes of the log that could not be read.
     pub lost: Vec<Range<usize>>,
+    /// Whether anything was lost, of the log or of the keys.
+    pub is_incomplete: bool,
+}
+
+/// What was put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The log, which is there now.
+    Log(PathBuf),
+    /// Other files of a gateway, whose log was missing.
+    Traces,
+    /// Nothing was there.
+    Nothing,
 }
 
 impl Directory {
-    /// Reads what was kept. Returns `None` if nothing was.
+    /// Reads what was kept. Returns `None` if nothing was, as no gateway has run on it.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what was written.
+    /// If it cannot be read, is not what was written, or is missing where a gateway has run.
     pub fn read(&self) -> Result<Option<Saved>, StoreError> {
-        let Some(bytes) = self.contents(LOG)? else { return Ok(None) };
+        let Some(bytes) = self.contents(LOG)? else {
+            let traces = self.traces().map_err(self.system("listing it"))?;
+            if traces.is_empty() {
+                return Ok(None);
+            }
+            let traces = traces.join(", ");
+            return Err(StoreError::Missing { folder: self.path().to_owned(), traces });
+        };
         let frames = frame::read(&bytes).map_err(self.damage(LOG))?;
         let mut texts = Vec::with_capacity(frames.contents.len());
         for contents in frames.contents {
@@ -60,14 +106,51 @@ impl Directory {
         }
         let mut texts = texts.into_iter();
         let first = texts.next().ok_or_else(|| self.damaged(LOG, "it has no beginning"))?;
-        let (configuration, generation) = header(first)
+        let Header { configuration, generation, is_incomplete } = header(first)
             .ok_or_else(|| self.damaged(LOG, &format!("its first line is not `{VERSION}`")))?;
         let changes = texts.map(str::to_owned).collect();
         let keys = match generation {
             None => BTreeMap::new(),
             Some(number) => self.keys(number)?,
         };
-        Ok(Some(Saved { configuration, generation, changes, keys, torn: frames.torn }))
+        let torn = frames.torn;
+        Ok(Some(Saved { configuration, generation, changes, keys, torn, is_incomplete }))
+    }
+
+    /// Reads what was kept, and begins a log if no gateway has run on the directory. A directory
+    /// with other files of a gateway and without a log has lost it: so this comes before any other
+    /// file is written.
+    ///
+    /// # Errors
+    /// As [`Directory::read`], or if the log cannot be written.
+    pub fn read_or_begin(&self) -> Result<Saved, StoreError> {
+        if let Some(saved) = self.read()? {
+            return Ok(saved);
+        }
+        self.begin(NOT_RUN).map_err(self.system("beginning its log"))?;
+        Ok(Saved { configuration: NOT_RUN.to_owned(), ..Saved::default() })
+    }
+
+    /// Writes a log without changes.
+    fn begin(&self, configuration: &str) -> std::io::Result<()> {
+        write(self, &Header::of(configuration), "", &[]).map(|_| ())
+    }
+
+    /// Files that a gateway writes once its log is there. What a start that was cut short leaves
+    /// is not among them.
+    fn traces(&self) -> std::io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path())? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            let is_trace = name.starts_with("keys.")
+                || name.starts_with("log.") && name != NEW
+                || name.starts_with("sequences");
+            if is_trace && names.len() < MAX_TRACES {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 
     fn keys(&self, number: u64) -> Result<BTreeMap<u64, Key>, StoreError> {
@@ -81,11 +164,18 @@ impl Directory {
         Ok(keys)
     }
 
-    /// Keeps of a damaged log what can be read. The damaged one stays beside it.
+    /// Keeps of a damaged log what can be read, with a mark if that is not all. The damaged one
+    /// stays beside it, and in its place until the other one is written.
     ///
     /// # Errors
     /// If the system refuses, if there is nothing to repair, or nothing can be read.
     pub fn repair(&self) -> Result<Repaired, StoreError> {
+        // Says which files there are, if the log is none of them.
+        let is_damaged = match self.read() {
+            Ok(_) => false,
+            Err(StoreError::Damaged { .. }) => true,
+            Err(error) => return Err(error),
+        };
         let bytes = self.contents(LOG)?.ok_or_else(|| self.damaged(LOG, "it is not there"))?;
         let (contents, lost) = frame::salvage(&bytes);
         let mut texts: Vec<&str> = contents.iter().filter_map(|found| text(found)).collect();
@@ -93,53 +183,88 @@ impl Directory {
         // Without its beginning, the log does not say which configuration it was about. What it
         // says of the file's own objects is then left out, as with another file.
         let generations = self.generations().map_err(self.system("listing it"))?;
-        let (configuration, generation) = known
-            .inspect(|_| _ = texts.remove(0))
-            .unwrap_or_else(|| ("unknown".to_owned(), generations.iter().copied().max()));
+        let known = known.inspect(|_| _ = texts.remove(0)).unwrap_or_else(|| Header {
+            generation: generations.iter().copied().max(),
+            is_incomplete: true,
+            ..Header::of(UNKNOWN)
+        });
         let mut keys = BTreeMap::new();
-        if let Some(name) = generation.map(keys_name) {
+        if let Some(name) = known.generation.map(keys_name) {
             let bytes = self.contents(&name)?.unwrap_or_default();
             let (contents, _) = frame::salvage(&bytes);
             for found in contents {
                 let _ = keys_of(found, &mut keys);
             }
         }
-        let backup = self.free_name("log.damaged")?;
-        fs::rename(self.file(LOG), &backup).map_err(self.system("moving the log aside"))?;
         let keys: Vec<_> = keys.into_iter().collect();
         let next = generations.iter().max().map_or(0, |last| last + 1);
         let text = texts.concat();
-        write(self, &configuration, Some(next), &text, &keys)
-            .map_err(self.system("writing the log"))?;
+        let is_incomplete = known.is_incomplete || is_damaged || !lost.is_empty();
+        let header = Header { generation: Some(next), is_incomplete, ..known };
+        let backup = self.copy_aside("log.damaged")?;
+        write(self, &header, &text, &keys).map_err(|error| {
+            forget_name(&backup);
+            self.system("writing the log, which is as it was")(error)
+        })?;
         for number in generations {
             self.wipe(&keys_name(number)).map_err(self.system("removing former keys"))?;
         }
-        Ok(Repaired { backup, changes: text.lines().count(), lost })
+        Ok(Repaired { backup, changes: text.lines().count(), lost, is_incomplete })
     }
 
-    /// Moves the log aside, and removes the keys. Returns where it is now, if there was one.
+    /// Moves the log aside, puts one without changes in its place, and removes the keys.
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn put_aside(&self) -> Result<Option<std::path::PathBuf>, StoreError> {
+    pub fn put_aside(&self) -> Result<Dropped, StoreError> {
+        if self.read().is_ok_and(|saved| saved.is_some_and(|saved| saved.is_first())) {
+            return Ok(Dropped::Nothing);
+        }
+        let is_there = self.file(LOG).try_exists().map_err(self.system("looking for its log"))?;
+        let dropped = if is_there {
+            Dropped::Log(self.copy_aside("log.dropped")?)
+        } else if self.traces().map_err(self.system("listing it"))?.is_empty() {
+            return Ok(Dropped::Nothing);
+        } else {
+            Dropped::Traces
+        };
+        // The next start finds that the log is missing, unless there is one.
+        self.begin(UNKNOWN).map_err(|error| {
+            if let Dropped::Log(backup) = &dropped {
+                forget_name(backup);
+            }
+            self.system("writing a log without changes; all is as it was")(error)
+        })?;
         for number in self.generations().map_err(self.system("listing it"))? {
             self.wipe(&keys_name(number)).map_err(self.system("removing keys"))?;
         }
-        let backup = self.free_name("log.dropped")?;
-        match fs::rename(self.file(LOG), &backup) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.system("moving the log aside")(error)),
-        }
-        self.sync().map_err(self.system("moving the log aside"))?;
-        Ok(Some(backup))
+        Ok(dropped)
+    }
+
+    /// Gives the log a second name, or copies it where the file system has no such. It keeps the
+    /// first one until another log takes that.
+    fn copy_aside(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let (log, backup) = (self.file(LOG), self.free_name(name)?);
+        let copy = || {
+            if fs::hard_link(&log, &backup).is_ok() {
+                return Ok(());
+            }
+            let mut file = private().create_new(true).open(&backup)?;
+            std::io::copy(&mut File::open(&log)?, &mut file)?;
+            file.sync_all()
+        };
+        copy().map_err(|error| {
+            let _ = fs::remove_file(&backup);
+            self.system("keeping the log aside; nothing is changed")(error)
+        })?;
+        Ok(backup)
     }
 
     /// Keeps a copy of the log beside it. Returns where, if there is one.
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn keep_copy(&self) -> Result<Option<std::path::PathBuf>, StoreError> {
+    pub fn keep_copy(&self) -> Result<Option<PathBuf>, StoreError> {
         let backup = self.file("log.before");
         match fs::copy(self.file(LOG), &backup) {
             Ok(_) => Ok(Some(backup)),
@@ -148,7 +273,7 @@ impl Directory {
         }
     }
 
-    fn free_name(&self, name: &str) -> Result<std::path::PathBuf, StoreError> {
+    fn free_name(&self, name: &str) -> Result<PathBuf, StoreError> {
         let names = (1..=9999).map(|number| self.file(&format!("{name}.{number}")));
         let mut free = names.filter(|path| !path.exists());
         free.next().ok_or_else(|| {
@@ -172,6 +297,13 @@ impl Directory {
     }
 }
 
+/// Removes a file that has another name.
+fn forget_name(path: &Path) {
+    if fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
+        let _ = fs::remove_file(path);
+    }
+}
+
 pub(crate) fn keys_name(number: u64) -> String {
     format!("keys.{number}")
 }
@@ -180,8 +312,33 @@ fn text(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(bytes).ok()
 }
 
-/// The first frame: which configuration, and which keys.
-fn header(text: &str) -> Option<(String, Option<u64>)> {
+/// The first frame: which configuration, which keys, and whether a part was lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) configuration: String,
+    pub(crate) generation: Option<u64>,
+    pub(crate) is_incomplete: bool,
+}
+
+impl Header {
+    /// That of a log without keys.
+    fn of(configuration: &str) -> Self {
+        let configuration = configuration.to_owned();
+        Self { configuration, generation: None, is_incomplete: false }
+    }
+
+    fn text(&self) -> String {
+        let Self { configuration, generation, is_incomplete } = self;
+        let keys = generation.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let mut text = format!("{VERSION}\nconfiguration {configuration}\nkeys {keys}\n");
+        if *is_incomplete {
+            text = text + INCOMPLETE + "\n";
+        }
+        text
+    }
+}
+
+fn header(text: &str) -> Option<Header> {
     let mut lines = text.lines();
     if lines.next()? != VERSION {
         return None;
@@ -189,7 +346,8 @@ fn header(text: &str) -> Option<(String, Option<u64>)> {
     let configuration = lines.next()?.strip_prefix("configuration ")?;
     let keys = lines.next()?.strip_prefix("keys ")?;
     let generation = if keys == "none" { None } else { Some(keys.parse().ok()?) };
-    Some((configuration.to_owned(), generation))
+    let is_incomplete = lines.any(|line| line == INCOMPLETE);
+    Some(Header { configuration: configuration.to_owned(), generation, is_incomplete })
 }
 
 fn keys_of(contents: &[u8], keys: &mut BTreeMap<u64, Key>) -> Option<()> {
@@ -256,12 +414,11 @@ impl Writer {
 /// Writes a log anew: all of it or, if that fails, nothing.
 pub(crate) fn write(
     directory: &Directory,
-    configuration: &str,
-    generation: Option<u64>,
+    header: &Header,
     text: &str,
     keys: &[(u64, Key)],
 ) -> std::io::Result<Files> {
-    const NEW: &str = "log.new";
+    let generation = header.generation;
     let make = || {
         let keys_file = match generation {
             None => None,
@@ -274,9 +431,7 @@ pub(crate) fn write(
             }
         };
         let mut log = Writer::create(directory, NEW)?;
-        let named = generation.map_or_else(|| "none".to_owned(), |number| number.to_string());
-        let first = format!("{VERSION}\nconfiguration {configuration}\nkeys {named}\n");
-        log.put(first.as_bytes())?;
+        log.put(header.text().as_bytes())?;
         log.put(text.as_bytes())?;
         log.file.sync_data()?;
         // The keys have to be there before the log that names them.

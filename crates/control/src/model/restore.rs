@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{Key, Origin, Refusal, RefusalCode, Request, VrfChange};
 use packet::Time;
 use tables::{TableRef, Tables};
-use types::{Ipsec, Spi};
+use types::{Ipsec, Spi, VrfId};
 use zeroize::Zeroizing;
 
 use super::desired::Desired;
 use super::journal::{KEY, OF_FILE};
 use super::qdiscs::node_at;
 use super::security::find_policy;
-use super::{Changes, Control, Draft, Journal};
+use super::{Changes, Control, Draft, Journal, closed};
 
 /// The most lines of [`Restored::refused`].
 const MAX_REFUSED: usize = 100;
@@ -36,6 +36,8 @@ pub struct Restored {
     pub refusals: u64,
     /// SAs that do not come back, as their keys were not kept.
     pub without_keys: u64,
+    /// VRFs that forward nothing, as they have no policies now that one was left out or refused.
+    pub closed: Vec<String>,
 }
 
 /// An SA as commands name it: VRF, destination, SPI.
@@ -74,6 +76,8 @@ impl Control {
     ) -> Restored {
         let mut restored = Restored::default();
         let mut without_keys = BTreeSet::new();
+        let mut without_policies = BTreeSet::new();
+        let mut has_unknown_policies = false;
         let tables = self.tables();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft =
@@ -81,8 +85,14 @@ impl Control {
         draft.is_restoring = true;
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
-                Some(_) if !is_same_file => {
+                Some(rest) if !is_same_file => {
                     restored.left += 1;
+                    if is_policy(rest)
+                        && let Ok(Parsed::Request(request)) = parse(rest, keys)
+                        && let Some(vrf) = vrf_of_policy(&request)
+                    {
+                        without_policies.extend(draft.require_policies(Some(vrf)));
+                    }
                     continue;
                 }
                 Some(rest) => (rest, Origin::Configuration),
@@ -96,6 +106,11 @@ impl Control {
                 }
                 Err(refusal) => {
                     restored.refuse(command, &refusal);
+                    // Nobody knows of which VRF it was.
+                    if is_policy(command) && !has_unknown_policies {
+                        has_unknown_policies = true;
+                        without_policies.extend(draft.require_policies(None));
+                    }
                     continue;
                 }
             };
@@ -123,21 +138,97 @@ impl Control {
                 continue;
             }
             draft.origin = origin;
+            let vrf_of_policy = vrf_of_policy(&request).map(str::to_owned);
             match draft.carry_out_or_leave(request, now) {
                 Ok(_) => restored.done += 1,
                 // The file names it, or what it is about is gone with the former file.
-                Err(_) if !is_same_file => restored.left += 1,
+                Err(_) if !is_same_file => {
+                    restored.left += 1;
+                    if let Some(vrf) = vrf_of_policy {
+                        without_policies.extend(draft.require_policies(Some(&vrf)));
+                    }
+                }
                 // An SA that was not kept.
                 Err(refusal)
                     if refusal.code == RefusalCode::NotFound
                         && command.starts_with("xfrm state delete") => {}
-                Err(refusal) => restored.refuse(command, &refusal),
+                Err(refusal) => {
+                    restored.refuse(command, &refusal);
+                    if let Some(vrf) = vrf_of_policy {
+                        without_policies.extend(draft.require_policies(Some(&vrf)));
+                    }
+                }
             }
         }
         restored.without_keys = without_keys.len() as u64;
+        let closed = closed(&draft.tables).map(|vrf| vrf.name.to_string());
+        restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
         let tables = draft.tables;
         self.publisher.publish(tables);
         restored
+    }
+
+    /// Has no VRF forward without policies, but for those of which the configuration file says
+    /// `off`: for a log of which a part is lost, so that nobody knows which VRFs had policies.
+    /// Returns those that forward nothing now.
+    pub fn require_policies(&mut self) -> Vec<String> {
+        let tables = self.tables();
+        let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
+        let mut draft =
+            Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
+        draft.journal = self.journal.as_mut();
+        let off_by_command: Vec<_> = draft
+            .desired
+            .vrfs
+            .iter()
+            .filter(|(_, vrf)| vrf.ipsec != Origin::Configuration)
+            .filter(|(_, vrf)| draft.ipsec_of(vrf.id) == Some(Ipsec::Off))
+            .map(|(name, vrf)| (name.clone(), vrf.id))
+            .collect();
+        for (name, vrf) in off_by_command {
+            // There are such tables, and what requires policies is never refused.
+            let _ = draft.set_ipsec(&name, vrf, Ipsec::Required, Origin::Runtime);
+        }
+        draft.require_policies(None);
+        let tables = draft.tables;
+        let closed = closed(&tables).map(|vrf| vrf.name.to_string()).collect();
+        self.publisher.publish(tables);
+        closed
+    }
+}
+
+impl Draft<'_> {
+    fn ipsec_of(&self, vrf: VrfId) -> Option<Ipsec> {
+        self.tables.vrf(vrf).map(|vrf| vrf.ipsec)
+    }
+
+    /// Has a VRF of which a policy does not come back, or all of them, forward nothing without
+    /// policies. One that takes none at all stays so. Returns which they are.
+    fn require_policies(&mut self, vrf: Option<&str>) -> Vec<String> {
+        let all = self.desired.vrfs.iter();
+        let meant = all.filter(|(name, _)| vrf.is_none_or(|vrf| vrf == *name));
+        let meant: Vec<_> = meant.map(|(name, vrf)| (name.clone(), vrf.id)).collect();
+        for (name, id) in &meant {
+            if self.ipsec_of(*id) == Some(Ipsec::Auto) {
+                let _ = self.set_ipsec(name, *id, Ipsec::Required, Origin::Runtime);
+            }
+        }
+        meant.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// Whether a command adds a policy.
+fn is_policy(command: &str) -> bool {
+    ["xfrm policy add ", "xfrm policy update "].iter().any(|word| command.starts_with(word))
+}
+
+/// The VRF that becomes an IPsec gateway by a request. Policies of an xfrm link make none.
+fn vrf_of_policy(request: &Request) -> Option<&str> {
+    match request {
+        Request::PolicyAdd(spec) | Request::PolicyUpdate(spec) if spec.if_id == 0 => {
+            Some(&spec.vrf)
+        }
+        _ => None,
     }
 }
 

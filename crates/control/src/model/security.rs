@@ -10,7 +10,7 @@ use api::{
 };
 use esp::{InboundSa, OutboundSa};
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Spd, Tables};
-use types::{IfId, Spi, VrfId};
+use types::{IfId, Ipsec, Spi, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
@@ -131,8 +131,15 @@ impl Draft<'_> {
 
     pub(super) fn add_policy(&mut self, spec: PolicySpec, origin: Origin) -> Result<u32, Refusal> {
         let (wanted, spec) = self.check_policy(spec)?;
+        let ipsec = |tables: &Tables| tables.vrf(wanted.vrf).map(|vrf| vrf.ipsec);
+        let before = ipsec(&self.tables);
         let index = self.tables.add_policy(wanted).map_err(|error| refusal(&error))?;
+        let is_turned = before != ipsec(&self.tables);
         self.note(|journal| {
+            // By itself, and first: it holds even where the policy does not fit any more.
+            if is_turned {
+                journal.set_ipsec(&spec.vrf, Ipsec::Required);
+            }
             let command = describe::policy(&spec);
             journal.note(origin, format_args!("xfrm policy add {command}"));
         });

@@ -143,7 +143,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     handler.daemon.socket.clone_from(&socket);
     handler.daemon.claims = protection::claims(file);
-    let directory = opened.as_ref().map(state::Opened::path);
+    let directory = opened.as_ref().map(|opened| (opened.path(), opened.is_first()));
     let sequences = sequences::open(&mut handler.control, directory, &settings)?;
     let plan = handler.control.plan(config);
     if let Some(refusal) = plan.refusal() {

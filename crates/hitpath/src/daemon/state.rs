@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use api::{Refusal, RefusalCode, Reply};
 use control::{Control, GatewaySettings, StateDirectory};
 use packet::Time;
@@ -45,7 +45,7 @@ pub(super) fn directory(settings: &GatewaySettings) -> Option<PathBuf> {
 /// A state directory, locked, and what was kept in it.
 pub(super) struct Opened {
     directory: Directory,
-    saved: Option<Saved>,
+    saved: Saved,
 }
 
 impl Opened {
@@ -53,7 +53,7 @@ impl Opened {
     /// told of this gateway.
     ///
     /// # Errors
-    /// If it cannot be used, or is damaged.
+    /// If it cannot be used, is damaged, or has lost its log.
     pub(super) fn of(settings: &GatewaySettings, socket: &Path) -> anyhow::Result<Option<Self>> {
         let Some(path) = directory(settings) else {
             tracing::info!("changes by command are not kept: there is no state-directory");
@@ -61,13 +61,18 @@ impl Opened {
         };
         let holder = format!("hitpath run, socket {}", socket.display());
         let directory = Directory::open(&path, &holder)?;
-        let saved = directory.read()?;
+        let saved = directory.read_or_begin()?;
         Ok(Some(Self { directory, saved }))
     }
 
     /// The directory.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Whether no gateway has run on it before.
+    pub(super) fn is_first(&self) -> bool {
+        self.saved.is_first()
     }
 
     /// Where it is.
@@ -78,7 +83,7 @@ impl Opened {
     /// Makes anew what was kept, on top of the configuration, whose digest is `configuration`.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no thread, or the first log of a directory cannot be written.
     pub(super) fn restore(
         self,
         control: &mut Control,
@@ -87,9 +92,8 @@ impl Opened {
         now: Time,
     ) -> anyhow::Result<Keeper> {
         let Self { directory, saved } = self;
-        if let Some(saved) = saved {
-            restore(control, &directory, &saved, configuration == saved.configuration, now);
-        }
+        let is_first = saved.is_first();
+        restore(control, &directory, &saved, configuration == saved.configuration, now);
         control.keep_changes(settings.keep_keys);
         let path = directory.path().to_owned();
         let mut keeper = Keeper {
@@ -108,6 +112,8 @@ impl Opened {
         keeper.begin_anew(control, true, Some(done), now);
         match receiver.recv() {
             Ok(Ok(())) => tracing::info!(directory = %path.display(), "changes are kept"),
+            // What is used from now on would be taken for what was never used.
+            Ok(Err(why)) if is_first => bail!("the state directory's first log: {why}"),
             Ok(Err(why)) => tracing::error!("changes by command are refused: {why}"),
             Err(_) => tracing::error!("changes by command are refused: the log has ended"),
         }
@@ -139,6 +145,25 @@ fn restore(control: &mut Control, directory: &Directory, saved: &Saved, is_same:
             sas = restored.without_keys,
             "SAs are not there, as their keys were not kept: what they protect is dropped"
         );
+    }
+    for vrf in &restored.closed {
+        tracing::warn!(
+            %vrf,
+            "has no policies, as those that commands had added were left out or refused: it \
+            forwards nothing across its boundary; a policy opens it, or `hitpath vrf set {vrf} \
+            ipsec auto` if it is to be a plain router"
+        );
+    }
+    if saved.is_incomplete {
+        tracing::warn!("the log was repaired, and a part of it is lost; see `hitpath diff`");
+        for vrf in control.require_policies() {
+            tracing::warn!(
+                %vrf,
+                "has no policies, and may have had some that are lost: it forwards nothing across \
+                its boundary; a policy opens it, or `hitpath vrf set {vrf} ipsec auto` if it is to \
+                be a plain router"
+            );
+        }
     }
     if restored.refusals > 0 {
         restored.refused.iter().take(10).for_each(|refused| tracing::error!("{refused}"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use store::Directory;
+use store::{Directory, Dropped};
 
 use crate::cli::Global;
 use crate::daemon::sequences::file;
@@ -37,11 +37,14 @@ enum What {
     /// Keep of a damaged log what can be read
     ///
     /// The damaged log stays beside it. What could not be read is said by its place; look at
-    /// `hitpath diff` once the gateway runs again.
+    /// `hitpath diff` once the gateway runs again. If anything is lost, VRFs without policies
+    /// forward nothing across their boundary from then on, unless the configuration file says
+    /// `ipsec = "off"` of them: `hitpath vrf set NAME ipsec auto` opens one.
     Repair(At),
     /// Forget all that commands have changed
     ///
-    /// The log is moved aside; keys of SAs are removed from the disk.
+    /// The log is moved aside; keys of SAs are removed from the disk. VRFs that had policies by
+    /// command alone are plain routers from then on.
     Drop(At),
     /// Forget which sequence numbers keys have used
     ///
@@ -100,7 +103,7 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
     if is_json {
         let lost: Vec<_> = repaired.lost.iter().map(|lost| [lost.start, lost.end]).collect();
         output::json(&json!({ "kept": repaired.changes, "lost_bytes": lost,
-            "damaged_log": repaired.backup }))?;
+            "is_incomplete": repaired.is_incomplete, "damaged_log": repaired.backup }))?;
         return Ok(Exit::Done);
     }
     output::line(&format!("{} commands kept", repaired.changes))?;
@@ -108,6 +111,13 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
         output::line(&format!("bytes {} to {} could not be read", lost.start, lost.end))?;
     }
     output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
+    if repaired.is_incomplete {
+        output::line(
+            "policies may be lost: VRFs without any forward nothing across their boundary from the \
+            next start on, unless the configuration file says ipsec = \"off\" of them; `hitpath \
+            vrf set NAME ipsec auto` opens one that is a plain router",
+        )?;
+    }
     Ok(Exit::Done)
 }
 
@@ -125,14 +135,25 @@ fn forget_sequences(directory: &Directory, is_json: bool) -> anyhow::Result<Exit
 }
 
 fn drop(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
-    let moved = directory.put_aside()?;
+    let dropped = directory.put_aside()?;
     if is_json {
-        output::json(&json!({ "dropped_log": moved }))?;
-    } else {
-        output::line(&match moved {
-            Some(path) => format!("dropped; the log is {} now, without keys", path.display()),
-            None => "there is no log".to_owned(),
-        })?;
+        let log = match &dropped {
+            Dropped::Log(path) => Some(path),
+            Dropped::Traces | Dropped::Nothing => None,
+        };
+        output::json(&json!({ "dropped_log": log }))?;
+        return Ok(Exit::Done);
+    }
+    output::line(&match &dropped {
+        Dropped::Log(path) => format!("dropped; the log is {} now, without keys", path.display()),
+        Dropped::Traces => "the log was missing; there is one without changes now".to_owned(),
+        Dropped::Nothing => "there is no log".to_owned(),
+    })?;
+    if dropped != Dropped::Nothing {
+        output::line(
+            "a VRF without policies and SAs in the configuration file forwards in clear from the \
+            next start on, unless the file says ipsec = \"required\" of it",
+        )?;
     }
     Ok(Exit::Done)
 }

@@ -25,9 +25,6 @@ use zeroize::Zeroizing;
 /// The file's name in the state directory.
 pub(super) const NAME: &str = "sequences";
 
-/// The log of changes by command, which every start writes once this file is there.
-const LOG: &str = "log";
-
 const MAGIC: [u8; 8] = *b"hitpseq1";
 const HEADER: usize = 64;
 const COPY: usize = 64;
@@ -48,21 +45,30 @@ pub(super) trait Disk: Send + 'static {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-impl Disk for File {
+/// The file, open, and where the next start looks for it.
+pub(super) struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Disk for Named {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()?;
-        // The next start finds nothing of what is written to a file that has no name.
-        if self.metadata()?.nlink() == 0 {
-            return Err(io::Error::other(
-                "the file of sequence numbers was removed; stop the gateway and give all SAs new \
-                keys",
-            ));
-        }
-        Ok(())
+        self.file.sync_data()?;
+        // The next start finds nothing of what is written to a file that has another name or none.
+        let own = self.file.metadata()?;
+        let what = match fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => return Ok(()),
+            Ok(_) => "is another one now",
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "was removed",
+            Err(error) => return Err(error),
+        };
+        Err(io::Error::other(format!(
+            "the file of sequence numbers {what}; stop the gateway and give all SAs new keys"
+        )))
     }
 }
 
@@ -82,17 +88,17 @@ pub(super) struct Places<D> {
     versions: Vec<u64>,
 }
 
-/// Opens the file in `directory`, which nobody else uses.
+/// Opens the file in `directory`, which nobody else uses. It is made if the gateway `is_first` to
+/// run there.
 ///
 /// # Errors
-/// If the system refuses, others may use the file, or it is damaged.
-pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)> {
+/// If the system refuses, others may use the file, or it is damaged or missing.
+pub(super) fn open(directory: &Path, is_first: bool) -> anyhow::Result<(Places<Named>, Contents)> {
     let path = directory.join(NAME);
-    let is_there =
-        |path: &Path| path.try_exists().with_context(|| format!("looking for {}", path.display()));
-    if !is_there(&path)? {
+    let is_there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
+    if !is_there {
         ensure!(
-            !is_there(&directory.join(LOG))?,
+            is_first,
             "{} is missing, and the state directory was used before. {}",
             path.display(),
             begin_anew(directory)
@@ -108,7 +114,7 @@ pub(super) fn open(directory: &Path) -> anyhow::Result<(Places<File>, Contents)>
     ensure!(bytes.len() <= longest, "{} is too long to be the gateway's", path.display());
     let contents = read(&bytes)
         .with_context(|| format!("{} is damaged. {}", path.display(), begin_anew(directory)))?;
-    Ok((Places::new(file, &contents), contents))
+    Ok((Places::new(Named { file, path }, &contents), contents))
 }
 
 /// What to do without the file.
@@ -551,29 +557,47 @@ mod tests {
     fn it_is_for_its_owner_alone_and_has_one_secret() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        let (_, contents) = open(folder.path()).unwrap();
+        let (_, contents) = open(folder.path(), true).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(contents.known.is_empty());
-        let (_, again) = open(folder.path()).unwrap();
+        let (_, again) = open(folder.path(), false).unwrap();
         assert_eq!(again.secret, contents.secret);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let error = open(folder.path()).err().unwrap().to_string();
+        let error = open(folder.path(), true).err().unwrap().to_string();
         assert!(error.contains("so that others may use it (chmod 0600"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "").unwrap();
-        let error = format!("{:#}", open(folder.path()).err().unwrap());
+        let error = format!("{:#}", open(folder.path(), true).err().unwrap());
         assert!(error.contains("is damaged") && error.contains("new keys"), "{error}");
 
         // What was used before does not lose it unseen.
         fs::remove_file(&path).unwrap();
-        fs::write(folder.path().join(LOG), "").unwrap();
-        let error = open(folder.path()).err().unwrap().to_string();
+        let error = open(folder.path(), false).err().unwrap().to_string();
         let remedy = format!("`hitpath state forget-sequences {}`", folder.path().display());
         assert!(error.contains("is missing") && error.contains(&remedy), "{error}");
         assert_eq!(forget(folder.path()).unwrap(), None);
-        let (_, contents) = open(folder.path()).unwrap();
+        let (_, contents) = open(folder.path(), false).unwrap();
         let moved = forget(folder.path()).unwrap().unwrap();
         assert!(moved.ends_with("sequences.forgotten") && moved.exists());
-        assert_ne!(open(folder.path()).unwrap().1.secret, contents.secret);
+        assert_ne!(open(folder.path(), false).unwrap().1.secret, contents.secret);
+    }
+
+    #[test]
+    fn nothing_counts_that_the_next_start_would_not_find() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join(NAME), folder.path().join("aside"));
+        let (mut places, _) = open(folder.path(), true).unwrap();
+        let mut write = |number| {
+            let record = record(1, number);
+            places.write(&BTreeMap::from([(0, &record)])).map_err(|error| error.to_string())
+        };
+        write(100).unwrap();
+        fs::rename(&path, &aside).unwrap();
+        assert!(write(200).unwrap_err().contains("was removed"));
+        fs::copy(&aside, &path).unwrap();
+        let error = write(300).unwrap_err();
+        assert!(error.contains("is another one now") && error.contains("new keys"), "{error}");
+        fs::rename(&aside, &path).unwrap();
+        write(400).unwrap();
     }
 }

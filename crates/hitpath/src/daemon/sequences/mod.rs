@@ -5,7 +5,6 @@ pub(crate) mod file;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -15,7 +14,7 @@ use anyhow::Context;
 use control::{Control, GatewaySettings, Reservation};
 use packet::Time;
 
-use file::{Disk, Places};
+use file::{Disk, Named, Places};
 
 /// How long to wait before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,18 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// Has `control` begin the numbers of SAs where those of their keys stopped, as the state directory
-/// has it, or refuse what is not safe if there is none. To be called before there is an SA.
+/// has it, or refuse what is not safe if there is none. With the directory comes whether this
+/// gateway is the first to run there. To be called before there is an SA.
 ///
 /// # Errors
 /// If the file in the state directory cannot be used.
 pub(super) fn open(
     control: &mut Control,
-    directory: Option<&Path>,
+    directory: Option<(&Path, bool)>,
     settings: &GatewaySettings,
 ) -> anyhow::Result<Option<Opened>> {
     match directory {
-        Some(directory) => {
-            let (places, contents) = file::open(directory)?;
+        Some((directory, is_first)) => {
+            let (places, contents) = file::open(directory, is_first)?;
             tracing::info!(
                 directory = %directory.display(),
                 keys = contents.known.len(),
@@ -63,7 +63,7 @@ pub(super) fn open(
 }
 
 /// A file whose numbers are known. Nothing is written to it yet.
-pub(super) struct Opened(Places<File>);
+pub(super) struct Opened(Places<Named>);
 
 impl Opened {
     /// Starts the thread that writes, which has the rights of the calling thread.
