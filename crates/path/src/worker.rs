@@ -312,7 +312,8 @@ impl Worker {
         if is_new {
             waiting::resume(&mut stages.neighbours);
         }
-        if !stages.unstored.is_empty() {
+        // What comes meanwhile waits behind the others of its SA.
+        if stages.unstored.next_deadline().is_some_and(|look| look <= now) {
             stages.release();
         }
         let received = stages.round(frames);
