@@ -40,9 +40,9 @@ const ERROR_BURST: u64 = 100;
 /// VRFs tell very many.
 const EVENT_RATE: u64 = 64;
 
-/// One of so many large buffers is for packets that wait for neighbours, and as many for those whose
-/// sequence numbers are not stored. Queueing disciplines have half of them, and reassembly 16: so
-/// all that wait leave some for what comes in.
+/// One of so many large buffers is for packets that wait for neighbours, and as many are for those
+/// whose sequence numbers are not stored. Queueing disciplines have half of the buffers, and
+/// reassembly 16: so all that wait leave some for what comes in.
 const WAITING_LARGE: usize = 8;
 
 /// What a worker needs to know when it is made.
