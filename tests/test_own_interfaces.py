@@ -364,6 +364,42 @@ def test_interfaces_that_have_another_name_get_their_own_addresses(machine, make
     assert settings(gw, "left") == before[2][0] and settings(gw, "right") == before[2][1]
 
 
+@pytest.mark.parametrize("names", [{"left": "wan0", "right": "right"}, {"left": "right", "right": "left"}])
+def test_interfaces_that_were_renamed_and_taken_again_get_their_own_back(machine, make, names):
+    gw, *_ = machine
+    # What tells them apart.
+    gw.sysctl("net.ipv4.conf.left.rp_filter", 2)
+    before, kept = {label: settings(gw, label) for label in GATEWAY}, global_addresses(gw)
+    assert before["left"] != before["right"]
+
+    def rename(names):
+        for old in names:
+            gw.ip("link", "set", old, "down")
+            gw.ip("link", "set", old, "name", f"{old}-old")
+        for old, new in names.items():
+            gw.ip("link", "set", f"{old}-old", "name", new)
+            gw.ip("link", "set", new, "up")
+
+    gateway = make()
+    with gateway:
+        pass
+    rename(names)
+    config = configuration()
+    for port in config.ports:
+        port.interface = names[port.name]
+    gateway.write(config)
+    with gateway:
+        assert all(settings(gw, label) == OWNED for label in names.values())
+    released = gateway.release()
+    assert sorted(released.stdout.split("\n")[:-1]) == [
+        f"interface {label} is the kernel's again" for label in sorted(names.values())
+    ]
+    after = global_addresses(gw)
+    for old, new in names.items():
+        assert settings(gw, new) == before[old]
+        assert sorted(after[new]) == sorted(kept[old])
+
+
 def refused(machine, gateway, *options, wrap=()):
     """What a daemon says that refuses to start, and has changed nothing."""
     gw = machine[0]

@@ -22,11 +22,15 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 /// whether they may go on.
 ///
 /// VRFs share it: where there is no room, a VRF that has fewer packets than another one gets the
-/// place of the oldest of the one that has most.
+/// place of the oldest of the one that has most. So it is with large packets
+/// ([`Packet::is_large`]), of which fewer may wait, as there are few buffers for them.
 pub struct EdgeQueue<T> {
     packets: VecDeque<Waiting<T>>,
     most: usize,
     shares: Shares,
+    large: usize,
+    most_large: usize,
+    shares_of_large: Shares,
     look: Time,
 }
 
@@ -47,11 +51,19 @@ pub enum Release {
 }
 
 impl<T> EdgeQueue<T> {
-    /// An empty queue for at most `packets` packets, or 1024.
-    pub fn new(packets: usize) -> Self {
+    /// An empty queue for at most `packets` packets, or 1024, of these `large` large ones.
+    pub fn new(packets: usize, large: usize) -> Self {
         let most = packets.min(MAX_PACKETS);
-        let packets = VecDeque::with_capacity(most);
-        Self { packets, most, shares: Shares::new(most), look: Time(0) }
+        let most_large = large.min(most);
+        Self {
+            packets: VecDeque::with_capacity(most),
+            most,
+            shares: Shares::new(most),
+            large: 0,
+            most_large,
+            shares_of_large: Shares::new(most_large),
+            look: Time(0),
+        }
     }
 
     /// Whether no packet waits.
@@ -74,23 +86,42 @@ impl<T> EdgeQueue<T> {
     /// Lets a packet of `vrf` wait behind the others. Returns the one that gives way to it, or
     /// itself, if there is no room.
     pub fn hold(&mut self, now: Time, vrf: VrfId, what: T, packet: Packet) -> Option<(T, Packet)> {
+        let is_large = packet.is_large();
+        let lacks_large = is_large && self.large == self.most_large;
         let mut given_up = None;
-        if self.packets.len() == self.most {
-            let from = self.shares.gives_way_to(vrf);
-            let oldest =
-                from.and_then(|from| self.packets.iter().position(|waiting| waiting.vrf == from));
+        if lacks_large || self.packets.len() == self.most {
+            let shares = if lacks_large { &self.shares_of_large } else { &self.shares };
+            let oldest = shares.gives_way_to(vrf).and_then(|from| {
+                let gives_way = |waiting: &Waiting<T>| {
+                    waiting.vrf == from && (!lacks_large || waiting.packet.is_large())
+                };
+                self.packets.iter().position(gives_way)
+            });
             let Some(oldest) = oldest.and_then(|oldest| self.packets.remove(oldest)) else {
                 return Some((what, packet));
             };
-            self.shares.give_back(oldest.vrf, 1);
+            self.left(oldest.vrf, oldest.packet.is_large());
             given_up = Some((oldest.what, oldest.packet));
         }
         if self.packets.is_empty() {
             self.look = now + LOOK_AGAIN;
         }
         self.shares.take(vrf);
+        if is_large {
+            self.large += 1;
+            self.shares_of_large.take(vrf);
+        }
         self.packets.push_back(Waiting { since: now, vrf, what, packet });
         given_up
+    }
+
+    /// Counts a packet that does not wait any more.
+    fn left(&mut self, vrf: VrfId, is_large: bool) {
+        self.shares.give_back(vrf, 1);
+        if is_large {
+            self.large -= 1;
+            self.shares_of_large.give_back(vrf, 1);
+        }
     }
 
     /// Offers each packet to `judge`, in the order in which they came, with whether it has waited
@@ -100,8 +131,9 @@ impl<T> EdgeQueue<T> {
             let Some(Waiting { since, vrf, what, packet }) = self.packets.pop_front() else {
                 break;
             };
+            let is_large = packet.is_large();
             match judge(&what, now.since(since) >= PATIENCE, packet) {
-                Release::Taken => self.shares.give_back(vrf, 1),
+                Release::Taken => self.left(vrf, is_large),
                 Release::Waits(packet) => {
                     self.packets.push_back(Waiting { since, vrf, what, packet });
                 }
@@ -139,7 +171,7 @@ mod tests {
     #[test]
     fn packets_go_on_in_the_order_in_which_they_came() {
         let mut pool = Pool::new(8);
-        let mut queue = EdgeQueue::new(8);
+        let mut queue = EdgeQueue::new(8, 0);
         assert_eq!(queue.next_deadline(), None);
         for number in 0..6 {
             assert!(queue.hold(Time(1), RED, number, pool.take().unwrap()).is_none());
@@ -162,7 +194,7 @@ mod tests {
     #[test]
     fn who_has_most_gives_way() {
         let mut pool = Pool::new(16);
-        let mut queue = EdgeQueue::new(4);
+        let mut queue = EdgeQueue::new(4, 0);
         for number in 0..4 {
             assert!(queue.hold(Time(0), RED, number, pool.take().unwrap()).is_none());
         }
@@ -186,5 +218,39 @@ mod tests {
         });
         assert_eq!((queue.is_empty(), pool.available()), (true, 16));
         assert_eq!((queue.shares.of(RED), queue.shares.of(BLUE)), (0, 0));
+    }
+
+    #[test]
+    fn who_has_most_large_packets_gives_way() {
+        let mut pool = Pool::with_large(16, 16);
+        let mut queue = EdgeQueue::new(8, 4);
+        let mut hold = |queue: &mut EdgeQueue<u32>, vrf, number, is_large| {
+            let packet = if is_large { pool.take_large() } else { pool.take() };
+            let given_up = queue.hold(Time(0), vrf, number, packet.unwrap());
+            given_up.map(|(number, packet)| (number, pool.give(packet)).0)
+        };
+        assert_eq!(hold(&mut queue, RED, 0, false), None);
+        for number in 1..5 {
+            assert_eq!(hold(&mut queue, RED, number, true), None);
+        }
+        assert_eq!(hold(&mut queue, RED, 9, true), Some(9), "its own do not");
+        assert_eq!(hold(&mut queue, RED, 5, false), None, "small packets have room");
+        assert_eq!(hold(&mut queue, BLUE, 10, true), Some(1));
+        assert_eq!(hold(&mut queue, BLUE, 11, true), Some(2));
+        assert_eq!(hold(&mut queue, BLUE, 12, true), Some(12));
+        assert_eq!(hold(&mut queue, BLUE, 13, false), None);
+        assert_eq!(hold(&mut queue, RED, 14, false), None);
+        // Full of small ones, too: a large one gives way as any other does.
+        for (number, oldest) in [(20, 0), (21, 3)] {
+            assert_eq!(hold(&mut queue, VrfId(3), number, false), Some(oldest));
+        }
+        assert_eq!((queue.large, queue.shares_of_large.of(RED)), (3, 1));
+        assert_eq!(waiting(&mut queue), [4, 5, 10, 11, 13, 14, 20, 21]);
+        queue.release(Time(0), |_, _, packet| {
+            pool.give(packet);
+            Release::Taken
+        });
+        assert_eq!((queue.is_empty(), queue.large, pool.available()), (true, 0, 32));
+        assert_eq!(queue.shares_of_large.largest(), None);
     }
 }

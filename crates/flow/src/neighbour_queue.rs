@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
@@ -36,7 +37,7 @@ pub enum Held {
 /// Packets that wait for next hops: at most 1024 next hops are sought at once, and at most 32
 /// packets wait for each.
 ///
-/// A sender can fill this with packets to many absent stations, so it has three bounds:
+/// A sender can fill this with packets to many absent stations, so it has four bounds:
 ///
 /// - All packets together are at most as many as it was made for. Otherwise they could take every
 ///   buffer, and none would be left to receive the answers.
@@ -44,24 +45,40 @@ pub enum Held {
 ///   the next one at most a quarter. So a scan of a link leaves room to the other ports, and to the
 ///   other family.
 /// - Each next hop has room for one packet, however many wait for other next hops.
+/// - Large packets ([`Packet::is_large`]) are at most as many as it was made for, as there are few
+///   buffers for them. A next hop whose only packet gives way to another large one is sought on.
 ///
 /// VRFs share it: where there is no room, a VRF that seeks fewer next hops than another one, or has
-/// fewer packets behind others, gets the place of the one that has most.
+/// fewer packets behind others, or fewer large ones, gets the place of the one that has most.
 pub struct NeighbourQueue {
     places: Box<[Sought]>,
     deadlines: Deadlines,
     /// Places in use, by port and next hop.
     order: Vec<u16>,
     free: Vec<u16>,
+    totals: Totals,
+    /// Next hops that VRFs seek.
+    sought: Shares,
+}
+
+/// What waits for all next hops together.
+struct Totals {
     /// Packets that wait behind another one.
     behind: usize,
     /// How many of those there may be.
     most_behind: usize,
-    /// Next hops that VRFs seek.
-    sought: Shares,
     /// Packets of VRFs that wait behind another one.
     queued: Shares,
+    /// The place of each large packet, in the order in which they came.
+    large: VecDeque<u16>,
+    /// How many of those there may be.
+    most_large: usize,
+    /// Large packets of VRFs.
+    large_of: Shares,
 }
+
+/// Packets that are given up, each with the VRF of its sender.
+pub type GivenUp<'a> = &'a mut dyn Iterator<Item = (Packet, Option<VrfId>)>;
 
 struct Sought {
     vrf: VrfId,
@@ -74,9 +91,9 @@ struct Sought {
 }
 
 impl NeighbourQueue {
-    /// An empty queue for at most `packets` packets; half of them, or 1024, may be the first
-    /// for their next hop.
-    pub fn new(packets: usize) -> Self {
+    /// An empty queue for at most `packets` packets, of these `large` large ones; half of them, or
+    /// 1024, may be the first for their next hop.
+    pub fn new(packets: usize, large: usize) -> Self {
         let empty = || Sought {
             vrf: VrfId::MAIN,
             port: PortId(0),
@@ -91,10 +108,15 @@ impl NeighbourQueue {
             deadlines: Deadlines::new(next_hops),
             order: Vec::with_capacity(next_hops),
             free: (0..next_hops as u16).rev().collect(),
-            behind: 0,
-            most_behind: packets - next_hops,
+            totals: Totals {
+                behind: 0,
+                most_behind: packets - next_hops,
+                queued: Shares::new(next_hops),
+                large: VecDeque::with_capacity(large),
+                most_large: large,
+                large_of: Shares::new(large),
+            },
             sought: Shares::new(next_hops),
-            queued: Shares::new(next_hops),
         }
     }
 
@@ -110,7 +132,8 @@ impl NeighbourQueue {
     }
 
     /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`; `sender` is the VRF of who sent
-    /// it, if that is not the gateway. Packets of other VRFs that give way to it go to `give_way`.
+    /// it, if that is not the gateway. Packets that give way to it go to `give_way`: those of other
+    /// VRFs, and of large ones those of its own, too.
     pub fn hold(
         &mut self,
         now: Time,
@@ -119,26 +142,28 @@ impl NeighbourQueue {
         (packet, sender): (Packet, Option<VrfId>),
         mut give_way: impl FnMut(Packet, DropReason),
     ) -> Held {
+        if packet.is_large() && !self.totals.may_take_large(vrf) {
+            return Held::Refused(packet, DropReason::NeighbourQueueFull);
+        }
         let key = (port, next_hop);
         match self.order.binary_search_by_key(&key, |&place| self.places[usize::from(place)].key())
         {
             Ok(at) => {
-                let place = usize::from(self.order[at]);
-                if self.behind == self.most_behind
-                    && !self.places[place].packets.is_full()
-                    && let Some(from) = self.queued.gives_way_to(vrf)
+                let place = self.order[at];
+                let line = &self.places[usize::from(place)].packets;
+                if self.totals.behind == self.totals.most_behind
+                    && !line.is_empty()
+                    && !line.is_full()
+                    && let Some(from) = self.totals.queued.gives_way_to(vrf)
                     && let Some(oldest) = self.take_behind(from)
                 {
                     give_way(oldest, DropReason::NeighbourQueueFull);
                 }
-                let waiting = &mut self.places[place];
-                let is_full = waiting.packets.is_full() || self.behind == self.most_behind;
-                let oldest = if is_full { waiting.take_first() } else { None };
-                if !is_full {
-                    self.behind += 1;
-                    self.queued.take(vrf);
-                }
-                waiting.push(packet, sender);
+                let waiting = &mut self.places[usize::from(place)];
+                let is_full =
+                    waiting.packets.is_full() || self.totals.behind == self.totals.most_behind;
+                let oldest = if is_full { self.totals.take(place, waiting, 0) } else { None };
+                self.push(place, (packet, sender), &mut give_way);
                 match oldest {
                     Some(oldest) => Held::Refused(oldest, DropReason::NeighbourQueueFull),
                     None => Held::Waiting,
@@ -166,30 +191,47 @@ impl NeighbourQueue {
                     .partition_point(|&place| self.places[usize::from(place)].key() < key);
                 self.order.insert(at, place);
                 self.sought.take(vrf);
-                let place = usize::from(place);
-                self.deadlines.set(place, Some(now + RETRANSMIT));
-                let sought = &mut self.places[place];
+                self.deadlines.set(usize::from(place), Some(now + RETRANSMIT));
+                let sought = &mut self.places[usize::from(place)];
                 (sought.port, sought.next_hop, sought.asked) = (port, next_hop, 1);
                 sought.vrf = vrf;
-                sought.push(packet, sender);
+                self.push(place, (packet, sender), &mut give_way);
                 Held::Ask
             }
         }
     }
 
+    /// Puts a packet at the end of a line. If it is one large packet too many, the oldest large one
+    /// of the VRF that has most gives way, or of its own if no other has more.
+    fn push(
+        &mut self,
+        place: u16,
+        (packet, sender): (Packet, Option<VrfId>),
+        give_way: &mut impl FnMut(Packet, DropReason),
+    ) {
+        let Self { places, totals, .. } = self;
+        if packet.is_large() && totals.large.len() >= totals.most_large {
+            let own = places[usize::from(place)].vrf;
+            let from = totals.large_of.gives_way_to(own).unwrap_or(own);
+            let mut all = totals.large.iter().copied();
+            if let Some(first) = all.find(|&place| places[usize::from(place)].vrf == from) {
+                let line = &mut places[usize::from(first)];
+                let at = line.packets.iter().position(Packet::is_large);
+                if let Some(oldest) = at.and_then(|at| totals.take(first, line, at)) {
+                    give_way(oldest, DropReason::NeighbourQueueFull);
+                }
+            }
+        }
+        totals.push(place, &mut places[usize::from(place)], packet, sender);
+    }
+
     /// Takes the oldest packet out of the longest line of a VRF, if one has several.
     fn take_behind(&mut self, vrf: VrfId) -> Option<Packet> {
-        let places = &mut self.places;
-        let of_vrf = self.order.iter().map(|&place| usize::from(place));
-        let of_vrf = of_vrf.filter(|&place| places[place].vrf == vrf);
-        let longest = of_vrf.max_by_key(|&place| places[place].packets.len())?;
-        let line = &mut places[longest];
-        let oldest = if line.packets.len() > 1 { line.take_first() } else { None };
-        if oldest.is_some() {
-            self.behind -= 1;
-            self.queued.give_back(vrf, 1);
-        }
-        oldest
+        let Self { places, order, totals, .. } = self;
+        let of_vrf = order.iter().filter(|&&place| places[usize::from(place)].vrf == vrf);
+        let longest = *of_vrf.max_by_key(|&&place| places[usize::from(place)].packets.len())?;
+        let line = &mut places[usize::from(longest)];
+        if line.packets.len() > 1 { totals.take(longest, line, 0) } else { None }
     }
 
     /// Gives up the next hop of a VRF that is due first. Returns whether there was one.
@@ -208,11 +250,8 @@ impl NeighbourQueue {
     /// Frees a place that is out of the order.
     fn vacate(&mut self, place: u16, give_up: &mut impl FnMut(Packet)) {
         let sought = &mut self.places[usize::from(place)];
-        let behind = sought.packets.len() - 1;
-        self.behind -= behind;
-        self.queued.give_back(sought.vrf, behind);
         self.sought.give_back(sought.vrf, 1);
-        sought.take_all(|packet, _| give_up(packet));
+        self.totals.take_all(place, sought).for_each(|(packet, _)| give_up(packet));
         self.deadlines.set(usize::from(place), None);
         self.free.push(place);
     }
@@ -240,15 +279,14 @@ impl NeighbourQueue {
         lookup: impl Fn(PortId, IpAddr) -> Option<T>,
         mut deliver: impl FnMut(PortId, IpAddr, T, Packet),
     ) {
-        let Self { places, deadlines, order, free, behind, sought: seeking, queued, .. } = self;
+        let Self { places, deadlines, order, free, totals, sought: seeking } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
             let Some(found) = lookup(port, next_hop) else { return true };
-            *behind -= sought.packets.len() - 1;
-            queued.give_back(sought.vrf, sought.packets.len() - 1);
             seeking.give_back(sought.vrf, 1);
-            sought.take_all(|packet, _| deliver(port, next_hop, found, packet));
+            let all = totals.take_all(place, sought);
+            all.for_each(|(packet, _)| deliver(port, next_hop, found, packet));
             deadlines.set(usize::from(place), None);
             free.push(place);
             false
@@ -256,14 +294,14 @@ impl NeighbourQueue {
     }
 
     /// Does what is due by `now`: asks again, after one second and after two; and gives up the
-    /// packets that wait, after three, each with the VRF of its sender.
+    /// packets that wait for one, after three, each with the VRF of its sender. There may be none.
     pub fn advance(
         &mut self,
         now: Time,
         mut ask: impl FnMut(PortId, IpAddr),
-        mut give_up: impl FnMut(PortId, IpAddr, (Packet, Option<VrfId>)),
+        mut give_up: impl FnMut(PortId, IpAddr, GivenUp<'_>),
     ) {
-        let Self { places, deadlines, order, free, behind, sought: seeking, queued, .. } = self;
+        let Self { places, deadlines, order, free, totals, sought: seeking } = self;
         order.retain(|&place| {
             let sought = &mut places[usize::from(place)];
             let (port, next_hop) = sought.key();
@@ -277,10 +315,8 @@ impl NeighbourQueue {
                 ask(port, next_hop);
                 return true;
             }
-            *behind -= sought.packets.len() - 1;
-            queued.give_back(sought.vrf, sought.packets.len() - 1);
             seeking.give_back(sought.vrf, 1);
-            sought.take_all(|packet, sender| give_up(port, next_hop, (packet, sender)));
+            give_up(port, next_hop, &mut totals.take_all(place, sought));
             deadlines.set(place_index, None);
             free.push(place);
             false
@@ -296,338 +332,66 @@ impl fmt::Debug for NeighbourQueue {
     }
 }
 
+impl Totals {
+    /// Whether there is room for a large packet of `vrf`, or another one would give way to it.
+    fn may_take_large(&self, vrf: VrfId) -> bool {
+        self.large.len() < self.most_large
+            || self.large_of.of(vrf) > 0
+            || self.large_of.gives_way_to(vrf).is_some()
+    }
+
+    fn push(&mut self, place: u16, line: &mut Sought, packet: Packet, sender: Option<VrfId>) {
+        if !line.packets.is_empty() {
+            self.behind += 1;
+            self.queued.take(line.vrf);
+        }
+        if packet.is_large() {
+            self.large.push_back(place);
+            self.large_of.take(line.vrf);
+        }
+        line.packets.push(packet);
+        line.senders.push(sender);
+    }
+
+    /// Takes a packet out of a line: the first one, or the first large one.
+    fn take(&mut self, place: u16, line: &mut Sought, at: usize) -> Option<Packet> {
+        let packet = line.packets.pop_at(at)?;
+        line.senders.pop_at(at);
+        if !line.packets.is_empty() {
+            self.behind -= 1;
+            self.queued.give_back(line.vrf, 1);
+        }
+        if packet.is_large() {
+            let first = self.large.iter().position(|&of| of == place);
+            first.map(|first| self.large.remove(first));
+            self.large_of.give_back(line.vrf, 1);
+        }
+        Some(packet)
+    }
+
+    /// Empties a line.
+    fn take_all<'a>(
+        &mut self,
+        place: u16,
+        line: &'a mut Sought,
+    ) -> impl Iterator<Item = (Packet, Option<VrfId>)> + use<'a> {
+        let behind = line.packets.len().saturating_sub(1);
+        self.behind -= behind;
+        self.queued.give_back(line.vrf, behind);
+        let large = line.packets.iter().filter(|packet| packet.is_large()).count();
+        if large > 0 {
+            self.large.retain(|&of| of != place);
+            self.large_of.give_back(line.vrf, large);
+        }
+        line.packets.drain(..).zip(line.senders.drain(..))
+    }
+}
+
 impl Sought {
-    fn push(&mut self, packet: Packet, sender: Option<VrfId>) {
-        self.packets.push(packet);
-        self.senders.push(sender);
-    }
-
-    fn take_first(&mut self) -> Option<Packet> {
-        self.senders.pop_at(0);
-        self.packets.pop_at(0)
-    }
-
-    fn take_all(&mut self, mut each: impl FnMut(Packet, Option<VrfId>)) {
-        let packets = self.packets.drain(..).zip(self.senders.drain(..));
-        packets.for_each(|(packet, sender)| each(packet, sender));
-    }
-
     fn key(&self) -> (PortId, IpAddr) {
         (self.port, self.next_hop)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use wire::Mac;
-
-    use packet::Pool;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-    const PORT: PortId = PortId(2);
-    /// More than can wait.
-    const PACKETS: usize = MAX_NEXT_HOPS * MAX_PACKETS;
-
-    /// Of one VRF.
-    fn hold(
-        queue: &mut NeighbourQueue,
-        now: Time,
-        port: PortId,
-        next_hop: IpAddr,
-        packet: Packet,
-    ) -> Held {
-        queue.hold(now, (VrfId(1), port), next_hop, (packet, None), |_, _| {
-            panic!("there is no other VRF")
-        })
-    }
-
-    #[test]
-    fn a_flood_in_one_vrf_leaves_another_its_share() {
-        let mut pool = Pool::new(4 * MAX_NEXT_HOPS);
-        let mut queue = NeighbourQueue::new(2 * MAX_NEXT_HOPS);
-        let given = std::cell::RefCell::new(Vec::new());
-        let give_way = |packet: Packet, _| given.borrow_mut().push(packet);
-        let mut hold = |vrf: u16, port: u16, to: u32| {
-            let packet = numbered(&mut pool, u32::from(vrf));
-            let held =
-                queue.hold(Time(0), (VrfId(vrf), PortId(port)), hop(to), (packet, None), give_way);
-            let held = match held {
-                Held::Refused(packet, _) => {
-                    pool.give(packet);
-                    false
-                }
-                Held::Ask | Held::Waiting => true,
-            };
-            for packet in given.borrow_mut().drain(..) {
-                assert_eq!(number(&packet), 1, "the flood gives way");
-                pool.give(packet);
-            }
-            held
-        };
-        // By many ports, until nothing more is taken; and the first of them with long lines.
-        for port in 0..40 {
-            (0..1024).for_each(|to| _ = hold(1, port, to));
-        }
-        (0..40).for_each(|to| (0..100).for_each(|_| _ = hold(1, 0, to)));
-        // The other VRF seeks as many as the flood is left with, and has lines of its own.
-        let sought = (0..1024).filter(|to| hold(2, 100, *to)).count();
-        assert!((500..=512).contains(&sought), "{sought}");
-        assert!((0..400).all(|to| hold(2, 100, to)), "behind others");
-        let moved = |port: PortId| port == PortId(100);
-        queue.forget(moved, |packet| {
-            assert_eq!(number(&packet), 2);
-            pool.give(packet);
-        });
-        queue.forget(|_| true, |packet| pool.give(packet));
-        assert_eq!((queue.behind, pool.available()), (0, pool.size()));
-        assert!(queue.is_empty() && queue.next_deadline().is_none());
-    }
-
-    fn hop(number: u32) -> IpAddr {
-        std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
-    }
-
-    fn numbered(pool: &mut Pool, number: u32) -> Packet {
-        let mut packet = pool.take().unwrap();
-        assert!(packet.fill(&number.to_be_bytes()));
-        packet
-    }
-
-    fn number(packet: &Packet) -> u32 {
-        u32::from_be_bytes(packet.bytes().try_into().unwrap())
-    }
-
-    #[test]
-    fn asks_three_times_a_second_apart_and_then_gives_up() {
-        let mut pool = Pool::new(2);
-        let mut queue = NeighbourQueue::new(PACKETS);
-        let start = Time(5 * SECOND);
-        assert!(matches!(hold(&mut queue, start, PORT, hop(1), numbered(&mut pool, 1)), Held::Ask));
-        assert!(matches!(
-            hold(&mut queue, start, PORT, hop(1), numbered(&mut pool, 2)),
-            Held::Waiting
-        ));
-        let mut told = Vec::new();
-        let mut advance = |queue: &mut NeighbourQueue, now| {
-            let log = std::cell::RefCell::new(Vec::new());
-            queue.advance(
-                Time(now),
-                |port, to| log.borrow_mut().push((port, to, None)),
-                |port, to, (packet, _)| log.borrow_mut().push((port, to, Some(number(&packet)))),
-            );
-            told.push((now, log.into_inner()));
-        };
-        for now in [
-            6 * SECOND - 1,
-            6 * SECOND,
-            6 * SECOND,
-            7 * SECOND,
-            8 * SECOND - 1,
-            8 * SECOND,
-            9 * SECOND,
-        ] {
-            advance(&mut queue, now);
-        }
-        let asked = vec![(PORT, hop(1), None)];
-        assert_eq!(
-            told,
-            [
-                (6 * SECOND - 1, vec![]),
-                (6 * SECOND, asked.clone()),
-                (6 * SECOND, vec![]),
-                (7 * SECOND, asked),
-                (8 * SECOND - 1, vec![]),
-                (8 * SECOND, vec![(PORT, hop(1), Some(1)), (PORT, hop(1), Some(2))]),
-                (9 * SECOND, vec![]),
-            ]
-        );
-        assert!(queue.is_empty() && queue.next_deadline().is_none());
-    }
-
-    #[test]
-    fn a_full_queue_gives_back_the_packet_that_waited_longest() {
-        let mut pool = Pool::new(MAX_PACKETS + 1);
-        let mut queue = NeighbourQueue::new(PACKETS);
-        for count in 0..MAX_PACKETS as u32 {
-            let packet = numbered(&mut pool, count);
-            assert!(matches!(
-                hold(&mut queue, Time(0), PORT, hop(1), packet),
-                Held::Ask | Held::Waiting
-            ));
-        }
-        match hold(&mut queue, Time(0), PORT, hop(1), numbered(&mut pool, 99)) {
-            Held::Refused(packet, DropReason::NeighbourQueueFull) => assert_eq!(number(&packet), 0),
-            other => panic!("{other:?}"),
-        }
-        let mut delivered = Vec::new();
-        queue.take_resolved(
-            |_, _| Some(Mac([2; 6])),
-            |_, _, _, packet| delivered.push(number(&packet)),
-        );
-        assert_eq!(delivered, (1..MAX_PACKETS as u32).chain([99]).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn only_so_many_next_hops() {
-        let mut pool = Pool::new(MAX_NEXT_HOPS + 5);
-        let mut queue = NeighbourQueue::new(PACKETS);
-        let is_refused = |held| matches!(held, Held::Refused(packet, DropReason::NeighbourTableFull) if number(&packet) == 7);
-        // A port has half of the places, another half of the rest, and so on.
-        for (port, share) in [(PORT, 512), (PortId(1), 256), (PortId(9), 128), (PortId(7), 64)] {
-            for count in 0..share {
-                assert!(matches!(
-                    hold(&mut queue, Time(0), port, hop(count), numbered(&mut pool, count)),
-                    Held::Ask
-                ));
-            }
-            assert!(is_refused(hold(&mut queue, Time(0), port, hop(5000), numbered(&mut pool, 7))));
-        }
-        let v6 = |number: u128| IpAddr::from(std::net::Ipv6Addr::from_bits(number));
-        for count in 0..32 {
-            let held = hold(&mut queue, Time(0), PORT, v6(count), numbered(&mut pool, 0));
-            assert!(matches!(held, Held::Ask), "the other family of the port");
-        }
-        assert!(is_refused(hold(&mut queue, Time(0), PORT, v6(5000), numbered(&mut pool, 7))));
-        queue.take_resolved(
-            |port, to| ((port, to) == (PORT, hop(3))).then_some(Mac([2; 6])),
-            |_, _, _, _| {},
-        );
-        assert!(is_refused(hold(&mut queue, Time(0), PORT, hop(5000), numbered(&mut pool, 7))));
-        let other = hold(&mut queue, Time(0), PortId(3), hop(5000), numbered(&mut pool, 8));
-        assert!(matches!(other, Held::Ask), "room for the others");
-    }
-
-    #[test]
-    fn only_so_many_packets_and_one_for_each_next_hop() {
-        let mut pool = Pool::new(200);
-        // Eight next hops, eight packets behind others.
-        let mut queue = NeighbourQueue::new(16);
-        let mut waiting = 0;
-        for count in 0..100 {
-            match hold(&mut queue, Time(0), PORT, hop(count % 3), numbered(&mut pool, count)) {
-                Held::Ask | Held::Waiting => waiting += 1,
-                Held::Refused(packet, reason) => {
-                    assert_eq!(reason, DropReason::NeighbourQueueFull);
-                    assert_eq!(number(&packet) % 3, count % 3, "it makes room in its own line");
-                    pool.give(packet);
-                }
-            }
-        }
-        assert_eq!(waiting, 3 + 8);
-        assert!(matches!(
-            hold(&mut queue, Time(0), PORT, hop(3), numbered(&mut pool, 100)),
-            Held::Ask
-        ));
-        assert!(matches!(
-            hold(&mut queue, Time(0), PortId(1), hop(3), numbered(&mut pool, 100)),
-            Held::Ask
-        ));
-        // Given up or delivered, they make room.
-        queue.take_resolved(
-            |_, to| (to == hop(0)).then_some(Mac([2; 6])),
-            |_, _, _, packet| pool.give(packet),
-        );
-        assert!(matches!(
-            hold(&mut queue, Time(0), PORT, hop(1), numbered(&mut pool, 101)),
-            Held::Waiting
-        ));
-        for second in 1..=3 {
-            queue.advance(Time(second * SECOND), |_, _| {}, |_, _, (packet, _)| pool.give(packet));
-        }
-        assert!(queue.is_empty());
-        assert_eq!((queue.behind, pool.available()), (0, pool.size()));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Hold(u16, u32),
-        Resolve(u16, u32),
-        Wait(u64),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            6 => (0u16..3, 0u32..4).prop_map(|(port, to)| Step::Hold(port, to)),
-            1 => (0u16..3, 0u32..4).prop_map(|(port, to)| Step::Resolve(port, to)),
-            2 => (0..SECOND * 3 / 2).prop_map(Step::Wait),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn is_a_map_of_queues(steps in proptest::collection::vec(step(), 0..200)) {
-            let mut pool = Pool::new(1000);
-            let mut queue = NeighbourQueue::new(PACKETS);
-            // By port and next hop: asked how often, due when, and the packets.
-            let mut naive: BTreeMap<(PortId, IpAddr), (u8, Time, Vec<u32>)> = BTreeMap::new();
-            let mut now = Time(0);
-            for (count, step) in (0..).zip(steps) {
-                match step {
-                    Step::Hold(port, to) => {
-                        let key = (PortId(port), hop(to));
-                        let held = hold(&mut queue, now, key.0, key.1, numbered(&mut pool, count));
-                        let new = !naive.contains_key(&key);
-                        let (_, _, packets) = naive.entry(key).or_insert((1, now + RETRANSMIT, Vec::new()));
-                        packets.push(count);
-                        match held {
-                            Held::Ask => prop_assert!(new),
-                            Held::Waiting => prop_assert!(!new),
-                            Held::Refused(packet, reason) => {
-                                prop_assert_eq!(reason, DropReason::NeighbourQueueFull);
-                                prop_assert_eq!(packets.len(), MAX_PACKETS + 1);
-                                prop_assert_eq!(number(&packet), packets.remove(0));
-                                pool.give(packet);
-                            }
-                        }
-                    }
-                    Step::Resolve(port, to) => {
-                        let key = (PortId(port), hop(to));
-                        let mut delivered = Vec::new();
-                        let lookup = |port, to| ((port, to) == key).then_some(Mac([2; 6]));
-                        queue.take_resolved(lookup, |port, to, _, packet| {
-                            assert_eq!((port, to), key);
-                            delivered.push(number(&packet));
-                            pool.give(packet);
-                        });
-                        prop_assert_eq!(delivered, naive.remove(&key).map(|(_, _, packets)| packets).unwrap_or_default());
-                    }
-                    Step::Wait(time) => {
-                        now = now + Duration::from_nanos(time);
-                        let mut asked = Vec::new();
-                        let mut given_up = Vec::new();
-                        queue.advance(now, |port, to| asked.push((port, to)), |port, to, (packet, _)| {
-                            given_up.push(((port, to), number(&packet)));
-                            pool.give(packet);
-                        });
-                        let mut expect_asked = Vec::new();
-                        let mut expect_given_up = Vec::new();
-                        naive.retain(|key, (asked, due, packets)| {
-                            if *due > now {
-                                return true;
-                            }
-                            if *asked == MAX_ASKED {
-                                expect_given_up.extend(packets.iter().map(|packet| (*key, *packet)));
-                                return false;
-                            }
-                            *asked += 1;
-                            *due = now + RETRANSMIT;
-                            expect_asked.push(*key);
-                            true
-                        });
-                        prop_assert_eq!(asked, expect_asked);
-                        prop_assert_eq!(given_up, expect_given_up);
-                    }
-                }
-                prop_assert_eq!(queue.next_deadline(), naive.values().map(|(_, due, _)| *due).min());
-                prop_assert_eq!(queue.is_empty(), naive.is_empty());
-                let waiting: usize = naive.values().map(|(_, _, packets)| packets.len()).sum();
-                prop_assert_eq!(pool.available() + waiting, pool.size(), "no packet is lost");
-            }
-        }
-    }
-}
+mod tests;

@@ -40,6 +40,11 @@ const ERROR_BURST: u64 = 100;
 /// VRFs tell very many.
 const EVENT_RATE: u64 = 64;
 
+/// One of so many large buffers is for packets that wait for neighbours, and as many are for those
+/// whose sequence numbers are not stored. Queueing disciplines have half of the buffers, and
+/// reassembly 16: so all that wait leave some for what comes in.
+const WAITING_LARGE: usize = 8;
+
 /// What a worker needs to know when it is made.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
@@ -114,6 +119,7 @@ impl Worker {
         let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
         let statistics = Arc::<WorkerStatistics>::default();
         cache.describe(&statistics.caches);
+        let waiting_large = settings.large_buffers / WAITING_LARGE;
         Ok(Self {
             index: settings.index,
             pool: Pool::with_large(settings.buffers, settings.large_buffers),
@@ -123,8 +129,8 @@ impl Worker {
             extensions: Extensions::new(),
             taps: None,
             traffic: Traffic {
-                waiting: NeighbourQueue::new(settings.buffers / 4),
-                unstored: EdgeQueue::new(settings.buffers / 4),
+                waiting: NeighbourQueue::new(settings.buffers / 4, waiting_large),
+                unstored: EdgeQueue::new(settings.buffers / 4, waiting_large),
                 queueing: Queueing::new(
                     settings.index,
                     settings.buffers,
@@ -306,7 +312,8 @@ impl Worker {
         if is_new {
             waiting::resume(&mut stages.neighbours);
         }
-        if !stages.unstored.is_empty() {
+        // What comes meanwhile waits behind the others of its SA.
+        if stages.unstored.next_deadline().is_some_and(|look| look <= now) {
             stages.release();
         }
         let received = stages.round(frames);

@@ -100,6 +100,8 @@ fn a_burst_waits_and_goes_on_in_order() {
     edge.gateway.assert_nothing_lost();
     edge.window.move_edge(9000);
     edge.receive(3);
+    assert_eq!((edge.left(), edge.gateway.worker.held()), (Vec::new(), 203));
+    edge.gateway.wait(SOON);
     assert_eq!(edge.left(), (301..=503).collect::<Vec<_>>());
     assert_eq!((edge.counted(), edge.gateway.drops()), ((503, 0), Vec::new()));
     assert_eq!(edge.window.authentic(), 503);

@@ -373,3 +373,21 @@ fn few_large_buffers_do_not_stop_small_packets() {
     assert_eq!(gateway.sent_one(WAN).1.len(), 8928);
     gateway.assert_nothing_lost();
 }
+
+#[test]
+fn large_packets_to_absent_stations_leave_buffers_for_others() {
+    let mut gateway = gateway(plain_tables(), [MTU; 2]);
+    let absent = 10..70;
+    for number in absent.clone() {
+        let to = format!("192.168.11.{number}");
+        gateway.receive(LAN, &udp("192.168.13.5", &to, (1, 2), 8900));
+        assert_eq!(gateway.sent_one(WAN).1.len(), 28, "each is asked for");
+        gateway.receive(LAN, &udp("192.168.13.5", "8.8.8.8", (1, 2), 8900));
+        assert_eq!(gateway.sent_one(WAN).1.len(), 8928);
+    }
+    let waiting = LARGE_BUFFERS / 8;
+    let given_up = (absent.len() - waiting) as u64;
+    assert_eq!(gateway.drops(), [(DropReason::NeighbourQueueFull.name(), given_up)]);
+    assert_eq!(gateway.worker.held(), waiting);
+    gateway.assert_nothing_lost();
+}

@@ -119,7 +119,8 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
     for loss in losses_of(&interfaces)? {
         tracing::warn!("taking the interfaces over ends {loss}");
     }
-    interfaces.iter().for_each(|interface| record.add(&interface.taken()));
+    let (links, boot) = (system.all()?, super::record::here()?.0);
+    interfaces.iter().for_each(|interface| record.add(&interface.taken(), &links, &boot));
     record.save(directory).context("nothing was taken over, as it cannot be recorded")?;
     for interface in &interfaces {
         let Interface { name, addresses, routes, .. } = interface;
@@ -174,9 +175,10 @@ pub(crate) fn release(directory: &Directory, forget: bool) -> anyhow::Result<Rel
     let mut result = Released::default();
     let (mut left, mut present) = (Vec::new(), Vec::new());
     let (links, boot) = (system.all()?, super::record::here()?.0);
-    for taken in std::mem::take(&mut record.interfaces) {
+    let places = record.places(&links, &boot);
+    for (taken, place) in std::mem::take(&mut record.interfaces).into_iter().zip(places) {
         let name = &taken.name;
-        let why = match taken.device.find(name, &links, &boot) {
+        let why = match place {
             Ok(Some(at)) => {
                 let (now, link) = &links[at];
                 if now != name {

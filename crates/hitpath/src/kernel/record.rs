@@ -1,6 +1,6 @@
 //! What was taken from the kernel, in the file `interfaces` of the state directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -62,43 +62,23 @@ impl Device {
     /// If the system does not say when it has started.
     pub(super) fn of(link: &Link) -> anyhow::Result<Self> {
         let (boot, _) = here()?;
-        Ok(Self { permanent: link.permanent.map(|mac| mac.0), boot, index: link.index })
+        Ok(Self { permanent: permanent(link), boot, index: link.index })
     }
 
-    /// The place of this device among `links`, which are all there are; `name` is what it was called.
-    ///
-    /// # Errors
-    /// The name is that of another device now.
-    pub(super) fn find(
-        &self,
-        name: &str,
-        links: &[(String, Link)],
-        boot: &str,
-    ) -> Result<Option<usize>, String> {
-        let named = links.iter().position(|(other, _)| other == name);
-        let is_known = |link: &Link| match (self.permanent, link.permanent) {
-            (Some(own), Some(mac)) => own == mac.0,
-            (None, None) => self.boot == boot && self.index == link.index,
-            _ => false,
-        };
-        // Of several with one address, the one that has the name.
-        if let Some(at) = named.filter(|at| is_known(&links[*at].1)) {
-            return Ok(Some(at));
-        }
-        if let Some(at) = links.iter().position(|(_, link)| is_known(link)) {
-            return Ok(Some(at));
-        }
-        match named.map(|at| links[at].1.permanent) {
-            Some(now) if self.permanent.is_some() => {
-                let mac = |mac: Option<Mac>| mac.map_or("none".to_owned(), |mac| mac.to_string());
-                let was = mac(self.permanent.map(Mac));
-                let now = mac(now);
-                Err(format!("is another device now (permanent address {now}, it was {was})"))
-            }
-            // Devices without hardware are made anew under their names.
-            _ => Ok(named),
-        }
+    /// Whether `link` is the same one, as long as the system runs.
+    fn is_same(&self, link: &Link, boot: &str) -> bool {
+        self.boot == boot && self.index == link.index && self.permanent == permanent(link)
     }
+
+    /// Whether the hardware is the same, or one of those that share an address.
+    fn is_hardware(&self, link: &Link) -> bool {
+        self.permanent.is_some() && self.permanent == permanent(link)
+    }
+}
+
+/// The Ethernet address of a link's hardware.
+fn permanent(link: &Link) -> Option<[u8; 6]> {
+    link.permanent.map(|mac| mac.0)
 }
 
 /// An address, a route or a neighbour.
@@ -182,16 +162,67 @@ impl Record {
         )
     }
 
-    /// Takes note of an interface. One that is noted already keeps its settings of before, and
-    /// whatever is not on it any more; what is on it again is noted as it is now.
-    pub(super) fn add(&mut self, new: &Taken) {
-        let is_known = |known: &&mut Taken| {
-            known.name == new.name && known.device.permanent == new.device.permanent
+    /// The place of each recorded device among `links`, which are all there are, whatever they are
+    /// called now. An error says that its name is that of another device.
+    pub(super) fn places(
+        &self,
+        links: &[(String, Link)],
+        boot: &str,
+    ) -> Vec<Result<Option<usize>, String>> {
+        // The surest first, so that none is taken for another one: by its index, by its hardware,
+        // of which several may have one address, and by its name alone. Devices without hardware
+        // are made anew under their names.
+        let matches = |sure: usize, Taken { name, device, .. }: &Taken, (now, link): &_| match sure
+        {
+            0 => device.is_same(link, boot),
+            1 => device.is_hardware(link) && name == now,
+            2 => device.is_hardware(link),
+            _ => device.permanent.is_none() && name == now,
         };
-        let Some(known) = self.interfaces.iter_mut().find(is_known) else {
+        let mut places: Vec<Option<usize>> = vec![None; self.interfaces.len()];
+        let mut free: BTreeSet<usize> = (0..links.len()).collect();
+        for sure in 0..4 {
+            for (taken, place) in self.interfaces.iter().zip(&mut places) {
+                if place.is_none() {
+                    *place = free.iter().copied().find(|at| matches(sure, taken, &links[*at]));
+                    place.inspect(|at| _ = free.remove(at));
+                }
+            }
+        }
+        let or_why = |(taken, place): (&Taken, Option<usize>)| {
+            let named = || links.iter().find(|(name, _)| *name == taken.name);
+            match (place, taken.device.permanent) {
+                (None, Some(was)) => named().map_or(Ok(None), |(_, link)| {
+                    let now = link.permanent.map_or("none".to_owned(), |mac| mac.to_string());
+                    let was = Mac(was);
+                    Err(format!("is another device now (permanent address {now}, it was {was})"))
+                }),
+                _ => Ok(place),
+            }
+        };
+        self.interfaces.iter().zip(places).map(or_why).collect()
+    }
+
+    /// Takes note of an interface, one of `links`, which are all there are. If its device is noted
+    /// already, that keeps its settings of before, and whatever is not on it any more; what is on
+    /// it again is noted as it is now.
+    pub(super) fn add(&mut self, new: &Taken, links: &[(String, Link)], boot: &str) {
+        let mut known = None;
+        for (at, place) in self.places(links, boot).into_iter().enumerate() {
+            let Ok(Some(place)) = place else { continue };
+            let (name, link) = &links[place];
+            if new.device.is_same(link, boot) {
+                known = Some(at);
+            } else if self.interfaces[at].name == new.name {
+                // Another one that has left its name to this one.
+                self.interfaces[at].name.clone_from(name);
+            }
+        }
+        let Some(known) = known.map(|at| &mut self.interfaces[at]) else {
             self.interfaces.push(new.clone());
             return;
         };
+        known.name.clone_from(&new.name);
         known.device = new.device.clone();
         for (key, value) in &new.settings {
             known.settings.entry(key.clone()).or_insert_with(|| value.clone());
@@ -294,6 +325,38 @@ mod tests {
 
     use super::*;
 
+    /// Which start of the system it is.
+    const BOOT: &str = "now";
+
+    fn link(index: u32, permanent: Option<u8>) -> Link {
+        Link {
+            index,
+            mac: Mac([0; 6]),
+            permanent: permanent.map(|octet| Mac([2, 0, 0, 0, 0, octet])),
+            mtu: 1500,
+            is_up: true,
+            has_carrier: true,
+            carrier_changes: 0,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    fn links(all: &[(&str, Link)]) -> Vec<(String, Link)> {
+        all.iter().map(|(name, link)| (name.to_string(), *link)).collect()
+    }
+
+    /// An interface without addresses.
+    fn bare(name: &str, link: &Link, forwarding: &str) -> Taken {
+        let device =
+            Device { permanent: permanent(link), boot: BOOT.to_owned(), index: link.index };
+        Taken {
+            name: name.to_owned(),
+            device,
+            addresses: Vec::new(),
+            ..taken(forwarding, &[kept(1, 1)])
+        }
+    }
+
     fn kept(octet: u8, index: u32) -> Kept {
         let mut message = vec![2, 24, 0, 0, index as u8, 0, 0, 0];
         message.extend([8, 0, 2, 0, 192, 0, 2, octet]);
@@ -303,7 +366,7 @@ mod tests {
     fn taken(forwarding: &str, addresses: &[Kept]) -> Taken {
         Taken {
             name: "wan".to_owned(),
-            device: Device { permanent: None, boot: "now".to_owned(), index: addresses[0].index },
+            device: Device { permanent: None, boot: BOOT.to_owned(), index: addresses[0].index },
             settings: [("ipv4.forwarding".to_owned(), forwarding.to_owned())].into(),
             addresses: addresses.to_vec(),
             routes: Vec::new(),
@@ -317,13 +380,18 @@ mod tests {
         let directory = Directory::open(&folder.path().join("state"), "").unwrap();
         assert!(Record::load(&directory).unwrap().is_none());
         let mut record = Record::new().unwrap();
-        record.add(&taken("1", &[kept(1, 3), kept(2, 3)]));
+        record.add(
+            &taken("1", &[kept(1, 3), kept(2, 3)]),
+            &[("wan".to_owned(), link(3, None))],
+            BOOT,
+        );
         record.save(&directory).unwrap();
 
         // Taken over already, and one of the addresses is back on an interface made anew.
         let mut record = Record::load(&directory).unwrap().unwrap();
         record.check_namespace(&directory).unwrap();
-        record.add(&taken("0", &[kept(2, 9), kept(3, 9)]));
+        let links = [("wan".to_owned(), link(9, None))];
+        record.add(&taken("0", &[kept(2, 9), kept(3, 9)]), &links, BOOT);
         let expected = taken("1", &[kept(1, 3), kept(2, 9), kept(3, 9)]);
         let same = |kept: &Kept| (kept.what.clone(), kept.index, kept.message.clone());
         let [known] = record.interfaces.as_slice() else { panic!("{record:?}") };
@@ -338,21 +406,10 @@ mod tests {
 
     #[test]
     fn a_device_is_found_under_another_name() {
-        let link = |index, permanent: Option<u8>| Link {
-            index,
-            mac: Mac([0; 6]),
-            permanent: permanent.map(|octet| Mac([2, 0, 0, 0, 0, octet])),
-            mtu: 1500,
-            is_up: true,
-            has_carrier: true,
-            carrier_changes: 0,
-            counters: LinkCounters::default(),
-        };
         let found = |device: Link, boot: &str, now: &[(&str, Link)]| {
-            let permanent = device.permanent.map(|mac| mac.0);
-            let device = Device { permanent, boot: "now".to_owned(), index: device.index };
-            let links: Vec<_> = now.iter().map(|(name, link)| (name.to_string(), *link)).collect();
-            device.find("wan", &links, boot)
+            let mut record = Record::new().unwrap();
+            record.interfaces.push(bare("wan", &device, "1"));
+            record.places(&links(now), boot).remove(0)
         };
         let (one, other) = (link(2, Some(1)), link(3, Some(2)));
         // Cards keep their address, whatever they are called after a start of the system.
@@ -368,13 +425,71 @@ mod tests {
         }
         // Two ports of one card.
         let twin = link(9, Some(1));
-        assert_eq!(found(one, "now", &[("lan", one), ("wan", twin)]), Ok(Some(1)));
+        assert_eq!(found(one, "now", &[("lan", one), ("wan", twin)]), Ok(Some(0)));
+        assert_eq!(found(one, "later", &[("lan", one), ("wan", twin)]), Ok(Some(1)));
         // What the kernel has made keeps its index, until the system starts.
         let (one, other) = (link(2, None), link(3, None));
         assert_eq!(found(one, "now", &[("wan", other), ("lan", one)]), Ok(Some(1)));
         assert_eq!(found(one, "later", &[("wan", other), ("lan", one)]), Ok(Some(0)));
         assert_eq!(found(one, "now", &[("wan", other)]), Ok(Some(0)));
         assert_eq!(found(one, "now", &[("lan", other)]), Ok(None));
+    }
+
+    #[test]
+    fn a_device_with_another_name_is_recorded_once() {
+        let all = [link(2, None), link(3, None), link(4, Some(1)), link(5, Some(1))];
+        let names = ["one", "other", "card", "twin"];
+        // Each has settings of its own; those of the second time are ours.
+        let take = |record: &mut Record, now: &[(&str, Link)], forwarding: &[&str]| {
+            for ((name, link), forwarding) in now.iter().zip(forwarding) {
+                record.add(&bare(name, link, forwarding), &links(now), BOOT);
+            }
+        };
+        let told = |record: &Record| -> Vec<(String, u32, String)> {
+            let told = |taken: &Taken| {
+                let forwarding = taken.settings["ipv4.forwarding"].clone();
+                (taken.name.clone(), taken.device.index, forwarding)
+            };
+            record.interfaces.iter().map(told).collect()
+        };
+        let first: Vec<_> = names.into_iter().zip(all).collect();
+        for renamed in [
+            ["wan0", "other", "lan0", "twin"],
+            ["other", "one", "twin", "card"],
+            ["other", "card", "twin", "one"],
+        ] {
+            let mut record = Record::new().unwrap();
+            take(&mut record, &first, &["1", "2", "3", "4"]);
+            let now: Vec<_> = renamed.into_iter().zip(all).collect();
+            take(&mut record, &now, &["0"; 4]);
+            let expected =
+                (0..4).map(|at| (renamed[at].to_owned(), all[at].index, (at + 1).to_string()));
+            assert_eq!(told(&record), expected.collect::<Vec<_>>());
+            let places = record.places(&links(&now), BOOT);
+            assert_eq!(places, [Ok(Some(0)), Ok(Some(1)), Ok(Some(2)), Ok(Some(3))]);
+        }
+        // One that is not taken again gives up its name, too: after a start of the system devices
+        // without hardware are known by it alone.
+        let mut record = Record::new().unwrap();
+        take(&mut record, &first[..2], &["1", "2"]);
+        let now = links(&[("other", all[0]), ("one", all[1])]);
+        record.add(&bare("other", &all[0], "0"), &now, BOOT);
+        let expected =
+            [("other".to_owned(), 2, "1".to_owned()), ("one".to_owned(), 3, "2".to_owned())];
+        assert_eq!(told(&record), expected);
+        let later = links(&[("one", link(7, None)), ("other", link(8, None))]);
+        assert_eq!(record.places(&later, "later"), [Ok(Some(1)), Ok(Some(0))]);
+
+        // One that is gone leaves its name to one that is made anew, but not to one that is
+        // recorded itself.
+        let mut record = Record::new().unwrap();
+        take(&mut record, &first[..2], &["1", "2"]);
+        let now = links(&[("one", all[1])]);
+        assert_eq!(record.places(&now, BOOT), [Ok(None), Ok(Some(0))]);
+        record.add(&bare("one", &all[1], "0"), &now, BOOT);
+        assert_eq!(told(&record)[1], ("one".to_owned(), 3, "2".to_owned()));
+        let anew = links(&[("one", link(9, None)), ("left", all[1])]);
+        assert_eq!(record.places(&anew, BOOT), [Ok(Some(0)), Ok(Some(1))]);
     }
 
     #[test]
@@ -391,7 +506,7 @@ mod tests {
         record.namespace += 1;
         record.check_namespace(&directory).unwrap();
 
-        record.add(&taken("1", &[Kept { message: vec![2, 24], ..kept(1, 3) }]));
+        record.add(&taken("1", &[Kept { message: vec![2, 24], ..kept(1, 3) }]), &[], BOOT);
         record.save(&directory).unwrap();
         let error = format!("{:#}", Record::load(&directory).unwrap_err());
         assert!(error.contains("interfaces is not understood: an address is damaged"), "{error}");

@@ -4,12 +4,12 @@
 //! Exits: `neighbour_unresolved`, `reassembly_timeout`, and, where packets begin to wait,
 //! `neighbour_queue_full` and `neighbour_table_full`.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use flow::{FairLimiter, FragmentUpper, Reassembly};
-use packet::{DropReason, Packet, Time};
+use flow::{FairLimiter, FragmentUpper, GivenUp, Reassembly};
+use packet::{DropReason, Time};
 use tables::{Event, NextHopState};
 use wire::{PortId, VrfId};
 
@@ -75,23 +75,21 @@ pub(crate) fn advance(
         return;
     }
     let outputs = RefCell::new(outputs);
-    let silent = Cell::new(None);
-    let give_up = |port, address, (packet, sender): (Packet, Option<VrfId>)| {
+    let give_up = |port, address, packets: GivenUp<'_>| {
         let outputs = &mut *outputs.borrow_mut();
-        // Once for all packets that have waited for it.
-        if silent.replace(Some((port, address))) != Some((port, address))
-            && let Some(vrf) = outputs.objects.port(port).map(|port| port.spec.vrf)
-        {
+        if let Some(vrf) = outputs.objects.port(port).map(|port| port.spec.vrf) {
             outputs.tell(vrf, Event::NeighbourSilent { port, address });
         }
-        if let Some(vrf) = sender
-            && let Some((message, arrival)) =
-                errors::unanswered(&packet, vrf, outputs, locality, limiter)
-            && let Err(message) = again.push(message, arrival)
-        {
-            outputs.drop(message, DropReason::NoBuffer);
+        for (packet, sender) in packets {
+            if let Some(vrf) = sender
+                && let Some((message, arrival)) =
+                    errors::unanswered(&packet, vrf, outputs, locality, limiter)
+                && let Err(message) = again.push(message, arrival)
+            {
+                outputs.drop(message, DropReason::NoBuffer);
+            }
+            outputs.drop(packet, DropReason::NeighbourUnresolved);
         }
-        outputs.drop(packet, DropReason::NeighbourUnresolved);
     };
     let ask = |port, address| resolve::ask(&mut outputs.borrow_mut(), port, address);
     waiting.advance(now, ask, give_up);
