@@ -370,6 +370,10 @@ impl Ledger {
             self.peers.clear();
         }
         self.peers.insert(peer(spec), place);
+        if edge < stored {
+            // What is on its way to the disk moves the edge of the window that was there.
+            self.reserve(place, |entry| Some(entry.record.number));
+        }
         window
     }
 

@@ -177,10 +177,6 @@ impl Entry {
                 return Some(window.edge());
             }
             Some(_) => {}
-            // It belonged to a window that this one has replaced, or the disk has not written it.
-            None if left(window.edge()) < wanted / 2 && window.edge() < number => {
-                return Some(number);
-            }
             // What is far ahead at the rate of now would cost a peer more than it should. An edge
             // that is not on the disk yet would come back.
             None if left(number) > 2 * wanted && window.edge() == number => {
