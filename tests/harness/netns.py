@@ -83,7 +83,7 @@ class Namespace:
     def addresses(self, interface, *addresses):
         """Gives `interface` its addresses and brings it up."""
         for address in addresses:
-            self.ip("addr", "add", address, "dev", interface, *(["nodad"] if ":" in address else []))
+            self.ip("addr", "replace", address, "dev", interface, *(["nodad"] if ":" in address else []))
         self.ip("link", "set", interface, "up")
 
     def tap(self, interface):

@@ -734,8 +734,9 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
 /// a weight are left out.
 fn multipath(family: usize, port: PortId, weights: [u16; 4]) -> RouteSpec {
     let ports = [port.0, (port.0 + 1) % PORTS];
-    let stations =
-        |port: u16| if port.is_multiple_of(2) { [(port, 0), (port, 5)] } else { [(port, 3), (port, 8)] };
+    let stations = |port: u16| {
+        if port.is_multiple_of(2) { [(port, 0), (port, 5)] } else { [(port, 3), (port, 8)] }
+    };
     let members = ports.into_iter().flat_map(stations).zip(weights);
     let member = |((port, host), weight): ((u16, usize), u16)| MemberSpec {
         port: PortId(port),
