@@ -109,6 +109,8 @@ pub struct Tables {
     egress_reads: (PacketFields, bool),
     taps: Arc<Taps>,
     tap_count: usize,
+    /// How many VRFs have features, see [`VrfFeatures::any`].
+    featured: usize,
     pub(crate) traces: Arc<Vec<Arc<Trace>>>,
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
@@ -166,6 +168,7 @@ impl Tables {
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
             tap_count: 0,
+            featured: 0,
             traces: Arc::default(),
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),

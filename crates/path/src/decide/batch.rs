@@ -46,7 +46,10 @@ impl Decider<'_> {
         extensions: &mut Extensions,
     ) {
         if self.tables.policy_count() == 0 || list.len() < TOGETHER {
-            return self.decide_alone::<KEY, F>(list, batch, extensions);
+            return match self.tables.is_featured() {
+                true => self.decide_alone::<true, KEY, F>(list, batch, extensions),
+                false => self.decide_alone::<false, KEY, F>(list, batch, extensions),
+            };
         }
         // Most often all are of one VRF.
         let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
@@ -58,7 +61,7 @@ impl Decider<'_> {
             left = rest;
             match self.tables.vrf(vrf).filter(|vrf| !vrf.spd.is_empty()) {
                 Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch, extensions),
-                None => self.decide_alone::<KEY, F>(run, batch, extensions),
+                None => self.decide_alone::<true, KEY, F>(run, batch, extensions),
             }
         }
     }
@@ -75,9 +78,9 @@ impl Decider<'_> {
         });
     }
 
-    /// Decides one packet after the other.
+    /// Decides one packet after the other. Without `FEATURES`, no VRF has any.
     #[inline(always)]
-    fn decide_alone<const KEY: usize, F: Family<KEY>>(
+    fn decide_alone<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],
         batch: &mut Packets,
@@ -88,8 +91,10 @@ impl Decider<'_> {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
             let made = (&mut *decision, &mut extension);
-            decide_by(key, self.tables, &LookedUp::NOTHING, &mut (), made);
-            number(decision, &extension, extensions);
+            decide_by::<FEATURES>(key, self.tables, &LookedUp::NOTHING, &mut (), made);
+            if FEATURES {
+                number(decision, &extension, extensions);
+            }
         }
     }
 
@@ -108,7 +113,7 @@ impl Decider<'_> {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
             let made = (&mut *decision, &mut extension);
-            decide_by(key, self.tables, &found.of(place), &mut (), made);
+            decide_by::<true>(key, self.tables, &found.of(place), &mut (), made);
             number(decision, &extension, extensions);
         }
     }

@@ -57,7 +57,7 @@ use trace::{Exit, Step, Trace};
 pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> (Decision, Extension) {
     let (mut decision, mut extension) = (Decision::NONE, Extension::NONE);
     trace.step(|| Step::Key(key));
-    decide_by(*key, tables, &LookedUp::NOTHING, trace, (&mut decision, &mut extension));
+    decide_by::<true>(*key, tables, &LookedUp::NOTHING, trace, (&mut decision, &mut extension));
     (decision, extension)
 }
 
@@ -163,10 +163,12 @@ impl LookedUp<'_> {
 
 /// The same as [`decide()`], where some of the policies were looked up before.
 ///
+/// Without `FEATURES`, no VRF has any.
+///
 /// The decision is written where it will be read. A returned one would be written in parts to the
 /// stack and copied from there in larger ones, which the processor waits for.
 #[inline(always)]
-fn decide_by<'t>(
+fn decide_by<'t, const FEATURES: bool>(
     key: impl KeyView,
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
@@ -175,7 +177,7 @@ fn decide_by<'t>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if vrf.features.any() | tables.is_tapped() => {
+        Some(vrf) if FEATURES && vrf.features.any() | tables.is_tapped() => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
@@ -278,13 +280,15 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 one_of(group, self.key, None, self.tables, self.trace)
             }
             None => Way::None,
-            Some(RouteKind::Vrf { vrf }) => match self.led_on(vrf, destination, None) {
-                Ok(way) => way,
-                Err(verdict) => {
-                    *decision = self.turn_away(verdict);
-                    return;
+            Some(RouteKind::Vrf { vrf }) => {
+                match led_on(vrf, destination, (self.key, None), self.tables, self.trace) {
+                    Ok(way) => way,
+                    Err(verdict) => {
+                        *decision = self.turn_away(verdict);
+                        return;
+                    }
                 }
-            },
+            }
             Some(other) => {
                 *decision = self.not_forwarded(other);
                 return;
@@ -352,41 +356,6 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             | RouteKind::Via { .. }
             | RouteKind::Multipath { .. }
             | RouteKind::Vrf { .. } => Decision::drop(DropReason::NoRoute),
-        }
-    }
-
-    /// Where a route leads into the table of another VRF: there, and no further than
-    /// [`MAX_LEAKS`] VRFs. Policy rules are asked for the first lookup alone, and own
-    /// addresses are those of the packet's VRF alone.
-    #[cold]
-    #[inline(never)]
-    fn led_on(
-        &mut self,
-        into: VrfId,
-        destination: IpAddr,
-        tunnel: Option<&SaIdentity>,
-    ) -> Result<Way, Verdict> {
-        let mut last = None;
-        for (vrf, route) in self.tables.leak_steps(into, destination).take(MAX_LEAKS) {
-            self.trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
-            self.tell_route(destination, route);
-            last = route;
-        }
-        let refuse = |why, how| Err(Verdict::Refuse(why, how));
-        match last.map(|route| route.kind) {
-            None => Ok(Way::None),
-            Some(RouteKind::Connected { port }) => Ok(Way::OnLink(port, destination)),
-            Some(RouteKind::Via { next_hop }) => Ok(Way::NextHop(next_hop)),
-            Some(RouteKind::Multipath { group }) => {
-                Ok(one_of(group, self.key, tunnel, self.tables, self.trace))
-            }
-            Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
-            Some(RouteKind::Local | RouteKind::Unreachable) => {
-                refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
-            }
-            Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
-            Some(RouteKind::Broadcast) => Err(Verdict::Drop(DropReason::NotUnicast)),
-            Some(RouteKind::Blackhole) => Err(Verdict::Drop(DropReason::RouteBlackhole)),
         }
     }
 
@@ -682,7 +651,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             return self.ruled_route(vrf, destination, outer, mark);
         }
         let route = vrf.route(destination);
-        self.tell_route(destination, route);
+        tell_route(destination, route, self.tables, self.trace);
         route.map(|route| route.kind)
     }
 
@@ -705,31 +674,9 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.trace.step(|| Step::Rule { rule: ruled.rule, vrf });
         // Some rules say what becomes of the packet without a route.
         if ruled.route.is_some() || ruled.kind.is_none() {
-            self.tell_route(destination, ruled.route);
+            tell_route(destination, ruled.route, self.tables, self.trace);
         }
         ruled.kind
-    }
-
-    #[inline(always)]
-    fn tell_route(&mut self, destination: IpAddr, route: Option<&'a Route>) {
-        let next_hop = || match route?.kind {
-            RouteKind::Via { next_hop } => self.tables.next_hop(next_hop),
-            _ => None,
-        };
-        let port = || match route?.kind {
-            RouteKind::Connected { port } => self.tables.port(port),
-            RouteKind::Via { .. } => self.tables.port(next_hop()?.port),
-            _ => None,
-        };
-        self.trace.step(|| Step::Route {
-            destination,
-            route,
-            port: match route.map(|route| route.kind) {
-                Some(RouteKind::Vrf { vrf }) => self.tables.vrf(vrf).map(|vrf| &*vrf.name),
-                _ => port().map(|port| &*port.spec.name),
-            },
-            via: next_hop().and_then(|next_hop| next_hop.address),
-        });
     }
 
     /// The outer packet's way. It is ESP, so no policy is asked about it again.
@@ -760,10 +707,13 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Unreachable) => {
                 return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
             }
-            Some(RouteKind::Vrf { vrf }) => match self.led_on(vrf, end, Some(&sa.spec.identity)) {
-                Ok(way) => way,
-                Err(verdict) => return verdict,
-            },
+            Some(RouteKind::Vrf { vrf }) => {
+                let packet = (self.key, Some(&sa.spec.identity));
+                match led_on(vrf, end, packet, self.tables, self.trace) {
+                    Ok(way) => way,
+                    Err(verdict) => return verdict,
+                }
+            }
             Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
         // Outer packets do not go into another tunnel by an xfrm link.
@@ -775,6 +725,64 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Err(verdict) => verdict,
         }
     }
+}
+
+/// Where a route leads into the table of another VRF: there, and no further than
+/// [`MAX_LEAKS`] VRFs. Policy rules are asked for the first lookup alone, and own
+/// addresses are those of the packet's VRF alone.
+///
+/// Beside [`Deciding`], as what calls it need not be in memory then.
+#[cold]
+#[inline(never)]
+fn led_on(
+    into: VrfId,
+    destination: IpAddr,
+    (key, tunnel): (impl KeyView, Option<&SaIdentity>),
+    tables: &Tables,
+    trace: &mut impl Trace,
+) -> Result<Way, Verdict> {
+    let mut last = None;
+    for (vrf, route) in tables.leak_steps(into, destination).take(MAX_LEAKS) {
+        trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
+        tell_route(destination, route, tables, trace);
+        last = route;
+    }
+    let refuse = |why, how| Err(Verdict::Refuse(why, how));
+    match last.map(|route| route.kind) {
+        None => Ok(Way::None),
+        Some(RouteKind::Connected { port }) => Ok(Way::OnLink(port, destination)),
+        Some(RouteKind::Via { next_hop }) => Ok(Way::NextHop(next_hop)),
+        Some(RouteKind::Multipath { group }) => Ok(one_of(group, key, tunnel, tables, trace)),
+        Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
+        Some(RouteKind::Local | RouteKind::Unreachable) => {
+            refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
+        }
+        Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
+        Some(RouteKind::Broadcast) => Err(Verdict::Drop(DropReason::NotUnicast)),
+        Some(RouteKind::Blackhole) => Err(Verdict::Drop(DropReason::RouteBlackhole)),
+    }
+}
+
+#[inline(always)]
+fn tell_route(destination: IpAddr, route: Option<&Route>, tables: &Tables, trace: &mut impl Trace) {
+    let next_hop = || match route?.kind {
+        RouteKind::Via { next_hop } => tables.next_hop(next_hop),
+        _ => None,
+    };
+    let port = || match route?.kind {
+        RouteKind::Connected { port } => tables.port(port),
+        RouteKind::Via { .. } => tables.port(next_hop()?.port),
+        _ => None,
+    };
+    trace.step(|| Step::Route {
+        destination,
+        route,
+        port: match route.map(|route| route.kind) {
+            Some(RouteKind::Vrf { vrf }) => tables.vrf(vrf).map(|vrf| &*vrf.name),
+            _ => port().map(|port| &*port.spec.name),
+        },
+        via: next_hop().and_then(|next_hop| next_hop.address),
+    });
 }
 
 /// Whether a clear packet for the gateway itself is for a key daemon.

@@ -124,6 +124,17 @@ impl Tables {
         Ok(())
     }
 
+    /// Whether packets of any VRF have more to be decided than routes and policies.
+    #[inline(always)]
+    pub fn is_featured(&self) -> bool {
+        self.featured + self.tap_count > 0
+    }
+
+    /// The features of a VRF were switched on or off.
+    pub(super) fn count_featured(&mut self, before: bool, after: bool) {
+        self.featured = self.featured + usize::from(after) - usize::from(before);
+    }
+
     fn filter_changed(&mut self, vrf: VrfId, spec: &FilterSpec) {
         for selector in spec.selects.selectors() {
             self.policies_changed(Change::Filter { vrf, place: spec.place, selector });

@@ -85,7 +85,10 @@ impl Tables {
             self.egress_reads = self.reads_at_egress();
         }
         let Ok(vrf) = self.vrf_mut(id) else { return };
+        let before = vrf.features.any();
         vrf.features.is_leaking = leaks;
+        let after = vrf.features.any();
+        self.count_featured(before, after);
         self.judge_rules(id);
     }
 

@@ -132,10 +132,13 @@ impl Tables {
         if features != vrf.features {
             let read = |vrf: &Vrf| (vrf.reads(), vrf.reads_upper());
             let before = read(vrf);
+            let was_featured = vrf.features.any();
             let Ok(changed) = self.vrf_mut(id) else { return };
             changed.features = features;
+            let after = read(changed);
+            self.count_featured(was_featured, features.any());
             // The keys of its packets mean something else.
-            if read(changed) != before {
+            if after != before {
                 self.changed(Change::Vrf(id));
             }
         }

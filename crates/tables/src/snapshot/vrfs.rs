@@ -266,7 +266,8 @@ impl Tables {
         self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));
         self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
-        Arc::make_mut(&mut self.vrfs)[usize::from(id.0)] = None;
+        let gone = Arc::make_mut(&mut self.vrfs)[usize::from(id.0)].take();
+        self.count_featured(gone.is_some_and(|vrf| vrf.features.any()), false);
         Arc::make_mut(&mut self.table_owners).remove(&table);
         self.remove_qdisc(QdiscDevice::Vrf(id))?;
         self.parted = self.generation + 1;
