@@ -1,5 +1,6 @@
 """What commands change survives: a crash, a torn write, a full disk; and what is damaged is not guessed at."""
 
+import signal
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from harness.failure import CommandFailed
 from harness.gateway import Gateway, Here, binary
 from harness.netns import run
+from harness.slow_disk import SlowDisk
 
 KEY = "0x00112233445566778899aabbccddeeff01020304"
 
@@ -378,6 +380,23 @@ def test_a_full_disk_refuses_changes_and_nothing_else(make, root, tmp_path):
             assert tables(gateway) == before and "changes by command are refused" in gateway.log()
     finally:
         run(["umount", "-l", disk])
+
+
+def test_a_gateway_ends_though_the_disk_hangs(make, tmp_path):
+    gateway, disk = make(), SlowDisk(tmp_path)
+    gateway.env = disk.environment()
+    with gateway:
+        gateway.run("vrf", "add", "kept")
+        disk.mode("hang")
+        gateway.run("vrf", "add", "lost", "--no-sync")
+        assert "lost" in gateway.run("vrf", "show").stdout
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(60) == 0
+        log = gateway.log()
+        assert "ending without the last changes" in log, log
+        disk.mode(0)
+        crash(gateway)
+        assert "kept" in gateway.run("vrf", "show").stdout
 
 
 def test_two_gateways_do_not_share_a_directory(gateway, tmp_path):

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 
 use api::Key;
 
@@ -29,11 +30,15 @@ pub struct Snapshot {
     pub is_needed: bool,
 }
 
-/// The log. What was given to it before it is dropped is written.
+/// How long a log that is dropped waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The log. What was given to it before it is dropped is written, unless the disk hangs.
 #[derive(Debug)]
 pub struct Log {
     sender: Option<Sender<Command>>,
-    thread: Option<JoinHandle<()>>,
+    /// Is disconnected once the thread has ended.
+    ended: Receiver<()>,
     shared: Arc<Shared>,
 }
 
@@ -57,15 +62,19 @@ impl Log {
     /// If the system gives no thread.
     pub fn start(directory: Directory) -> Result<Self, StoreError> {
         let (sender, commands) = mpsc::channel();
+        let (ends, ended) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         shared.fail("the log was not begun");
         let refused = directory.system("starting a thread for it");
         let writer = Writer { directory, files: None, shared: Arc::clone(&shared) };
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("state".into())
-            .spawn(move || writer.run(&commands))
+            .spawn(move || {
+                writer.run(&commands);
+                drop::<Sender<()>>(ends);
+            })
             .map_err(refused)?;
-        Ok(Self { sender: Some(sender), thread: Some(thread), shared })
+        Ok(Self { sender: Some(sender), ended, shared })
     }
 
     /// Writes changes, and calls `done` once they are durable.
@@ -105,8 +114,12 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if self.ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::error!(
+                bytes = self.waiting(),
+                "the disk takes more than {} s to write the log: ending without the last changes",
+                PATIENCE.as_secs()
+            );
         }
     }
 }
