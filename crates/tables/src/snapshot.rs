@@ -109,6 +109,8 @@ pub struct Tables {
     egress_reads: (PacketFields, bool),
     taps: Arc<Taps>,
     tap_count: usize,
+    /// The VRFs whose packets, or those of whose ports, taps want: a bit for each number modulo 64.
+    tapped_vrfs: u64,
     /// How many VRFs have features, see [`VrfFeatures::any`].
     featured: usize,
     pub(crate) traces: Arc<Vec<Arc<Trace>>>,
@@ -168,6 +170,7 @@ impl Tables {
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
             tap_count: 0,
+            tapped_vrfs: 0,
             featured: 0,
             traces: Arc::default(),
             sad: Arc::new(Sad::new(secret)),

@@ -177,7 +177,7 @@ fn decide_by<'t, const FEATURES: bool>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if FEATURES && vrf.features.any() | tables.is_tapped() => {
+        Some(vrf) if FEATURES && vrf.features.any() | tables.may_be_tapped(vrf) => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),

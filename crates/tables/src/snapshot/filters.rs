@@ -121,6 +121,7 @@ impl Tables {
         self.existing_vrf(vrf)?;
         self.put_features(vrf, own);
         self.judge_egress();
+        self.judge_taps();
         Ok(())
     }
 

@@ -9,12 +9,35 @@ use crate::error::TableError;
 use crate::filter::FilterTarget;
 use crate::log::Change;
 use crate::tap::{MAX_TAPS, Tap, TapMeter, TapSet, TapSpec};
+use crate::vrf::Vrf;
 
 impl Tables {
     /// Whether there is a tap at all.
     #[inline(always)]
     pub fn is_tapped(&self) -> bool {
         self.tap_count > 0
+    }
+
+    /// Whether taps may want packets that come by a VRF which has no other feature, as far as is
+    /// quickly known: where such packets leave by ports of other VRFs, it is in tunnels.
+    #[inline(always)]
+    pub fn may_be_tapped(&self, vrf: &Vrf) -> bool {
+        self.tapped_vrfs != 0
+            && (self.tapped_vrfs >> (vrf.id.0 % 64) & 1 == 1 || !vrf.spd.is_empty())
+    }
+
+    /// Finds out anew which VRFs are tapped.
+    pub(super) fn judge_taps(&mut self) {
+        if self.tap_count == 0 {
+            self.tapped_vrfs = 0;
+            return;
+        }
+        let vrf_of = |tap: &Arc<Tap>| match tap.spec.target {
+            FilterTarget::Vrf(vrf) => Some(vrf),
+            FilterTarget::Port(port) => self.port(port).map(|port| port.spec.vrf),
+        };
+        let bits = self.taps().filter_map(vrf_of).map(|vrf| 1 << (vrf.0 % 64));
+        self.tapped_vrfs = bits.fold(0, |all, bit: u64| all | bit);
     }
 
     /// Every tap.
@@ -80,6 +103,7 @@ impl Tables {
         let taps = Arc::make_mut(&mut self.taps);
         taps[place] = Some(Arc::new(Tap { spec, meter: TapMeter::default() }));
         self.tap_count += 1;
+        self.judge_taps();
         self.changed(Change::Tap(target));
         Ok(())
     }
@@ -93,6 +117,7 @@ impl Tables {
         let taps = Arc::make_mut(&mut self.taps).iter_mut();
         let gone: Vec<_> = taps.filter_map(|tap| tap.take_if(|tap| is_meant(tap))).collect();
         self.tap_count -= gone.len();
+        self.judge_taps();
         for tap in &gone {
             self.changed(Change::Tap(tap.spec.target));
         }

@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, Port, Time};
-use path::{Worker, WorkerSettings};
+use path::{TapReader, Worker, WorkerSettings};
 use tables::{Publisher, Tables};
 
 use super::frames::{Flow, Template, Transport, Use};
@@ -43,6 +43,9 @@ pub(crate) struct Workload {
 /// Time that passes from one round to the next: enough for a token bucket to fill.
 const ROUND: u64 = 1_000_000;
 
+/// Bytes of copies for taps: more than a round makes.
+const COPIES: usize = 4 << 20;
+
 /// How often a worker is called at most until everything is out: a packet that takes the detour
 /// comes in twice.
 const POLLS: usize = 4;
@@ -54,6 +57,8 @@ pub(crate) struct Device {
     handles: [MemoryHandle; 2],
     /// The ends of the cable while it is not plugged in.
     cable: Vec<Box<dyn Port>>,
+    /// Where copies for taps come out. The gateway has a thread that takes them.
+    copies: TapReader,
     publisher: Publisher,
     layout: Layout,
     has_loop: bool,
@@ -68,6 +73,8 @@ pub(crate) struct Device {
     cached: [bool; 4],
     /// Packets of the first tenants, and of the second one where it has traffic of its own.
     pub(crate) sent: [u64; 2],
+    /// Copies for taps.
+    pub(crate) copied: u64,
 }
 
 impl Device {
@@ -97,6 +104,8 @@ impl Device {
         };
         let publisher = Publisher::new(Tables::new(1, 1));
         let mut worker = Worker::new(&settings, publisher.shared().reader(), events, probes)?;
+        let (writer, copies) = path::tap_ring(COPIES);
+        worker.set_taps(writer);
         worker.attach(IN, Box::new(client));
         worker.attach(OUT, Box::new(server));
         let Workload { pattern, transport, family, .. } = workload;
@@ -113,6 +122,7 @@ impl Device {
             worker,
             handles: [client_handle, server_handle],
             cable: vec![Box::new(near), Box::new(far)],
+            copies,
             publisher,
             layout: Layout { tenants: 1, links, overlap: false, half: 1 },
             has_loop: false,
@@ -124,6 +134,7 @@ impl Device {
             is_counted: false,
             cached: caches.map(|cache| cache.mode != CacheMode::Off),
             sent: [0; 2],
+            copied: 0,
         })
     }
 
@@ -248,6 +259,9 @@ impl Device {
             if came == [counts[1], counts[0]] {
                 break;
             }
+        }
+        while self.copies.read().is_some() {
+            self.copied += 1;
         }
         if came != [counts[1], counts[0]] {
             self.complain(counts, came)?;

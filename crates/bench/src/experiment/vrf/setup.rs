@@ -9,8 +9,8 @@ use packet::LinkKind;
 use tables::limit::MAX_ROUTES;
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MarkBits, PortSpec, Qdisc, QdiscDevice, RejectWith, ReversePath, RouteSpec,
-    Selector, Tables, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterVerdict, MAX_SNAPLEN, MarkBits, PortSpec, Qdisc, QdiscDevice, RejectWith, ReversePath,
+    RouteSpec, Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Tbf};
 use wire::{IpPrefix, IpRange, PortId, VrfId};
@@ -39,6 +39,8 @@ pub(crate) enum Configuration {
     Qdisc,
     /// Ten rules before routing and ten after it
     Filter,
+    /// A tap: each packet is copied as it comes and as it leaves
+    Tap,
     /// All features at once
     All,
     /// A VRF without features, beside another one that has all of them, with traffic
@@ -49,8 +51,11 @@ pub(crate) enum Configuration {
 /// by which it is in `all` and `others` too.
 type Feature = fn(&mut Tables, VrfId) -> anyhow::Result<()>;
 
-const FEATURES: [(Configuration, Feature); 2] =
-    [(Configuration::Qdisc, add_qdisc), (Configuration::Filter, add_filters)];
+const FEATURES: [(Configuration, Feature); 3] = [
+    (Configuration::Qdisc, add_qdisc),
+    (Configuration::Filter, add_filters),
+    (Configuration::Tap, add_tap),
+];
 
 impl Configuration {
     /// As in `--configurations`.
@@ -276,6 +281,18 @@ fn add_qdisc(tables: &mut Tables, vrf: VrfId) -> anyhow::Result<()> {
     let child = Qdisc::FqCodel(FqCodel::default());
     tables.set_qdisc(QdiscDevice::Vrf(vrf), ("1:".parse()?, root), Some(("2:".parse()?, child)))?;
     Ok(())
+}
+
+fn add_tap(tables: &mut Tables, vrf: VrfId) -> anyhow::Result<()> {
+    let spec = TapSpec {
+        id: 1,
+        target: FilterTarget::Vrf(vrf),
+        points: TapPoints { ingress: true, egress: true, drop: true },
+        snaplen: MAX_SNAPLEN,
+        rate: None,
+        program: None,
+    };
+    Ok(tables.add_tap(spec)?)
 }
 
 fn add_filters(tables: &mut Tables, vrf: VrfId) -> anyhow::Result<()> {

@@ -92,6 +92,7 @@ fn features_are_met_by_every_packet_of_their_vrf_and_by_no_other() {
         Configuration::Defaults,
         Configuration::Qdisc,
         Configuration::Filter,
+        Configuration::Tap,
         Configuration::All,
         Configuration::Others,
     ] {
@@ -102,12 +103,10 @@ fn features_are_met_by_every_packet_of_their_vrf_and_by_no_other() {
         let [first, second] = device.sent;
         let is = |of| configuration == of || configuration == Configuration::All;
         // Others: what the second tenant sends alone.
-        let (qdisc, filter) = match configuration {
-            Configuration::Others => (second, second),
-            _ => (
-                if is(Configuration::Qdisc) { first } else { 0 },
-                if is(Configuration::Filter) { first } else { 0 },
-            ),
+        let met = |of| match configuration {
+            Configuration::Others => second,
+            _ if is(of) => first,
+            _ => 0,
         };
         let vrfs: Vec<VrfId> = with.tables.vrfs().map(|vrf| vrf.id).collect();
         let queued: u64 = vrfs
@@ -123,9 +122,12 @@ fn features_are_met_by_every_packet_of_their_vrf_and_by_no_other() {
                 .flat_map(|filter| filter.rules())
                 .map(|rule| rule.counters.read().0)
                 .sum();
-            assert_eq!(filtered, filter, "{configuration:?} {hook:?}");
+            assert_eq!(filtered, met(Configuration::Filter), "{configuration:?} {hook:?}");
         }
-        assert_eq!(queued, qdisc, "{configuration:?}");
+        assert_eq!(queued, met(Configuration::Qdisc), "{configuration:?}");
+        // As it came, and as it left.
+        assert_eq!(device.copied, 2 * met(Configuration::Tap), "{configuration:?}");
+        assert!(with.tables.taps().all(|tap| tap.meter.lost() == 0), "{configuration:?}");
     }
 }
 
