@@ -1,0 +1,38 @@
+//! Connection tracking and NAT: the table of connections, what the trackers make of packets, and
+//! how ports are lent.
+//!
+//! Nothing here reads a clock or the environment: time, secrets and sizes are arguments. Memory is
+//! allocated when a table is made. One table serves all workers: lookups and hits take no lock.
+//!
+//! [`Connections::track`] is what decide asks; it changes nothing. [`Connections::hit`] and
+//! [`Connections::commit`] are what apply does.
+#![forbid(unsafe_code)]
+
+mod buckets;
+mod connection;
+mod ct_state;
+mod datagram;
+mod entry;
+mod evictable;
+mod lifecycle;
+mod limits;
+mod packet;
+mod places;
+mod rewrite;
+mod sctp;
+mod sync;
+mod table;
+mod tcp;
+mod timeout;
+mod tuple;
+
+pub use connection::{Connection, DirectionCounters, Ended, Reason};
+pub use ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
+pub use limits::{LimitKind, SourceLimits};
+pub use packet::{Chunks, Packet, Segment};
+pub use rewrite::{NotTranslated, Translation};
+pub use table::{
+    Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Refused, Settings, Tracked,
+};
+pub use timeout::{PolicyId, State, TIMEOUT_POLICIES};
+pub use tuple::{Role, Tuple};

@@ -1,0 +1,355 @@
+//! How connections end, and what is read and changed of them by others than packets.
+
+use packet::Time;
+
+use crate::buckets;
+use crate::connection::{Connection, DirectionCounters, Ended, Reason};
+use crate::ct_state::{Direction, Handle};
+use crate::entry::{Control, Flags, Side, cold, word};
+use crate::places::{Due, time_of};
+use crate::sync::Ordering;
+use crate::table::Connections;
+use crate::tcp;
+use crate::timeout::{PolicyId, State, tick};
+use crate::tuple::{Role, Tuple};
+use types::Protocol;
+
+/// Connections that may make room, of which the one used longest ago does.
+const CANDIDATES: usize = 8;
+
+/// Places looked at under one lock of their pool.
+const AT_ONCE: u32 = 32;
+
+impl Connections {
+    /// Whether a connection's deadline has come.
+    #[inline(always)]
+    pub(crate) fn is_dead(&self, control: Control, own: &Side, peer: &Side, tick: u32) -> bool {
+        let unused = |side: &Side| tick.wrapping_sub(side.tick()) as i32;
+        let unused = unused(own).min(unused(peer)).max(0) as u32;
+        let (policy, state) = (control.policy(), control.state());
+        unused >= self.timeouts.ticks(policy, state)
+            || state == State::Established
+                && unused >= self.timeouts.ticks(policy, State::Unacknowledged)
+                && tcp::is_unacknowledged(&[*own, *peer])
+    }
+
+    /// When a connection is dead, if it is not used until then.
+    pub(crate) fn deadline(&self, control: Control, own: &Side, peer: &Side, now: Time) -> Time {
+        let (policy, state) = (control.policy(), control.state());
+        let mut timeout = self.timeouts.ticks(policy, state);
+        if state == State::Established && tcp::is_unacknowledged(&[*own, *peer]) {
+            timeout = timeout.min(self.timeouts.ticks(policy, State::Unacknowledged));
+        }
+        let is_later = own.tick().wrapping_sub(peer.tick()) as i32 > 0;
+        let seen = if is_later { own.tick() } else { peer.tick() };
+        time_of(seen.wrapping_add(timeout), now)
+    }
+
+    /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places and
+    /// steps of the wheel at most, and goes on there the next time. Returns how many it has looked
+    /// at; fewer than `budget` says that nothing more is due. Each worker may call it once a round.
+    pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&Ended)) -> u32 {
+        let pools = self.places.pools();
+        let mut done = 0;
+        for _ in 0..pools {
+            let pool = self.turn.fetch_add(1, Ordering::Relaxed);
+            loop {
+                let budget = (budget - done).min(AT_ONCE);
+                let mut dead = [0; AT_ONCE as usize];
+                let mut count = 0;
+                let looked = self.places.look(pool, now, budget, |index| {
+                    let (control, own, peer) =
+                        Self::view(&self.entries[index as usize], Direction::Original);
+                    if control.is_live() && !self.is_dead(control, &own, &peer, tick(now)) {
+                        return Due::At(self.deadline(control, &own, &peer, now));
+                    }
+                    if let Some(place) = dead.get_mut(count) {
+                        *place = index;
+                        count += 1;
+                    }
+                    Due::Ended
+                });
+                for index in dead.into_iter().take(count) {
+                    self.expire_one(index, now, ended);
+                }
+                done += looked;
+                if looked < budget || done >= budget {
+                    break;
+                }
+            }
+            if done >= budget {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Ends a connection that the wheel has handed out, or gives it back to the wheel.
+    fn expire_one(&self, index: u32, now: Time, ended: &mut dyn FnMut(&Ended)) {
+        // Again if its mark is changed meanwhile.
+        for _ in 0..4 {
+            let control = self.control(index);
+            let ends = control.is_live()
+                && !self.end_if(index, control.generation(), Reason::Expired, now, ended);
+            if !ends {
+                return;
+            }
+        }
+        self.places.schedule(index, now, now);
+    }
+
+    /// Ends a connection. False if it has ended before, or has another generation by now.
+    pub fn remove(&self, handle: Handle, now: Time, ended: &mut dyn FnMut(&Ended)) -> bool {
+        self.end(handle, Reason::Deleted, now, ended)
+    }
+
+    /// A free place for a connection; somebody makes room if there is none.
+    pub(crate) fn place(
+        &self,
+        hint: u32,
+        is_wide: bool,
+        now: Time,
+        ended: &mut dyn FnMut(&Ended),
+    ) -> Option<u32> {
+        if let Some(index) = self.places.take(hint, is_wide) {
+            return Some(index);
+        }
+        // Two tries: another worker may take the place that was made.
+        (0..2).find_map(|_| {
+            self.make_room(is_wide, now, ended);
+            self.places.take(hint, is_wide)
+        })
+    }
+
+    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&Ended)) {
+        let limit = match is_wide {
+            true => self.settings.ipv6_connections,
+            false => self.settings.connections,
+        };
+        let mut from = self.hand.load(Ordering::Relaxed);
+        let mut best: Option<(u32, Handle)> = None;
+        for _ in 0..CANDIDATES {
+            let Some(index) = self.evictable.next(from, limit) else { break };
+            from = index + 1;
+            let (control, own, peer) =
+                Self::view(&self.entries[index as usize], Direction::Original);
+            if !control.may_go() {
+                // A bit that came late. Cleared before it is looked at again, so none is lost.
+                self.evictable.clear(index);
+                if self.control(index).may_go() {
+                    self.evictable.set(index);
+                }
+                continue;
+            }
+            let now = tick(now);
+            let unused = |side: &Side| (now.wrapping_sub(side.tick()) as i32).max(0) as u32;
+            let unused = unused(&own).min(unused(&peer));
+            let handle = Handle { index, generation: control.generation() };
+            if best.is_none_or(|(longest, _)| unused > longest) {
+                best = Some((unused, handle));
+            }
+        }
+        self.hand.store(from, Ordering::Relaxed);
+        if let Some((_, handle)) = best {
+            self.end(handle, Reason::EarlyDrop, now, ended);
+        }
+    }
+
+    pub(crate) fn end(
+        &self,
+        handle: Handle,
+        reason: Reason,
+        now: Time,
+        ended: &mut dyn FnMut(&Ended),
+    ) -> bool {
+        self.end_if(handle.index, handle.generation, reason, now, ended)
+    }
+
+    fn end_if(
+        &self,
+        index: u32,
+        generation: u32,
+        reason: Reason,
+        now: Time,
+        ended: &mut dyn FnMut(&Ended),
+    ) -> bool {
+        let Some(connection) = self.connection(index, now) else { return false };
+        let zone = connection.zone;
+        let tuples = [connection.original, connection.reply];
+        let hashes = tuples.map(|tuple| self.hash(zone, &tuple));
+        let locked = self.buckets.lock(hashes);
+        // Tuples of a generation do not change, so these are its own if it still has this one.
+        let from = loop {
+            let from = self.control(index);
+            if !from.is_live() || from.generation() != generation {
+                return false;
+            }
+            // A hit that came before has moved the deadline.
+            if reason == Reason::Expired {
+                let entry = &self.entries[index as usize];
+                let (_, own, peer) = Self::view(entry, Direction::Original);
+                if !self.is_dead(from, &own, &peer, tick(now)) {
+                    let due = self.deadline(from, &own, &peer, now);
+                    self.places.schedule(index, due, now);
+                    return false;
+                }
+            }
+            if self.change(index, from, from.ended()) {
+                break from;
+            }
+        };
+        if from.flags().has(Flags::PAIRED) {
+            self.buckets.remove(hashes[0], index, buckets::ORIGINAL);
+            self.buckets.remove(hashes[1], index, buckets::REPLY);
+        } else {
+            self.buckets.remove(hashes[0], index, buckets::ORIGINAL | buckets::REPLY);
+        }
+        drop(locked);
+        if from.flags().has(Flags::COUNTED) {
+            self.limits.give(zone, connection.original.addresses.source());
+        }
+        self.places.give(index);
+        self.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
+        ended(&Ended { reason, connection });
+        true
+    }
+
+    /// What there is to know of the connection at a place, if one lives there. Going through all
+    /// places shows each connection that is there all the while.
+    pub fn connection(&self, index: u32, now: Time) -> Option<Connection> {
+        // Read again if it ends meanwhile and another one comes.
+        (0..3).find_map(|_| {
+            let control = self.control(index.min(self.settings.connections - 1));
+            if index >= self.settings.connections || !control.is_live() {
+                return Some(None);
+            }
+            let connection = self.read(index, control, now);
+            (self.control(index).generation() == control.generation()).then_some(Some(connection))
+        })?
+    }
+
+    fn read(&self, index: u32, control: Control, now: Time) -> Connection {
+        let entry = &self.entries[index as usize];
+        let (_, own, peer) = Self::view(entry, Direction::Original);
+        let load = |at: usize, word: usize| entry.lines[at].0[word].load(Ordering::Acquire);
+        let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
+        let identity = load(1, word::IDENTITY);
+        let flags = control.flags();
+        let protocol = Protocol((identity >> 40) as u8);
+        // What packets of the other direction look like, reversed, is what these become.
+        let tuple = |direction: Direction| {
+            let other = direction.opposite();
+            let ports = load(other.at(), word::PORTS);
+            let words = match flags.has(Flags::V6) {
+                true => self.wide_words(index, other),
+                false => [load(other.at(), word::ADDRESSES), 0, 0, 0],
+            };
+            let role = match (identity >> 32 & 1, other) {
+                (0, _) => Role::None,
+                (_, Direction::Original) => Role::Query,
+                (_, Direction::Reply) => Role::Answer,
+            };
+            let addresses = Tuple::addresses_of(words, flags.has(Flags::V6));
+            let (source, destination) = ((ports >> 48) as u16, (ports >> 32) as u16);
+            Tuple { addresses, protocol, source, destination, role }.reversed()
+        };
+        let counters = |at: usize| DirectionCounters {
+            packets: load(at, word::PACKETS),
+            bytes: load(at, word::BYTES),
+        };
+        Connection {
+            handle: Handle { index, generation: control.generation() },
+            zone: (identity >> 48) as u16,
+            original: tuple(Direction::Original),
+            reply: tuple(Direction::Reply),
+            state: control.state(),
+            is_replied: flags.has(Flags::REPLIED),
+            is_assured: flags.has(Flags::ASSURED),
+            is_snat: flags.has(Flags::SNAT),
+            is_dnat: flags.has(Flags::DNAT),
+            master: (cold(cold::MASTER) as u32).checked_sub(1),
+            policy: PolicyId(control.policy()),
+            mark: identity as u32,
+            label: u128::from(cold(cold::LABEL_HIGH)) << 64 | u128::from(cold(cold::LABEL_LOW)),
+            helper: cold(cold::HELPER) as u16,
+            binding: cold(cold::BINDING),
+            created: Time(cold(cold::CREATED)),
+            deadline: self.deadline(control, &own, &peer, now),
+            counters: [counters(0), counters(1)],
+        }
+    }
+
+    /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with it.
+    /// Returns the new name; `None` if the connection is not there.
+    pub fn set_mark(&self, handle: Handle, mark: u32, mask: u32) -> Option<Handle> {
+        let place = &self.entries.get(handle.index as usize)?.lines[1].0[word::IDENTITY];
+        self.amend(handle, || {
+            let change = |old: u64| {
+                let (mark, mask) = (u64::from(mark), u64::from(mask));
+                Some(old & !mask | mark & mask)
+            };
+            let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        })
+    }
+
+    /// As [`Connections::set_mark`], of the label.
+    pub fn set_label(&self, handle: Handle, label: u128, mask: u128) -> Option<Handle> {
+        let line = &self.entries.get(handle.index as usize)?.cold;
+        self.amend(handle, || {
+            let words = [(cold::LABEL_LOW, 0), (cold::LABEL_HIGH, 64)];
+            for (word, shift) in words {
+                let (label, mask) = ((label >> shift) as u64, (mask >> shift) as u64);
+                let change = |old: u64| Some(old & !mask | label & mask);
+                let _ = line.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+            }
+        })
+    }
+
+    /// As [`Connections::set_mark`], of the helper.
+    pub fn set_helper(&self, handle: Handle, helper: u16) -> Option<Handle> {
+        let line = &self.entries.get(handle.index as usize)?.cold;
+        self.amend(handle, || line.0[cold::HELPER].store(helper.into(), Ordering::Release))
+    }
+
+    /// Changes a live connection and its generation. The shards of its tuples are locked, so that it
+    /// does not end meanwhile.
+    fn amend(&self, handle: Handle, change: impl FnOnce()) -> Option<Handle> {
+        let connection = self.connection(handle.index, Time(0))?;
+        let tuples = [connection.original, connection.reply];
+        let _locked = self.buckets.lock(tuples.map(|tuple| self.hash(connection.zone, &tuple)));
+        let is_it = |control: Control| {
+            control.is_live() && control.generation() == handle.generation
+        };
+        if !is_it(self.control(handle.index)) {
+            return None;
+        }
+        change();
+        loop {
+            let from = self.control(handle.index);
+            if self.change(handle.index, from, from.changed()) {
+                let generation = from.changed().generation();
+                return Some(Handle { generation, ..handle });
+            }
+        }
+    }
+
+    /// Sets the deadline to `deadline`, until a packet moves it again. False if the connection is not
+    /// there.
+    pub fn set_deadline(&self, handle: Handle, deadline: Time, now: Time) -> bool {
+        let Some(entry) = self.entries.get(handle.index as usize) else { return false };
+        let control = self.control(handle.index);
+        if !control.is_live() || control.generation() != handle.generation {
+            return false;
+        }
+        let timeout = self.timeouts.ticks(control.policy(), control.state());
+        let seen = tick(deadline).wrapping_sub(timeout);
+        for line in &entry.lines {
+            let change = |old: u64| Some(old & 0xffff_ffff | u64::from(seen) << 32);
+            let place = &line.0[word::SEEN];
+            let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        }
+        self.places.schedule(handle.index, deadline, now);
+        true
+    }
+}

@@ -1,0 +1,177 @@
+//! How many connections a zone, a source and a source prefix may have.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::collections::HashMap;
+
+use siphasher::sip::SipHasher13;
+use std::hash::BuildHasher;
+
+use crate::sync::{AtomicU32, Mutex, Ordering, lock};
+
+/// Which limit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitKind {
+    /// The zone's.
+    Zone,
+    /// Of one source address.
+    Source,
+    /// Of one source prefix.
+    Prefix,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Zone => "zone",
+            Self::Source => "source address",
+            Self::Prefix => "source prefix",
+        })
+    }
+}
+
+/// Limits by source, of every zone by itself. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Connections of one address.
+    pub source: u32,
+    /// Connections of one prefix.
+    pub prefix: u32,
+    /// Length of the IPv4 prefixes that are counted, at most 32.
+    pub ipv4_length: u8,
+    /// Length of the IPv6 prefixes that are counted, at most 128.
+    pub ipv6_length: u8,
+}
+
+/// A secret hash, as sources choose their addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed(pub(crate) [u64; 2]);
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+/// Zone, first address of the prefix, its length; 255 is an address by itself.
+type Group = (u16, IpAddr, u8);
+const ADDRESS: u8 = 255;
+
+const SHARDS: usize = 16;
+
+pub(crate) struct Limits {
+    zones: Mutex<HashMap<u16, u32, Keyed>>,
+    /// Whether any zone has a limit.
+    any_zone: AtomicU32,
+    settings: Mutex<SourceLimits>,
+    any_source: AtomicU32,
+    /// Connections of zones, addresses and prefixes. As many entries as connections at most, two for
+    /// each, and only while there are limits.
+    counts: [Mutex<HashMap<Group, u32, Keyed>>; SHARDS],
+    keyed: Keyed,
+}
+
+/// Stands for a whole zone in `counts`.
+const ZONE: Group = (0, IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 254);
+
+impl Limits {
+    pub(crate) fn new(secret: [u64; 2]) -> Self {
+        let keyed = Keyed(secret.map(|word| word ^ 0x006c_696d_6974_7321));
+        Self {
+            zones: Mutex::new(HashMap::with_hasher(keyed)),
+            any_zone: AtomicU32::new(0),
+            settings: Mutex::new(SourceLimits::default()),
+            any_source: AtomicU32::new(0),
+            counts: core::array::from_fn(|_| Mutex::new(HashMap::with_hasher(keyed))),
+            keyed,
+        }
+    }
+
+    pub(crate) fn set_zone(&self, zone: u16, limit: u32) {
+        let mut zones = lock(&self.zones);
+        match limit {
+            0 => zones.remove(&zone),
+            limit => zones.insert(zone, limit),
+        };
+        self.any_zone.store(zones.len() as u32, Ordering::Release);
+    }
+
+    pub(crate) fn set_source(&self, limits: SourceLimits) {
+        let mut settings = lock(&self.settings);
+        *settings = limits;
+        let any = u32::from(limits.source != 0 || limits.prefix != 0);
+        self.any_source.store(any, Ordering::Release);
+    }
+
+    /// Counts a connection, or says which limit is reached. True if it must be given back.
+    pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
+        let any_zone = self.any_zone.load(Ordering::Acquire) != 0;
+        if !any_zone && self.any_source.load(Ordering::Acquire) == 0 {
+            return Ok(false);
+        }
+        let limits = *lock(&self.settings);
+        let of_zone = lock(&self.zones).get(&zone).copied().unwrap_or(0);
+        let kinds = [
+            (LimitKind::Zone, of_zone),
+            (LimitKind::Source, limits.source),
+            (LimitKind::Prefix, limits.prefix),
+        ];
+        let groups = groups(zone, source, &limits);
+        for (at, ((kind, limit), group)) in kinds.into_iter().zip(groups).enumerate() {
+            let mut shard = self.shard(&group);
+            let count = shard.entry(group).or_insert(0);
+            if limit != 0 && *count >= limit {
+                if *count == 0 {
+                    shard.remove(&group);
+                }
+                drop(shard);
+                for group in &groups[..at] {
+                    self.give_one(group);
+                }
+                return Err(kind);
+            }
+            *count += 1;
+        }
+        Ok(true)
+    }
+
+    /// The connection has ended. It was counted while the prefixes had these lengths.
+    pub(crate) fn give(&self, zone: u16, source: IpAddr) {
+        let limits = *lock(&self.settings);
+        for group in groups(zone, source, &limits) {
+            self.give_one(&group);
+        }
+    }
+
+    fn give_one(&self, group: &Group) {
+        let mut shard = self.shard(group);
+        if let Some(count) = shard.get_mut(group) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                shard.remove(group);
+            }
+        }
+    }
+
+    fn shard(&self, group: &Group) -> crate::sync::MutexGuard<'_, HashMap<Group, u32, Keyed>> {
+        lock(&self.counts[self.keyed.hash_one(group) as usize >> 8 & (SHARDS - 1)])
+    }
+}
+
+fn groups(zone: u16, source: IpAddr, limits: &SourceLimits) -> [Group; 3] {
+    let (network, length) = match source {
+        IpAddr::V4(address) => {
+            let length = limits.ipv4_length.min(32);
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            (IpAddr::V4((address.to_bits() & mask).into()), length)
+        }
+        IpAddr::V6(address) => {
+            let length = limits.ipv6_length.min(128);
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            (IpAddr::V6((address.to_bits() & mask).into()), length)
+        }
+    };
+    [(zone, ZONE.1, ZONE.2), (zone, source, ADDRESS), (zone, network, length)]
+}

@@ -1,0 +1,295 @@
+//! Free places, and the wheel of deadlines, in pools with a lock each.
+//!
+//! A pool has every n-th place. A place is free, in the wheel, or in nobody's list for a moment.
+//! The first places of the table have room for IPv6; others are taken for IPv4 while there are any.
+
+use packet::Time;
+
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::timeout::TICK_BITS;
+
+/// A turn of the wheel is 512 steps of 2^30 nanoseconds: nine minutes. What is due later is looked
+/// at once a turn.
+const STEPS: u64 = 512;
+pub(crate) const STEP_BITS: u32 = 30;
+
+const NONE: u32 = u32::MAX;
+/// What a place is in, if not in a step of the wheel.
+const FREE: u32 = u32::MAX;
+const NOWHERE: u32 = u32::MAX - 1;
+
+#[derive(Clone, Copy)]
+struct Link {
+    next: u32,
+    previous: u32,
+    list: u32,
+}
+
+struct Pool {
+    links: Box<[Link]>,
+    /// Places below this have room for IPv6.
+    wide: u32,
+    /// The first free place for IPv4 only, and the first one with room for IPv6.
+    free: [u32; 2],
+    /// The first place of each step.
+    heads: Box<[u32]>,
+    /// The step that is being looked at.
+    step: u64,
+}
+
+pub(crate) struct Places {
+    pools: Box<[Mutex<Pool>]>,
+}
+
+/// What to do with a place whose turn it is.
+pub(crate) enum Due {
+    /// Look again then.
+    At(Time),
+    /// Its connection has ended: the caller takes it out of the table.
+    Ended,
+}
+
+impl Places {
+    /// `None` without memory.
+    pub(crate) fn new(count: u32, wide: u32, now: Time) -> Option<Self> {
+        let pools = (count / 1024).clamp(1, 16).next_power_of_two();
+        let of_pool = |pool: u32, all: u32| (all + pools - 1 - pool) / pools;
+        let mut all = Vec::new();
+        for pool in 0..pools {
+            let (count, wide) = (of_pool(pool, count), of_pool(pool, wide));
+            all.push(Mutex::new(Pool::new(count, wide, now)?));
+        }
+        Some(Self { pools: all.into() })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let of = |pool: &Mutex<Pool>| {
+            let pool = lock(pool);
+            size_of_val(&*pool.links) + size_of_val(&*pool.heads)
+        };
+        self.pools.iter().map(of).sum()
+    }
+
+    pub(crate) fn pools(&self) -> u32 {
+        self.pools.len() as u32
+    }
+
+    fn pool(&self, index: u32) -> (MutexGuard<'_, Pool>, u32) {
+        let count = self.pools();
+        (lock(&self.pools[(index & (count - 1)) as usize]), index / count)
+    }
+
+    /// A free place, of the pool of `hint` if it has one. It is in no list until it is scheduled.
+    pub(crate) fn take(&self, hint: u32, needs_wide: bool) -> Option<u32> {
+        let count = self.pools();
+        (0..count).find_map(|more| {
+            let number = hint.wrapping_add(more) & (count - 1);
+            let local = lock(&self.pools[number as usize]).take(needs_wide)?;
+            Some(local * count + number)
+        })
+    }
+
+    /// Gives a place back that is in the wheel or in no list.
+    pub(crate) fn give(&self, index: u32) {
+        let (mut pool, local) = self.pool(index);
+        pool.unlink(local);
+        pool.release(local);
+    }
+
+    /// Has the wheel look at a place at a time. A place that is free by now is left so.
+    pub(crate) fn schedule(&self, index: u32, due: Time, now: Time) {
+        let (mut pool, local) = self.pool(index);
+        if pool.links[local as usize].list != FREE {
+            pool.unlink(local);
+            pool.link(local, due, now);
+        }
+    }
+
+    /// Looks at places of one pool that are due, no more than `budget` of them and of steps, and
+    /// returns how many it has looked at. The pool is left alone if somebody else has it.
+    pub(crate) fn look(
+        &self,
+        number: u32,
+        now: Time,
+        budget: u32,
+        judge: impl FnMut(u32) -> Due,
+    ) -> u32 {
+        let count = self.pools();
+        let place = &self.pools[(number & (count - 1)) as usize];
+        let Ok(mut pool) = place.try_lock() else { return 0 };
+        pool.look(now, budget, number & (count - 1), count, judge)
+    }
+}
+
+impl Pool {
+    fn new(count: u32, wide: u32, now: Time) -> Option<Self> {
+        let mut links = Vec::new();
+        links.try_reserve_exact(count as usize).ok()?;
+        links.resize(count as usize, Link { next: NONE, previous: NONE, list: NOWHERE });
+        let mut pool = Self {
+            links: links.into(),
+            wide,
+            free: [NONE; 2],
+            heads: vec![NONE; STEPS as usize].into(),
+            step: now.0 >> STEP_BITS,
+        };
+        for local in (0..count).rev() {
+            pool.release(local);
+        }
+        Some(pool)
+    }
+
+    fn take(&mut self, needs_wide: bool) -> Option<u32> {
+        let kinds: &[usize] = if needs_wide { &[1] } else { &[0, 1] };
+        let kind = *kinds.iter().find(|kind| self.free[**kind] != NONE)?;
+        let local = self.free[kind];
+        let link = &mut self.links[local as usize];
+        self.free[kind] = link.next;
+        link.list = NOWHERE;
+        Some(local)
+    }
+
+    fn release(&mut self, local: u32) {
+        let kind = usize::from(local < self.wide);
+        self.links[local as usize] = Link { next: self.free[kind], previous: NONE, list: FREE };
+        self.free[kind] = local;
+    }
+
+    fn unlink(&mut self, local: u32) {
+        let Link { next, previous, list } = self.links[local as usize];
+        if list >= NOWHERE {
+            return;
+        }
+        match previous {
+            NONE => self.heads[list as usize] = next,
+            previous => self.links[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.links[next as usize].previous = previous;
+        }
+        self.links[local as usize].list = NOWHERE;
+    }
+
+    fn link(&mut self, local: u32, due: Time, now: Time) {
+        let (due, now) = (due.0 >> STEP_BITS, now.0 >> STEP_BITS);
+        // Behind the step that is being looked at, and less than a turn away from it.
+        let first = self.step.max(now.min(self.step + STEPS / 2)) + 1;
+        let step = (due + 1).clamp(first, self.step + STEPS - 1);
+        let list = (step % STEPS) as u32;
+        let next = self.heads[list as usize];
+        self.links[local as usize] = Link { next, previous: NONE, list };
+        if next != NONE {
+            self.links[next as usize].previous = local;
+        }
+        self.heads[list as usize] = local;
+    }
+
+    fn look(
+        &mut self,
+        now: Time,
+        budget: u32,
+        number: u32,
+        pools: u32,
+        mut judge: impl FnMut(u32) -> Due,
+    ) -> u32 {
+        let present = now.0 >> STEP_BITS;
+        // After a long pause, every step is due, and is so once.
+        self.step = self.step.max(present.saturating_sub(STEPS - 1));
+        let mut done = 0;
+        while done < budget && self.step <= present {
+            let local = self.heads[(self.step % STEPS) as usize];
+            done += 1;
+            if local == NONE {
+                self.step += 1;
+                continue;
+            }
+            self.unlink(local);
+            if let Due::At(due) = judge(local * pools + number) {
+                self.link(local, due, now);
+            }
+        }
+        done
+    }
+}
+
+/// The time of a tick, given that it is not far from now.
+pub(crate) fn time_of(tick: u32, now: Time) -> Time {
+    let present = now.0 >> TICK_BITS;
+    let ahead = i64::from(tick.wrapping_sub(present as u32) as i32);
+    Time(present.saturating_add_signed(ahead) << TICK_BITS)
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Beside a map: no place is due early, none is forgotten, none is given out twice.
+        #[test]
+        fn the_wheel_is_a_map_of_deadlines(
+            steps in proptest::collection::vec((0u8..4, any::<u32>(), 0u64..2000), 1..200),
+        ) {
+            let (count, wide) = (40, 13);
+            let start = Time(77 << STEP_BITS);
+            let places = Places::new(count, wide, start).unwrap();
+            let mut now = start;
+            let mut due: BTreeMap<u32, Time> = BTreeMap::new();
+            for (what, pick, seconds) in steps {
+                match what {
+                    0 | 1 => {
+                        let needs_wide = pick % 2 == 0;
+                        let free_wide = (0..wide).any(|place| !due.contains_key(&place));
+                        let taken = places.take(pick, needs_wide);
+                        let expected = free_wide || !needs_wide && due.len() < count as usize;
+                        prop_assert_eq!(taken.is_some(), expected);
+                        if let Some(place) = taken {
+                            prop_assert!(!needs_wide || place < wide);
+                            let at = Time(now.0 + (seconds << STEP_BITS));
+                            places.schedule(place, at, now);
+                            prop_assert_eq!(due.insert(place, at), None);
+                        }
+                    }
+                    2 => {
+                        let place = due.keys().nth(pick as usize % due.len().max(1)).copied();
+                        if let Some(place) = place {
+                            places.give(place);
+                            due.remove(&place);
+                        }
+                    }
+                    _ => {
+                        now = Time(now.0 + (seconds << STEP_BITS));
+                        let mut ended = Vec::new();
+                        loop {
+                            let looked = places.look(0, now, 7, |place| match due[&place] <= now {
+                                true => { ended.push(place); Due::Ended }
+                                false => Due::At(due[&place]),
+                            });
+                            if looked < 7 { break; }
+                        }
+                        for place in ended {
+                            due.remove(&place);
+                            places.give(place);
+                        }
+                        // A step behind at most, and the one that has begun.
+                        let latest = Time(now.0.saturating_sub(2 << STEP_BITS));
+                        prop_assert!(due.values().all(|at| *at >= latest));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ticks_near_now_are_times() {
+        for now in [0u64, 1 << 40, 1 << 58, (1 << 58) + (5 << 56)] {
+            for ahead in [-1000i64, 0, 1, 1 << 20] {
+                let Some(at) = (now >> TICK_BITS).checked_add_signed(ahead) else { continue };
+                assert_eq!(time_of(at as u32, Time(now)), Time(at << TICK_BITS));
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The prepared translation: which addresses and ports a packet gets, and by how much its checksums
+//! change (RFC 1624).
+
+use types::{Addresses, Protocol};
+
+use crate::tuple::{Role, Tuple};
+
+/// What becomes of the packets of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The packet's tuple afterwards.
+    pub tuple: Tuple,
+    /// What the sum of the addresses grows by: for the checksum of an IPv4 header.
+    pub addresses_delta: u16,
+    /// What the sum of the pseudo header and the ports grows by: for the upper layer's checksum.
+    pub upper_delta: u16,
+}
+
+/// Why a packet was not translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTranslated {
+    /// There are fewer bytes than the headers have.
+    #[error("the packet is shorter than its headers")]
+    Short,
+    /// IPv4 where the translation is IPv6, or the reverse.
+    #[error("the packet is of another IP version than the translation")]
+    Version,
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn words_sum(words: [u64; 4]) -> u64 {
+    let halves = |word: u64| {
+        (word >> 48) + (word >> 32 & 0xffff) + (word >> 16 & 0xffff) + (word & 0xffff)
+    };
+    words.into_iter().map(halves).sum()
+}
+
+/// The sum of `new` less that of `old`, in ones' complement.
+fn difference(new: u64, old: u64) -> u16 {
+    fold(u64::from(fold(new)) + u64::from(!fold(old)))
+}
+
+/// Both differences as they stand in the lower half of a line's word.
+pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
+    let [old, new] = [before, after].map(|tuple| words_sum(tuple.address_words()));
+    let addresses = difference(new, old);
+    let ports = |tuple: &Tuple| match tuple.role {
+        Role::None => u64::from(tuple.source) + u64::from(tuple.destination),
+        Role::Query | Role::Answer => tuple.source.into(),
+    };
+    // ICMP for IPv4 is the one that has no pseudo header (RFC 792).
+    let covered = match before.protocol {
+        Protocol::ICMP => [0, 0],
+        _ => [new, old],
+    };
+    let upper = difference(covered[0] + ports(after), covered[1] + ports(before));
+    u64::from(addresses) << 16 | u64::from(upper)
+}
+
+/// Adds a difference to a checksum (RFC 1624, equation 3).
+#[inline]
+fn update(field: &mut [u8], delta: u16) {
+    if let [high, low] = field {
+        let old = u16::from_be_bytes([*high, *low]);
+        let new = !fold(u64::from(!old) + u64::from(delta));
+        [*high, *low] = new.to_be_bytes();
+    }
+}
+
+impl Translation {
+    pub(crate) fn new(tuple: Tuple, deltas: u32) -> Self {
+        let (addresses_delta, upper_delta) = ((deltas >> 16) as u16, deltas as u16);
+        Self { tuple, addresses_delta, upper_delta }
+    }
+
+    /// Translates an IP packet whose upper-layer header begins at `upper`. `has_ports` is false for a
+    /// later fragment: then the addresses alone are translated, as the first one has the ports and
+    /// the checksum of all.
+    ///
+    /// # Errors
+    /// The packet is not what the connection has; it is left as it was.
+    pub fn apply(
+        &self,
+        packet: &mut [u8],
+        upper: usize,
+        has_ports: bool,
+    ) -> Result<(), NotTranslated> {
+        let version = packet.first().ok_or(NotTranslated::Short)? >> 4;
+        let least = match (self.tuple.addresses, version) {
+            (Addresses::V4 { .. }, 4) => 20,
+            (Addresses::V6 { .. }, 6) => 40,
+            _ => return Err(NotTranslated::Version),
+        };
+        let protocol = self.tuple.protocol;
+        let checksum = match protocol {
+            Protocol::TCP => Some(16),
+            Protocol::UDP | Protocol::UDP_LITE => Some(6),
+            Protocol::ICMP | Protocol::ICMPV6 => Some(2),
+            Protocol::DCCP => Some(6),
+            // SCTP's CRC covers its ports, but no addresses. The caller sees to it.
+            _ => None,
+        };
+        let end = match (has_ports, protocol) {
+            (false, _) => upper,
+            (true, Protocol::TCP) => upper + 20,
+            (true, _) if protocol.has_ports() || checksum.is_some() => upper + 8,
+            (true, _) => upper,
+        };
+        if upper < least || packet.len() < end {
+            return Err(NotTranslated::Short);
+        }
+        match self.tuple.addresses {
+            Addresses::V4 { source, destination } => {
+                packet[12..16].copy_from_slice(&source.octets());
+                packet[16..20].copy_from_slice(&destination.octets());
+                update(&mut packet[10..12], self.addresses_delta);
+            }
+            Addresses::V6 { source, destination } => {
+                packet[8..24].copy_from_slice(&source.octets());
+                packet[24..40].copy_from_slice(&destination.octets());
+            }
+        }
+        if !has_ports {
+            return Ok(());
+        }
+        let header = &mut packet[upper..];
+        match self.tuple.role {
+            Role::None if protocol.has_ports() => {
+                header[..2].copy_from_slice(&self.tuple.source.to_be_bytes());
+                header[2..4].copy_from_slice(&self.tuple.destination.to_be_bytes());
+            }
+            Role::None => {}
+            Role::Query | Role::Answer => {
+                header[4..6].copy_from_slice(&self.tuple.source.to_be_bytes());
+            }
+        }
+        if let Some(at) = checksum {
+            let field = &mut header[at..at + 2];
+            let is_udp = protocol == Protocol::UDP;
+            // Zero says that there is none (RFC 768), and stays.
+            if !(is_udp && *field == [0, 0]) {
+                update(field, self.upper_delta);
+                if is_udp && *field == [0, 0] {
+                    field.fill(0xff);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+    use wire::checksum;
+
+    use super::*;
+
+    fn addresses(bits: [u128; 2], is_v6: bool) -> Addresses {
+        match is_v6 {
+            true => Addresses::V6 {
+                source: Ipv6Addr::from_bits(bits[0]),
+                destination: Ipv6Addr::from_bits(bits[1]),
+            },
+            false => Addresses::V4 {
+                source: Ipv4Addr::from_bits(bits[0] as u32),
+                destination: Ipv4Addr::from_bits(bits[1] as u32),
+            },
+        }
+    }
+
+    /// A whole packet with right checksums.
+    fn packet(tuple: &Tuple, payload: &[u8], zero_udp: bool) -> (Vec<u8>, usize) {
+        let mut upper = vec![0; 20];
+        upper.extend(payload);
+        match tuple.role {
+            Role::None => {
+                upper[..2].copy_from_slice(&tuple.source.to_be_bytes());
+                upper[2..4].copy_from_slice(&tuple.destination.to_be_bytes());
+            }
+            _ => {
+                upper[0] = tuple.destination as u8;
+                upper[4..6].copy_from_slice(&tuple.source.to_be_bytes());
+            }
+        }
+        let at = match tuple.protocol {
+            Protocol::TCP => 16,
+            Protocol::UDP => 6,
+            _ => 2,
+        };
+        if !zero_udp {
+            let sum = match tuple.protocol {
+                Protocol::ICMP => checksum::checksum(&upper),
+                protocol => checksum::upper(&tuple.addresses, protocol, &upper),
+            };
+            let sum = if tuple.protocol == Protocol::UDP && sum == 0 { 0xffff } else { sum };
+            upper[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        let mut header = match tuple.addresses {
+            Addresses::V4 { source, destination } => {
+                let mut header = vec![0; 20];
+                header[0] = 0x45;
+                header[9] = tuple.protocol.0;
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..20].copy_from_slice(&destination.octets());
+                let sum = checksum::checksum(&header);
+                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                header
+            }
+            Addresses::V6 { source, destination } => {
+                let mut header = vec![0; 40];
+                header[0] = 0x60;
+                header[8..24].copy_from_slice(&source.octets());
+                header[24..40].copy_from_slice(&destination.octets());
+                header
+            }
+        };
+        let offset = header.len();
+        header.extend(upper);
+        (header, offset)
+    }
+
+    proptest! {
+        /// The translated packet is the packet that somebody would have built with the new tuple.
+        /// Sums of zero have two forms, so both sides are compared as sums.
+        #[test]
+        fn a_translated_packet_is_one_built_so(
+            bits: [u128; 4],
+            ports: [u16; 4],
+            is_v6: bool,
+            kind in 0..3,
+            payload: Vec<u8>,
+            zero_udp: bool,
+        ) {
+            let (first, second) = (addresses([bits[0], bits[1]], is_v6), addresses([bits[2], bits[3]], is_v6));
+            let zero_udp = zero_udp && kind == 1 && !is_v6;
+            let tuple = |addresses, source, destination| match kind {
+                0 => Tuple::new(addresses, Protocol::TCP, source, destination),
+                1 => Tuple::new(addresses, Protocol::UDP, source, destination),
+                _ => Tuple::icmp(addresses, if is_v6 { 128 } else { 8 }, 0, source).unwrap(),
+            };
+            let before = tuple(first, ports[0], ports[1]);
+            let after = tuple(second, ports[2], ports[3]);
+            let (mut translated, upper) = packet(&before, &payload, zero_udp);
+            let (built, _) = packet(&after, &payload, zero_udp);
+            let translation = Translation::new(after, deltas(&before, &after) as u32);
+            translation.apply(&mut translated, upper, true).unwrap();
+            let at = upper + match kind { 0 => 16, 1 => 6, _ => 2 };
+            let field = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            let same = |a: u16, b: u16| a == b || a.min(b) == 0 && a.max(b) == 0xffff;
+            prop_assert!(same(field(&translated, at), field(&built, at)));
+            if kind == 1 {
+                prop_assert_eq!(field(&translated, at) == 0, zero_udp);
+            }
+            if !is_v6 {
+                prop_assert!(same(field(&translated, 10), field(&built, 10)));
+                translated[10..12].copy_from_slice(&built[10..12]);
+            }
+            translated[at..at + 2].copy_from_slice(&built[at..at + 2]);
+            prop_assert_eq!(translated, built);
+        }
+
+        #[test]
+        fn no_bytes_are_too_short(mut bytes: Vec<u8>, upper in 0usize..80, has_ports: bool) {
+            let before = Tuple::new(addresses([1, 2], false), Protocol::TCP, 3, 4);
+            let translation = Translation::new(before, 0x1234_5678);
+            let copy = bytes.clone();
+            if translation.apply(&mut bytes, upper, has_ports).is_err() {
+                prop_assert_eq!(bytes, copy);
+            }
+        }
+    }
+}

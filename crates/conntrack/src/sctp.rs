@@ -1,0 +1,147 @@
+//! SCTP (RFC 9260), with the states that nf_conntrack has for a middlebox.
+//!
+//! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side has
+//! chosen (lower half) and the one that it uses where nobody was seen to choose (upper half);
+//! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which counts
+//! when the side has sent a cookie under it.
+
+use crate::ct_state::Direction;
+use crate::entry::{Control, Flags, Outcome, Side};
+use crate::packet::Chunks;
+use crate::timeout::State;
+
+impl Chunks {
+    fn has(&self, kind: u16) -> bool {
+        self.kinds & kind != 0
+    }
+}
+
+impl Side {
+    fn chosen(&self) -> u32 {
+        self.sent as u32
+    }
+
+    fn used(&self) -> u32 {
+        (self.sent >> 32) as u32
+    }
+
+    fn restart(&self) -> u32 {
+        self.window as u32
+    }
+
+    fn choosing(self, tag: u32) -> Self {
+        Self { sent: u64::from(tag), window: 0, ..self }
+    }
+}
+
+/// A packet without an association: the state and the sender's words, if it may open one.
+pub(crate) fn open(chunks: &Chunks) -> Option<(State, Side)> {
+    let side = Side::default();
+    match chunks.kinds {
+        Chunks::INIT if chunks.tag == 0 && chunks.initiate != 0 => {
+            Some((State::SctpCookieWait, side.choosing(chunks.initiate)))
+        }
+        // Another path of an association that was opened elsewhere.
+        Chunks::HEARTBEAT if chunks.tag != 0 => {
+            let side = Side { sent: u64::from(chunks.tag) << 32, ..side };
+            Some((State::SctpHeartbeatSent, side))
+        }
+        _ => None,
+    }
+}
+
+/// What becomes of an association by a packet.
+pub(crate) fn judge(
+    control: Control,
+    own: Side,
+    peer: Side,
+    direction: Direction,
+    chunks: &Chunks,
+) -> Outcome {
+    let state = control.state();
+    if chunks.has(Chunks::INIT) {
+        return init(control, own, direction, chunks);
+    }
+    let is_restart = peer.restart() != 0 && chunks.tag == peer.restart();
+    let is_right = match (peer.chosen(), own.used()) {
+        (0, 0) => chunks.tag != 0,
+        (0, used) => chunks.tag == used,
+        (chosen, _) => chunks.tag == chosen,
+    };
+    let ends = chunks.has(Chunks::ABORT | Chunks::SHUTDOWN_COMPLETE);
+    // The T bit: the sender has no association, and reflects the tag of what it answers.
+    let is_reflected = ends && chunks.reflected && own.chosen() != 0 && chunks.tag == own.chosen();
+    let is_cookie = chunks.has(Chunks::INIT_ACK | Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK);
+    if !(is_right && !(ends && chunks.reflected) || is_reflected || is_cookie && is_restart) {
+        return Outcome::Invalid;
+    }
+    let mut next = own;
+    if peer.chosen() == 0 && own.used() == 0 {
+        next.sent |= u64::from(chunks.tag) << 32;
+    }
+    if chunks.has(Chunks::INIT_ACK) {
+        match state {
+            State::SctpCookieWait if direction == Direction::Reply => {
+                next = own.choosing(chunks.initiate);
+            }
+            _ if is_restart => next.window = chunks.initiate.into(),
+            _ => return Outcome::Pass,
+        }
+    }
+    if chunks.has(Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK) && own.restart() != 0 && is_restart {
+        next = own.choosing(own.restart());
+    }
+    let mut flags = control.flags();
+    if direction == Direction::Reply {
+        flags = flags.with(Flags::REPLIED);
+    }
+    let state = after(state, direction, chunks);
+    if state == State::SctpEstablished && flags.has(Flags::REPLIED) {
+        flags = flags.with(Flags::ASSURED);
+    }
+    Outcome::Update(control.with(flags, state), next)
+}
+
+fn init(control: Control, own: Side, direction: Direction, chunks: &Chunks) -> Outcome {
+    if chunks.tag != 0 || chunks.initiate == 0 {
+        return Outcome::Invalid;
+    }
+    match (control.state(), direction) {
+        (State::SctpClosed | State::SctpShutdownAckSent, _) => Outcome::Renew,
+        // Nobody has replied: sent again, perhaps by a host that has begun anew.
+        (State::SctpCookieWait, Direction::Original) if !control.flags().has(Flags::REPLIED) => {
+            Outcome::Update(control, own.choosing(chunks.initiate))
+        }
+        // INITs that cross, and an association that restarts (RFC 9260 section 5.2).
+        _ => {
+            let own = Side { window: chunks.initiate.into(), ..own };
+            Outcome::Update(control, own)
+        }
+    }
+}
+
+/// The state after a packet whose tag is right.
+fn after(state: State, direction: Direction, chunks: &Chunks) -> State {
+    use State::{
+        SctpClosed, SctpCookieEchoed, SctpCookieWait, SctpEstablished, SctpHeartbeatSent,
+        SctpShutdownAckSent, SctpShutdownReceived, SctpShutdownSent,
+    };
+    let has = |kind| chunks.has(kind);
+    match state {
+        _ if has(Chunks::ABORT) => SctpClosed,
+        SctpShutdownAckSent if has(Chunks::SHUTDOWN_COMPLETE) => SctpClosed,
+        SctpCookieWait if has(Chunks::COOKIE_ECHO) => SctpCookieEchoed,
+        SctpCookieEchoed if has(Chunks::COOKIE_ACK) => SctpEstablished,
+        SctpHeartbeatSent if has(Chunks::HEARTBEAT_ACK) && direction == Direction::Reply => {
+            SctpEstablished
+        }
+        SctpEstablished | SctpShutdownSent | SctpShutdownReceived if has(Chunks::SHUTDOWN_ACK) => {
+            SctpShutdownAckSent
+        }
+        SctpEstablished if has(Chunks::SHUTDOWN) => match direction {
+            Direction::Original => SctpShutdownSent,
+            Direction::Reply => SctpShutdownReceived,
+        },
+        state => state,
+    }
+}
