@@ -16,6 +16,7 @@ mod entry;
 mod evictable;
 mod lifecycle;
 mod limits;
+pub mod nat;
 mod packet;
 mod places;
 mod rewrite;

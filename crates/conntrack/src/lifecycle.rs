@@ -54,10 +54,10 @@ impl Connections {
         for _ in 0..pools {
             let pool = self.turn.fetch_add(1, Ordering::Relaxed);
             loop {
-                let budget = (budget - done).min(AT_ONCE);
+                let most = (budget - done).min(AT_ONCE);
                 let mut dead = [0; AT_ONCE as usize];
                 let mut count = 0;
-                let looked = self.places.look(pool, now, budget, |index| {
+                let looked = self.places.look(pool, now, most, |index| {
                     let (control, own, peer) =
                         Self::view(&self.entries[index as usize], Direction::Original);
                     if control.is_live() && !self.is_dead(control, &own, &peer, tick(now)) {
@@ -73,7 +73,7 @@ impl Connections {
                     self.expire_one(index, now, ended);
                 }
                 done += looked;
-                if looked < budget || done >= budget {
+                if looked < most || done >= budget {
                     break;
                 }
             }

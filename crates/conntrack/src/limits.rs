@@ -100,6 +100,13 @@ impl Limits {
 
     pub(crate) fn set_source(&self, limits: SourceLimits) {
         let mut settings = lock(&self.settings);
+        let lengths = |limits: &SourceLimits| (limits.ipv4_length, limits.ipv6_length);
+        if lengths(&settings) != lengths(&limits) {
+            // Prefixes of other lengths: connections that there are count no more.
+            for shard in &self.counts {
+                lock(shard).clear();
+            }
+        }
         *settings = limits;
         let any = u32::from(limits.source != 0 || limits.prefix != 0);
         self.any_source.store(any, Ordering::Release);

@@ -319,6 +319,18 @@ impl Connections {
         }
     }
 
+    /// Asks for the memory that [`Connections::hit`] will read.
+    #[inline(always)]
+    pub fn prefetch(&self, reference: Reference) {
+        if reference.0 >> 62 == 1 {
+            let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);
+            if let Some(entry) = self.entries.get(index as usize) {
+                packet::prefetch(&entry.lines[0]);
+                packet::prefetch(&entry.lines[1]);
+            }
+        }
+    }
+
     #[inline]
     fn hit_connection(&self, reference: Reference, packet: &Packet, length: u32, now: Time) -> Hit {
         let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);

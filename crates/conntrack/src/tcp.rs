@@ -258,6 +258,10 @@ fn data(
     if !flags.has(Flags::LIBERAL) && !is_in_window(&own, &peer, segment) {
         return Outcome::Invalid;
     }
+    // Nothing follows a FIN: one before the end of what was sent is not its sender's.
+    if is_fin && own.has(mark::SENT) && before(segment.end(), own.end()) {
+        return Outcome::Invalid;
+    }
     let next = sent(own, peer, segment, state == State::SynRecv);
     if state == State::Established && !is_fin && flags.has(Flags::ASSURED) {
         // The usual case.

@@ -1,0 +1,11 @@
+//! Which address and port a connection gets.
+
+mod blocks;
+mod mappings;
+mod nptv6;
+mod pool;
+mod ports;
+
+pub use blocks::{BadBlocks, PortBlocks};
+pub use nptv6::{Nptv6, Nptv6Error};
+pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings};

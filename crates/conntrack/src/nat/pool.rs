@@ -1,0 +1,490 @@
+//! A pool of addresses and ports.
+
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+
+use thiserror::Error;
+use types::{IpRange, Protocol};
+
+use super::blocks::PortBlocks;
+use super::mappings::Mappings;
+use super::ports::Ports;
+use crate::limits::Keyed;
+use crate::sync::{AtomicU64, Ordering, allocate};
+use crate::table::Refused;
+use crate::tuple::{Role, Tuple};
+use std::hash::BuildHasher;
+
+/// How a pool lends.
+#[derive(Clone, Debug)]
+pub struct PoolSettings {
+    /// The addresses, at most 65,536.
+    pub addresses: IpRange,
+    /// The ports. `None` keeps a port in its class, as Linux does: below 512, below 1,024, above.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Groups of destinations, a power of two up to 256. Destinations of different groups may share
+    /// a port; each takes 8 KiB for each address and protocol.
+    pub groups: u32,
+    /// Whether the port is random from the start, and not the source's own if that is free.
+    pub random: bool,
+    /// Whether a source has one address for all its destinations.
+    pub persistent: bool,
+    /// Whether a source's address and port are mapped alike for all destinations (RFC 4787). Needs
+    /// one group.
+    pub endpoint_independent: bool,
+    /// Port blocks by subscriber. Needs ports.
+    pub blocks: Option<PortBlocks>,
+}
+
+impl PoolSettings {
+    /// Addresses whose ports are kept where that can be, shared by sixteen groups of destinations.
+    pub fn new(addresses: IpRange) -> Self {
+        Self {
+            addresses,
+            ports: None,
+            groups: 16,
+            random: false,
+            persistent: false,
+            endpoint_independent: false,
+            blocks: None,
+        }
+    }
+}
+
+/// Why a pool was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadPool {
+    /// Too many addresses.
+    #[error("the pool has more than 65,536 addresses")]
+    Addresses,
+    /// No power of two, or too large.
+    #[error("{0} groups of destinations: a power of two up to 256 is right")]
+    Groups(u32),
+    /// Endpoint-independent mappings with several groups.
+    #[error("endpoint-independent mapping needs one group of destinations, not {0}")]
+    Shared(u32),
+    /// A range without ports.
+    #[error("the range of ports is empty")]
+    Ports,
+    /// Blocks without a range.
+    #[error("port blocks need a range of ports")]
+    Blocks,
+    /// The system has not so much memory.
+    #[error("no memory for the ports of the pool")]
+    Memory,
+}
+
+/// Why no port was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotLent {
+    /// All are in use.
+    #[error("the NAT pool is exhausted")]
+    Exhausted,
+    /// All of the source's block are in use.
+    #[error("the source's port block is exhausted")]
+    Block,
+    /// The source has no block.
+    #[error("the source is no subscriber of the pool")]
+    NoSubscriber,
+    /// The pool has addresses of the other family.
+    #[error("the pool has no address of the packet's family")]
+    Family,
+    /// The connection was refused for another reason than its tuple.
+    #[error("{0}")]
+    Refused(Refused),
+}
+
+/// What a pool has lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The packet's tuple with the new source.
+    pub translated: Tuple,
+    /// To be kept in [`crate::New::binding`] and given back when the connection has ended. 0 if
+    /// there is nothing to give back.
+    pub binding: u64,
+}
+
+/// What a pool has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Ports that were lent.
+    pub lent: u64,
+    /// Ports that were given back.
+    pub returned: u64,
+    /// Connections that got none.
+    pub exhausted: u64,
+}
+
+/// A pool. Its ports are bits, so none is searched for one by one.
+pub struct Pool {
+    settings: PoolSettings,
+    first: IpAddr,
+    addresses: u32,
+    ports: Box<[Ports]>,
+    /// For each of `ports`, the last destination for which no shared port was found.
+    in_vain: Box<[AtomicU64]>,
+    mappings: Mappings,
+    keyed: Keyed,
+    lent: AtomicU64,
+    returned: AtomicU64,
+    exhausted: AtomicU64,
+}
+
+/// TCP, UDP, and everything else with ports or identifiers.
+const KINDS: u32 = 3;
+
+/// Addresses that are tried for a connection.
+const ADDRESSES: u32 = 64;
+/// Free ports that are tried at one address: another connection may have the tuple nevertheless.
+const FREE: u32 = 16;
+/// Ports in use that are tried at one address, for a destination that does not use them.
+const SHARED: u32 = 128;
+
+/// Bits of a binding.
+const PRESENT: u64 = 1 << 63;
+const MAPPED: u64 = 1 << 62;
+const SHARED_PORT: u64 = 1 << 61;
+
+impl Pool {
+    /// A pool, with a secret that nobody outside knows. All its memory is allocated.
+    ///
+    /// # Errors
+    /// The settings contradict each other, or there is not so much memory.
+    pub fn new(settings: PoolSettings, secret: [u64; 2]) -> Result<Self, BadPool> {
+        let (first, last) = (settings.addresses.first(), settings.addresses.last());
+        let count = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => (last.to_bits() - first.to_bits()).into(),
+            (IpAddr::V6(first), IpAddr::V6(last)) => last.to_bits() - first.to_bits(),
+            _ => u128::MAX,
+        };
+        let addresses = match u32::try_from(count) {
+            Ok(count) if count < 65_536 => count + 1,
+            _ => return Err(BadPool::Addresses),
+        };
+        let groups = settings.groups;
+        if !groups.is_power_of_two() || groups > 256 {
+            return Err(BadPool::Groups(groups));
+        }
+        if settings.endpoint_independent && groups != 1 {
+            return Err(BadPool::Shared(groups));
+        }
+        if settings.ports.as_ref().is_some_and(RangeInclusive::is_empty) {
+            return Err(BadPool::Ports);
+        }
+        if settings.blocks.is_some() && settings.ports.is_none() {
+            return Err(BadPool::Blocks);
+        }
+        let maps = u64::from(addresses) * u64::from(KINDS * groups);
+        let maps = usize::try_from(maps).map_err(|_| BadPool::Memory)?;
+        let ports = allocate(maps).ok_or(BadPool::Memory)?;
+        let in_vain = allocate(maps).ok_or(BadPool::Memory)?;
+        let keyed = Keyed(secret);
+        let mappings = Mappings::new(keyed);
+        let [lent, returned, exhausted] = [0; 3].map(AtomicU64::new);
+        Ok(Self {
+            settings,
+            first,
+            addresses,
+            ports,
+            in_vain,
+            mappings,
+            keyed,
+            lent,
+            returned,
+            exhausted,
+        })
+    }
+
+    /// What the pool has done.
+    pub fn counts(&self) -> PoolCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let [lent, returned, exhausted] =
+            [&self.lent, &self.returned, &self.exhausted].map(load);
+        PoolCounts { lent, returned, exhausted }
+    }
+
+    /// Lends a source for a packet whose destination is translated already. `attempt` makes the
+    /// connection; if it says that the tuple is taken, another source is tried, and so a bounded
+    /// number of times.
+    ///
+    /// # Errors
+    /// There is no free source, or `attempt` fails for another reason.
+    pub fn lend<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Result<T, NotLent> {
+        let result = match (self.first, tuple.addresses.is_v6()) {
+            (IpAddr::V4(_), true) | (IpAddr::V6(_), false) => Err(NotLent::Family),
+            _ if self.settings.endpoint_independent && has_ports(tuple) => {
+                self.lend_mapping(zone, tuple, &mut attempt)
+            }
+            _ => self.lend_source(tuple, &mut attempt),
+        };
+        match result {
+            Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
+            Err(NotLent::Refused(_)) => 0,
+            Err(_) => self.exhausted.fetch_add(1, Ordering::Relaxed),
+        };
+        result
+    }
+
+    fn lend_source<T>(
+        &self,
+        tuple: &Tuple,
+        attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Result<T, NotLent> {
+        let (start, range, count) = self.choice(tuple)?;
+        for more in 0..count {
+            let address = (start + more) % self.addresses;
+            if let Some(result) = self.at_address(address, tuple, &range, attempt) {
+                return result.map_err(NotLent::Refused);
+            }
+        }
+        Err(match self.settings.blocks {
+            Some(_) => NotLent::Block,
+            None => NotLent::Exhausted,
+        })
+    }
+
+    /// The address to begin with, the ports, and how many addresses to try.
+    fn choice(&self, tuple: &Tuple) -> Result<(u32, RangeInclusive<u16>, u32), NotLent> {
+        let source = tuple.addresses.source();
+        if let Some(blocks) = &self.settings.blocks {
+            let (address, range) = blocks.of(source).ok_or(NotLent::NoSubscriber)?;
+            return Ok((address, range, 1));
+        }
+        let hash = match self.settings.persistent {
+            true => self.keyed.hash_one(source),
+            false => self.keyed.hash_one((source, tuple.addresses.destination())),
+        };
+        let start = (hash % u64::from(self.addresses)) as u32;
+        Ok((start, self.range(tuple), self.addresses.min(ADDRESSES)))
+    }
+
+    fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
+        match (&self.settings.ports, tuple.role, tuple.source) {
+            (_, Role::Query | Role::Answer, _) => 0..=u16::MAX,
+            (Some(range), ..) => range.clone(),
+            (None, _, 0..512) => 1..=511,
+            (None, _, 512..1024) => 600..=1023,
+            (None, ..) => 1024..=u16::MAX,
+        }
+    }
+
+    /// Tries ports of one address. `None` if there is none.
+    fn at_address<T>(
+        &self,
+        address: u32,
+        tuple: &Tuple,
+        range: &RangeInclusive<u16>,
+        attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Option<Result<T, Refused>> {
+        let ip = self.address(address)?;
+        let mut attempt = |port: u16, binding: u64| {
+            let translated = tuple.with_source(ip, port)?;
+            match attempt(&Lease { translated, binding }) {
+                Err(Refused::TupleTaken) => None,
+                result => Some(result),
+            }
+        };
+        if !has_ports(tuple) {
+            return attempt(tuple.source, 0);
+        }
+        let group = self.group(tuple);
+        let map = self.map(kind(tuple.protocol), address, group);
+        let ports = self.ports.get(map)?;
+        let binding = |port: u16| PRESENT | (map as u64) << 16 | u64::from(port);
+        // Ports whose tuple turned out to be taken. They are kept until the end, so that they are not
+        // tried again.
+        let mut held = [0; FREE as usize];
+        let mut count = 0;
+        let mut result = None;
+        while count < held.len() {
+            let is_first = count == 0 && !self.settings.random;
+            let port = match is_first && range.contains(&tuple.source) && ports.take(tuple.source) {
+                true => Some(tuple.source),
+                false => ports.take_any(range, self.random_port(tuple, range, count as u32)),
+            };
+            let Some(port) = port else { break };
+            result = attempt(port, binding(port));
+            if matches!(result, Some(Ok(_))) {
+                break;
+            }
+            held[count] = port;
+            count += 1;
+            if result.is_some() {
+                break;
+            }
+        }
+        for port in held.into_iter().take(count) {
+            ports.give(port);
+        }
+        if result.is_some() || self.settings.groups == 1 || self.settings.blocks.is_some() {
+            return result;
+        }
+        self.at_shared_port(map, tuple, range, &mut attempt)
+    }
+
+    /// All ports are in use by destinations of the group; this one does perhaps not use all. After it
+    /// was tried in vain, it is not tried for this destination until a port of the group comes back.
+    fn at_shared_port<T>(
+        &self,
+        map: usize,
+        tuple: &Tuple,
+        range: &RangeInclusive<u16>,
+        attempt: &mut impl FnMut(u16, u64) -> Option<Result<T, Refused>>,
+    ) -> Option<Result<T, Refused>> {
+        let destination = self.keyed.hash_one(tuple.destination_end()) | 1;
+        let in_vain = &self.in_vain[map];
+        if in_vain.load(Ordering::Relaxed) == destination {
+            return None;
+        }
+        let count = u32::from(*range.end()) - u32::from(*range.start()) + 1;
+        let start = u32::from(self.random_port(tuple, range, FREE) - range.start());
+        // Steps that come by all ports, one after the other where they are few.
+        let first = (u64::from(count) * 5 / 8) as u32 | 1;
+        let step = (first..).find(|step| gcd(*step, count) == 1).unwrap_or(1);
+        let found = (0..SHARED.min(count)).find_map(|more| {
+            let at = (u64::from(start) + u64::from(more) * u64::from(step)) % u64::from(count);
+            let port = range.start() + at as u16;
+            attempt(port, PRESENT | SHARED_PORT | (map as u64) << 16 | u64::from(port))
+        });
+        if found.is_none() {
+            in_vain.store(destination, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn lend_mapping<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Result<T, NotLent> {
+        let kind = kind(tuple.protocol);
+        let inside = (zone, kind as u8, tuple.addresses.source(), tuple.source);
+        let (start, range, count) = self.choice(tuple)?;
+        let make = || {
+            (0..count).find_map(|more| {
+                let address = (start + more) % self.addresses;
+                let ports = self.ports.get(self.map(kind, address, 0))?;
+                let own = !self.settings.random && range.contains(&tuple.source);
+                let port = match own && ports.take(tuple.source) {
+                    true => tuple.source,
+                    false => ports.take_any(&range, self.random_port(tuple, &range, 0))?,
+                };
+                Some((kind as u8, address as u16, port))
+            })
+        };
+        let outside = self.mappings.take(inside, make).ok_or(NotLent::Exhausted)?;
+        let (_, address, port) = outside;
+        let translated = self
+            .address(address.into())
+            .and_then(|ip| tuple.with_source(ip, port))
+            .ok_or(NotLent::Family)?;
+        let map = self.map(kind, address.into(), 0);
+        let binding = PRESENT | MAPPED | (map as u64) << 16 | u64::from(port);
+        let result = attempt(&Lease { translated, binding });
+        if result.is_err() {
+            self.unmap(outside);
+        }
+        result.map_err(|why| match why {
+            Refused::TupleTaken => NotLent::Exhausted,
+            why => NotLent::Refused(why),
+        })
+    }
+
+    /// Who is behind an outside address and port, if mappings are endpoint-independent: packets of
+    /// anybody may be sent there (RFC 4787 section 5, endpoint-independent filtering).
+    pub fn inside(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<(u16, IpAddr, u16)> {
+        let number = self.number(address)?;
+        let outside = (kind(protocol) as u8, number, port);
+        let (zone, _, inside, port) = self.mappings.inside(outside)?;
+        Some((zone, inside, port))
+    }
+
+    /// Takes back what was lent, when the connection has ended.
+    pub fn give(&self, binding: u64) {
+        if binding & PRESENT == 0 {
+            return;
+        }
+        let (map, port) = ((binding >> 16) as u32 as usize, binding as u16);
+        let Some(ports) = self.ports.get(map) else { return };
+        self.returned.fetch_add(1, Ordering::Relaxed);
+        self.in_vain[map].store(0, Ordering::Relaxed);
+        if binding & SHARED_PORT != 0 {
+            return;
+        }
+        if binding & MAPPED == 0 {
+            ports.give(port);
+            return;
+        }
+        let (kind, address) = (map as u32 % KINDS, map as u32 / KINDS);
+        self.unmap((kind as u8, address as u16, port));
+    }
+
+    fn unmap(&self, outside: (u8, u16, u16)) {
+        let (kind, address, port) = outside;
+        if self.mappings.give(outside) {
+            if let Some(ports) = self.ports.get(self.map(kind.into(), address.into(), 0)) {
+                ports.give(port);
+            }
+        }
+    }
+
+    fn map(&self, kind: u32, address: u32, group: u32) -> usize {
+        ((address * KINDS + kind) * self.settings.groups + group) as usize
+    }
+
+    fn group(&self, tuple: &Tuple) -> u32 {
+        let port = if tuple.role == Role::None { tuple.destination } else { 0 };
+        let hash = self.keyed.hash_one((tuple.addresses.destination(), port));
+        hash as u32 & (self.settings.groups - 1)
+    }
+
+    /// A port of the range that nobody outside can foretell (RFC 6056).
+    fn random_port(&self, tuple: &Tuple, range: &RangeInclusive<u16>, salt: u32) -> u16 {
+        let count = u64::from(*range.end()) - u64::from(*range.start()) + 1;
+        let lent = self.lent.load(Ordering::Relaxed);
+        range.start() + (self.keyed.hash_one((tuple, salt, lent)) % count) as u16
+    }
+
+    fn address(&self, number: u32) -> Option<IpAddr> {
+        Some(match self.first {
+            IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),
+            IpAddr::V6(first) => IpAddr::V6(first.to_bits().checked_add(number.into())?.into()),
+        })
+    }
+
+    fn number(&self, address: IpAddr) -> Option<u16> {
+        let number = match (address, self.first) {
+            (IpAddr::V4(address), IpAddr::V4(first)) => {
+                address.to_bits().checked_sub(first.to_bits())?.into()
+            }
+            (IpAddr::V6(address), IpAddr::V6(first)) => {
+                address.to_bits().checked_sub(first.to_bits())?
+            }
+            _ => return None,
+        };
+        u16::try_from(number).ok().filter(|number| u32::from(*number) < self.addresses)
+    }
+}
+
+/// Whether there is a port, or an identifier, that can be translated.
+fn has_ports(tuple: &Tuple) -> bool {
+    tuple.protocol.has_ports() || tuple.role != Role::None
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn kind(protocol: Protocol) -> u32 {
+    match protocol {
+        Protocol::TCP => 0,
+        Protocol::UDP => 1,
+        _ => 2,
+    }
+}

@@ -1,0 +1,319 @@
+//! NAT: pools beside the table, as a gateway uses them.
+
+mod gate;
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr};
+
+use conntrack::nat::{BadPool, Lease, NotLent, Pool, PoolSettings, PortBlocks};
+use conntrack::{CtState, Direction, Handle, New, Packet, Refused, Tuple};
+use gate::{Gate, addresses, segment, settings, tcp, udp};
+use proptest::prelude::*;
+use types::{IpRange, Protocol};
+
+const DATAGRAM: Packet = Packet::Datagram;
+
+fn pool(first: &str, last: &str, change: impl FnOnce(&mut PoolSettings)) -> Pool {
+    let range = IpRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+    let mut settings = PoolSettings::new(range);
+    change(&mut settings);
+    Pool::new(settings, [8, 9]).unwrap()
+}
+
+struct Nat {
+    gate: Gate,
+    pool: Pool,
+}
+
+impl Nat {
+    fn new(connections: u32, pool: Pool) -> Self {
+        Self { gate: Gate::new(&settings(connections)), pool }
+    }
+
+    /// Opens a connection with a translated source.
+    fn open(&mut self, original: Tuple) -> Result<(Handle, Tuple), NotLent> {
+        let (table, now) = (&self.gate.table, self.gate.now);
+        let (pool, mut ended) = (&self.pool, Vec::new());
+        let made = pool.lend(0, &original, |lease: &Lease| {
+            let reply = lease.translated.reversed();
+            let new = New { reply, binding: lease.binding, ..New::plain(0, original) };
+            let made = table.commit(&new, &DATAGRAM, 60, now, &mut |end| ended.push(*end));
+            made.map(|handle| (handle, lease.translated))
+        });
+        for end in ended {
+            pool.give(end.connection.binding);
+        }
+        made
+    }
+
+    fn close(&mut self, handle: Handle) {
+        let pool = &self.pool;
+        let give = &mut |end: &conntrack::Ended| pool.give(end.connection.binding);
+        assert!(self.gate.table.remove(handle, self.gate.now, give));
+    }
+}
+
+fn flow(source: u32, port: u16, destination: u32) -> Tuple {
+    Tuple::new(addresses(source, destination), Protocol::UDP, port, 53)
+}
+
+#[test]
+fn all_ports_of_an_address_serve_one_destination() {
+    let mut nat = Nat::new(1 << 17, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let mut seen = BTreeSet::new();
+    let mut last = None;
+    for at in 0..64_512u32 {
+        // Many hosts, with ports that clash.
+        let flow = flow(0x0a00_0000 + at, 2000 + (at % 7) as u16, 0x0808_0808);
+        let (handle, translated) = nat.open(flow).unwrap();
+        assert!(translated.source >= 1024);
+        assert!(seen.insert(translated.source));
+        last = Some((handle, translated));
+    }
+    // The next one is refused and counted; to another destination there are ports.
+    let more = flow(0x0b00_0000, 5000, 0x0808_0808);
+    assert_eq!(nat.open(more), Err(NotLent::Exhausted));
+    assert_eq!(nat.pool.counts().exhausted, 1);
+    assert_eq!(nat.gate.table.counts().connections, 64_512);
+    nat.open(flow(0x0b00_0000, 5000, 0x0808_0404)).unwrap();
+    let (handle, translated) = last.unwrap();
+    nat.close(handle);
+    assert_eq!(nat.open(more).unwrap().1.source, translated.source);
+}
+
+#[test]
+fn ports_are_shared_by_destinations() {
+    let one_group = |settings: &mut PoolSettings| settings.ports = Some(2000..=2099);
+    let mut nat = Nat::new(1 << 14, pool("192.0.2.1", "192.0.2.1", one_group));
+    // A hundred ports serve ten thousand flows to a hundred destinations, whatever their groups.
+    for destination in 0..100 {
+        for at in 0..100 {
+            let made = nat.open(flow(0x0a00_0000 + at, 5000, 0x0800_0000 + destination));
+            assert!(made.is_ok(), "{destination} {at}");
+        }
+    }
+    assert_eq!(nat.open(flow(0x0b00_0000, 5, 0x0800_0000)), Err(NotLent::Exhausted));
+}
+
+#[test]
+fn a_port_is_kept_if_it_is_free_and_in_its_class_otherwise() {
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let port = |nat: &mut Nat, source, port| nat.open(flow(source, port, 8)).unwrap().1.source;
+    assert_eq!(port(&mut nat, 1, 5353), 5353);
+    let other = port(&mut nat, 2, 5353);
+    assert!(other != 5353 && other >= 1024);
+    assert_eq!(port(&mut nat, 1, 123), 123);
+    assert!((1..512).contains(&port(&mut nat, 2, 123)));
+    assert_eq!(port(&mut nat, 1, 700), 700);
+    assert!((600..1024).contains(&port(&mut nat, 2, 700)));
+    let random = |settings: &mut PoolSettings| settings.random = true;
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", random));
+    let kept = (0..50).filter(|at| port(&mut nat, *at, 9999) == 9999).count();
+    assert!(kept < 2);
+}
+
+#[test]
+fn identifiers_of_pings_are_translated() {
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let ping = |source| Tuple::icmp(addresses(source, 8), 8, 0, 77).unwrap();
+    let (_, first) = nat.open(ping(1)).unwrap();
+    let (handle, second) = nat.open(ping(2)).unwrap();
+    assert_eq!(first.source, 77);
+    assert_ne!(second.source, 77);
+    let answer = second.reversed();
+    assert_eq!(nat.gate.lookup(&answer), Some((handle, Direction::Reply)));
+    let back = nat.gate.table.translation(handle, Direction::Reply).unwrap();
+    assert_eq!(back.tuple, ping(2).reversed());
+}
+
+#[test]
+fn a_source_keeps_its_address_if_it_is_persistent() {
+    let persistent = |settings: &mut PoolSettings| settings.persistent = true;
+    let mut nat = Nat::new(1 << 14, pool("192.0.2.1", "192.0.2.64", persistent));
+    let mut used = BTreeSet::new();
+    for source in 0..40 {
+        let mut of_source = BTreeSet::new();
+        for destination in 0..20 {
+            let (_, translated) = nat.open(flow(source, 5000, destination)).unwrap();
+            of_source.insert(translated.addresses.source());
+        }
+        assert_eq!(of_source.len(), 1);
+        used.extend(of_source);
+    }
+    assert!(used.len() > 20);
+}
+
+#[test]
+fn a_mapping_is_one_for_all_destinations_if_that_is_wanted() {
+    let alike = |settings: &mut PoolSettings| {
+        settings.groups = 1;
+        settings.endpoint_independent = true;
+    };
+    let mut nat = Nat::new(1 << 12, pool("192.0.2.1", "192.0.2.2", alike));
+    let mut of = HashMap::new();
+    let mut handles = Vec::new();
+    for source in 0..50u32 {
+        for destination in 0..20 {
+            let (handle, translated) = nat.open(flow(source, 5000, destination)).unwrap();
+            let outside = translated.source;
+            let address = translated.addresses.source();
+            let mapped = of.entry(source).or_insert((address, outside));
+            assert_eq!(*mapped, (address, outside));
+            handles.push(handle);
+        }
+    }
+    let distinct: BTreeSet<_> = of.values().collect();
+    assert_eq!(distinct.len(), 50);
+    for (source, (address, port)) in &of {
+        let inside = nat.pool.inside(Protocol::UDP, *address, *port);
+        assert_eq!(inside, Some((0, IpAddr::V4(Ipv4Addr::from_bits(*source)), 5000)));
+    }
+    for handle in handles {
+        nat.close(handle);
+    }
+    for (address, port) in of.values() {
+        assert_eq!(nat.pool.inside(Protocol::UDP, *address, *port), None);
+    }
+    let counts = nat.pool.counts();
+    assert_eq!((counts.lent, counts.returned), (1000, 1000));
+}
+
+#[test]
+fn a_subscriber_has_its_block_and_no_more() {
+    let blocks = |settings: &mut PoolSettings| {
+        let range = 1024..=65_535;
+        let first = "0.0.0.100".parse().unwrap();
+        settings.blocks = Some(PortBlocks::new(first, 1000, &range, 128, 2).unwrap());
+        settings.ports = Some(range);
+    };
+    let mut nat = Nat::new(1 << 12, pool("192.0.2.1", "192.0.2.2", blocks));
+    let mut ports = BTreeSet::new();
+    for at in 0..128 {
+        let (_, translated) = nat.open(flow(101, 9000 + at, 8)).unwrap();
+        assert_eq!(translated.addresses.source(), "192.0.2.1".parse::<IpAddr>().unwrap());
+        ports.insert(translated.source);
+    }
+    assert_eq!(ports, (1152..1280).collect());
+    assert_eq!(nat.open(flow(101, 8000, 8)), Err(NotLent::Block));
+    assert_eq!(nat.open(flow(99, 8000, 8)), Err(NotLent::NoSubscriber));
+    nat.open(flow(102, 8000, 8)).unwrap();
+}
+
+#[test]
+fn a_hairpin_is_translated_at_both_ends() {
+    // Two hosts inside; one reaches the other by the outside address.
+    let mut nat = Nat::new(64, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let original = tcp(0x0a00_0005, 4000).with_destination("192.0.2.1".parse().unwrap(), 8080);
+    let original = original.unwrap();
+    let inside = original.with_destination("10.0.0.6".parse().unwrap(), 80).unwrap();
+    let (table, now) = (&nat.gate.table, nat.gate.now);
+    let made = nat.pool.lend(0, &inside, |lease| {
+        let reply = lease.translated.reversed();
+        let new = New { reply, binding: lease.binding, ..New::plain(0, original) };
+        table.commit(&new, &segment("S", 1, 0, 0), 60, now, &mut |_| {})
+    });
+    let handle = made.unwrap();
+    let there = table.translation(handle, Direction::Original).unwrap().tuple;
+    assert_eq!(there.addresses, addresses(0xc000_0201, 0x0a00_0006));
+    assert_eq!((there.source, there.destination), (4000, 80));
+    let reply = nat.gate.packet(there.reversed(), &segment("SA", 7, 2, 0));
+    assert_eq!(reply, CtState(0xea));
+    let back = nat.gate.table.translation(handle, Direction::Reply).unwrap().tuple;
+    assert_eq!(back, original.reversed());
+}
+
+#[test]
+fn exhaustion_leaves_established_connections_alone() {
+    let few = |settings: &mut PoolSettings| settings.ports = Some(2000..=2009);
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", few));
+    let open: Vec<_> = (0..10).map(|at| (at, nat.open(flow(at, 1, 8)).unwrap())).collect();
+    for at in 10..1000 {
+        assert_eq!(nat.open(flow(at, 1, 8)), Err(NotLent::Exhausted));
+    }
+    assert_eq!(nat.pool.counts().exhausted, 990);
+    for (at, (handle, _)) in open {
+        assert_eq!(nat.gate.lookup(&flow(at, 1, 8)), Some((handle, Direction::Original)));
+    }
+}
+
+#[test]
+fn an_attempt_that_fails_gives_its_port_back() {
+    let pool = pool("192.0.2.1", "192.0.2.1", |settings| settings.ports = Some(2000..=2000));
+    let full = pool.lend(0, &udp(1, 1), |_| Err::<(), _>(Refused::Full));
+    assert_eq!(full, Err(NotLent::Refused(Refused::Full)));
+    let mut attempts = 0;
+    let taken = pool.lend(0, &udp(1, 1), |_| {
+        attempts += 1;
+        Err::<(), _>(Refused::TupleTaken)
+    });
+    assert_eq!(taken, Err(NotLent::Exhausted));
+    assert!(attempts < 200, "{attempts}");
+    assert!(pool.lend(0, &udp(1, 1), |lease| Ok(lease.translated.source)) == Ok(2000));
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let range = IpRange::new("10.0.0.0".parse().unwrap(), "10.0.0.9".parse().unwrap()).unwrap();
+    let bad = |change: fn(&mut PoolSettings)| {
+        let mut settings = PoolSettings::new(range);
+        change(&mut settings);
+        Pool::new(settings, [0; 2]).err()
+    };
+    assert_eq!(bad(|settings| settings.groups = 3), Some(BadPool::Groups(3)));
+    assert_eq!(bad(|settings| settings.groups = 512), Some(BadPool::Groups(512)));
+    assert_eq!(bad(|settings| settings.endpoint_independent = true), Some(BadPool::Shared(16)));
+    #[allow(clippy::reversed_empty_ranges)]
+    let empty = bad(|settings| settings.ports = Some(9..=8));
+    assert_eq!(empty, Some(BadPool::Ports));
+    let v6 = Tuple::new(
+        types::Addresses::V6 { source: 1u128.to_be_bytes().into(), destination: [0; 16].into() },
+        Protocol::UDP,
+        1,
+        2,
+    );
+    let pool = pool("10.0.0.1", "10.0.0.1", |_| ());
+    assert_eq!(pool.lend(0, &v6, |_| Ok(())), Err(NotLent::Family));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Beside a plain map of who has which outside tuple: no two connections share one, and what is
+    /// given back can be lent again, so a pool never refuses while a port is free.
+    #[test]
+    fn no_tuple_is_lent_twice(
+        steps in proptest::collection::vec((0u32..20, 0u16..3, 0u32..3, any::<bool>()), 1..300),
+        groups in prop_oneof![Just(1u32), Just(4)],
+    ) {
+        let few = |settings: &mut PoolSettings| {
+            settings.ports = Some(3000..=3015);
+            settings.groups = groups;
+        };
+        let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", few));
+        let mut open: HashMap<Tuple, (Handle, Tuple)> = HashMap::new();
+        for (source, port, destination, closes) in steps {
+            let flow = flow(source, 3000 + port, destination);
+            if let Some((handle, _)) = open.get(&flow).copied() {
+                if closes {
+                    nat.close(handle);
+                    open.remove(&flow);
+                }
+                continue;
+            }
+            match nat.open(flow) {
+                Ok((handle, translated)) => {
+                    let outside = open.values().any(|(_, other)| *other == translated);
+                    prop_assert!(!outside, "{translated:?}");
+                    open.insert(flow, (handle, translated));
+                }
+                Err(why) => {
+                    prop_assert_eq!(why, NotLent::Exhausted);
+                    let of_destination = open.keys()
+                        .filter(|other| other.addresses.destination() == flow.addresses.destination());
+                    let used = if groups == 1 { open.len() } else { of_destination.count() };
+                    prop_assert_eq!(used, 16);
+                }
+            }
+        }
+    }
+}

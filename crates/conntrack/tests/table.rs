@@ -1,0 +1,520 @@
+//! The table: beside a plain model, when it is full, when everything expires at once, by many threads.
+
+mod gate;
+
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use conntrack::{
+    Chunks, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New, NotMade, Packet,
+    PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
+};
+use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
+use packet::Time;
+use proptest::prelude::*;
+use types::{Addresses, Protocol};
+
+const DATAGRAM: Packet = Packet::Datagram;
+
+#[test]
+fn udp_is_new_until_it_is_answered_and_a_stream_after_two_seconds() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = udp(1, 1000);
+    for _ in 0..20 {
+        // One way only, for ten minutes: one connection all the while, and its decision is kept.
+        assert_eq!(gate.packet(tuple, &DATAGRAM), NEW);
+        gate.wait(29);
+    }
+    assert_eq!(gate.table.counts().made, 1);
+    assert_eq!(gate.packet(tuple.reversed(), &DATAGRAM), REPLY);
+    assert_eq!(gate.packet(tuple, &DATAGRAM), EST);
+    assert_eq!(gate.connection(&tuple).unwrap().state, State::UdpStream);
+    gate.wait(119);
+    assert!(gate.connection(&tuple).unwrap().is_assured);
+    gate.wait(2);
+    assert_eq!(gate.lookup(&tuple), None);
+    // Dead, though nobody has taken it out: the next packet begins anew.
+    assert_eq!(gate.packet(tuple.reversed(), &DATAGRAM), NEW);
+    assert_eq!(gate.ended.len(), 1);
+    assert_eq!(gate.ended[0].reason, Reason::Expired);
+
+    let tuple = udp(2, 1000);
+    gate.packet(tuple, &DATAGRAM);
+    gate.packet(tuple.reversed(), &DATAGRAM);
+    let connection = gate.connection(&tuple).unwrap();
+    assert_eq!((connection.state, connection.is_assured), (State::UdpReplied, false));
+}
+
+#[test]
+fn two_hosts_may_ping_each_other_with_one_identifier() {
+    let mut gate = Gate::new(&settings(8));
+    let (one, other) = (addresses(1, 2), addresses(2, 1));
+    let icmp = |addresses, kind| Tuple::icmp(addresses, kind, 0, 5).unwrap();
+    assert_eq!(gate.packet(icmp(one, 8), &DATAGRAM), NEW);
+    assert_eq!(gate.packet(icmp(other, 8), &DATAGRAM), NEW);
+    assert_eq!(gate.table.counts().connections, 2);
+    assert_eq!(gate.packet(icmp(other, 0), &DATAGRAM), REPLY);
+    assert_eq!(gate.packet(icmp(one, 8), &DATAGRAM), EST);
+    // The answer to nothing.
+    gate.commits = false;
+    assert_eq!(gate.packet(Tuple::icmp(one, 14, 0, 5).unwrap(), &DATAGRAM), INV);
+    let shown = gate.connection(&icmp(one, 8)).unwrap();
+    assert_eq!((shown.original, shown.reply), (icmp(one, 8), icmp(other, 0)));
+}
+
+#[test]
+fn an_sctp_association_opens_and_closes() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = Tuple::new(addresses(1, 2), Protocol::SCTP, 10, 20);
+    let packet = |kind: u16, tag: u32, initiate: u32| {
+        Packet::Sctp(Chunks { tag, initiate, kinds: 1 << kind, reflected: false })
+    };
+    let state = |gate: &Gate| gate.connection(&tuple).map(|connection| connection.state);
+    // Out of the blue.
+    assert_eq!(gate.packet(tuple, &packet(0, 7, 0)), INV);
+    assert_eq!(gate.packet(tuple, &packet(1, 1, 100)), INV);
+    assert_eq!(gate.packet(tuple, &packet(1, 0, 100)), NEW);
+    assert_eq!(gate.packet(tuple.reversed(), &packet(2, 99, 200)), INV);
+    assert_eq!(gate.packet(tuple.reversed(), &packet(2, 100, 200)), REPLY);
+    assert_eq!(gate.packet(tuple, &packet(10, 200, 0)), EST);
+    assert_eq!(state(&gate), Some(State::SctpCookieEchoed));
+    assert_eq!(gate.packet(tuple.reversed(), &packet(11, 100, 0)), REPLY);
+    assert_eq!(state(&gate), Some(State::SctpEstablished));
+    // A wrong tag ends nothing, and neither does an INIT.
+    assert_eq!(gate.packet(tuple, &packet(6, 201, 0)), INV);
+    assert_eq!(gate.packet(tuple, &packet(7, 0, 0)), INV);
+    assert_eq!(gate.packet(tuple.reversed(), &packet(1, 0, 300)), REPLY);
+    assert_eq!(gate.packet(tuple, &packet(0, 200, 0)), EST);
+    assert_eq!(state(&gate), Some(State::SctpEstablished));
+    assert_eq!(gate.packet(tuple, &packet(7, 200, 0)), EST);
+    assert_eq!(state(&gate), Some(State::SctpShutdownSent));
+    assert_eq!(gate.packet(tuple.reversed(), &packet(8, 100, 0)), REPLY);
+    assert_eq!(gate.packet(tuple, &packet(14, 200, 0)), EST);
+    assert_eq!(state(&gate), Some(State::SctpClosed));
+    assert_eq!(gate.packet(tuple, &packet(1, 0, 101)), NEW);
+    assert_eq!(state(&gate), Some(State::SctpCookieWait));
+}
+
+#[test]
+fn zones_are_apart() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = udp(1, 1);
+    gate.packet(tuple, &DATAGRAM);
+    assert_eq!(gate.table.track(1, &tuple.reversed(), &DATAGRAM, gate.now).ct_state, NEW);
+    assert_eq!(gate.table.track(0, &tuple.reversed(), &DATAGRAM, gate.now).ct_state, REPLY);
+    let tcp = Tuple { protocol: Protocol::TCP, ..tuple };
+    assert_eq!(gate.lookup(&tcp), None);
+}
+
+#[test]
+fn a_connection_is_found_by_both_tuples_of_its_translation() {
+    let mut gate = Gate::new(&settings(8));
+    let original = tcp(1, 4000);
+    let translated = original.with_source("192.0.2.1".parse().unwrap(), 6000).unwrap();
+    let translated = translated.with_destination("10.9.9.9".parse().unwrap(), 8080).unwrap();
+    let new = New { reply: translated.reversed(), ..New::plain(0, original) };
+    let all = |bits: u8| CtState(bits | 0x20);
+    assert_eq!(gate.packet_as(&new, &segment("S", 1000, 0, 0)), NEW);
+    let (handle, direction) = gate.lookup(&translated.reversed()).unwrap();
+    assert_eq!(direction, Direction::Reply);
+    assert_eq!(gate.lookup(&original), Some((handle, Direction::Original)));
+    assert_eq!(gate.lookup(&original.reversed()), None);
+    let reply = gate.packet(translated.reversed(), &segment("SA", 5000, 1001, 0));
+    assert_eq!(reply, all(0x0a | 0xc0));
+    let kept = gate.packet(original, &segment("A", 1001, 5001, 0));
+    assert_eq!(kept, all(0x02 | 0xc0));
+    let out = gate.table.translation(handle, Direction::Original).unwrap();
+    assert_eq!(out.tuple, translated);
+    let back = gate.table.translation(handle, Direction::Reply).unwrap();
+    assert_eq!(back.tuple, original.reversed());
+    let hit = gate.table.track(0, &original, &segment("A", 1001, 5001, 0), gate.now);
+    let hit = gate.table.hit(hit.reference, &segment("A", 1001, 5001, 0), 40, gate.now);
+    assert_eq!(hit, Hit::Valid { translated: true });
+    // Somebody else may not have these tuples.
+    let other = tcp(2, 4000);
+    let new = New { reply: translated.reversed(), ..New::plain(0, other) };
+    let syn = segment("S", 1, 0, 0);
+    let refused = gate.table.commit(&new, &syn, 40, gate.now, &mut |_| {});
+    assert_eq!(refused, Err(Refused::TupleTaken));
+    let shown = gate.connection(&original).unwrap();
+    assert_eq!((shown.original, shown.reply), (original, translated.reversed()));
+    assert!(gate.table.remove(handle, gate.now, &mut |_| {}));
+    assert_eq!(gate.lookup(&original), None);
+    assert_eq!(gate.lookup(&translated.reversed()), None);
+    assert_eq!(gate.table.counts().connections, 0);
+}
+
+#[test]
+fn ipv6_connections_have_places_of_their_own() {
+    let settings = Settings { ipv6_connections: 3, ..settings(8) };
+    let mut gate = Gate::new(&settings);
+    let v6 = |at: u128| {
+        let addresses = Addresses::V6 {
+            source: Ipv6Addr::from_bits(at << 64 | 1),
+            destination: Ipv6Addr::from_bits(at << 70 | 2),
+        };
+        Tuple::new(addresses, Protocol::TCP, 1, 2)
+    };
+    let open = |gate: &mut Gate, tuple: Tuple| {
+        gate.packet(tuple, &segment("S", 1000, 0, 0));
+        gate.packet(tuple.reversed(), &segment("SA", 5000, 1001, 0));
+        gate.packet(tuple, &segment("A", 1001, 5001, 0))
+    };
+    for at in 0..5 {
+        assert_eq!(open(&mut gate, tcp(at, 1)), EST);
+    }
+    for at in 1..=3 {
+        assert_eq!(open(&mut gate, v6(at)), EST);
+    }
+    let syn = segment("S", 1, 0, 0);
+    let refused = gate.table.commit(&New::plain(0, v6(9)), &syn, 40, gate.now, &mut |_| {});
+    assert_eq!(refused, Err(Refused::Full));
+    for at in 1..=3 {
+        assert_eq!(gate.packet(v6(at), &segment("A", 1001, 5001, 10)), EST);
+        assert_eq!(gate.connection(&v6(at)).unwrap().original, v6(at));
+    }
+}
+
+#[test]
+fn when_full_half_open_ones_go_and_established_ones_stay() {
+    let size = 1000;
+    let mut gate = Gate::new(&settings(size));
+    let established: Vec<Tuple> = (0..size - 10).map(|at| tcp(at, 7)).collect();
+    for tuple in &established {
+        gate.packet(*tuple, &segment("S", 1000, 0, 0));
+        gate.packet(tuple.reversed(), &segment("SA", 5000, 1001, 0));
+        gate.packet(*tuple, &segment("A", 1001, 5001, 0));
+    }
+    // A flood of SYNs, each of which finds room.
+    for at in 0..10_000 {
+        assert_eq!(gate.packet(tcp(at, 8), &segment("S", 1, 0, 0)), NEW);
+    }
+    assert_eq!(gate.ended.len(), 10_000 - 10);
+    assert!(gate.ended.iter().all(|end| end.reason == Reason::EarlyDrop));
+    assert!(gate.ended.iter().all(|end| end.connection.original.source == 8));
+    assert_eq!(gate.table.counts().early_drop, 10_000 - 10);
+    for tuple in &established {
+        assert_eq!(gate.packet(*tuple, &segment("A", 1001, 5001, 0)), EST);
+    }
+    // If all are established, the new one is refused, and it is counted.
+    let left: Vec<u32> = (0..10_000).filter(|at| gate.lookup(&tcp(*at, 8)).is_some()).collect();
+    assert_eq!(left.len(), 10);
+    for at in left {
+        gate.packet(tcp(at, 8).reversed(), &segment("SA", 5000, 2, 0));
+        gate.packet(tcp(at, 8), &segment("A", 2, 5001, 0));
+    }
+    let table = &gate.table;
+    let all = table.counts();
+    let new = New::plain(0, tcp(1, 9));
+    let refused = table.commit(&new, &segment("S", 1, 0, 0), 40, gate.now, &mut |_| {});
+    assert_eq!((refused, all.connections), (Err(Refused::Full), size));
+    assert_eq!(table.counts().full, 1);
+    // One that closes makes room.
+    let closing = established[5];
+    gate.packet(closing, &segment("R", 1001, 0, 0));
+    assert_eq!(gate.packet(tcp(1, 9), &segment("S", 1, 0, 0)), NEW);
+    assert_eq!(gate.ended.last().unwrap().connection.original, closing);
+}
+
+#[test]
+fn a_handshake_survives_a_flood() {
+    let mut gate = Gate::new(&settings(1000));
+    for at in 0..1000 {
+        gate.packet(tcp(at, 8), &segment("S", 1, 0, 0));
+    }
+    gate.wait(1);
+    let tuple = tcp(77, 9);
+    gate.packet(tuple, &segment("S", 1000, 0, 0));
+    // Those used longest ago go first.
+    for at in 0..400 {
+        gate.packet(tcp(at, 10), &segment("S", 1, 0, 0));
+    }
+    assert_eq!(gate.packet(tuple.reversed(), &segment("SA", 5000, 1001, 0)), REPLY);
+}
+
+#[test]
+fn a_million_that_expire_together_stall_nobody() {
+    let count = 1 << 20;
+    let mut gate = Gate::new(&settings(count));
+    for at in 0..count {
+        let new = New::plain(0, udp(at, 9));
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {}).unwrap();
+    }
+    gate.wait(40);
+    assert_eq!(gate.lookup(&udp(5, 9)), None, "dead before it is swept");
+    let (mut steps, mut ended) = (0u32, 0u32);
+    while gate.table.counts().connections > 0 {
+        let mut of_step = 0;
+        let looked = gate.table.expire(gate.now, 256, &mut |end| {
+            assert_eq!(end.reason, Reason::Expired);
+            of_step += 1;
+        });
+        assert!(looked <= 256 && of_step <= 256);
+        ended += of_step;
+        steps += 1;
+        assert!(steps < count / 100, "{ended} after {steps} steps");
+    }
+    assert_eq!(ended, count);
+    // All places are free again.
+    for at in 0..count {
+        let new = New::plain(0, udp(at, 10));
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {}).unwrap();
+    }
+    assert_eq!(gate.table.counts().early_drop, 0);
+}
+
+#[test]
+fn what_is_used_is_not_swept() {
+    let mut gate = Gate::new(&settings(64));
+    let used = udp(1, 1);
+    gate.packet(used, &DATAGRAM);
+    gate.packet(used.reversed(), &DATAGRAM);
+    let idle = udp(2, 1);
+    gate.packet(idle, &DATAGRAM);
+    for _ in 0..100 {
+        gate.wait(25);
+        assert_eq!(gate.packet(used, &DATAGRAM), EST);
+        gate.expire();
+    }
+    assert_eq!(gate.table.counts().connections, 1);
+    assert_eq!(gate.ended.len(), 1);
+    assert_eq!(gate.ended[0].connection.original, idle);
+    gate.wait(100_000);
+    gate.expire();
+    assert_eq!(gate.table.counts().connections, 0);
+}
+
+#[test]
+fn a_change_gives_a_new_generation() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = udp(1, 1);
+    gate.packet(tuple, &DATAGRAM);
+    gate.packet(tuple, &DATAGRAM);
+    let kept = gate.cache[&tuple];
+    let (handle, _) = gate.lookup(&tuple).unwrap();
+    assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Valid { translated: false });
+    let marked = gate.table.set_mark(handle, 0xabcd, 0xff).unwrap();
+    assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Stale);
+    assert_eq!(gate.table.set_mark(handle, 1, 1), None);
+    let labelled = gate.table.set_label(marked, 7 << 100 | 5, 7 << 100).unwrap();
+    let helped = gate.table.set_helper(labelled, 3).unwrap();
+    let shown = gate.connection(&tuple).unwrap();
+    assert_eq!((shown.mark, shown.label, shown.helper), (0xcd, 7 << 100, 3));
+    assert_eq!(shown.handle, helped);
+    // Its deadline, by command.
+    assert!(gate.table.set_deadline(helped, gate.now + Duration::from_secs(500), gate.now));
+    gate.wait(499);
+    gate.expire();
+    assert!(gate.connection(&tuple).is_some());
+    // The wheel's steps are a second long.
+    gate.wait(6);
+    gate.expire();
+    assert_eq!(gate.table.counts().connections, 0);
+    assert!(!gate.table.remove(helped, gate.now, &mut |_| {}));
+}
+
+#[test]
+fn what_was_decided_without_a_connection_is_decided_again_when_one_comes() {
+    let mut gate = Gate::new(&settings(8));
+    gate.commits = false;
+    let (inside, outside) = (tcp(1, 1), tcp(1, 1).reversed());
+    let ack = segment("A", 5001, 1001, 0);
+    assert_eq!(gate.packet(outside, &ack), INV);
+    let kept = gate.cache[&outside];
+    assert!(matches!(gate.table.hit(kept, &ack, 40, gate.now), Hit::Valid { .. }));
+    // Another kind of packet of the same flow.
+    assert_eq!(gate.table.hit(kept, &segment("S", 1, 0, 0), 40, gate.now), Hit::Stale);
+    gate.commits = true;
+    gate.packet(tcp(77, 5), &segment("S", 1, 0, 0));
+    assert!(matches!(gate.table.hit(kept, &ack, 40, gate.now), Hit::Valid { .. }));
+    gate.packet(inside, &segment("S", 1000, 0, 0));
+    assert_eq!(gate.table.hit(kept, &ack, 40, gate.now), Hit::Stale);
+    let kept = gate.table.track(0, &tcp(9, 9), &ack, gate.now).reference;
+    gate.table.raise_all_stamps();
+    assert_eq!(gate.table.hit(kept, &ack, 40, gate.now), Hit::Stale);
+    assert_eq!(gate.table.hit(Reference::NONE, &ack, 40, gate.now), Hit::Valid { translated: false });
+}
+
+#[test]
+fn limits_hold_and_are_given_back() {
+    let mut gate = Gate::new(&settings(64));
+    gate.packet(udp(0x0101_0101, 60), &DATAGRAM);
+    let limits = SourceLimits { source: 3, prefix: 5, ipv4_length: 24, ipv6_length: 64 };
+    gate.table.limit_sources(limits);
+    gate.table.limit_zone(0, 8);
+    let commit = |gate: &Gate, source: u32, port: u16| {
+        let new = New::plain(0, udp(source, port));
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {})
+    };
+    let refused = |kind| Err(Refused::Limit(kind));
+    for port in 0..3 {
+        commit(&gate, 0x0101_0101, port).unwrap();
+    }
+    assert_eq!(commit(&gate, 0x0101_0101, 3), refused(LimitKind::Source));
+    commit(&gate, 0x0101_0102, 1).unwrap();
+    commit(&gate, 0x0101_0102, 2).unwrap();
+    assert_eq!(commit(&gate, 0x0101_0103, 1), refused(LimitKind::Prefix));
+    for port in 0..3 {
+        commit(&gate, 0x0202_0202, port).unwrap();
+    }
+    assert_eq!(commit(&gate, 0x0303_0303, 1), refused(LimitKind::Zone));
+    assert_eq!(gate.table.counts().limit, 3);
+    gate.table.limit_zone(0, 0);
+    let (handle, _) = gate.lookup(&udp(0x0101_0101, 1)).unwrap();
+    assert!(gate.table.remove(handle, gate.now, &mut |_| {}));
+    commit(&gate, 0x0101_0101, 9).unwrap();
+    assert_eq!(commit(&gate, 0x0101_0101, 10), refused(LimitKind::Source));
+    gate.wait(60);
+    gate.expire();
+    for port in 0..3 {
+        commit(&gate, 0x0101_0101, port).unwrap();
+    }
+}
+
+#[test]
+fn a_table_has_a_size() {
+    for wrong in [0, MOST_CONNECTIONS + 1] {
+        let made = Connections::new(&settings(wrong), [0; 2], Time(0));
+        assert_eq!(made.err(), Some(NotMade::Size(wrong)));
+    }
+    let ipv4 = Settings { ipv6_connections: 0, ..settings(262_144) };
+    let ipv4 = Connections::new(&ipv4, [0; 2], Time(0)).unwrap().bytes() as f64;
+    let both = Connections::new(&settings(262_144), [0; 2], Time(0)).unwrap().bytes() as f64;
+    assert!(ipv4 / 262_144.0 < 223.0, "{}", ipv4 / 262_144.0);
+    assert!(both / 262_144.0 < 287.0, "{}", both / 262_144.0);
+}
+
+#[test]
+fn timeouts_may_be_changed_for_a_policy() {
+    let mut gate = Gate::new(&settings(8));
+    let policy = PolicyId(7);
+    gate.table.set_timeout(policy, State::UdpUnreplied, Duration::from_secs(3));
+    let new = New { policy, ..New::plain(0, udp(1, 1)) };
+    gate.packet_as(&new, &DATAGRAM);
+    gate.packet(udp(2, 2), &DATAGRAM);
+    gate.wait(4);
+    assert_eq!(gate.lookup(&udp(1, 1)), None);
+    assert!(gate.lookup(&udp(2, 2)).is_some());
+}
+
+/// A slow table: what is known of a UDP connection, by both tuples.
+#[derive(Default)]
+struct Model {
+    connections: HashMap<Tuple, (u64, u64, bool, bool)>,
+}
+
+/// Times are in milliseconds.
+impl Model {
+    fn track(&mut self, tuple: &Tuple, now: u64) -> CtState {
+        let live = |model: &Self, tuple: &Tuple| {
+            model.connections.get(tuple).is_some_and(|(_, seen, _, stream)| {
+                now < seen + if *stream { 120_000 } else { 30_000 }
+            })
+        };
+        let is_reply = live(self, &tuple.reversed());
+        let key = if is_reply { tuple.reversed() } else { *tuple };
+        if !live(self, &key) {
+            self.connections.remove(&tuple.reversed());
+            self.connections.insert(key, (now, now, false, false));
+            return NEW;
+        }
+        let (began, seen, replied, stream) = self.connections.get_mut(&key).unwrap();
+        let state = match (is_reply, *replied) {
+            (true, _) => REPLY,
+            (false, true) => EST,
+            (false, false) => NEW,
+        };
+        *replied |= is_reply;
+        *stream |= *replied && now >= *began + 2000;
+        *seen = now;
+        state
+    }
+}
+
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Not within two ticks of a deadline, where the model is exact and the table is not.
+    #[test]
+    fn the_table_is_a_map(
+        steps in proptest::collection::vec((0u32..6, 0u16..3, any::<bool>(), 0u64..4), 1..400),
+        sweeps: bool,
+    ) {
+        let (mut gate, mut model, mut now) = (Gate::new(&settings(64)), Model::default(), 0);
+        for (host, port, reverse, pause) in steps {
+            let pause = [0, 0, 7, 41][pause as usize];
+            gate.wait(pause);
+            // A little more than a second later each time, never at a deadline.
+            gate.now = gate.now + Duration::from_millis(300);
+            now += pause * 1000 + 300;
+            if sweeps {
+                gate.expire();
+            }
+            let tuple = udp(host, port);
+            let tuple = if reverse { tuple.reversed() } else { tuple };
+            let near = model.connections.values().any(|(began, seen, _, stream)| {
+                let timeout = if *stream { 120_000 } else { 30_000 };
+                let gap = |a: u64, b: u64| a.abs_diff(b) < 200;
+                gap(now, seen + timeout) || gap(now, began + 2000)
+            });
+            prop_assume!(!near);
+            let expected = model.track(&tuple, now);
+            prop_assert_eq!(gate.packet(tuple, &DATAGRAM), expected, "{:?} at {}", tuple, now);
+        }
+    }
+}
+
+#[test]
+fn threads_that_open_use_and_end_connections_leave_a_whole_table() {
+    let settings = Settings { workers: 4, ..settings(512) };
+    let table = Connections::new(&settings, [5, 6], Time(0)).unwrap();
+    let now = Time(1 << 40);
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let table = &table;
+            scope.spawn(move || {
+                let mut random = thread.wrapping_mul(0x9e37_79b9) | 1;
+                for _ in 0..40_000 {
+                    random ^= random << 13;
+                    random ^= random >> 17;
+                    random ^= random << 5;
+                    let tuple = udp(random >> 8 & 255, (random & 3) as u16);
+                    let tuple = if random & 4 == 0 { tuple } else { tuple.reversed() };
+                    let tracked = table.track(0, &tuple, &DATAGRAM, now);
+                    match tracked.connection {
+                        Some((handle, _)) if random & 0x70 == 0 => {
+                            table.remove(handle, now, &mut |_| {});
+                        }
+                        Some((handle, _)) if random & 0x70 == 0x10 => {
+                            table.set_mark(handle, random, u32::MAX);
+                        }
+                        Some(_) => {
+                            table.hit(tracked.reference, &DATAGRAM, 100, now);
+                        }
+                        None => match table.commit(&New::plain(0, tuple), &DATAGRAM, 1, now, &mut |_| {}) {
+                            Ok(_) | Err(Refused::Exists | Refused::Full) => {}
+                            Err(why) => panic!("{why}"),
+                        },
+                    }
+                }
+            });
+        }
+    });
+    let counts = table.counts();
+    let live: Vec<_> = (0..512).filter_map(|index| table.connection(index, now)).collect();
+    assert_eq!(live.len(), counts.connections as usize);
+    for connection in &live {
+        let found = table.lookup(0, &connection.original, now);
+        assert_eq!(found, Some((connection.handle, Direction::Original)));
+    }
+    // All places come back.
+    for connection in live {
+        assert!(table.remove(connection.handle, now, &mut |_| {}));
+    }
+    for at in 0..512 {
+        table.commit(&New::plain(0, udp(at, 99)), &DATAGRAM, 1, now, &mut |_| {}).unwrap();
+    }
+    assert_eq!(table.counts().early_drop, counts.early_drop);
+}
