@@ -87,6 +87,13 @@ impl Buckets {
         (first, second)
     }
 
+    /// Asks for the memory that the buckets of a hash are in.
+    pub(crate) fn prefetch(&self, hash: u64) {
+        for bucket in self.pair(hash) {
+            packet::prefetch(bucket);
+        }
+    }
+
     /// The first slot of this hash that `accept` takes. At most 32 have its part of the hash.
     #[inline]
     pub(crate) fn find<T>(
@@ -95,6 +102,7 @@ impl Buckets {
         mut accept: impl FnMut(Slot) -> Option<T>,
     ) -> Option<T> {
         let (tag, [first, second]) = (tag(hash), self.pair(hash));
+        packet::prefetch(second);
         for bucket in [first, second] {
             for slot in &bucket.0 {
                 let slot = slot.load(Ordering::Acquire);

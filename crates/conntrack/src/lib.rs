@@ -14,11 +14,14 @@ mod ct_state;
 mod datagram;
 mod entry;
 mod evictable;
+mod expectation;
+pub mod helper;
 mod lifecycle;
 mod limits;
 pub mod nat;
 mod packet;
 mod places;
+mod related;
 mod rewrite;
 mod sctp;
 mod sync;
@@ -27,10 +30,15 @@ mod tcp;
 mod timeout;
 mod tuple;
 
+#[cfg(all(test, feature = "loom"))]
+mod loom_tests;
+
 pub use connection::{Connection, DirectionCounters, Ended, Reason};
 pub use ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
+pub use expectation::{Expectation, NotExpected};
 pub use limits::{LimitKind, SourceLimits};
 pub use packet::{Chunks, Packet, Segment};
+pub use related::Related;
 pub use rewrite::{NotTranslated, Translation};
 pub use table::{
     Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Refused, Settings, Tracked,

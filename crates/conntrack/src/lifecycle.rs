@@ -208,6 +208,7 @@ impl Connections {
         if from.flags().has(Flags::COUNTED) {
             self.limits.give(zone, connection.original.addresses.source());
         }
+        self.expectations.forget(index);
         self.places.give(index);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);

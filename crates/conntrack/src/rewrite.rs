@@ -14,6 +14,8 @@ pub struct Translation {
     pub addresses_delta: u16,
     /// What the sum of the pseudo header and the ports grows by: for the upper layer's checksum.
     pub upper_delta: u16,
+    /// Whether the source address or port becomes another one.
+    pub is_source: bool,
 }
 
 /// Why a packet was not translated.
@@ -42,7 +44,7 @@ fn words_sum(words: [u64; 4]) -> u64 {
 }
 
 /// The sum of `new` less that of `old`, in ones' complement.
-fn difference(new: u64, old: u64) -> u16 {
+pub(crate) fn difference(new: u64, old: u64) -> u16 {
     fold(u64::from(fold(new)) + u64::from(!fold(old)))
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
 
 /// Adds a difference to a checksum (RFC 1624, equation 3).
 #[inline]
-fn update(field: &mut [u8], delta: u16) {
+pub(crate) fn update(field: &mut [u8], delta: u16) {
     if let [high, low] = field {
         let old = u16::from_be_bytes([*high, *low]);
         let new = !fold(u64::from(!old) + u64::from(delta));
@@ -74,9 +76,9 @@ fn update(field: &mut [u8], delta: u16) {
 }
 
 impl Translation {
-    pub(crate) fn new(tuple: Tuple, deltas: u32) -> Self {
+    pub(crate) fn new(tuple: Tuple, deltas: u32, is_source: bool) -> Self {
         let (addresses_delta, upper_delta) = ((deltas >> 16) as u16, deltas as u16);
-        Self { tuple, addresses_delta, upper_delta }
+        Self { tuple, addresses_delta, upper_delta, is_source }
     }
 
     /// Translates an IP packet whose upper-layer header begins at `upper`. `has_ports` is false for a
@@ -98,14 +100,7 @@ impl Translation {
             _ => return Err(NotTranslated::Version),
         };
         let protocol = self.tuple.protocol;
-        let checksum = match protocol {
-            Protocol::TCP => Some(16),
-            Protocol::UDP | Protocol::UDP_LITE => Some(6),
-            Protocol::ICMP | Protocol::ICMPV6 => Some(2),
-            Protocol::DCCP => Some(6),
-            // SCTP's CRC covers its ports, but no addresses. The caller sees to it.
-            _ => None,
-        };
+        let checksum = checksum_place(protocol);
         let end = match (has_ports, protocol) {
             (false, _) => upper,
             (true, Protocol::TCP) => upper + 20,
@@ -129,29 +124,49 @@ impl Translation {
         if !has_ports {
             return Ok(());
         }
-        let header = &mut packet[upper..];
-        match self.tuple.role {
+        self.write_upper(&mut packet[upper..], &self.tuple);
+        Ok(())
+    }
+
+    /// Writes ports or identifier, and the checksum, as far as the header is there.
+    pub(crate) fn write_upper(&self, header: &mut [u8], tuple: &Tuple) {
+        let protocol = tuple.protocol;
+        match tuple.role {
             Role::None if protocol.has_ports() => {
-                header[..2].copy_from_slice(&self.tuple.source.to_be_bytes());
-                header[2..4].copy_from_slice(&self.tuple.destination.to_be_bytes());
+                let ports = u32::from(tuple.source) << 16 | u32::from(tuple.destination);
+                if let Some(place) = header.first_chunk_mut() {
+                    *place = ports.to_be_bytes();
+                }
             }
             Role::None => {}
             Role::Query | Role::Answer => {
-                header[4..6].copy_from_slice(&self.tuple.source.to_be_bytes());
-            }
-        }
-        if let Some(at) = checksum {
-            let field = &mut header[at..at + 2];
-            let is_udp = protocol == Protocol::UDP;
-            // Zero says that there is none (RFC 768), and stays.
-            if !(is_udp && *field == [0, 0]) {
-                update(field, self.upper_delta);
-                if is_udp && *field == [0, 0] {
-                    field.fill(0xff);
+                if let Some(place) = header.get_mut(4..6) {
+                    place.copy_from_slice(&tuple.source.to_be_bytes());
                 }
             }
         }
-        Ok(())
+        let Some(field) = checksum_place(protocol).and_then(|at| header.get_mut(at..at + 2)) else {
+            return;
+        };
+        let is_udp = protocol == Protocol::UDP;
+        // Zero says that there is none (RFC 768), and stays.
+        if !(is_udp && *field == [0, 0]) {
+            update(field, self.upper_delta);
+            if is_udp && *field == [0, 0] {
+                field.fill(0xff);
+            }
+        }
+    }
+}
+
+/// Where the checksum stands that covers the ports, and in most protocols the addresses.
+fn checksum_place(protocol: Protocol) -> Option<usize> {
+    match protocol {
+        Protocol::TCP => Some(16),
+        Protocol::UDP | Protocol::UDP_LITE | Protocol::DCCP => Some(6),
+        Protocol::ICMP | Protocol::ICMPV6 => Some(2),
+        // SCTP's CRC covers its ports, but no addresses. The caller sees to it.
+        _ => None,
     }
 }
 
@@ -251,7 +266,7 @@ mod tests {
             let after = tuple(second, ports[2], ports[3]);
             let (mut translated, upper) = packet(&before, &payload, zero_udp);
             let (built, _) = packet(&after, &payload, zero_udp);
-            let translation = Translation::new(after, deltas(&before, &after) as u32);
+            let translation = Translation::new(after, deltas(&before, &after) as u32, true);
             translation.apply(&mut translated, upper, true).unwrap();
             let at = upper + match kind { 0 => 16, 1 => 6, _ => 2 };
             let field = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -271,7 +286,7 @@ mod tests {
         #[test]
         fn no_bytes_are_too_short(mut bytes: Vec<u8>, upper in 0usize..80, has_ports: bool) {
             let before = Tuple::new(addresses([1, 2], false), Protocol::TCP, 3, 4);
-            let translation = Translation::new(before, 0x1234_5678);
+            let translation = Translation::new(before, 0x1234_5678, true);
             let copy = bytes.clone();
             if translation.apply(&mut bytes, upper, has_ports).is_err() {
                 prop_assert_eq!(bytes, copy);

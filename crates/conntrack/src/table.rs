@@ -13,6 +13,7 @@ use crate::connection::{Ended, Reason};
 use crate::ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
 use crate::entry::{Control, Entry, Flags, Line, Outcome, Side, cold, word};
 use crate::evictable::Evictable;
+use crate::expectation::{Expectation, Expectations, NotExpected};
 use crate::limits::{LimitKind, Limits, SourceLimits};
 use crate::packet::Packet;
 use crate::places::Places;
@@ -32,6 +33,8 @@ pub struct Settings {
     pub connections: u32,
     /// How many of them may be of IPv6.
     pub ipv6_connections: u32,
+    /// Expectations that there may be.
+    pub expectations: u32,
     /// Threads that handle packets. With one, hits need no atomic exchange.
     pub workers: u32,
     /// Whether packets and bytes are counted by direction.
@@ -45,6 +48,7 @@ impl Default for Settings {
         Self {
             connections: 262_144,
             ipv6_connections: 262_144,
+            expectations: 1024,
             workers: 1,
             accounting: false,
             pick_up: false,
@@ -100,6 +104,8 @@ pub struct Tracked {
     pub reference: Reference,
     /// Whether the decision may be kept at all.
     pub keep: bool,
+    /// What has announced the connection that the packet may open.
+    pub expected: Option<Expectation>,
 }
 
 /// Whether a decision that was kept is right for a packet.
@@ -176,7 +182,7 @@ pub(crate) struct Counters {
 }
 
 /// Places of stamps.
-const STAMPS: usize = 1 << 16;
+const STAMPS: usize = if cfg!(all(test, feature = "loom")) { 1 } else { 1 << 16 };
 
 /// All connections. See the crate's documentation.
 pub struct Connections {
@@ -194,6 +200,7 @@ pub struct Connections {
     pub(crate) turn: AtomicU32,
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
+    pub(crate) expectations: Expectations,
     /// Raised when a connection with such a tuple comes.
     stamps: Box<[AtomicU32]>,
     /// Part of all stamps.
@@ -231,6 +238,7 @@ impl Connections {
                 turn: AtomicU32::new(0),
                 timeouts: Timeouts::new()?,
                 limits: Limits::new(secret),
+                expectations: Expectations::new(settings.expectations, secret),
                 stamps: allocate(STAMPS)?,
                 stamp_of_all: AtomicU32::new(0),
                 hasher: SipHasher13::new_with_keys(secret[0], secret[1]),
@@ -283,9 +291,7 @@ impl Connections {
         // Before the lookup: a connection that comes afterwards makes the stamp another one.
         let stamp = self.stamp(hash);
         let Some((handle, direction)) = self.find(hash, zone, tuple, now) else {
-            let ct_state = self.ct_state_of_new(tuple, packet);
-            let reference = Reference::new(Named::Absent(stamp, ct_state));
-            return Tracked { ct_state, connection: None, reference, keep: true };
+            return self.untracked(zone, tuple, packet, Some(stamp), now);
         };
         let entry = &self.entries[handle.index as usize];
         let (control, own, peer) = Self::view(entry, direction);
@@ -296,15 +302,78 @@ impl Connections {
         };
         let ct_state = match outcome {
             Outcome::Invalid => CtState::INVALID,
-            Outcome::Renew => {
-                let ct_state = self.ct_state_of_new(tuple, packet);
-                let connection = None;
-                return Tracked { ct_state, connection, reference: Reference::NONE, keep: false };
-            }
+            Outcome::Renew => return self.untracked(zone, tuple, packet, None, now),
             Outcome::Pass | Outcome::Update(..) => control.ct_state(direction),
         };
         let reference = Reference::new(Named::Connection(handle, direction, ct_state));
-        Tracked { ct_state, connection: Some((handle, direction)), reference, keep: true }
+        let connection = Some((handle, direction));
+        Tracked { ct_state, connection, reference, keep: true, expected: None }
+    }
+
+    /// What is said of a packet that belongs to no connection, or opens one anew. Without a stamp it
+    /// is said for this packet alone.
+    fn untracked(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        packet: &Packet,
+        stamp: Option<Stamp>,
+        now: Time,
+    ) -> Tracked {
+        let opens = self.open(tuple, packet, 0).is_some();
+        let expected = match opens {
+            true => self.expectations.find(zone, tuple, now),
+            false => None,
+        };
+        let ct_state = match (opens, expected) {
+            (false, _) => CtState::INVALID,
+            (true, None) => CtState::NEW | CtState::TRK,
+            (true, Some(_)) => CtState::NEW | CtState::REL | CtState::TRK,
+        };
+        // An expectation ends by time, which no stamp says.
+        let (keep, reference) = match stamp {
+            Some(stamp) if expected.is_none() => {
+                (true, Reference::new(Named::Absent(stamp, ct_state)))
+            }
+            _ => (false, Reference::NONE),
+        };
+        Tracked { ct_state, connection: None, reference, keep, expected }
+    }
+
+    /// Expects a connection, until `until` or until the master ends. `of_master` is how many the
+    /// master may have at once; its oldest one makes room. The tuple of the packets to come is the
+    /// one that they arrive with.
+    ///
+    /// # Errors
+    /// There is no place, or somebody else expects the same.
+    pub fn expect(
+        &self,
+        new: Expectation,
+        of_master: usize,
+        now: Time,
+    ) -> Result<(), NotExpected> {
+        let is_there = |handle: Handle| {
+            handle.index < self.settings.connections && {
+                let control = self.control(handle.index);
+                control.is_live() && control.generation() == handle.generation
+            }
+        };
+        if !is_there(new.master) {
+            return Err(NotExpected::NoMaster);
+        }
+        self.expectations.add(new, of_master, now)?;
+        // It has ended meanwhile, and did not see this one.
+        if !self.control(new.master.index).is_live() {
+            self.expectations.forget(new.master.index);
+            return Err(NotExpected::NoMaster);
+        }
+        self.raise_all_stamps();
+        Ok(())
+    }
+
+    /// All expectations, also those that are void and were not taken out yet.
+    pub fn expectations(&self) -> Vec<Expectation> {
+        self.expectations.all()
     }
 
     /// Whether a decision that was made for `reference` is right for a packet of its flow; if so, its
@@ -431,9 +500,20 @@ impl Connections {
         }
         let (state, flags, own) = self.open(original, packet, tick(now)).ok_or(Refused::NotNew)?;
         let is_wide = original.addresses.is_v6();
-        let hashes = [original, reply].map(|tuple| tuple.hash(&self.hasher, new.zone));
+        // Without translation both tuples have one hash, and one lookup finds either.
+        let is_paired = original.reversed() != *reply;
+        let hash = original.hash(&self.hasher, new.zone);
+        let hashes = match is_paired {
+            true => [hash, reply.hash(&self.hasher, new.zone)],
+            false => [hash; 2],
+        };
+        self.buckets.prefetch(hash);
         // A place first, outside of the locks of the buckets: making room takes such locks.
         let index = self.place(hashes[0] as u32, is_wide, now, ended).ok_or(Refused::Full)?;
+        let entry = &self.entries[index as usize];
+        for line in [&entry.lines[0], &entry.lines[1], &entry.cold] {
+            packet::prefetch(line);
+        }
         let source = original.addresses.source();
         let counted = match self.limits.take(new.zone, source) {
             Ok(counted) => counted,
@@ -448,7 +528,7 @@ impl Connections {
         };
         let result = (0..4).find_map(|_| {
             let locked = self.buckets.lock(hashes);
-            let others = [original, reply].into_iter().zip(hashes);
+            let others = [original, reply].into_iter().zip(hashes).take(1 + usize::from(is_paired));
             let taken = |(tuple, hash)| self.find_any(hash, new.zone, tuple);
             let Some((other, direction, is_original)) = others
                 .enumerate()
@@ -573,6 +653,7 @@ impl Connections {
         }
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
         self.counters.made.fetch_add(1, Ordering::Relaxed);
+        self.expectations.fulfil(new.zone, &new.original, now);
         Ok(Handle { index, generation })
     }
 
@@ -602,6 +683,7 @@ impl Connections {
         self.buckets.find(hash, |slot: Slot| {
             let index = slot.index();
             let entry = self.entries.get(index as usize)?;
+            packet::prefetch(&entry.lines[1]);
             let control = self.control(index);
             if !control.is_live() || control.flags().has(Flags::V6) != is_v6 {
                 return None;
@@ -696,13 +778,6 @@ impl Connections {
         }
     }
 
-    fn ct_state_of_new(&self, tuple: &Tuple, packet: &Packet) -> CtState {
-        match self.open(tuple, packet, 0) {
-            Some(_) => CtState::NEW | CtState::TRK,
-            None => CtState::INVALID,
-        }
-    }
-
     fn ct_state_of_new_packet(&self, packet: &Packet) -> CtState {
         let opens = match packet {
             Packet::Tcp(segment) => tcp::open(segment, self.settings.pick_up).is_some(),
@@ -791,7 +866,11 @@ impl Connections {
         let is_same = control.is_live()
             && control.generation() == handle.generation
             && self.control(handle.index).generation() == handle.generation;
-        is_same.then(|| Translation::new(tuple, ports as u32))
+        let is_source = match direction {
+            Direction::Original => control.flags().has(Flags::SNAT),
+            Direction::Reply => control.flags().has(Flags::DNAT),
+        };
+        is_same.then(|| Translation::new(tuple, ports as u32, is_source))
     }
 
     /// Limits the connections of a zone. 0 is no limit.

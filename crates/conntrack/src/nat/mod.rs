@@ -5,7 +5,9 @@ mod mappings;
 mod nptv6;
 mod pool;
 mod ports;
+mod sequence;
 
 pub use blocks::{BadBlocks, PortBlocks};
 pub use nptv6::{Nptv6, Nptv6Error};
 pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings};
+pub use sequence::SequenceShift;
