@@ -106,10 +106,9 @@ fn measure(count: u32, protocol: Protocol, workers: u32) {
         tracked.reference
     };
     let (answer, last) = match protocol {
-        Protocol::TCP => (
-            Packet::Tcp(segment(0x12, 5000, 1001, 0)),
-            Packet::Tcp(segment(0x10, 1001, 5001, 0)),
-        ),
+        Protocol::TCP => {
+            (Packet::Tcp(segment(0x12, 5000, 1001, 0)), Packet::Tcp(segment(0x10, 1001, 5001, 0)))
+        }
         _ => (Packet::Datagram, Packet::Datagram),
     };
     for at in 0..count {
@@ -138,12 +137,8 @@ fn measure(count: u32, protocol: Protocol, workers: u32) {
                 // Sequence numbers that move, in both directions.
                 let sent = (round / 2) * 100;
                 let packet = match (protocol, round % 2) {
-                    (Protocol::TCP, 0) => {
-                        Packet::Tcp(segment(0x10, 1001 + sent, 5001 + sent, 100))
-                    }
-                    (Protocol::TCP, _) => {
-                        Packet::Tcp(segment(0x10, 5001 + sent, 1101 + sent, 100))
-                    }
+                    (Protocol::TCP, 0) => Packet::Tcp(segment(0x10, 1001 + sent, 5001 + sent, 100)),
+                    (Protocol::TCP, _) => Packet::Tcp(segment(0x10, 5001 + sent, 1101 + sent, 100)),
                     _ => Packet::Datagram,
                 };
                 let reference = references[*at as usize][round as usize % 2];

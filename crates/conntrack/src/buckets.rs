@@ -40,7 +40,7 @@ fn tag(hash: u64) -> u32 {
 
 /// Maps a number of 32 bits to one below `count`.
 fn scale(number: u32, count: u32) -> u32 {
-    (u64::from(number) * u64::from(count) >> 32) as u32
+    ((u64::from(number) * u64::from(count)) >> 32) as u32
 }
 
 pub(crate) struct Buckets {
@@ -106,10 +106,11 @@ impl Buckets {
         for bucket in [first, second] {
             for slot in &bucket.0 {
                 let slot = slot.load(Ordering::Acquire);
-                if (slot ^ tag) >> 24 == 0 && slot & (ORIGINAL | REPLY) != 0 {
-                    if let Some(found) = accept(Slot(slot)) {
-                        return Some(found);
-                    }
+                if (slot ^ tag) >> 24 == 0
+                    && slot & (ORIGINAL | REPLY) != 0
+                    && let Some(found) = accept(Slot(slot))
+                {
+                    return Some(found);
                 }
             }
             if core::ptr::eq(first, second) {

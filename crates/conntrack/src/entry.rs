@@ -170,7 +170,7 @@ impl Control {
         let flags = self.flags();
         let mut bits = CtState::TRK.0;
         // The flags of translation stand side by side, as the bits do.
-        let translated = (flags.0 / Flags::SNAT.0 & 3) as u8;
+        let translated = ((flags.0 / Flags::SNAT.0) & 3) as u8;
         bits |= match direction {
             Direction::Reply => {
                 CtState::EST.0 | CtState::RPL.0 | ((translated & 1) << 7) | ((translated & 2) << 5)
@@ -231,7 +231,7 @@ impl Side {
 
     #[inline(always)]
     pub(crate) fn syn_data(&self) -> u32 {
-        (self.seen >> 16) as u16 as u32
+        u32::from((self.seen >> 16) as u16)
     }
 
     #[inline(always)]

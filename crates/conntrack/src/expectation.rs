@@ -96,10 +96,8 @@ impl Expectation {
 impl Expectations {
     pub(crate) fn new(most: u32, secret: [u64; 2]) -> Self {
         let keyed = Keyed(secret);
-        let maps = Maps {
-            by_place: HashMap::with_hasher(keyed),
-            by_master: HashMap::with_hasher(keyed),
-        };
+        let maps =
+            Maps { by_place: HashMap::with_hasher(keyed), by_master: HashMap::with_hasher(keyed) };
         Self { maps: Mutex::new(maps), count: AtomicU32::new(0), most }
     }
 

@@ -319,9 +319,8 @@ impl Connections {
         let connection = self.connection(handle.index, Time(0))?;
         let tuples = [connection.original, connection.reply];
         let _locked = self.buckets.lock(tuples.map(|tuple| self.hash(connection.zone, &tuple)));
-        let is_it = |control: Control| {
-            control.is_live() && control.generation() == handle.generation
-        };
+        let is_it =
+            |control: Control| control.is_live() && control.generation() == handle.generation;
         if !is_it(self.control(handle.index)) {
             return None;
         }

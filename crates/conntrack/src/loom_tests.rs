@@ -20,8 +20,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 }
 
 fn table(connections: u32) -> Arc<Connections> {
-    let settings =
-        Settings { connections, ipv6_connections: 0, workers: 2, ..Settings::default() };
+    let settings = Settings { connections, ipv6_connections: 0, workers: 2, ..Settings::default() };
     Arc::new(Connections::new(&settings, [1, 2], NOW).unwrap())
 }
 
@@ -123,9 +122,8 @@ fn loom_two_workers_have_one_direction() {
         take(&original.reversed(), &segment(0x12, 5000, 1001, 0));
         let reference = take(&original, &segment(0x10, 1001, 5001, 0));
         let other = Arc::clone(&table);
-        let thread = thread::spawn(move || {
-            other.hit(reference, &segment(0x10, 1001, 5001, 100), 160, NOW)
-        });
+        let thread =
+            thread::spawn(move || other.hit(reference, &segment(0x10, 1001, 5001, 100), 160, NOW));
         let here = table.hit(reference, &segment(0x10, 1101, 5001, 100), 160, NOW);
         let there = thread.join().unwrap();
         for hit in [here, there] {

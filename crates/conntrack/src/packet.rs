@@ -148,7 +148,9 @@ impl Chunks {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; 12] = bytes.first_chunk()?;
         let word = |bytes: &[u8], at: usize| {
-            bytes.get(at..at + 4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+            bytes
+                .get(at..at + 4)
+                .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
         };
         let mut chunks = Self { tag: word(header, 4)?, ..Self::default() };
         let (mut rest, mut count) = (&bytes[12..], 0);

@@ -51,8 +51,7 @@ impl Connections {
         let entry = &self.entries[handle.index as usize];
         let (control, own, peer) = Self::view(entry, direction.opposite());
         let is_same = control.is_live() && control.generation() == handle.generation;
-        let has_sent =
-            direction == Direction::Reply || control.flags().has(Flags::REPLIED);
+        let has_sent = direction == Direction::Reply || control.flags().has(Flags::REPLIED);
         let is_on_its_way = match quoted.protocol {
             Protocol::TCP => {
                 sequence.is_some_and(|sequence| tcp::is_on_its_way(&own, &peer, sequence))
@@ -86,8 +85,7 @@ impl Translation {
     ) -> Result<(), NotTranslated> {
         let is_v6 = self.tuple.addresses.is_v6();
         let (version, least) = if is_v6 { (6, 40) } else { (4, 20) };
-        let is_of_version =
-            |at: usize| packet.get(at).is_some_and(|first| first >> 4 == version);
+        let is_of_version = |at: usize| packet.get(at).is_some_and(|first| first >> 4 == version);
         let is_whole = icmp >= least
             && quoted >= icmp + 8
             && quoted_upper >= quoted + least
@@ -113,10 +111,7 @@ impl Translation {
         if self.is_source {
             write_address(&mut packet[source], self.tuple.addresses.source());
         }
-        let addresses = difference(
-            checksum::sum(&packet[places]).into(),
-            addresses_before.into(),
-        );
+        let addresses = difference(checksum::sum(&packet[places]).into(), addresses_before.into());
         let body = difference(checksum::sum(&packet[icmp..]).into(), before.into());
         let total = match is_v6 {
             true => checksum::combine(&[body, addresses]),

@@ -37,9 +37,8 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 fn words_sum(words: [u64; 4]) -> u64 {
-    let halves = |word: u64| {
-        (word >> 48) + (word >> 32 & 0xffff) + (word >> 16 & 0xffff) + (word & 0xffff)
-    };
+    let halves =
+        |word: u64| (word >> 48) + (word >> 32 & 0xffff) + (word >> 16 & 0xffff) + (word & 0xffff);
     words.into_iter().map(halves).sum()
 }
 

@@ -148,7 +148,17 @@ impl New {
     pub fn plain(zone: u16, original: Tuple) -> Self {
         let reply = original.reversed();
         let policy = PolicyId::default();
-        Self { zone, original, reply, policy, mark: 0, label: 0, helper: 0, master: None, binding: 0 }
+        Self {
+            zone,
+            original,
+            reply,
+            policy,
+            mark: 0,
+            label: 0,
+            helper: 0,
+            master: None,
+            binding: 0,
+        }
     }
 }
 
@@ -346,12 +356,7 @@ impl Connections {
     ///
     /// # Errors
     /// There is no place, or somebody else expects the same.
-    pub fn expect(
-        &self,
-        new: Expectation,
-        of_master: usize,
-        now: Time,
-    ) -> Result<(), NotExpected> {
+    pub fn expect(&self, new: Expectation, of_master: usize, now: Time) -> Result<(), NotExpected> {
         let is_there = |handle: Handle| {
             handle.index < self.settings.connections && {
                 let control = self.control(handle.index);
@@ -601,7 +606,8 @@ impl Connections {
         }
         let ticks = u64::from(tick(now)) << 32;
         for at in 0..2 {
-            let store = |word: usize, value| entry.lines[at].0[word].store(value, Ordering::Release);
+            let store =
+                |word: usize, value| entry.lines[at].0[word].store(value, Ordering::Release);
             let side = if at == 0 { own } else { Side::default() };
             store(word::SEEN, side.seen & 0xffff_ffff | ticks);
             store(word::SENT, side.sent);
@@ -665,8 +671,7 @@ impl Connections {
     #[inline]
     fn find(&self, hash: u64, zone: u16, tuple: &Tuple, now: Time) -> Option<(Handle, Direction)> {
         let (handle, direction) = self.find_any(hash, zone, tuple)?;
-        let (control, own, peer) =
-            Self::view(&self.entries[handle.index as usize], direction);
+        let (control, own, peer) = Self::view(&self.entries[handle.index as usize], direction);
         (!self.is_dead(control, &own, &peer, tick(now))).then_some((handle, direction))
     }
 
@@ -677,8 +682,7 @@ impl Connections {
         let wanted = tuple.reversed();
         let (addresses, ports) = (wanted.address_words(), wanted.port_word());
         let is_icmp = u64::from(tuple.role != Role::None);
-        let identity =
-            u64::from(zone) << 48 | u64::from(tuple.protocol.0) << 40 | is_icmp << 32;
+        let identity = u64::from(zone) << 48 | u64::from(tuple.protocol.0) << 40 | is_icmp << 32;
         let is_v6 = tuple.addresses.is_v6();
         self.buckets.find(hash, |slot: Slot| {
             let index = slot.index();
@@ -702,13 +706,11 @@ impl Connections {
                 (role, Direction::Original) => role == Role::Query,
                 (role, Direction::Reply) => role == Role::Answer,
             };
-            let direction = [
-                (Direction::Original, buckets::ORIGINAL),
-                (Direction::Reply, buckets::REPLY),
-            ]
-            .into_iter()
-            .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
-            .0;
+            let direction =
+                [(Direction::Original, buckets::ORIGINAL), (Direction::Reply, buckets::REPLY)]
+                    .into_iter()
+                    .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
+                    .0;
             let is_of_zone = load(1, word::IDENTITY) & !0xffff_ffff == identity;
             // The same generation as before: what was read is of one connection.
             let generation = self.control(index).generation();

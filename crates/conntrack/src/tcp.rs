@@ -130,9 +130,7 @@ fn syn(control: Control, own: Side, direction: Direction, segment: &Segment) -> 
         // perhaps lost on its way to us.
         (State::TimeWait | State::Close | State::LastAck, _) => Outcome::Renew,
         // Sent again, perhaps by a host that has begun anew: nobody has replied yet.
-        (State::SynSent, Direction::Original) => {
-            Outcome::Update(control, offer(segment))
-        }
+        (State::SynSent, Direction::Original) => Outcome::Update(control, offer(segment)),
         (State::SynSent, Direction::Reply) => {
             let flags = flags.with(Flags::CROSSED).with(Flags::REPLIED);
             Outcome::Update(control.with(flags, State::SynSent2), offer(segment))
@@ -251,7 +249,9 @@ fn data(
         // A challenge ACK of a host that still has an older connection; the sender of the SYN
         // resets that. It tells us nothing of this one.
         return match (state, direction, is_fin) {
-            (State::SynSent2, _, false) | (State::SynSent, Direction::Reply, false) => Outcome::Pass,
+            (State::SynSent2, _, false) | (State::SynSent, Direction::Reply, false) => {
+                Outcome::Pass
+            }
             _ => Outcome::Invalid,
         };
     }
@@ -284,13 +284,15 @@ fn data(
         (_, [true, false]) if covers(&peer, &next) => State::CloseWait,
         (_, [false, true]) if covers(&next, &peer) => State::CloseWait,
         (_, [true, false] | [false, true]) => State::FinWait,
-        (State::SynRecv, _) => match next.has(mark::ACKNOWLEDGED) && is_handshake(direction, flags, &next, &peer) {
-            true => {
-                flags = flags.with(Flags::ASSURED);
-                State::Established
+        (State::SynRecv, _) => {
+            match next.has(mark::ACKNOWLEDGED) && is_handshake(direction, flags, &next, &peer) {
+                true => {
+                    flags = flags.with(Flags::ASSURED);
+                    State::Established
+                }
+                false => State::SynRecv,
             }
-            false => State::SynRecv,
-        },
+        }
         (state, _) => {
             // Picked up: both directions were seen.
             if flags.has(Flags::REPLIED) {
@@ -314,16 +316,14 @@ fn is_handshake(direction: Direction, flags: Flags, own: &Side, peer: &Side) -> 
 /// offered, no older than a window, and acknowledging nothing that was not sent.
 #[inline(always)]
 fn is_in_window(own: &Side, peer: &Side, segment: &Segment) -> bool {
-    let is_sent_allowed =
-        !peer.has(mark::ACKNOWLEDGED) | !before(peer.edge(), segment.sequence);
+    let is_sent_allowed = !peer.has(mark::ACKNOWLEDGED) | !before(peer.edge(), segment.sequence);
     let oldest = own.end().wrapping_sub(peer.most_window());
-    let is_recent =
-        !(own.has(mark::SENT) & peer.has(mark::SENT)) | !before(segment.end(), oldest);
+    let is_recent = !(own.has(mark::SENT) & peer.has(mark::SENT)) | !before(segment.end(), oldest);
     let newest = segment.acknowledgment.wrapping_add(segment.sacked);
     let is_of_something = !peer.has(mark::SENT) | !before(peer.end(), newest);
     let reach = own.most_window().max(OLDEST_ACKNOWLEDGMENT);
-    let is_acknowledging_recent = !peer.has(mark::SENT)
-        | !before(segment.acknowledgment, peer.end().wrapping_sub(reach));
+    let is_acknowledging_recent =
+        !peer.has(mark::SENT) | !before(segment.acknowledgment, peer.end().wrapping_sub(reach));
     is_sent_allowed & is_recent & is_of_something & is_acknowledging_recent
 }
 

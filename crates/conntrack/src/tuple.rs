@@ -217,8 +217,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn v4(source: [u8; 4], from: u16, destination: [u8; 4], to: u16) -> Tuple {
-        let addresses =
-            Addresses::V4 { source: source.into(), destination: destination.into() };
+        let addresses = Addresses::V4 { source: source.into(), destination: destination.into() };
         Tuple::new(addresses, Protocol::TCP, from, to)
     }
 
@@ -247,6 +246,23 @@ pub(crate) mod tests {
             prop_assert_eq!(Tuple::addresses_of(tuple.address_words(), is_v6), addresses);
             prop_assert_ne!(tuple.hash(&hasher, zone), tuple.hash(&hasher, zone.wrapping_add(1)));
         }
+    }
+
+    /// Tuples that somebody found to share a bucket share none under another secret.
+    #[test]
+    fn nobody_aims_at_a_bucket() {
+        let [one, other] = [1, 2].map(|secret| SipHasher13::new_with_keys(secret, 9));
+        let bucket = |hasher: &SipHasher13, tuple: &Tuple| tuple.hash(hasher, 0) >> 8 & 1023;
+        let aimed: Vec<Tuple> = (0..1_000_000u32)
+            .map(|at| v4((at << 3).to_be_bytes(), 7, [10, 0, 0, 1], 80))
+            .filter(|tuple| bucket(&one, tuple) == 5)
+            .collect();
+        assert!(aimed.len() > 800);
+        let mut counts = [0; 1024];
+        for tuple in &aimed {
+            counts[bucket(&other, tuple) as usize] += 1;
+        }
+        assert!(counts.into_iter().max() < Some(12));
     }
 
     #[test]

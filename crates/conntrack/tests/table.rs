@@ -7,8 +7,8 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use conntrack::{
-    Chunks, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New, NotMade, Packet,
-    PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
+    Chunks, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New, NotMade,
+    Packet, PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
 };
 use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
 use packet::Time;
@@ -333,7 +333,10 @@ fn what_was_decided_without_a_connection_is_decided_again_when_one_comes() {
     let kept = gate.table.track(0, &tcp(9, 9), &ack, gate.now).reference;
     gate.table.raise_all_stamps();
     assert_eq!(gate.table.hit(kept, &ack, 40, gate.now), Hit::Stale);
-    assert_eq!(gate.table.hit(Reference::NONE, &ack, 40, gate.now), Hit::Valid { translated: false });
+    assert_eq!(
+        gate.table.hit(Reference::NONE, &ack, 40, gate.now),
+        Hit::Valid { translated: false }
+    );
 }
 
 #[test]
@@ -432,7 +435,6 @@ impl Model {
     }
 }
 
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -493,7 +495,13 @@ fn threads_that_open_use_and_end_connections_leave_a_whole_table() {
                         Some(_) => {
                             table.hit(tracked.reference, &DATAGRAM, 100, now);
                         }
-                        None => match table.commit(&New::plain(0, tuple), &DATAGRAM, 1, now, &mut |_| {}) {
+                        None => match table.commit(
+                            &New::plain(0, tuple),
+                            &DATAGRAM,
+                            1,
+                            now,
+                            &mut |_| {},
+                        ) {
                             Ok(_) | Err(Refused::Exists | Refused::Full) => {}
                             Err(why) => panic!("{why}"),
                         },

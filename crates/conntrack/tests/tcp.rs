@@ -417,7 +417,7 @@ fn each_state_has_its_timeout() {
         ("SA", 60, State::SynRecv),
         ("A", 432_000, State::Established),
     ];
-    for last in 0..states.len() {
+    for (last, (_, timeout, state)) in states.into_iter().enumerate() {
         let mut it = Connection::new();
         it.client(segment("S", 1000, 0, 0));
         if last > 0 {
@@ -426,7 +426,6 @@ fn each_state_has_its_timeout() {
         if last > 1 {
             it.client(segment("A", 1001, 5001, 0));
         }
-        let (_, timeout, state) = states[last];
         it.gate.wait(timeout - 1);
         assert_eq!(it.state(), Some(state));
         it.gate.wait(2);

@@ -24,7 +24,9 @@ pub enum BadBlocks {
     #[error("a block of {0} ports: the range of ports has {1}")]
     Size(u16, u32),
     /// More subscribers than blocks.
-    #[error("{subscribers} subscribers need {needed} addresses of {each} blocks: there are {there}")]
+    #[error(
+        "{subscribers} subscribers need {needed} addresses of {each} blocks: there are {there}"
+    )]
     Addresses {
         /// Subscribers.
         subscribers: u32,

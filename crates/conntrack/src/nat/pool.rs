@@ -198,8 +198,7 @@ impl Pool {
     /// What the pool has done.
     pub fn counts(&self) -> PoolCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let [lent, returned, exhausted] =
-            [&self.lent, &self.returned, &self.exhausted].map(load);
+        let [lent, returned, exhausted] = [&self.lent, &self.returned, &self.exhausted].map(load);
         PoolCounts { lent, returned, exhausted }
     }
 
@@ -398,7 +397,12 @@ impl Pool {
 
     /// Who is behind an outside address and port, if mappings are endpoint-independent: packets of
     /// anybody may be sent there (RFC 4787 section 5, endpoint-independent filtering).
-    pub fn inside(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<(u16, IpAddr, u16)> {
+    pub fn inside(
+        &self,
+        protocol: Protocol,
+        address: IpAddr,
+        port: u16,
+    ) -> Option<(u16, IpAddr, u16)> {
         let number = self.number(address)?;
         let outside = (kind(protocol) as u8, number, port);
         let (zone, _, inside, port) = self.mappings.inside(outside)?;
@@ -427,10 +431,10 @@ impl Pool {
 
     fn unmap(&self, outside: (u8, u16, u16)) {
         let (kind, address, port) = outside;
-        if self.mappings.give(outside) {
-            if let Some(ports) = self.ports.get(self.map(kind.into(), address.into(), 0)) {
-                ports.give(port);
-            }
+        if self.mappings.give(outside)
+            && let Some(ports) = self.ports.get(self.map(kind.into(), address.into(), 0))
+        {
+            ports.give(port);
         }
     }
 

@@ -42,10 +42,10 @@ impl SequenceShift {
 
     /// What the sender knows a number as that the receiver acknowledges.
     pub fn acknowledgment(&self, acknowledgment: u32) -> u32 {
-        let behind = acknowledgment.wrapping_add_signed(self.after.wrapping_neg());
-        match is_behind(behind, self.position) {
-            true => behind,
-            false => acknowledgment.wrapping_add_signed(self.before.wrapping_neg()),
+        let before = acknowledgment.wrapping_add_signed(self.before.wrapping_neg());
+        match is_behind(before, self.position) {
+            true => acknowledgment.wrapping_add_signed(self.after.wrapping_neg()),
+            false => before,
         }
     }
 }
@@ -63,7 +63,10 @@ mod tests {
         shift.grow(line, 6);
         shift.grow(line, 6);
         assert_eq!((shift.sequence(line), shift.sequence(line + 20)), (line, line + 26));
-        assert_eq!((shift.acknowledgment(line), shift.acknowledgment(line + 26)), (line, line + 20));
+        assert_eq!(
+            (shift.acknowledgment(line), shift.acknowledgment(line + 26)),
+            (line, line + 20)
+        );
         // One before it was sent again; another one becomes shorter, and the numbers go round.
         shift.grow(line - 50, 9);
         shift.grow(u32::MAX, -8);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use conntrack::{
     Connection, Connections, CtState, Direction, Ended, Handle, Hit, New, Packet, Reference,
-    Segment, Settings, Tuple,
+    Refused, Segment, Settings, Tuple,
 };
 use packet::Time;
 use types::{Addresses, Protocol, TcpFlags};
@@ -72,7 +72,7 @@ impl Gate {
         if is_new && self.commits {
             let ended = &mut self.ended;
             let made = self.table.commit(new, packet, 100, self.now, &mut |end| ended.push(*end));
-            made.unwrap();
+            assert!(matches!(made, Ok(_) | Err(Refused::Full)), "{made:?}");
             return tracked.ct_state;
         }
         if tracked.keep {
