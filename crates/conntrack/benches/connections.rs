@@ -1,5 +1,5 @@
-//! What the table costs: nanoseconds and cycles of the time-stamp counter for a hit, a new connection
-//! and one that expires. `cargo bench -p hitpath-conntrack`.
+//! What the table costs: nanoseconds and cycles of the time-stamp counter for a hit, a new
+//! connection and one that expires. `cargo bench -p hitpath-conntrack`.
 //!
 //! The machine may be busy: what is shown is the median of pieces of a few hundred operations, and
 //! the fastest tenth.

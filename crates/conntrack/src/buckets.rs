@@ -1,7 +1,7 @@
 //! The hash table: from a tuple to where its connection stands.
 //!
-//! A bucket is a cache line of sixteen slots. A hash has two buckets, both of one shard. Lookups read;
-//! who writes holds the shard's lock.
+//! A bucket is a cache line of sixteen slots. A hash has two buckets, both of one shard. Lookups
+//! read; who writes holds the shard's lock.
 
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, allocate, lock};
 

@@ -88,7 +88,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_next_one_is_that_of_a_set(
-            steps in proptest::collection::vec((any::<bool>(), 0u32..10_000, 1u32..=10_000), 0..200),
+            steps in proptest::collection::vec(
+                (any::<bool>(), 0u32..10_000, 1u32..=10_000),
+                0..200,
+            ),
         ) {
             let (evictable, mut set) = (Evictable::new(10_000).unwrap(), BTreeSet::new());
             for (is_set, index, limit) in steps {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod buckets;
+mod commit;
 mod connection;
 mod ct_state;
 mod datagram;
@@ -16,6 +17,7 @@ mod entry;
 mod evictable;
 mod expectation;
 pub mod helper;
+mod hit;
 mod lifecycle;
 mod limits;
 pub mod nat;
@@ -28,6 +30,7 @@ mod sync;
 mod table;
 mod tcp;
 mod timeout;
+mod track;
 mod tuple;
 
 #[cfg(all(test, feature = "loom"))]

@@ -45,9 +45,10 @@ impl Connections {
         time_of(seen.wrapping_add(timeout), now)
     }
 
-    /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places and
-    /// steps of the wheel at most, and goes on there the next time. Returns how many it has looked
-    /// at; fewer than `budget` says that nothing more is due. Each worker may call it once a round.
+    /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places
+    /// and steps of the wheel at most, and goes on there the next time. Returns how many it has
+    /// looked at; fewer than `budget` says that nothing more is due. Each worker may call it once a
+    /// round.
     pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&Ended)) -> u32 {
         let pools = self.places.pools();
         let mut done = 0;
@@ -115,10 +116,16 @@ impl Connections {
             return Some(index);
         }
         // Two tries: another worker may take the place that was made.
-        (0..2).find_map(|_| {
+        let made = (0..2).find_map(|_| {
             self.make_room(is_wide, now, ended);
             self.places.take(hint, is_wide)
-        })
+        });
+        if made.is_some() {
+            return made;
+        }
+        // All are assured; some are dead perhaps, and nobody has taken them out yet.
+        self.expire(now, AT_ONCE, ended);
+        self.places.take(hint, is_wide)
     }
 
     fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&Ended)) {
@@ -281,8 +288,8 @@ impl Connections {
         }
     }
 
-    /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with it.
-    /// Returns the new name; `None` if the connection is not there.
+    /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with
+    /// it. Returns the new name; `None` if the connection is not there.
     pub fn set_mark(&self, handle: Handle, mark: u32, mask: u32) -> Option<Handle> {
         let place = &self.entries.get(handle.index as usize)?.lines[1].0[word::IDENTITY];
         self.amend(handle, || {
@@ -313,8 +320,8 @@ impl Connections {
         self.amend(handle, || line.0[cold::HELPER].store(helper.into(), Ordering::Release))
     }
 
-    /// Changes a live connection and its generation. The shards of its tuples are locked, so that it
-    /// does not end meanwhile.
+    /// Changes a live connection and its generation. The shards of its tuples are locked, so that
+    /// it does not end meanwhile.
     fn amend(&self, handle: Handle, change: impl FnOnce()) -> Option<Handle> {
         let connection = self.connection(handle.index, Time(0))?;
         let tuples = [connection.original, connection.reply];
@@ -334,8 +341,8 @@ impl Connections {
         }
     }
 
-    /// Sets the deadline to `deadline`, until a packet moves it again. False if the connection is not
-    /// there.
+    /// Sets the deadline to `deadline`, until a packet moves it again. False if the connection is
+    /// not there.
     pub fn set_deadline(&self, handle: Handle, deadline: Time, now: Time) -> bool {
         let Some(entry) = self.entries.get(handle.index as usize) else { return false };
         let control = self.control(handle.index);

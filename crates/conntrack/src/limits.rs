@@ -67,8 +67,8 @@ pub(crate) struct Limits {
     any_zone: AtomicU32,
     settings: Mutex<SourceLimits>,
     any_source: AtomicU32,
-    /// Connections of zones, addresses and prefixes. As many entries as connections at most, two for
-    /// each, and only while there are limits.
+    /// Connections of zones, addresses and prefixes. As many entries as connections at most, two
+    /// for each, and only while there are limits.
     counts: [Mutex<HashMap<Group, u32, Keyed>>; SHARDS],
     keyed: Keyed,
 }

@@ -45,7 +45,8 @@ pub struct Segment {
     pub length: u32,
     /// The window scale that a SYN offers (RFC 7323), at most 14.
     pub scale: Option<u8>,
-    /// How far beyond the acknowledgment the last SACK block reaches (RFC 2018), 0 if there is none.
+    /// How far beyond the acknowledgment the last SACK block reaches (RFC 2018), 0 if there is
+    /// none.
     pub sacked: u32,
 }
 

@@ -16,8 +16,8 @@ use crate::tuple::Tuple;
 pub struct Related {
     /// Related to a connection, or invalid.
     pub ct_state: CtState,
-    /// The connection, and the direction in which the error goes: against that of the packet that it
-    /// quotes.
+    /// The connection, and the direction in which the error goes: against that of the packet that
+    /// it quotes.
     pub connection: Option<(Handle, Direction)>,
 }
 
@@ -26,13 +26,13 @@ impl Related {
 }
 
 impl Connections {
-    /// Which connection an ICMP error is about. `quoted` is the tuple of the packet that it quotes, as
-    /// that says; `sequence` its sequence number, if it is TCP. Changes nothing. Decisions about
+    /// Which connection an ICMP error is about. `quoted` is the tuple of the packet that it quotes,
+    /// as that says; `sequence` its sequence number, if it is TCP. Changes nothing. Decisions about
     /// errors are not kept, as the quoted packet is in no key.
     ///
-    /// An error that quotes no packet of a connection is invalid, and so is one that goes to somebody
-    /// else than that packet's source, that quotes a packet of a direction that has sent none, or a
-    /// sequence number that is not on its way (RFC 5927).
+    /// An error that quotes no packet of a connection is invalid, and so is one that goes to
+    /// somebody else than that packet's source, that quotes a packet of a direction that has sent
+    /// none, or a sequence number that is not on its way (RFC 5927).
     pub fn related(
         &self,
         zone: u16,

@@ -80,9 +80,9 @@ impl Translation {
         Self { tuple, addresses_delta, upper_delta, is_source }
     }
 
-    /// Translates an IP packet whose upper-layer header begins at `upper`. `has_ports` is false for a
-    /// later fragment: then the addresses alone are translated, as the first one has the ports and
-    /// the checksum of all.
+    /// Translates an IP packet whose upper-layer header begins at `upper`. `has_ports` is false for
+    /// a later fragment: then the addresses alone are translated, as the first one has the ports
+    /// and the checksum of all.
     ///
     /// # Errors
     /// The packet is not what the connection has; it is left as it was.
@@ -254,7 +254,8 @@ mod tests {
             payload: Vec<u8>,
             zero_udp: bool,
         ) {
-            let (first, second) = (addresses([bits[0], bits[1]], is_v6), addresses([bits[2], bits[3]], is_v6));
+            let [a, b, c, d] = bits;
+            let (first, second) = (addresses([a, b], is_v6), addresses([c, d], is_v6));
             let zero_udp = zero_udp && kind == 1 && !is_v6;
             let tuple = |addresses, source, destination| match kind {
                 0 => Tuple::new(addresses, Protocol::TCP, source, destination),

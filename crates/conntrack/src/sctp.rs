@@ -1,9 +1,9 @@
 //! SCTP (RFC 9260), with the states that nf_conntrack has for a middlebox.
 //!
-//! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side has
-//! chosen (lower half) and the one that it uses where nobody was seen to choose (upper half);
-//! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which counts
-//! when the side has sent a cookie under it.
+//! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side
+//! has chosen (lower half) and the one that it uses where nobody was seen to choose (upper half);
+//! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which
+//! counts when the side has sent a cookie under it.
 
 use crate::ct_state::Direction;
 use crate::entry::{Control, Flags, Outcome, Side};

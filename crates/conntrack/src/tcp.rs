@@ -1,5 +1,6 @@
 //! TCP as a middlebox sees it (RFC 9293), with window checks after van Rooij ("Real Stateful TCP
-//! Packet Filtering in IP Filter", 2001), and with nothing that a blind sender could end (RFC 5961).
+//! Packet Filtering in IP Filter", 2001), and with nothing that a blind sender could end (RFC
+//! 5961).
 
 use types::TcpFlags;
 
@@ -116,8 +117,8 @@ fn offer(segment: &Segment) -> Side {
     }
 }
 
-/// Whether an acknowledgment covers the SYN of a side that has sent nothing but its SYN, and perhaps
-/// data with it (RFC 7413), and no more than that.
+/// Whether an acknowledgment covers the SYN of a side that has sent nothing but its SYN, and
+/// perhaps data with it (RFC 7413), and no more than that.
 fn covers_syn(side: &Side, acknowledgment: u32) -> bool {
     let first = side.end().wrapping_sub(side.syn_data());
     side.has(mark::SENT) && acknowledgment.wrapping_sub(first) <= side.syn_data()
@@ -367,7 +368,8 @@ pub(crate) fn is_unacknowledged(sides: &[Side; 2]) -> bool {
     waits(&sides[0], &sides[1]) || waits(&sides[1], &sides[0])
 }
 
-/// Whether a sequence number that an ICMP error quotes is of data on its way (RFC 5927 section 4.1).
+/// Whether a sequence number that an ICMP error quotes is of data on its way (RFC 5927 section
+/// 4.1).
 pub(crate) fn is_on_its_way(own: &Side, peer: &Side, sequence: u32) -> bool {
     let oldest = own.end().wrapping_sub(peer.most_window().max(OLDEST_ACKNOWLEDGMENT));
     own.has(mark::SENT) && !before(sequence, oldest) && !before(own.end(), sequence)

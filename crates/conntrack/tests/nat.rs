@@ -308,8 +308,9 @@ proptest! {
                 }
                 Err(why) => {
                     prop_assert_eq!(why, NotLent::Exhausted);
-                    let of_destination = open.keys()
-                        .filter(|other| other.addresses.destination() == flow.addresses.destination());
+                    let to = flow.addresses.destination();
+                    let of_destination =
+                        open.keys().filter(|other| other.addresses.destination() == to);
                     let used = if groups == 1 { open.len() } else { of_destination.count() };
                     prop_assert_eq!(used, 16);
                 }

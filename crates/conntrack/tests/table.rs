@@ -1,4 +1,5 @@
-//! The table: beside a plain model, when it is full, when everything expires at once, by many threads.
+//! The table: beside a plain model, when it is full, when everything expires at once, by many
+//! threads.
 
 mod gate;
 
@@ -215,6 +216,25 @@ fn when_full_half_open_ones_go_and_established_ones_stay() {
     gate.packet(closing, &segment("R", 1001, 0, 0));
     assert_eq!(gate.packet(tcp(1, 9), &segment("S", 1, 0, 0)), NEW);
     assert_eq!(gate.ended.last().unwrap().connection.original, closing);
+}
+
+#[test]
+fn dead_ones_make_room_before_they_are_swept() {
+    let mut gate = Gate::new(&settings(20));
+    let open = |gate: &mut Gate, at: u32| {
+        gate.packet(tcp(at, 7), &segment("S", 1000, 0, 0));
+        gate.packet(tcp(at, 7).reversed(), &segment("SA", 5000, 1001, 0));
+        gate.packet(tcp(at, 7), &segment("A", 1001, 5001, 0));
+    };
+    for at in 0..20 {
+        open(&mut gate, at);
+    }
+    gate.wait(432_100);
+    for at in 20..40 {
+        open(&mut gate, at);
+    }
+    assert_eq!(gate.table.counts().full, 0);
+    assert!(gate.ended.iter().all(|end| end.reason == Reason::Expired));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! FTP (RFC 959, RFC 2428): where the next data connection goes.
 //!
-//! Strict: only whole lines, only well-formed ones, only the addresses of the two ends. A client that
-//! names another host (FTP bounce, RFC 2577) gets no expectation.
+//! Strict: only whole lines, only well-formed ones, only the addresses of the two ends. A client
+//! that names another host (FTP bounce, RFC 2577) gets no expectation.
 
 use core::net::{IpAddr, Ipv4Addr};
 use core::ops::Range;

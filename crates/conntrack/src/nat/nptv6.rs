@@ -109,7 +109,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back_with_one_sum(inside: u128, outside: u128, host: u128, length in 1u8..=64) {
+        fn there_and_back_with_one_sum(
+            inside: u128,
+            outside: u128,
+            host: u128,
+            length in 1u8..=64,
+        ) {
             let behind = u128::MAX >> length;
             let of = |prefix: u128| Ipv6Addr::from_bits(prefix & !behind);
             let map = Nptv6::new(of(inside), of(outside), length).unwrap();

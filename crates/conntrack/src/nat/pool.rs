@@ -295,8 +295,8 @@ impl Pool {
         let map = self.map(kind(tuple.protocol), address, group);
         let ports = self.ports.get(map)?;
         let binding = |port: u16| PRESENT | (map as u64) << 16 | u64::from(port);
-        // Ports whose tuple turned out to be taken. They are kept until the end, so that they are not
-        // tried again.
+        // Ports whose tuple turned out to be taken. They are kept until the end, so that they are
+        // not tried again.
         let mut held = [0; FREE as usize];
         let mut count = 0;
         let mut result = None;
@@ -326,8 +326,9 @@ impl Pool {
         self.at_shared_port(map, tuple, range, &mut attempt)
     }
 
-    /// All ports are in use by destinations of the group; this one does perhaps not use all. After it
-    /// was tried in vain, it is not tried for this destination until a port of the group comes back.
+    /// All ports are in use by destinations of the group; this one does perhaps not use all. After
+    /// it was tried in vain, it is not tried for this destination until a port of the group comes
+    /// back.
     fn at_shared_port<T>(
         &self,
         map: usize,

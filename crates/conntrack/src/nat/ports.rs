@@ -1,4 +1,5 @@
-//! The ports of an address that are in use: a bit each, and a bit for each word of these that is full.
+//! The ports of an address that are in use: a bit each, and a bit for each word of these that is
+//! full.
 
 use core::ops::RangeInclusive;
 
@@ -42,8 +43,8 @@ impl Ports {
         self.full[word / 64].fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
     }
 
-    /// Takes a free port of a range, the first from `from` on, or else the first of all. Reads sixteen
-    /// words of the summary at most, and a few words of ports.
+    /// Takes a free port of a range, the first from `from` on, or else the first of all. Reads
+    /// sixteen words of the summary at most, and a few words of ports.
     pub(super) fn take_any(&self, range: &RangeInclusive<u16>, from: u16) -> Option<u16> {
         let (first, last) = (*range.start(), *range.end());
         let from = if range.contains(&from) { from } else { first };
@@ -101,7 +102,10 @@ mod tests {
     proptest! {
         #[test]
         fn ports_are_a_set(
-            steps in proptest::collection::vec((0u8..4, any::<u16>(), any::<u16>(), 0u16..300), 0..300),
+            steps in proptest::collection::vec(
+                (0u8..4, any::<u16>(), any::<u16>(), 0u16..300),
+                0..300,
+            ),
         ) {
             let (ports, mut set) = (Ports::default(), BTreeSet::new());
             for (what, port, from, length) in steps {

@@ -1,5 +1,5 @@
-//! A gateway in small: a table, a clock, and a cache of what was decided for each tuple. Each packet
-//! is held to the law: a kept decision that is valid is what would be decided now.
+//! A gateway in small: a table, a clock, and a cache of what was decided for each tuple. Each
+//! packet is held to the law: a kept decision that is valid is what would be decided now.
 #![allow(dead_code)] // Each test uses a part of it.
 
 use std::collections::HashMap;

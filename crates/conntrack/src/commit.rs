@@ -1,0 +1,219 @@
+//! How connections are made.
+
+use packet::Time;
+
+use crate::buckets;
+use crate::connection::{Ended, Reason};
+use crate::ct_state::Handle;
+use crate::entry::{Control, Flags, Outcome, Side, cold, word};
+use crate::packet::Packet;
+use crate::sync::Ordering;
+use crate::table::{Connections, New, Refused, STAMPS};
+use crate::timeout::{State, tick};
+use crate::tuple::Role;
+
+impl Connections {
+    /// Makes a connection of the packet that opens it, or counts why not. A connection that has
+    /// ended or makes room for it is told to `ended`.
+    ///
+    /// # Errors
+    /// Why there is no new connection; see [`Refused`].
+    pub fn commit(
+        &self,
+        new: &New,
+        packet: &Packet,
+        length: u32,
+        now: Time,
+        ended: &mut dyn FnMut(&Ended),
+    ) -> Result<Handle, Refused> {
+        let result = self.try_commit(new, packet, length, now, ended);
+        if let Err(why) = result {
+            let which = match why {
+                Refused::NotNew | Refused::Tuples => 0,
+                Refused::Exists => 1,
+                Refused::TupleTaken => 2,
+                Refused::Full => 3,
+                Refused::BucketFull => 4,
+                Refused::Limit(_) => 5,
+            };
+            self.counters.refused[which].fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn try_commit(
+        &self,
+        new: &New,
+        packet: &Packet,
+        length: u32,
+        now: Time,
+        ended: &mut dyn FnMut(&Ended),
+    ) -> Result<Handle, Refused> {
+        let (original, reply) = (&new.original, &new.reply);
+        let belong = original.protocol == reply.protocol
+            && original.addresses.is_v6() == reply.addresses.is_v6()
+            && original.role != Role::Answer
+            && original.reversed().role == reply.role;
+        if !belong {
+            return Err(Refused::Tuples);
+        }
+        let (state, flags, own) = self.open(original, packet, tick(now)).ok_or(Refused::NotNew)?;
+        let is_wide = original.addresses.is_v6();
+        // Without translation both tuples have one hash, and one lookup finds either.
+        let is_paired = original.reversed() != *reply;
+        let hash = original.hash(&self.hasher, new.zone);
+        let hashes = match is_paired {
+            true => [hash, reply.hash(&self.hasher, new.zone)],
+            false => [hash; 2],
+        };
+        self.buckets.prefetch(hash);
+        // A place first, outside of the locks of the buckets: making room takes such locks.
+        let index = self.place(hashes[0] as u32, is_wide, now, ended).ok_or(Refused::Full)?;
+        let entry = &self.entries[index as usize];
+        for line in [&entry.lines[0], &entry.lines[1], &entry.cold] {
+            packet::prefetch(line);
+        }
+        let source = original.addresses.source();
+        let counted = match self.limits.take(new.zone, source) {
+            Ok(counted) => counted,
+            Err(which) => {
+                self.places.give(index);
+                return Err(Refused::Limit(which));
+            }
+        };
+        let flags = match counted {
+            true => flags.with(Flags::COUNTED),
+            false => flags,
+        };
+        let result = (0..4).find_map(|_| {
+            let locked = self.buckets.lock(hashes);
+            let others = [original, reply].into_iter().zip(hashes).take(1 + usize::from(is_paired));
+            let taken = |(tuple, hash)| self.find_any(hash, new.zone, tuple);
+            let Some((other, direction, is_original)) = others
+                .enumerate()
+                .find_map(|(at, pair)| taken(pair).map(|(other, way)| (other, way, at == 0)))
+            else {
+                return Some(self.insert(index, new, hashes, (state, flags, own), length, now));
+            };
+            // The lock goes before another connection does, which may be in other shards.
+            drop(locked);
+            let entry = &self.entries[other.index as usize];
+            let (control, own, peer) = Self::view(entry, direction);
+            let reason = if self.is_dead(control, &own, &peer, tick(now)) {
+                Reason::Expired
+            } else if is_original
+                && self.judge(control, own, peer, direction, packet, tick(now)) == Outcome::Renew
+            {
+                Reason::Reused
+            } else if is_original {
+                return Some(Err(Refused::Exists));
+            } else {
+                return Some(Err(Refused::TupleTaken));
+            };
+            self.end(other, reason, now, ended);
+            None
+        });
+        let result = result.unwrap_or(Err(Refused::Exists));
+        if result.is_err() {
+            if counted {
+                self.limits.give(new.zone, source);
+            }
+            self.places.give(index);
+        }
+        result
+    }
+
+    /// Writes a connection whose tuples are nobody's. The shards are locked.
+    fn insert(
+        &self,
+        index: u32,
+        new: &New,
+        hashes: [u64; 2],
+        (state, mut flags, own): (State, Flags, Side),
+        length: u32,
+        now: Time,
+    ) -> Result<Handle, Refused> {
+        let entry = &self.entries[index as usize];
+        // Packets of the original direction become this, and those of the reply direction that.
+        let become_of = [new.reply.reversed(), new.original.reversed()];
+        let before = [new.original, new.reply];
+        if become_of[0] != new.original {
+            flags = flags.with(Flags::PAIRED);
+        }
+        if become_of[0].source_end() != new.original.source_end() {
+            flags = flags.with(Flags::SNAT);
+        }
+        if become_of[0].destination_end() != new.original.destination_end() {
+            flags = flags.with(Flags::DNAT);
+        }
+        if new.master.is_some() {
+            flags = flags.with(Flags::EXPECTED);
+        }
+        if new.original.addresses.is_v6() {
+            flags = flags.with(Flags::V6);
+            for (at, tuple) in become_of.iter().enumerate() {
+                let line = &self.wide[index as usize];
+                for (place, word) in line.0[at * 4..].iter().zip(tuple.address_words()) {
+                    place.store(word, Ordering::Release);
+                }
+            }
+        }
+        let ticks = u64::from(tick(now)) << 32;
+        for at in 0..2 {
+            let store =
+                |word: usize, value| entry.lines[at].0[word].store(value, Ordering::Release);
+            let side = if at == 0 { own } else { Side::default() };
+            store(word::SEEN, side.seen & 0xffff_ffff | ticks);
+            store(word::SENT, side.sent);
+            store(word::WINDOW, side.window);
+            store(word::ADDRESSES, become_of[at].address_words()[0]);
+            let deltas = crate::rewrite::deltas(&before[at], &become_of[at]);
+            store(word::PORTS, become_of[at].port_word() | deltas);
+            let first = self.settings.accounting && at == 0;
+            store(word::PACKETS, first.into());
+            store(word::BYTES, if first { length.into() } else { 0 });
+        }
+        let is_icmp = u64::from(new.original.role != Role::None);
+        let identity = u64::from(new.zone) << 48
+            | u64::from(new.original.protocol.0) << 40
+            | is_icmp << 32
+            | u64::from(new.mark);
+        entry.lines[1].0[word::IDENTITY].store(identity, Ordering::Release);
+        let store = |word: usize, value| entry.cold.0[word].store(value, Ordering::Release);
+        store(cold::LABEL_LOW, new.label as u64);
+        store(cold::LABEL_HIGH, (new.label >> 64) as u64);
+        store(cold::CREATED, now.0);
+        store(cold::BINDING, new.binding);
+        store(cold::MASTER, new.master.map_or(0, |master| u64::from(master) + 1));
+        store(cold::HELPER, new.helper.into());
+
+        // The slots lead nowhere until the entry is live, so both directions come at once.
+        let is_paired = flags.has(Flags::PAIRED);
+        let directions = match is_paired {
+            true => [buckets::ORIGINAL, buckets::REPLY],
+            false => [buckets::ORIGINAL | buckets::REPLY, 0],
+        };
+        if !self.buckets.insert(hashes[0], index, directions[0]) {
+            return Err(Refused::BucketFull);
+        }
+        if is_paired && !self.buckets.insert(hashes[1], index, directions[1]) {
+            self.buckets.remove(hashes[0], index, directions[0]);
+            return Err(Refused::BucketFull);
+        }
+        let generation = self.control(index).generation();
+        let flags = flags.with(Flags::LIVE);
+        let control = Control::new(generation, new.policy.0, flags, state);
+        entry.lines[0].0[word::CONTROL].store(control.0, Ordering::Release);
+        if control.may_go() {
+            self.evictable.set(index);
+        }
+        self.places.schedule(index, self.deadline(control, &own, &own, now), now);
+        for hash in hashes.iter().take(1 + usize::from(is_paired)) {
+            self.stamps[*hash as usize % STAMPS].fetch_add(1, Ordering::AcqRel);
+        }
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        self.counters.made.fetch_add(1, Ordering::Relaxed);
+        self.expectations.fulfil(new.zone, &new.original, now);
+        Ok(Handle { index, generation })
+    }
+}

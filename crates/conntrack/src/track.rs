@@ -1,0 +1,230 @@
+//! What decide asks: which connection a packet belongs to, and what the trackers say of it.
+
+use packet::Time;
+use types::Protocol;
+
+use crate::buckets::{self, Slot};
+use crate::ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
+use crate::entry::{Control, Flags, Outcome, Side, word};
+use crate::packet::Packet;
+use crate::rewrite::Translation;
+use crate::sync::Ordering;
+use crate::table::{Connections, STAMPS, Tracked};
+use crate::timeout::{State, tick};
+use crate::tuple::{Role, Tuple};
+use crate::{datagram, sctp, tcp};
+
+impl Connections {
+    /// What connection tracking says of a packet. Changes nothing: decide asks this.
+    pub fn track(&self, zone: u16, tuple: &Tuple, packet: &Packet, now: Time) -> Tracked {
+        let hash = tuple.hash(&self.hasher, zone);
+        // Before the lookup: a connection that comes afterwards makes the stamp another one.
+        let stamp = self.stamp(hash);
+        let Some((handle, direction)) = self.find(hash, zone, tuple, now) else {
+            return self.untracked(zone, tuple, packet, Some(stamp), now);
+        };
+        let entry = &self.entries[handle.index as usize];
+        let (control, own, peer) = Self::view(entry, direction);
+        let outcome = match control.generation() == handle.generation {
+            true => self.judge(control, own, peer, direction, packet, tick(now)),
+            // It has ended since it was found. The next packet will see it.
+            false => Outcome::Renew,
+        };
+        let ct_state = match outcome {
+            Outcome::Invalid => CtState::INVALID,
+            Outcome::Renew => return self.untracked(zone, tuple, packet, None, now),
+            Outcome::Pass | Outcome::Update(..) => control.ct_state(direction),
+        };
+        let reference = Reference::new(Named::Connection(handle, direction, ct_state));
+        let connection = Some((handle, direction));
+        Tracked { ct_state, connection, reference, keep: true, expected: None }
+    }
+
+    /// What is said of a packet that belongs to no connection, or opens one anew. Without a stamp
+    /// it is said for this packet alone.
+    fn untracked(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        packet: &Packet,
+        stamp: Option<Stamp>,
+        now: Time,
+    ) -> Tracked {
+        let opens = self.open(tuple, packet, 0).is_some();
+        let expected = match opens {
+            true => self.expectations.find(zone, tuple, now),
+            false => None,
+        };
+        let ct_state = match (opens, expected) {
+            (false, _) => CtState::INVALID,
+            (true, None) => CtState::NEW | CtState::TRK,
+            (true, Some(_)) => CtState::NEW | CtState::REL | CtState::TRK,
+        };
+        // An expectation ends by time, which no stamp says.
+        let (keep, reference) = match stamp {
+            Some(stamp) if expected.is_none() => {
+                (true, Reference::new(Named::Absent(stamp, ct_state)))
+            }
+            _ => (false, Reference::NONE),
+        };
+        Tracked { ct_state, connection: None, reference, keep, expected }
+    }
+
+    /// The connection of a tuple, and the direction, if it lives.
+    pub fn lookup(&self, zone: u16, tuple: &Tuple, now: Time) -> Option<(Handle, Direction)> {
+        self.find(tuple.hash(&self.hasher, zone), zone, tuple, now)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, zone: u16, tuple: &Tuple, now: Time) -> Option<(Handle, Direction)> {
+        let (handle, direction) = self.find_any(hash, zone, tuple)?;
+        let (control, own, peer) = Self::view(&self.entries[handle.index as usize], direction);
+        (!self.is_dead(control, &own, &peer, tick(now))).then_some((handle, direction))
+    }
+
+    /// As [`Connections::find`], also if the connection is dead and was not taken out yet.
+    #[inline]
+    pub(crate) fn find_any(
+        &self,
+        hash: u64,
+        zone: u16,
+        tuple: &Tuple,
+    ) -> Option<(Handle, Direction)> {
+        // What a direction's packets become is what the other's look like, reversed.
+        let wanted = tuple.reversed();
+        let (addresses, ports) = (wanted.address_words(), wanted.port_word());
+        let is_icmp = u64::from(tuple.role != Role::None);
+        let identity = u64::from(zone) << 48 | u64::from(tuple.protocol.0) << 40 | is_icmp << 32;
+        let is_v6 = tuple.addresses.is_v6();
+        self.buckets.find(hash, |slot: Slot| {
+            let index = slot.index();
+            let entry = self.entries.get(index as usize)?;
+            packet::prefetch(&entry.lines[1]);
+            let control = self.control(index);
+            if !control.is_live() || control.flags().has(Flags::V6) != is_v6 {
+                return None;
+            }
+            let load = |at: usize, word: usize| entry.lines[at].0[word].load(Ordering::Acquire);
+            let is_of = |direction: Direction| {
+                let other = direction.opposite().at();
+                load(other, word::PORTS) >> 32 == ports >> 32
+                    && match is_v6 {
+                        false => load(other, word::ADDRESSES) == addresses[0],
+                        true => self.wide_words(index, direction.opposite()) == addresses,
+                    }
+            };
+            let can_be = |direction| match (tuple.role, direction) {
+                (Role::None, _) => true,
+                (role, Direction::Original) => role == Role::Query,
+                (role, Direction::Reply) => role == Role::Answer,
+            };
+            let direction =
+                [(Direction::Original, buckets::ORIGINAL), (Direction::Reply, buckets::REPLY)]
+                    .into_iter()
+                    .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
+                    .0;
+            let is_of_zone = load(1, word::IDENTITY) & !0xffff_ffff == identity;
+            // The same generation as before: what was read is of one connection.
+            let generation = self.control(index).generation();
+            (is_of_zone && generation == control.generation())
+                .then_some((Handle { index, generation }, direction))
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn judge(
+        &self,
+        control: Control,
+        own: Side,
+        peer: Side,
+        direction: Direction,
+        packet: &Packet,
+        tick: u32,
+    ) -> Outcome {
+        match packet {
+            Packet::Tcp(segment) => tcp::judge(control, own, peer, direction, segment),
+            Packet::Datagram => {
+                let original = if direction == Direction::Original { &own } else { &peer };
+                datagram::judge(control, own, original, direction, tick)
+            }
+            Packet::Sctp(chunks) => sctp::judge(control, own, peer, direction, chunks),
+            Packet::Malformed => Outcome::Invalid,
+        }
+    }
+
+    /// The first state of a connection that a packet opens.
+    pub(crate) fn open(
+        &self,
+        tuple: &Tuple,
+        packet: &Packet,
+        tick: u32,
+    ) -> Option<(State, Flags, Side)> {
+        match packet {
+            Packet::Tcp(segment) if tuple.protocol == Protocol::TCP => {
+                tcp::open(segment, self.settings.pick_up)
+            }
+            Packet::Sctp(chunks) if tuple.protocol == Protocol::SCTP => {
+                sctp::open(chunks).map(|(state, own)| (state, Flags::default(), own))
+            }
+            Packet::Datagram if !matches!(tuple.protocol, Protocol::TCP | Protocol::SCTP) => {
+                let own = Side { sent: tick.into(), ..Side::default() };
+                let may_open = tuple.role != Role::Answer;
+                may_open.then(|| (datagram::first(tuple.protocol), Flags::default(), own))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn ct_state_of_new_packet(&self, packet: &Packet) -> CtState {
+        let opens = match packet {
+            Packet::Tcp(segment) => tcp::open(segment, self.settings.pick_up).is_some(),
+            Packet::Sctp(chunks) => sctp::open(chunks).is_some(),
+            Packet::Datagram => true,
+            Packet::Malformed => false,
+        };
+        if opens { CtState::NEW | CtState::TRK } else { CtState::INVALID }
+    }
+
+    /// What becomes of packets of a direction of a connection. `None` if it is not there.
+    #[inline]
+    pub fn translation(&self, handle: Handle, direction: Direction) -> Option<Translation> {
+        let line = &self.entries.get(handle.index as usize)?.lines[direction.at()];
+        let control = self.control(handle.index);
+        let is_v6 = control.flags().has(Flags::V6);
+        let words = match is_v6 {
+            true => self.wide_words(handle.index, direction),
+            false => [line.0[word::ADDRESSES].load(Ordering::Acquire), 0, 0, 0],
+        };
+        let ports = line.0[word::PORTS].load(Ordering::Acquire);
+        let identity = &self.entries[handle.index as usize].lines[1].0[word::IDENTITY];
+        let identity = identity.load(Ordering::Acquire);
+        let role = match (identity >> 32 & 1, direction) {
+            (0, _) => Role::None,
+            (_, Direction::Original) => Role::Query,
+            (_, Direction::Reply) => Role::Answer,
+        };
+        let tuple = Tuple {
+            addresses: Tuple::addresses_of(words, is_v6),
+            protocol: Protocol((identity >> 40) as u8),
+            source: (ports >> 48) as u16,
+            destination: (ports >> 32) as u16,
+            role,
+        };
+        let is_same = control.is_live()
+            && control.generation() == handle.generation
+            && self.control(handle.index).generation() == handle.generation;
+        let is_source = match direction {
+            Direction::Original => control.flags().has(Flags::SNAT),
+            Direction::Reply => control.flags().has(Flags::DNAT),
+        };
+        is_same.then(|| Translation::new(tuple, ports as u32, is_source))
+    }
+
+    /// What stands for "no connection has a tuple with this hash".
+    fn stamp(&self, hash: u64) -> Stamp {
+        let place = hash as usize % STAMPS;
+        let number = self.stamps[place].load(Ordering::Acquire);
+        let of_all = self.stamp_of_all.load(Ordering::Acquire);
+        Stamp { place: place as u32, number: number.wrapping_add(of_all) }
+    }
+}
