@@ -3,7 +3,7 @@
 
 mod gate;
 
-use conntrack::{Packet, Tuple};
+use conntrack::{Chunks, Packet, Settings, Tuple};
 use gate::{Gate, segment, settings, tcp, udp};
 use proptest::prelude::*;
 
@@ -42,12 +42,14 @@ proptest! {
     fn what_is_kept_is_what_would_be_decided(
         connections in 1u32..6,
         pick_up: bool,
+        workers in 1u32..3,
         steps in proptest::collection::vec(
             (0u16..4, any::<bool>(), 0usize..14, 0u32..16, 0u32..500, 0u32..40),
             1..120,
         ),
     ) {
-        let mut gate = Gate::new(&conntrack::Settings { pick_up, ..settings(connections) });
+        let settings = Settings { pick_up, workers, ..settings(connections) };
+        let mut gate = Gate::new(&settings);
         let mut numbers = [Numbers { client: u32::MAX - 300, server: 77_000 }; 4];
         for (port, from_client, flags, wild, length, event) in steps {
             let all = ["S", "SA", "A", "A", "PA", "FA", "R", "RA", "F", "", "SF", "A", "S", "SA"];
@@ -68,6 +70,14 @@ proptest! {
                 2 => gate.wait(u64::from(length) * 3),
                 3 => { gate.expire(); }
                 4 => gate.commits = !gate.commits,
+                6..9 => {
+                    let sctp = Tuple { protocol: types::Protocol::SCTP, ..tuple };
+                    let kinds = 1 << flags | if length % 5 == 0 { 1 } else { 0 };
+                    let (tag, initiate) = (length % 3, length % 4);
+                    let reflected = wild == 3;
+                    let chunks = Chunks { tag, initiate, kinds, reflected };
+                    gate.packet(way(sctp), &Packet::Sctp(chunks));
+                }
                 5 => { gate.packet(way(udp(1, port)), &Packet::Datagram); }
                 _ => {
                     let number = &mut numbers[usize::from(port)];

@@ -219,6 +219,22 @@ fn when_full_half_open_ones_go_and_established_ones_stay() {
 }
 
 #[test]
+fn packets_and_bytes_are_counted_by_direction() {
+    let mut gate = Gate::new(&Settings { accounting: true, ..settings(8) });
+    let tuple = tcp(1, 1);
+    gate.packet(tuple, &segment("S", 1000, 0, 0));
+    gate.packet(tuple.reversed(), &segment("SA", 5000, 1001, 0));
+    for at in 0..10 {
+        gate.packet(tuple, &segment("A", 1001 + at * 10, 5001, 10));
+    }
+    // What is invalid counts for nobody.
+    gate.packet(tuple, &segment("A", 900_000, 5001, 10));
+    let [original, reply] = gate.connection(&tuple).unwrap().counters;
+    assert_eq!((original.packets, original.bytes), (11, 1100));
+    assert_eq!((reply.packets, reply.bytes), (1, 100));
+}
+
+#[test]
 fn dead_ones_make_room_before_they_are_swept() {
     let mut gate = Gate::new(&settings(20));
     let open = |gate: &mut Gate, at: u32| {
