@@ -192,6 +192,8 @@ fn a_forged_answer_does_not_block_a_syn() {
 fn a_refused_connection_may_be_tried_again() {
     let mut it = Connection::new();
     it.client(segment("S", 1000, 0, 0));
+    // Sent again, so that its decision is kept; it makes nothing.
+    it.client(segment("S", 1000, 0, 0));
     assert_eq!(it.server(segment("RA", 0, 1001, 0)), REPLY);
     assert_eq!(it.state(), Some(State::Close));
     assert_eq!(it.client(segment("S", 2000, 0, 0)), NEW);

@@ -59,6 +59,7 @@ impl Gate {
             match self.table.hit(kept, packet, 100, self.now) {
                 Hit::Valid { .. } => {
                     assert_eq!(kept.ct_state(), tracked.ct_state, "{tuple:?} {packet:?}");
+                    assert!(tracked.keep, "must be decided each time: {tuple:?} {packet:?}");
                     return tracked.ct_state;
                 }
                 Hit::Stale => {
