@@ -213,7 +213,9 @@ impl Connections {
         }
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
         self.counters.made.fetch_add(1, Ordering::Relaxed);
-        self.expectations.fulfil(new.zone, &new.original, now);
+        if new.master.is_some() {
+            self.expectations.fulfil(new.zone, &new.original, now);
+        }
         Ok(Handle { index, generation })
     }
 }

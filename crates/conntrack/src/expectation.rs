@@ -184,7 +184,8 @@ impl Expectations {
             return;
         }
         let mut maps = lock(&self.maps);
-        for place in maps.by_master.remove(&master).unwrap_or_default() {
+        let Some(places) = maps.by_master.remove(&master) else { return };
+        for place in places {
             maps.remove_at(&place, |old| old.master.index == master);
         }
         self.count.store(maps.count(), Ordering::Release);

@@ -187,7 +187,7 @@ pub(crate) struct Counters {
 }
 
 /// Places of stamps.
-pub(crate) const STAMPS: usize = if cfg!(all(test, feature = "loom")) { 1 } else { 1 << 16 };
+pub(crate) const STAMPS: usize = if cfg!(all(test, feature = "loom")) { 2 } else { 1 << 16 };
 
 /// All connections. See the crate's documentation.
 pub struct Connections {

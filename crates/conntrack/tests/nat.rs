@@ -36,7 +36,8 @@ impl Nat {
         let (pool, mut ended) = (&self.pool, Vec::new());
         let made = pool.lend(0, &original, |lease: &Lease| {
             let reply = lease.translated.reversed();
-            let new = New { reply, binding: lease.binding, ..New::plain(0, original) };
+            let binding = lease.binding | 0x1abc << 48;
+            let new = New { reply, binding, ..New::plain(0, original) };
             let made = table.commit(&new, &DATAGRAM, 60, now, &mut |end| ended.push(*end));
             made.map(|handle| (handle, lease.translated))
         });

@@ -99,8 +99,8 @@ pub enum NotLent {
 pub struct Lease {
     /// The packet's tuple with the new source.
     pub translated: Tuple,
-    /// To be kept in [`crate::New::binding`] and given back when the connection has ended. 0 if
-    /// there is nothing to give back.
+    /// To be kept in [`crate::New::binding`] and given back when the connection has ended. Bits 48 to
+    /// 60 are the caller's, to say which pool it is of. 0 if there is nothing to give back.
     pub binding: u64,
 }
 
