@@ -10,6 +10,7 @@
 mod check;
 pub mod config;
 mod describe;
+mod elsewhere;
 pub mod grammar;
 
 mod model;

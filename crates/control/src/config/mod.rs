@@ -35,6 +35,7 @@ pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
+use crate::elsewhere::elsewhere;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// A port, its VLAN, and that one's.
@@ -281,6 +282,11 @@ fn refuse_unknown_sections(document: &DeTable<'_>, errors: &mut Errors<'_>) {
     let names = || SECTIONS.iter().map(|section| section.name);
     for key in document.keys().filter(|key| !names().any(|name| name == key.get_ref().as_ref())) {
         let name = key.get_ref().as_ref();
+        if let Some((message, hint)) = elsewhere(name) {
+            let message = format!("there is no section {}: {message}", quoted(name));
+            errors.add(key.span().start, message, Some(hint.to_owned()));
+            continue;
+        }
         let hint = match nearest(name, names()) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("known sections: {}", names().collect::<Vec<_>>().join(", ")),

@@ -11,6 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::ipsec::hint_for_key;
 use super::keys::Section;
 use crate::check::Fault;
+use crate::elsewhere::elsewhere;
 
 /// A value, and where in the text it is.
 #[derive(Clone, Copy, Debug)]
@@ -348,6 +349,11 @@ impl<'t> Table<'t> {
             self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref()))
         {
             let name = key.get_ref().as_ref();
+            if let Some((message, hint)) = elsewhere(name) {
+                let message = format!("{} has no key {}: {message}", self.name, quoted(name));
+                errors.add(key.span().start, message, Some(hint.to_owned()));
+                continue;
+            }
             let known_elsewhere = (self.name == "ipsec").then(|| hint_for_key(name)).flatten();
             let hint = known_elsewhere.unwrap_or_else(|| match nearest(name, known()) {
                 Some(near) => format!("did you mean {near}?"),

@@ -125,6 +125,35 @@ via = "192.0.2.1"
 }
 
 #[test]
+fn what_other_programs_do_is_refused_by_name() {
+    let router = "hitpath neither sends router advertisements nor takes any";
+    let radvd = "radvd or dnsmasq on the interface of the port; docs/interfaces.md says how";
+    let dhcp = "hitpath is no DHCP server, relay or client";
+    let dnsmasq = "dnsmasq or dhcrelay as a station of the link; docs/interfaces.md says how";
+    refused(
+        r#"
+[[port]]
+name = "lan"
+kind = "memory"
+ra = true
+router_advertisement = { lifetime = 1800 }
+dhcp-relay = ["192.0.2.9"]
+[dhcp]
+[[router-advertisement]]
+"#,
+        &[
+            &format!("gw.toml:5:1: port has no key \"ra\": {router} ({radvd})"),
+            &format!("gw.toml:6:1: port has no key \"router_advertisement\": {router} ({radvd})"),
+            &format!("gw.toml:7:1: port has no key \"dhcp-relay\": {dhcp} ({dnsmasq})"),
+            &format!("gw.toml:8:2: there is no section \"dhcp\": {dhcp} ({dnsmasq})"),
+            &format!(
+                "gw.toml:9:3: there is no section \"router-advertisement\": {router} ({radvd})"
+            ),
+        ],
+    );
+}
+
+#[test]
 fn an_unknown_port_is_told_beside_other_errors() {
     refused(
         r#"

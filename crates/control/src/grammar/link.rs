@@ -338,7 +338,10 @@ fn xfrm(words: &mut Words<'_>, link: Option<String>) -> Result<(String, u32), Re
             }
         }
     }
-    let if_id = words.given("if_id", if_id.filter(|number| *number != 0), "1 to 4294967295")?;
+    let if_id = words.given("if_id", if_id, "1 to 4294967295")?;
+    if if_id == 0 {
+        return Err(words.invalid("if_id 0 is none").with_hint("1 to 4294967295"));
+    }
     Ok((words.given("dev", dev, "the port that outer packets leave by, as in dev wan")?, if_id))
 }
 
@@ -369,24 +372,32 @@ fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
 }
 
 fn mtu_of(words: &mut Words<'_>) -> Result<u16, Refusal> {
-    let mtu = u16::try_from(words.number("mtu")?).unwrap_or(u16::MAX);
+    let number = words.number("mtu")?;
+    let mtu = u16::try_from(number).map_err(|_| {
+        words.invalid(format!("an MTU of {number} bytes")).with_hint("68 to 9216 bytes")
+    })?;
     crate::check::mtu("mtu", mtu, false).map_err(|fault| words.fault(fault))?;
     Ok(mtu)
 }
 
+/// The words of what a port can be set to.
+const CHANGES: &[&str] = &["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf"];
 /// What a port can be set to.
 const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE";
 
 fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
-    if words.peek() == Some("dev") {
-        words.next();
-    }
-    let mut change = LinkChange { port: words.port()?, ..LinkChange::default() };
-    if words.peek().is_none() {
-        return Err(words.invalid("nothing to set").with_hint(NOTHING));
+    let mut change = LinkChange::default();
+    let mut port = None;
+    // As with iproute2, the port stands first or behind `dev` anywhere.
+    if words.peek() != Some("dev") && !words.peek().is_some_and(|word| CHANGES.contains(&word)) {
+        port = Some(words.port()?);
     }
     while let Some(key) = words.next() {
         match key {
+            "dev" => {
+                words.once(key, &port)?;
+                port = Some(words.port()?);
+            }
             "up" | "down" => {
                 words.once("up or down", &change.up)?;
                 change.up = Some(key == "up");
@@ -413,10 +424,13 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             }
             _ => {
                 words.back();
-                let expected = ["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf"];
-                return Err(words.refuse(&expected, LATER));
+                return Err(words.refuse(CHANGES, LATER));
             }
         }
+    }
+    change.port = words.given("dev", port, "the port, as in dev lan")?;
+    if change == (LinkChange { port: change.port.clone(), ..LinkChange::default() }) {
+        return Err(words.invalid("nothing to set").with_hint(NOTHING));
     }
     Ok(change)
 }

@@ -1,7 +1,7 @@
 //! `rule`.
 
 use api::{Family, Refusal, Request, RuleAction, RuleSpec};
-use types::{IpPrefix, PortRange};
+use types::{DscpSelector, IpPrefix, PortRange};
 
 use super::words::{TableWord, Words, number, shown};
 
@@ -29,8 +29,6 @@ const COMMANDS: &[(&str, Command)] = &[
 /// Words of iproute2's `rule` that are not supported.
 const LATER: &[&str] = &[
     "not",
-    "tos",
-    "dsfield",
     "tun_id",
     "uidrange",
     "realms",
@@ -52,6 +50,7 @@ const KNOWN: &[&str] = &[
     "sport",
     "dport",
     "dscp",
+    "tos",
     "priority",
     "lookup",
     "goto",
@@ -139,6 +138,11 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
                         .with_hint("as in ef, af11, or 0 to 63")
                 })?);
             }
+            // Of the same field of the packet.
+            "tos" | "dsfield" => {
+                words.once(key, &spec.dscp)?;
+                spec.dscp = Some(tos(words, key)?);
+            }
             "priority" | "pref" | "preference" | "order" => {
                 words.once("priority", &spec.priority)?;
                 spec.priority = Some(words.number(key)?);
@@ -211,6 +215,22 @@ fn mark(words: &mut Words<'_>) -> Result<(u32, u32), Refusal> {
     number(value).zip(number(mask)).ok_or_else(|| {
         words.invalid(format!("fwmark '{}'", shown(word))).with_hint("as in 0x1 or 0x1/0xff")
     })
+}
+
+/// An octet in hexadecimal, as with iproute2, of which the upper six bits are the DSCP. Its ECN bits
+/// have to be 0: they say nothing of where a packet should go (RFC 3168), and Linux refuses them.
+fn tos(words: &mut Words<'_>, key: &str) -> Result<DscpSelector, Refusal> {
+    let word = words.need("an octet")?;
+    let digits = word.strip_prefix("0x").unwrap_or(word);
+    u8::from_str_radix(digits, 16)
+        .ok()
+        .filter(|octet| octet & 3 == 0 && !digits.starts_with('+'))
+        .and_then(|octet| (octet >> 2).to_string().parse().ok())
+        .ok_or_else(|| {
+            words
+                .invalid(format!("{key} '{}'", shown(word)))
+                .with_hint("hexadecimal without the two bits of ECN, as in 0x10; or as a DSCP")
+        })
 }
 
 fn ports(words: &mut Words<'_>, key: &str) -> Result<PortRange, Refusal> {

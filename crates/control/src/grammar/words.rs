@@ -7,6 +7,7 @@ use types::{IpPrefix, Mac};
 
 pub(super) use crate::check::shown;
 use crate::config::nearest;
+use crate::elsewhere::elsewhere;
 
 /// A routing table as commands name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,7 +227,11 @@ impl<'w> Words<'w> {
     /// Refuses the next word: something of `expected` should be there. `later` are words of
     /// iproute2's that are not supported.
     pub(super) fn refuse(&self, expected: &[&str], later: &[&str]) -> Refusal {
-        match self.peek() {
+        let word = self.peek();
+        if let Some((message, hint)) = word.and_then(elsewhere) {
+            return self.unsupported(message).with_hint(hint);
+        }
+        match word {
             Some(word) if later.contains(&word) => self
                 .unsupported(format!("'{word}' is not supported yet"))
                 .with_hint(format!("known words: {}", expected.join(", "))),
