@@ -8,8 +8,8 @@ use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
-    DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind,
-    Seccomp, Side, VlanId, VlanProtocol, Word,
+    DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath,
+    RouteKind, Seccomp, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -158,6 +158,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
         table.fault(fault.hint("protected, or none"), errors);
     }
     let reverse_path = table.word("rpf", ReversePath::WORDS, errors);
+    let mss = table.parsed_or_number::<MssClamp>("mss-clamp", "\"pmtu\" or 1360", errors);
     Some(PortSettings {
         name: name?,
         kind: kind?,
@@ -168,6 +169,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
         up,
         side,
         reverse_path: reverse_path.map_or(ReversePath::Off, |found| found.value),
+        mss: mss.map_or(MssClamp::Off, |found| found.value),
     })
 }
 

@@ -8,7 +8,7 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
-use tables::{PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
+use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::filters::FilterKey;
@@ -80,6 +80,7 @@ pub(super) struct DesiredPort {
     pub(super) up: bool,
     pub(super) side: Side,
     pub(super) reverse_path: ReversePath,
+    pub(super) mss: MssClamp,
     /// What it was opened on is like. Of a VLAN, its parent's counts.
     pub(super) interface: InterfaceState,
     pub(super) addresses: Vec<(IpPrefix, Origin)>,
@@ -357,6 +358,7 @@ impl Desired {
             if_id: port.settings.kind.xfrm().map(|(_, if_id)| if_id),
             side: port.side,
             reverse_path: port.reverse_path,
+            mss: port.mss,
         })
     }
 }

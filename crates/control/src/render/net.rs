@@ -7,7 +7,7 @@ use api::{
     AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView, NextHopView, Origin,
     Request, RouteView, RuleView, VrfView,
 };
-use types::{Ike, IpPrefix, ReversePath, RouteKind, Side};
+use types::{Ike, IpPrefix, MssClamp, ReversePath, RouteKind, Side};
 
 use super::{Options, vrf};
 
@@ -34,6 +34,9 @@ pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
     if view.side != Side::Unset || view.rpf != ReversePath::Off {
         let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
+    }
+    if view.mss != MssClamp::Off {
+        let _ = writeln!(text, "    mss {}", view.mss);
     }
     if let Some(if_id) = view.linkinfo.info_data.as_ref().and_then(|data| data.if_id.as_ref()) {
         let _ = writeln!(text, "    xfrm if_id {if_id}");
