@@ -323,7 +323,9 @@ fn check_routes(
                 Some(port) => connected.get(port.vrf.as_str()).map_or(&[][..], Vec::as_slice),
                 None => links,
             };
-            if let (true, RouteKind::Unicast, Some(via)) = (vrf && !spec.onlink, spec.kind, via) {
+            if let (true, RouteKind::Unicast, Some(via)) =
+                (vrf && !spec.onlink && !spec.recursive, spec.kind, via)
+            {
                 check_next_hop(route, via, port, links, names.whole, errors);
             }
         }

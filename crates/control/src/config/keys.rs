@@ -627,6 +627,13 @@ pub const SECTIONS: &[Section] = &[
                 "Whether `via` is on the link of `port` though no prefix of the port holds it.",
             ),
             key(
+                "recursive",
+                "true or false",
+                "",
+                "false",
+                "Whether `via` is on no link, and is reached by another route of the same table.",
+            ),
+            key(
                 "src",
                 "address",
                 "",

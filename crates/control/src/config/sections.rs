@@ -193,6 +193,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let (port_vrf, nexthop_vrf) = (vrf_at("port-vrf"), vrf_at("nexthop-vrf"));
     let source: Option<Found<IpAddr>> = table.parsed("src", "\"192.0.2.1\"", errors);
     let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
+    let recursive = table.flag("recursive", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
     if table.has("table") && table.has("vrf") {
         let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
@@ -208,6 +209,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         port: port.map(|found| found.value.to_owned()),
         port_vrf,
         onlink,
+        recursive,
         prefsrc: source.map(|found| found.value),
         nexthop_vrf,
         nexthops: members.into_iter().collect::<Option<_>>()?,

@@ -350,6 +350,7 @@ impl Writer {
             port,
             port_vrf,
             onlink,
+            recursive,
             prefsrc,
             nexthop_vrf,
             nexthops,
@@ -371,6 +372,9 @@ impl Writer {
         }
         if *onlink {
             self.value("onlink", true);
+        }
+        if *recursive {
+            self.value("recursive", true);
         }
         if let Some(source) = prefsrc {
             self.quoted("src", source);

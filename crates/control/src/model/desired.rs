@@ -30,6 +30,8 @@ pub(super) struct Desired {
     pub(super) routes: BTreeMap<Place, Vec<DesiredRoute>>,
     /// Those of them with a route that leads into another VRF.
     pub(super) far_routes: BTreeSet<Place>,
+    /// By table and next hop: the prefixes with a route by this recursive next hop.
+    pub(super) recursive: BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>,
     /// In the order in which they were added.
     pub(super) rules: Vec<DesiredRule>,
     pub(super) neighbours: Neighbours,
@@ -180,6 +182,7 @@ impl Desired {
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
             far_routes: BTreeSet::new(),
+            recursive: BTreeMap::new(),
             rules: Vec::new(),
             neighbours: Neighbours::default(),
             qdiscs: BTreeMap::new(),
@@ -201,6 +204,24 @@ impl Desired {
             true => self.far_routes.insert(place),
             false => self.far_routes.remove(&place),
         };
+        let vias = |all: &[DesiredRoute]| -> BTreeSet<IpAddr> {
+            let recursive = all.iter().filter(|entry| entry.spec.recursive);
+            recursive.filter_map(|entry| entry.spec.via).collect()
+        };
+        let before = self.routes.get(&place).map(|all| vias(all)).unwrap_or_default();
+        let after = vias(&alternatives);
+        for via in before.difference(&after) {
+            let key = (place.0, *via);
+            if let Some(prefixes) = self.recursive.get_mut(&key) {
+                prefixes.remove(&place.1);
+                if prefixes.is_empty() {
+                    self.recursive.remove(&key);
+                }
+            }
+        }
+        for via in after {
+            self.recursive.entry((place.0, via)).or_default().insert(place.1);
+        }
         match alternatives.is_empty() {
             true => self.routes.remove(&place),
             false => self.routes.insert(place, alternatives),

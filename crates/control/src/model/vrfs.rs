@@ -78,7 +78,8 @@ impl Draft<'_> {
                 (entry.spec.vrf, entry.spec.table) = (name.to_owned(), None);
             }
             let place = (TableRef::Vrf(id), place.1);
-            settle(&mut self.tables, place, &all).map_err(|error| refusal(&error))?;
+            let routes = &self.desired.routes;
+            settle(&mut self.tables, routes, place, &all).map_err(|error| refusal(&error))?;
             adopted.push((place, all));
         }
         places.iter().for_each(|place| self.desired.put_routes(*place, Vec::new()));

@@ -220,10 +220,21 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     if view.onlink && asked.is_none() {
         text.push_str(" onlink");
     }
+    if view.recursive {
+        text.push_str(" recursive");
+    }
     if !view.usable {
         text.push_str(" dead");
     }
     text.push('\n');
+    for MemberView { gateway, dev, flags, .. } in &view.resolved {
+        let _ = write!(text, "\tresolved via {gateway} dev {}", dev.as_deref().unwrap_or("?"));
+        flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
+        text.push('\n');
+    }
+    if let Some(why) = &view.unresolved {
+        let _ = writeln!(text, "\tunresolved: {why}");
+    }
     for MemberView { gateway, dev, weight, flags } in &view.nexthops {
         let _ = write!(text, "\tnexthop via {gateway}");
         if let Some(port) = dev {
