@@ -78,8 +78,8 @@ pub use trace::{
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
     CacheMode, CacheTable, DefaultAction, Direction, Family, FilterHook, FilterProtocol,
-    FilterVerdict, Ike, Ipsec, LookupEngine, MarkBits, OctetRange, PolicyAction, RejectWith,
-    ReversePath, RouteKind, SaFlag, SaMode, Side,
+    FilterVerdict, Ike, Ipsec, LookupEngine, MarkBits, MssClamp, OctetRange, PolicyAction,
+    RejectWith, ReversePath, RouteKind, SaFlag, SaMode, Side,
 };
 
 /// Version of the interface. Within one version, members are only ever added.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Mac, ReversePath, Side};
+use types::{Mac, MssClamp, ReversePath, Side};
 
 /// A link as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct LinkView {
     /// How the source of clear packets is held against the routes.
     #[serde(default)]
     pub rpf: ReversePath,
+    /// How the MSS of TCP connections through it is lowered: "off", "pmtu", or a number of bytes.
+    #[serde(default)]
+    pub mss: MssClamp,
 }
 
 /// What a link is.

@@ -4,7 +4,9 @@ use core::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Family, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, Side, VlanProtocol};
+use types::{
+    Family, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath, Side, VlanProtocol,
+};
 
 use crate::is_zero;
 use crate::policy::DefaultActionView;
@@ -130,6 +132,9 @@ pub struct LinkChange {
     /// How the source of clear packets is held against the routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpf: Option<ReversePath>,
+    /// How the MSS of TCP connections through it is lowered: "off", "pmtu", or a number of bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mss: Option<MssClamp>,
 }
 
 /// Which ports are meant. What is absent is not looked at.
@@ -212,6 +217,9 @@ pub struct PortView {
     /// How the source of clear packets is held against the routes.
     #[serde(default)]
     pub rpf: ReversePath,
+    /// How the MSS of TCP connections through it is lowered: "off", "pmtu", or a number of bytes.
+    #[serde(default)]
+    pub mss: MssClamp,
     /// Its own addresses.
     pub addresses: Vec<IpPrefix>,
     /// What it has done, all workers together.

@@ -35,6 +35,9 @@ pub struct RouteSpec {
     /// Whether the next hop is on the port's link though no prefix of the port's addresses holds it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub onlink: bool,
+    /// Whether the next hop is on no link, and is reached by another route of the same table.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub recursive: bool,
     /// The gateway's own address in the route's VRF from which it speaks to the destinations. Of
     /// kind `unicast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,6 +185,15 @@ pub struct RouteView {
     /// Whether its next hop is said to be on the port's link.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub onlink: bool,
+    /// Whether its next hop is reached by another route of the same table.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub recursive: bool,
+    /// The next hops on links that its recursive next hop comes to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resolved: Vec<MemberView>,
+    /// Why its recursive next hop comes to nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unresolved: Option<String>,
     /// The gateway's own address from which the route says that it speaks to the destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefsrc: Option<IpAddr>,

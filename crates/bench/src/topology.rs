@@ -9,8 +9,8 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, FieldsSelector, PolicySpec, PortSpec, ReversePath, RouteSpec, SaIdentity,
-    SaSpec, Selector, Side, Tables, Template, UpperSelector,
+    Action, Direction, FieldsSelector, MssClamp, PolicySpec, PortSpec, ReversePath, RouteSpec,
+    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
 
@@ -54,6 +54,7 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
             if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         };
         tables.add_port(id, spec)?;
     }

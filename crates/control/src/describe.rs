@@ -105,6 +105,9 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
     if spec.onlink {
         text.push_str(" onlink");
     }
+    if spec.recursive {
+        text.push_str(" recursive");
+    }
     if let Some(source) = spec.prefsrc {
         let _ = write!(text, " src {source}");
     }

@@ -4,8 +4,8 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 
 use types::{
-    CacheMode, CacheTable, IfId, IpPrefix, LinkKind, LookupEngine, Mac, ReversePath, Side, VlanId,
-    VlanProtocol, VlanTag,
+    CacheMode, CacheTable, IfId, IpPrefix, LinkKind, LookupEngine, Mac, MssClamp, ReversePath,
+    Side, VlanId, VlanProtocol, VlanTag,
 };
 pub use types::{Idle, Seccomp};
 
@@ -80,6 +80,8 @@ pub struct PortSettings {
     pub side: Side,
     /// How the source of clear packets that come by it is held against the routes.
     pub reverse_path: ReversePath,
+    /// How the MSS of TCP connections through it is lowered.
+    pub mss: MssClamp,
 }
 
 /// What a port is, and what is needed to open it.

@@ -14,8 +14,8 @@ use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
 use tables::{
-    Action, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, Publisher, ReversePath,
-    RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId, VlanTag,
+    Action, Direction, FieldsSelector, MemberSpec, MssClamp, PolicySpec, PortSpec, Publisher,
+    ReversePath, RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -223,6 +223,7 @@ fn tables(way: &Way) -> Tables {
             if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         };
         tables.add_port(id, spec.clone()).expect("a port");
         let mut add = |parent: PortId, tag: fn(VlanId) -> VlanTag, number, id: PortId| {

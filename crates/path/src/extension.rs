@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use flow::RateLimiter;
 use packet::{BATCH, Time};
-use tables::{FilterSlot, TapSet};
+use tables::{FilterSlot, NextHopId, TapSet};
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,11 +18,22 @@ pub struct Extension {
     rules: [u32; 4],
     /// The taps that want copies.
     pub(crate) taps: TapSet,
+    /// How the MSS that a SYN announces is lowered.
+    pub(crate) mss: Option<MssWay>,
+}
+
+/// How the MSS that a SYN announces is lowered: as the ports on its way ask for, and as the largest
+/// packets there and back allow. Apply knows these, as it knows the sizes of packets: neither is in
+/// a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MssWay {
+    /// By which outer packets of answers leave, if the SYN was decrypted and there is a way.
+    pub back: Option<NextHopId>,
 }
 
 impl Extension {
     /// Nothing.
-    pub const NONE: Self = Self { rules: [0; 4], taps: TapSet::NONE };
+    pub const NONE: Self = Self { rules: [0; 4], taps: TapSet::NONE, mss: None };
 
     /// Notes the rule that decided in one of the four places.
     pub(crate) fn note_rule(&mut self, place: usize, slot: FilterSlot) {

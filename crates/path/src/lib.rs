@@ -13,6 +13,7 @@ mod encapsulation;
 mod extension;
 mod graph;
 mod host;
+mod mss;
 mod outputs;
 mod stage;
 mod statistics;

@@ -66,6 +66,8 @@ counters! {
     icmp_errors_limited,
     /// Packets too large for their way that were cut into fragments.
     fragmented,
+    /// SYNs whose MSS was larger than a port on their way allows, and was made smaller.
+    mss_clamped,
     /// Datagrams to the gateway itself made whole.
     reassembled,
     /// Messages for the control thread that its full queue lost; the neighbour will be heard again.
@@ -89,7 +91,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 20);
+        assert_eq!(all.len(), 21);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

@@ -8,8 +8,8 @@ use packet::DropReason;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, PolicySpec, PortSpec, ReversePath, SaIdentity, SaSpec, Side, Tables,
-    Template, Vlan, VlanId, VlanTag,
+    Action, Direction, MssClamp, PolicySpec, PortSpec, ReversePath, SaIdentity, SaSpec, Side,
+    Tables, Template, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, Spi, VrfId};
@@ -46,6 +46,7 @@ fn hub() -> Tables {
             if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         };
         tables.add_port(tenant.port, spec).unwrap();
         for host in ["10.1.0.5", "fd01::5"] {

@@ -14,7 +14,7 @@ use path::{Worker, WorkerSettings};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use tables::{PortSpec, Publisher, ReversePath, RouteSpec, Side, Tables};
+use tables::{MssClamp, PortSpec, Publisher, ReversePath, RouteSpec, Side, Tables};
 use wire::{Mac, PortId, VrfId};
 
 /// Workers in a row, each of which forwards to the next.
@@ -45,6 +45,7 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
             if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         };
         tables.add_port(id, spec).unwrap();
     }

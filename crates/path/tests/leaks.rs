@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
+use tables::{MssClamp, PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet;
 use wire::{Headers, Mac, PortId, Upper, VrfId, headers};
 
@@ -35,6 +35,7 @@ fn leaking(spec: Option<&RouteSpec>) -> Tables {
         vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(10).unwrap()))),
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     };
     tables.add_port(RED_PORT, port).unwrap();
     for host in HOSTS {

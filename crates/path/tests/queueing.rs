@@ -10,8 +10,8 @@ use io::memory::{self, MemoryOptions};
 use packet::{DropReason, Time};
 use path::{Worker, WorkerSettings, handovers};
 use tables::{
-    Direction, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscDevice, QdiscHandle,
-    ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag,
+    Direction, MssClamp, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscDevice,
+    QdiscHandle, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{PortId, VrfId, checksum};
@@ -300,6 +300,7 @@ fn disciplines_stand_one_behind_the_other() {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     };
     tables.add_port(SUB_PORT, spec.clone()).unwrap();
     let next_hop = ip("172.16.0.2");

@@ -9,8 +9,8 @@ use fixture::*;
 use io::memory::MemoryOptions;
 use proptest::prelude::*;
 use tables::{
-    MarkBits, PortSpec, ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Side,
-    Tables, Vlan, VlanId, VlanTag,
+    MarkBits, MssClamp, PortSpec, ReversePath, RouteSpec, Rule, RuleAction, RuleEntry,
+    RuleSelector, Side, Tables, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, VrfId};
@@ -69,6 +69,7 @@ fn spec(number: u16, vrf: u16) -> PortSpec {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use fixture::*;
 use io::memory::MemoryOptions;
 use packet::DropReason;
-use tables::{PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
+use tables::{MssClamp, PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet::{self, EtherType};
 use wire::ndp::Message;
 use wire::{Mac, PortId, Protocol, VrfId, arp, headers};
@@ -31,6 +31,7 @@ fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpe
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

@@ -9,9 +9,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, Direction, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec,
-    FilterTarget, FilterVerdict, IfId, MarkBits, PolicySpec, PortSpec, RejectWith, ReversePath,
-    RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec, Selector, Side,
-    TableError, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterTarget, FilterVerdict, IfId, MarkBits, MssClamp, PolicySpec, PortSpec, RejectWith,
+    ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec,
+    Selector, Side, TableError, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, PortRange, Protocol, Spi, VrfId};
@@ -61,6 +61,7 @@ fn port(name: &str, vrf: VrfId, addresses: &[&str]) -> PortSpec {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

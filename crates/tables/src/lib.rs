@@ -73,7 +73,7 @@ pub use spd::{
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, RejectWith,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, MssClamp, RejectWith,
     ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};

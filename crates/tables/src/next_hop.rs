@@ -349,7 +349,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use types::ReversePath;
+    use types::{MssClamp, ReversePath};
     use wire::VrfId;
 
     use super::*;
@@ -367,6 +367,7 @@ mod tests {
             if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         };
         NextHop::new(PortId(number), (&spec, Side::Unset), None, None)
     }

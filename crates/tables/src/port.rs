@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use types::station::{broadcast_of, check_port_address, check_station_mac, is_v6_link_local};
-use types::{IfId, LinkKind, ReversePath, Side};
+use types::{IfId, LinkKind, MssClamp, ReversePath, Side};
 use wire::ethernet::EtherType;
 use wire::{IpPrefix, Mac, PortId, VrfId};
 
@@ -46,6 +46,8 @@ pub struct PortSpec {
     pub side: Side,
     /// How the source of clear packets that come by it is held against the routes.
     pub reverse_path: ReversePath,
+    /// How the MSS of TCP connections through it is lowered.
+    pub mss: MssClamp,
 }
 
 /// A port in the snapshot.

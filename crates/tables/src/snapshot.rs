@@ -105,6 +105,8 @@ pub struct Tables {
     rules: Arc<Rules>,
     /// How many VRFs have routes into others.
     leaking: usize,
+    /// Whether a port lowers the MSS of TCP connections.
+    clamps: bool,
     /// What filters after routing read, while there are rules or routes from VRF to VRF.
     egress_reads: (PacketFields, bool),
     taps: Arc<Taps>,
@@ -167,6 +169,7 @@ impl Tables {
             filter_rules: Arc::new(FilterRules::new()),
             rules: Arc::default(),
             leaking: 0,
+            clamps: false,
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
             tap_count: 0,

@@ -7,9 +7,10 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
-    NextHopState, PolicySpec, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, SaIdentity,
-    SaSpec, Selector, Side, TableError, TableId, TableRef, Tables, Template, UpperSelector, limit,
+    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, MssClamp, NextHop,
+    NextHopId, NextHopState, PolicySpec, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec,
+    SaIdentity, SaSpec, Selector, Side, TableError, TableId, TableRef, Tables, Template,
+    UpperSelector, limit,
 };
 use wire::{Addresses, IpPrefix, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -34,6 +35,7 @@ fn spec(name: &str, addresses: &[&str]) -> PortSpec {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

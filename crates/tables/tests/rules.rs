@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use tables::{
-    Change, MarkBits, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, Rule, RuleAction,
-    RuleEntry, RuleFlow, RuleSelector, Side, TableError, TableId, TableRef, Tables,
+    Change, MarkBits, MssClamp, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, Rule,
+    RuleAction, RuleEntry, RuleFlow, RuleSelector, Side, TableError, TableId, TableRef, Tables,
 };
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId};
 
@@ -31,6 +31,7 @@ fn port(id: u16, vrf: VrfId) -> PortSpec {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort, VlanProtocol,
-    VlanTag,
+    MssClamp, NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort,
+    VlanProtocol, VlanTag,
 };
 use wire::{Mac, PortId, VrfId};
 
@@ -42,6 +42,7 @@ fn spec(name: &str, vlan: Option<Vlan>) -> PortSpec {
         if_id: None,
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

@@ -27,6 +27,8 @@ impl PacketFields {
     pub const NONE: Self = Self(0);
     /// The bits of the TCP flags.
     pub const TCP_FLAGS: Self = Self(0xff);
+    /// The bit of the TCP flag SYN.
+    pub const TCP_SYN: Self = Self(TcpFlags::SYN.0 as u32);
     /// The bits of the DSCP.
     pub const DSCP: Self = Self(0x3f << DSCP_SHIFT);
     /// The bits of the TTL or hop limit.

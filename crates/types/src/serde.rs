@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::address::{IpPrefix, IpRange, Mac};
 use crate::dscp::DscpSelector;
 use crate::filter::MarkBits;
+use crate::mss::MssClamp;
 use crate::protocol::Protocol;
 use crate::qdisc::QdiscHandle;
 use crate::range::{OctetRange, PortRange};
@@ -44,7 +45,17 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Mac, IpPrefix, IpRange, PortRange, DscpSelector, TcpFlagsSelector, QdiscHandle, MarkBits);
+as_text!(
+    Mac,
+    IpPrefix,
+    IpRange,
+    PortRange,
+    DscpSelector,
+    TcpFlagsSelector,
+    QdiscHandle,
+    MarkBits,
+    MssClamp
+);
 
 /// An enum by its words. An unknown word is refused with the words there are.
 macro_rules! as_word {

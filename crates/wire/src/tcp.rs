@@ -94,6 +94,54 @@ pub fn fill_checksum(addresses: &Addresses, segment: &mut [u8]) {
     segment[16..18].copy_from_slice(&checksum.to_be_bytes());
 }
 
+/// Makes the MSS that a SYN announces no larger than `most` bytes, and brings the checksum along.
+/// Returns whether it was larger. `segment` may be cut off behind its options.
+///
+/// An MSS option is never added. Options that are cut off or malformed end the search; an MSS
+/// option of another length than 4 is left as it is. If there are several, each is made smaller, as
+/// it depends on the receiver which one it takes.
+pub fn clamp_mss(segment: &mut [u8], most: u16) -> bool {
+    let Some(header) = Header::parse(segment) else { return false };
+    let end = usize::from(header.header_length);
+    let (mut at, mut checksum, mut is_changed) = (HEADER_LENGTH, header.checksum, false);
+    while at < end {
+        let length = match segment[at] {
+            OPTION_END => break,
+            OPTION_NOP => 1,
+            _ => match segment.get(at + 1) {
+                Some(&length) if length >= 2 => usize::from(length),
+                _ => break,
+            },
+        };
+        if at + length > end {
+            break;
+        }
+        if let [OPTION_MSS, 4, value @ ..] = &mut segment[at..at + length]
+            && let Some(value) = value.first_chunk_mut()
+        {
+            let old = u16::from_be_bytes(*value);
+            if old > most {
+                *value = most.to_be_bytes();
+                is_changed = true;
+                // At an odd place, its bytes are in two words of the sum, which does not care for
+                // byte order (RFC 1071 section 2 (B)).
+                checksum = match at % 2 {
+                    0 => checksum::update_u16(checksum, old, most),
+                    _ => checksum::update_u16(checksum, old.swap_bytes(), most.swap_bytes()),
+                };
+            }
+        }
+        at += length;
+    }
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    is_changed
+}
+
+/// Of TCP (RFC 9293 section 3.1).
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_MSS: u8 = 2;
+
 /// Writes the packet that resets the connection that a segment belongs to, from the segment's
 /// destination (RFC 9293 section 3.10.7.1). Returns its length; `None` if a segment may not be
 /// answered so: a reset, a fragment, one with a wrong checksum, or no TCP.
@@ -178,6 +226,71 @@ mod tests {
         }
         segment[12] = 0x50;
         assert_eq!(Header::parse(&segment[..19]), None);
+    }
+
+    proptest! {
+        /// Whatever the options are, the segment is as if the checksum had been computed anew over
+        /// it, and nothing but MSS options is another.
+        #[test]
+        fn a_clamped_segment_is_right_and_otherwise_as_before(
+            options in proptest::collection::vec(
+                prop_oneof![
+                    any::<u16>().prop_map(|mss| vec![2, 4, (mss >> 8) as u8, mss as u8]),
+                    Just(vec![1]),
+                    Just(vec![3, 3, 7]),
+                    Just(vec![8, 10, 1, 2, 3, 4, 5, 6, 7, 8]),
+                    Just(vec![2, 3, 9]),
+                    proptest::collection::vec(any::<u8>(), 1..4),
+                ],
+                0..8,
+            ),
+            most: u16, data in 0usize..9, kept in 0usize..80,
+        ) {
+            let mut options: Vec<u8> = options.concat();
+            options.truncate(40);
+            options.resize(options.len().next_multiple_of(4), 0);
+            let header_length = (HEADER_LENGTH + options.len()) as u8;
+            let header = Header { header_length, flags: TcpFlags::SYN, ..Header::default() };
+            let mut segment =
+                [header.to_bytes().as_slice(), &options, &[7; 9][..data]].concat();
+            let addresses =
+                Addresses::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() };
+            fill_checksum(&addresses, &mut segment);
+            let before = segment.clone();
+            let is_changed = clamp_mss(&mut segment, most);
+            prop_assert!(is_right(&addresses, &segment));
+            // Which MSS is announced, by a second reading of the options.
+            let announced = |segment: &[u8]| {
+                let mut rest = &segment[HEADER_LENGTH..usize::from(header_length)];
+                let mut found = Vec::new();
+                loop {
+                    rest = match rest {
+                        [1, rest @ ..] => rest,
+                        [2, 4, high, low, rest @ ..] => {
+                            found.push(u16::from_be_bytes([*high, *low]));
+                            rest
+                        }
+                        [0, ..] | [] | [_] => return found,
+                        [_, length, ..] if *length < 2 => return found,
+                        [_, length, ..] => match rest.get(usize::from(*length)..) {
+                            Some(rest) => rest,
+                            None => return found,
+                        },
+                    };
+                }
+            };
+            let wanted: Vec<_> = announced(&before).iter().map(|mss| *mss.min(&most)).collect();
+            prop_assert_eq!(&announced(&segment), &wanted);
+            prop_assert_eq!(is_changed, wanted != announced(&before));
+            let different = before.iter().zip(&segment).filter(|(old, new)| old != new).count();
+            prop_assert!(different <= 2 * wanted.len() + 2);
+            // Cut off anywhere, it is changed as far as the options go, or not at all.
+            let mut cut = before[..kept.min(before.len())].to_vec();
+            clamp_mss(&mut cut, most);
+            let is_whole = kept >= usize::from(header_length);
+            let wanted = if is_whole { &segment } else { &before };
+            prop_assert_eq!(&cut[..], &wanted[..cut.len()]);
+        }
     }
 
     /// The packet of a segment of 10 bytes of data, and its reset.

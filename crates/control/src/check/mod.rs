@@ -296,6 +296,14 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         let message = "onlink says that one next hop is on the link of a port";
         return Err(Fault::invalid("onlink", message).hint("via ADDRESS dev PORT onlink"));
     }
+    if spec.recursive && (spec.via.is_none() || spec.port.is_some() || spec.onlink) {
+        let message = "recursive says that another route leads to one next hop, by whatever port";
+        return Err(Fault::invalid("recursive", message).hint("via ADDRESS recursive"));
+    }
+    if spec.recursive && spec.table.is_some() {
+        let message = "next hops are resolved in the tables of VRFs alone";
+        return Err(Fault::invalid("recursive", message).hint("leave recursive out"));
+    }
     if let Some(into) = &spec.nexthop_vrf {
         let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
         let several = (!spec.nexthops.is_empty()).then_some("next-hops");
@@ -345,6 +353,7 @@ fn part_of(spec: &RouteSpec) -> Option<&'static str> {
         (spec.port_vrf.is_some(), "port-vrf"),
         (spec.nexthop_vrf.is_some(), "nexthop-vrf"),
         (spec.onlink, "onlink"),
+        (spec.recursive, "recursive"),
     ];
     said.into_iter().find_map(|(is_said, part)| is_said.then_some(part))
 }

@@ -10,6 +10,7 @@ use api::{
 use types::station::is_v6_link_local;
 use types::{IpPrefix, LinkKind};
 
+use super::circles;
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
 use super::{MAX_FAMILY, Said, VrfSettings};
@@ -80,6 +81,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_ports(ports, &names, errors);
     check_qdiscs(qdiscs, &names, errors);
     check_routes(routes, ports, &tables, &names, errors);
+    circles::check(routes, ports, errors);
     check_rules(rules, &names, errors);
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
@@ -321,7 +323,9 @@ fn check_routes(
                 Some(port) => connected.get(port.vrf.as_str()).map_or(&[][..], Vec::as_slice),
                 None => links,
             };
-            if let (true, RouteKind::Unicast, Some(via)) = (vrf && !spec.onlink, spec.kind, via) {
+            if let (true, RouteKind::Unicast, Some(via)) =
+                (vrf && !spec.onlink && !spec.recursive, spec.kind, via)
+            {
                 check_next_hop(route, via, port, links, names.whole, errors);
             }
         }

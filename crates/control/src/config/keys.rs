@@ -421,6 +421,15 @@ pub const SECTIONS: &[Section] = &[
                 is. Others are dropped as `reverse_path`.",
             ),
             key(
+                "mss-clamp",
+                "\"off\", \"pmtu\" or 48 to 65535",
+                "bytes",
+                "\"off\"",
+                "The largest MSS that TCP connections may announce in SYNs that come or leave by \
+                this port: what fits the way there and back, or a number. It is only ever made \
+                smaller.",
+            ),
+            key(
                 "mtu",
                 "68 to 9216",
                 "bytes",
@@ -616,6 +625,13 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "false",
                 "Whether `via` is on the link of `port` though no prefix of the port holds it.",
+            ),
+            key(
+                "recursive",
+                "true or false",
+                "",
+                "false",
+                "Whether `via` is on no link, and is reached by another route of the same table.",
             ),
             key(
                 "src",

@@ -8,8 +8,8 @@ use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
-    DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, ReversePath, RouteKind,
-    Seccomp, Side, VlanId, VlanProtocol, Word,
+    DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath,
+    RouteKind, Seccomp, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -158,6 +158,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
         table.fault(fault.hint("protected, or none"), errors);
     }
     let reverse_path = table.word("rpf", ReversePath::WORDS, errors);
+    let mss = table.parsed_or_number::<MssClamp>("mss-clamp", "\"pmtu\" or 1360", errors);
     Some(PortSettings {
         name: name?,
         kind: kind?,
@@ -168,6 +169,7 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
         up,
         side,
         reverse_path: reverse_path.map_or(ReversePath::Off, |found| found.value),
+        mss: mss.map_or(MssClamp::Off, |found| found.value),
     })
 }
 
@@ -191,6 +193,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let (port_vrf, nexthop_vrf) = (vrf_at("port-vrf"), vrf_at("nexthop-vrf"));
     let source: Option<Found<IpAddr>> = table.parsed("src", "\"192.0.2.1\"", errors);
     let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
+    let recursive = table.flag("recursive", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
     if table.has("table") && table.has("vrf") {
         let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
@@ -206,6 +209,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         port: port.map(|found| found.value.to_owned()),
         port_vrf,
         onlink,
+        recursive,
         prefsrc: source.map(|found| found.value),
         nexthop_vrf,
         nexthops: members.into_iter().collect::<Option<_>>()?,

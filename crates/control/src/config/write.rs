@@ -7,7 +7,7 @@ use api::{
     Family, FilterSpec, FilterTarget, Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec,
     RouteSpec, RuleAction, RuleSpec, Selector, StateSpec, Template,
 };
-use types::{CacheTable, ReversePath, RouteKind, Side, VlanProtocol};
+use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
 use crate::describe;
@@ -187,7 +187,8 @@ impl Writer {
     }
 
     fn port(&mut self, port: &PortSettings) {
-        let PortSettings { name, kind, vrf, mac, mtu, addresses, up, side, reverse_path } = port;
+        let PortSettings { name, kind, vrf, mac, mtu, addresses, up, side, reverse_path, mss } =
+            port;
         self.begin("[[port]]");
         self.quoted("name", name);
         self.quoted("kind", kind.name());
@@ -235,6 +236,11 @@ impl Writer {
         }
         if *reverse_path != ReversePath::Off {
             self.quoted("rpf", reverse_path);
+        }
+        match mss {
+            MssClamp::Off => {}
+            MssClamp::Pmtu => self.quoted("mss-clamp", mss),
+            MssClamp::Most(most) => self.value("mss-clamp", most),
         }
     }
 
@@ -344,6 +350,7 @@ impl Writer {
             port,
             port_vrf,
             onlink,
+            recursive,
             prefsrc,
             nexthop_vrf,
             nexthops,
@@ -365,6 +372,9 @@ impl Writer {
         }
         if *onlink {
             self.value("onlink", true);
+        }
+        if *recursive {
+            self.value("recursive", true);
         }
         if let Some(source) = prefsrc {
             self.quoted("src", source);

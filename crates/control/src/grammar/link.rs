@@ -4,7 +4,7 @@ use api::{
     LinkChange, LinkFilter, LinkName, LinkSpec, MAIN_VRF, Refusal, Request, VrfChange, VrfName,
     VrfSpec,
 };
-use types::{Ike, Ipsec, ReversePath, Side, VlanId, VlanProtocol, Word};
+use types::{Ike, Ipsec, MssClampError, ReversePath, Side, VlanId, VlanProtocol, Word};
 
 use super::words::{Words, shown};
 
@@ -381,9 +381,9 @@ fn mtu_of(words: &mut Words<'_>) -> Result<u16, Refusal> {
 }
 
 /// The words of what a port can be set to.
-const CHANGES: &[&str] = &["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf"];
+const CHANGES: &[&str] = &["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf", "mss"];
 /// What a port can be set to.
-const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE";
+const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE, mss MSS";
 
 fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
     let mut change = LinkChange::default();
@@ -421,6 +421,13 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             "rpf" => {
                 words.once(key, &change.rpf)?;
                 change.rpf = Some(words.choice(key, ReversePath::WORDS)?);
+            }
+            "mss" => {
+                words.once(key, &change.mss)?;
+                let word = words.need("off, pmtu, or a number of bytes")?;
+                change.mss = Some(word.parse().map_err(|why: MssClampError| {
+                    words.invalid(format!("mss '{}'", shown(word))).with_hint(why.to_string())
+                })?);
             }
             _ => {
                 words.back();

@@ -139,6 +139,7 @@ struct Parts {
     port: Option<String>,
     port_vrf: Option<String>,
     onlink: bool,
+    recursive: bool,
     source: Option<IpAddr>,
     nexthop_vrf: Option<String>,
     nexthops: Vec<MemberSpec>,
@@ -173,6 +174,7 @@ impl Parts {
                     parts.port = Some(words.port()?);
                 }
                 "onlink" => parts.onlink = true,
+                "recursive" => parts.recursive = true,
                 "src" => {
                     words.once(key, &parts.source)?;
                     parts.source = Some(words.address("src")?);
@@ -216,8 +218,16 @@ impl Parts {
                     }
                     if parts.destination.is_some() || LATER.contains(&word) {
                         let known = [
-                            "via", "dev", "nexthop", "vrf", "table", "metric", "scope", "src",
+                            "via",
+                            "dev",
+                            "nexthop",
+                            "vrf",
+                            "table",
+                            "metric",
+                            "scope",
+                            "src",
                             "onlink",
+                            "recursive",
                         ];
                         return Err(words.refuse(&known, LATER));
                     }
@@ -262,6 +272,7 @@ fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
         port: parts.port,
         port_vrf: parts.port_vrf,
         onlink: parts.onlink,
+        recursive: parts.recursive,
         prefsrc: parts.source,
         nexthop_vrf: parts.nexthop_vrf,
         nexthops: parts.nexthops,

@@ -8,7 +8,7 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
-use tables::{PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
+use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::filters::FilterKey;
@@ -30,6 +30,8 @@ pub(super) struct Desired {
     pub(super) routes: BTreeMap<Place, Vec<DesiredRoute>>,
     /// Those of them with a route that leads into another VRF.
     pub(super) far_routes: BTreeSet<Place>,
+    /// By table and next hop: the prefixes with a route by this recursive next hop.
+    pub(super) recursive: BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>,
     /// In the order in which they were added.
     pub(super) rules: Vec<DesiredRule>,
     pub(super) neighbours: Neighbours,
@@ -80,6 +82,7 @@ pub(super) struct DesiredPort {
     pub(super) up: bool,
     pub(super) side: Side,
     pub(super) reverse_path: ReversePath,
+    pub(super) mss: MssClamp,
     /// What it was opened on is like. Of a VLAN, its parent's counts.
     pub(super) interface: InterfaceState,
     pub(super) addresses: Vec<(IpPrefix, Origin)>,
@@ -179,6 +182,7 @@ impl Desired {
             ports: BTreeMap::new(),
             routes: BTreeMap::new(),
             far_routes: BTreeSet::new(),
+            recursive: BTreeMap::new(),
             rules: Vec::new(),
             neighbours: Neighbours::default(),
             qdiscs: BTreeMap::new(),
@@ -200,6 +204,24 @@ impl Desired {
             true => self.far_routes.insert(place),
             false => self.far_routes.remove(&place),
         };
+        let vias = |all: &[DesiredRoute]| -> BTreeSet<IpAddr> {
+            let recursive = all.iter().filter(|entry| entry.spec.recursive);
+            recursive.filter_map(|entry| entry.spec.via).collect()
+        };
+        let before = self.routes.get(&place).map(|all| vias(all)).unwrap_or_default();
+        let after = vias(&alternatives);
+        for via in before.difference(&after) {
+            let key = (place.0, *via);
+            if let Some(prefixes) = self.recursive.get_mut(&key) {
+                prefixes.remove(&place.1);
+                if prefixes.is_empty() {
+                    self.recursive.remove(&key);
+                }
+            }
+        }
+        for via in after {
+            self.recursive.entry((place.0, via)).or_default().insert(place.1);
+        }
         match alternatives.is_empty() {
             true => self.routes.remove(&place),
             false => self.routes.insert(place, alternatives),
@@ -357,6 +379,7 @@ impl Desired {
             if_id: port.settings.kind.xfrm().map(|(_, if_id)| if_id),
             side: port.side,
             reverse_path: port.reverse_path,
+            mss: port.mss,
         })
     }
 }

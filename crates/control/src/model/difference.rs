@@ -9,7 +9,7 @@ use api::{
     FilterVerdict, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, Selector, StateSpec,
 };
 use tables::Tables;
-use types::{Ike, IpPrefix, Ipsec, Mac, PortId, ReversePath, Side};
+use types::{Ike, IpPrefix, Ipsec, Mac, MssClamp, PortId, ReversePath, Side};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, Found, defaults_in_force};
@@ -188,6 +188,7 @@ impl<'a> Differ<'a> {
             vrf: (port.vrf != said.vrf).then(|| port.vrf.clone()),
             side: (port.side != said.side).then_some(port.side),
             rpf: (port.reverse_path != said.reverse_path).then_some(port.reverse_path),
+            mss: (port.mss != said.mss).then_some(port.mss),
         };
         if change != nothing(name) {
             self.journal.change_link(&change);
@@ -219,6 +220,9 @@ impl<'a> Differ<'a> {
         }
         if port.reverse_path != said.reverse_path {
             words.push(format!("rpf {} -> {}", said.reverse_path, port.reverse_path));
+        }
+        if port.mss != said.mss {
+            words.push(format!("mss {} -> {}", said.mss, port.mss));
         }
         let own: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
         let gone = said.addresses.iter().filter(|said| !own.contains(said));
@@ -275,6 +279,7 @@ impl<'a> Differ<'a> {
             let change = LinkChange {
                 side,
                 rpf: (port.reverse_path != ReversePath::Off).then_some(port.reverse_path),
+                mss: (port.mss != MssClamp::Off).then_some(port.mss),
                 ..nothing(name)
             };
             if change != nothing(name) {
@@ -660,5 +665,13 @@ impl<'a> Differ<'a> {
 
 /// A change of nothing about a port.
 fn nothing(port: &str) -> LinkChange {
-    LinkChange { port: port.to_owned(), up: None, mtu: None, vrf: None, side: None, rpf: None }
+    LinkChange {
+        port: port.to_owned(),
+        up: None,
+        mtu: None,
+        vrf: None,
+        side: None,
+        rpf: None,
+        mss: None,
+    }
 }

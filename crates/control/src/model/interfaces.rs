@@ -9,6 +9,7 @@ use types::{IpPrefix, Mac, PortId, VrfId};
 
 use super::desired::{Desired, DesiredPort};
 use super::ports::check_buffers;
+use super::recursive;
 use super::refuse::no_port;
 use super::routes::usable;
 use super::{Control, Draft};
@@ -82,7 +83,7 @@ impl Control {
         prefixes
             .filter_map(|prefix| self.desired.routes.get(&(table, prefix)))
             .flatten()
-            .filter(|route| usable(&tables, table, &route.spec).is_none())
+            .filter(|route| usable(&tables, &self.desired.routes, table, &route.spec).is_none())
             .filter_map(|route| why_not_used(&tables, &self.desired, vrf, &route.spec))
             .collect()
     }
@@ -161,6 +162,11 @@ fn why_not_used(
     vrf: VrfId,
     spec: &RouteSpec,
 ) -> Option<String> {
+    if let Some(via) = spec.via.filter(|_| spec.recursive) {
+        let place = (tables::TableRef::Vrf(vrf), spec.destination);
+        let why = recursive::resolve(tables, &desired.routes, place, via).err()?;
+        return Some(format!("{} is not used: {why}", describe::route(spec)));
+    }
     let on_link = |port: &&DesiredPort, address: IpAddr| {
         let reaches = |port: &tables::Port| port.spec.vrf == vrf && port.reaches(address);
         tables.port(port.id).is_some_and(reaches)

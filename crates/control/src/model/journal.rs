@@ -215,6 +215,9 @@ impl Journal {
         if let Some(rpf) = change.rpf {
             let _ = write!(text, " rpf {rpf}");
         }
+        if let Some(mss) = change.mss {
+            let _ = write!(text, " mss {mss}");
+        }
         self.note(Origin::Runtime, format_args!("{text}"));
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use api::{
-    LinkCounts, LinkData, LinkFilter, LinkInfo, LinkStatistics, LinkView, MAIN_VRF, PortStatistics,
-    PortView, Refusal, ReversePath, Side, VrfView,
+    LinkCounts, LinkData, LinkFilter, LinkInfo, LinkStatistics, LinkView, MAIN_VRF, MssClamp,
+    PortStatistics, PortView, Refusal, ReversePath, Side, VrfView,
 };
 use types::{LinkKind, Mac};
 
@@ -98,6 +98,7 @@ fn port_link(port: &PortView, tables: &HashMap<&str, u32>) -> LinkView {
         side: port.side,
         tunnel_end: port.tunnel_end,
         rpf: port.rpf,
+        mss: port.mss,
     }
 }
 
@@ -124,6 +125,7 @@ fn vrf_link(vrf: &VrfView, stats64: LinkStatistics) -> LinkView {
         side: Side::Unset,
         tunnel_end: None,
         rpf: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 

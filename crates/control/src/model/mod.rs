@@ -16,9 +16,11 @@ mod links;
 mod neighbours;
 mod ports;
 mod qdiscs;
+mod recursive;
 mod refuse;
 mod reload;
 mod restore;
+mod route_views;
 mod routes;
 mod rules;
 mod save;
@@ -402,10 +404,14 @@ impl Control {
                 Reply::Vrfs(found)
             }
             Request::FilterList(list) => Reply::Filters(filters::filters(tables, desired, list)?),
-            Request::RouteList(filter) => Reply::Routes(routes::list(tables, desired, filter)?),
+            Request::RouteList(filter) => {
+                Reply::Routes(route_views::list(tables, desired, filter)?)
+            }
             Request::RuleList(asked) => Reply::Rules(rules::list(tables, desired, asked)),
-            Request::NextHopList => Reply::NextHops(routes::next_hops(tables)),
-            Request::RouteGet(query) => Reply::Routes(vec![routes::query(tables, desired, query)?]),
+            Request::NextHopList => Reply::NextHops(route_views::next_hops(tables)),
+            Request::RouteGet(query) => {
+                Reply::Routes(vec![route_views::query(tables, desired, query)?])
+            }
             Request::StateGet(id) => Reply::States(vec![security::state(tables, desired, id)?]),
             Request::StateList(list) => {
                 Reply::States(security::states(tables, desired, &list.filter, list.show_keys)?)

@@ -160,6 +160,7 @@ impl Draft<'_> {
         port.up = change.up.unwrap_or(port.up);
         port.side = change.side.unwrap_or(port.side);
         port.reverse_path = change.rpf.unwrap_or(port.reverse_path);
+        port.mss = change.mss.unwrap_or(port.mss);
         self.change_port(&change.port, port)
     }
 
@@ -331,6 +332,7 @@ pub(super) fn ports(
             Side::Protected | Side::Unprotected => None,
         },
         rpf: port.reverse_path,
+        mss: port.mss,
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
         statistics: vlan_statistics(tables, port.id),

@@ -845,6 +845,7 @@ fn desired_port(
         up: settings.up,
         side: settings.side,
         reverse_path: settings.reverse_path,
+        mss: settings.mss,
         interface: known.filter(|port| port.id == id).map_or(InterfaceState::Up, |is| is.interface),
         addresses,
     }
@@ -871,6 +872,9 @@ fn port_changes(is: &DesiredPort, wanted: &DesiredPort) -> Vec<String> {
     }
     if is.reverse_path != wanted.reverse_path {
         changes.push(format!("rpf {} -> {}", is.reverse_path, wanted.reverse_path));
+    }
+    if is.mss != wanted.mss {
+        changes.push(format!("mss {} -> {}", is.mss, wanted.mss));
     }
     let (before, after) = (addresses(is), addresses(wanted));
     changes.extend(

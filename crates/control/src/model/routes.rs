@@ -5,18 +5,19 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{
-    Family, MemberSpec, MemberView, NextHopView, Origin, Refusal, RefusalCode, RouteFilter,
-    RouteId, RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
+    Family, MemberSpec, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind,
+    RouteSpec,
 };
 use tables::limit::MAX_LEAKS;
 use tables::{
-    MemberSpec as TableMember, NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableError,
-    TableId, TableRef, Tables,
+    MemberSpec as TableMember, Port, RouteKind, RouteSpec as TableRoute, TableError, TableId,
+    TableRef, Tables,
 };
 use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredRoute};
+use super::recursive::{self, Routes};
 use super::refuse::{no_vrf, refusal};
 
 /// The most routes of one prefix.
@@ -136,9 +137,10 @@ impl Draft<'_> {
         }
         let at = alternatives.partition_point(|other| other.spec.metric < entry.spec.metric);
         alternatives.insert(at, entry);
-        settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
+        let routes = &self.desired.routes;
+        settle(&mut self.tables, routes, place, &alternatives).map_err(|error| refusal(&error))?;
         self.desired.put_routes(place, alternatives);
-        Ok(())
+        self.settle_dependents(place).map_err(|error| refusal(&error))
     }
 
     pub(super) fn drop_route(
@@ -152,16 +154,17 @@ impl Draft<'_> {
             self.note(|journal| journal.delete_route(&spec));
         }
         alternatives.retain(|other| other.spec.metric != metric);
-        settle(&mut self.tables, place, &alternatives).map_err(|error| refusal(&error))?;
+        let routes = &self.desired.routes;
+        settle(&mut self.tables, routes, place, &alternatives).map_err(|error| refusal(&error))?;
         self.desired.put_routes(place, alternatives);
-        Ok(())
+        self.settle_dependents(place).map_err(|error| refusal(&error))
     }
 
     /// Takes the routes of a VRF out of the tables that the addresses of ports, about to change,
     /// might be in the way of.
     pub(super) fn withdraw_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
         for place in places(self.desired, vrf.into()) {
-            settle(&mut self.tables, place, &[])?;
+            settle(&mut self.tables, &self.desired.routes, place, &[])?;
         }
         Ok(())
     }
@@ -172,7 +175,7 @@ impl Draft<'_> {
         let own = places(self.desired, vrf.into());
         for place in own.into_iter().chain(loose_places(self.desired)) {
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
-            settle(&mut self.tables, place, alternatives)?;
+            settle(&mut self.tables, &self.desired.routes, place, alternatives)?;
         }
         self.settle_far_routes()
     }
@@ -181,7 +184,7 @@ impl Draft<'_> {
     pub(super) fn settle_far_routes(&mut self) -> Result<(), TableError> {
         for place in &self.desired.far_routes {
             let alternatives = self.desired.routes.get(place).map_or(&[][..], Vec::as_slice);
-            settle(&mut self.tables, *place, alternatives)?;
+            settle(&mut self.tables, &self.desired.routes, *place, alternatives)?;
         }
         Ok(())
     }
@@ -238,7 +241,17 @@ impl Draft<'_> {
         for port in spec.nexthops.iter().filter_map(|one| one.dev.as_ref()).chain(&spec.port) {
             self.desired.port(port)?;
         }
-        let wanted = resolve(&self.tables, vrf, spec)?;
+        let wanted = match spec.via.filter(|_| spec.recursive) {
+            None => resolve(&self.tables, vrf, spec)?,
+            // One that comes to nothing yet may be resolved by a later route.
+            Some(via) => {
+                let place = (vrf, spec.destination);
+                match recursive::resolve(&self.tables, &self.desired.routes, place, via) {
+                    Ok(found) => found,
+                    Err(_) => return Ok(place),
+                }
+            }
+        };
         // Whether the tables would have it, whatever other routes of the prefix there are.
         let mut tables = self.tables.clone();
         let into = match wanted {
@@ -297,7 +310,7 @@ fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
 }
 
 /// The tables that a filter asks for.
-fn of_filter(
+pub(super) fn of_filter(
     tables: &Tables,
     desired: &Desired,
     filter: &RouteFilter,
@@ -323,6 +336,7 @@ fn named(id: &RouteId) -> String {
 /// out where there is none. Routes that come with an address of a port go before all.
 pub(super) fn settle(
     tables: &mut Tables,
+    routes: &Routes,
     (vrf, prefix): (TableRef, IpPrefix),
     alternatives: &[DesiredRoute],
 ) -> Result<(), TableError> {
@@ -331,7 +345,7 @@ pub(super) fn settle(
         return Ok(());
     }
     for entry in alternatives {
-        let Some(wanted) = usable(tables, vrf, &entry.spec) else { continue };
+        let Some(wanted) = usable(tables, routes, vrf, &entry.spec) else { continue };
         let is_there =
             current.and_then(|route| tables.route_spec(route.kind)).as_ref() == Some(&wanted);
         let set = if is_there { Ok(()) } else { tables.set_route(vrf, prefix, wanted) };
@@ -356,7 +370,17 @@ pub(super) fn settle(
 ///
 /// Of several next hops, those that are on the link of their port; whether that is up, the tables
 /// look after, since it moves the flows of these alone.
-pub(super) fn usable(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Option<TableRoute> {
+pub(super) fn usable(
+    tables: &Tables,
+    routes: &Routes,
+    vrf: TableRef,
+    spec: &RouteSpec,
+) -> Option<TableRoute> {
+    if let Some(via) = spec.via.filter(|_| spec.recursive) {
+        let is_own = spec.prefsrc.is_none_or(|source| is_own(tables, vrf, source));
+        let found = recursive::resolve(tables, routes, (vrf, spec.destination), via);
+        return found.ok().filter(|_| is_own);
+    }
     if !spec.nexthops.is_empty() {
         let is_up = |member: &TableMember| tables.port(member.port).is_some_and(|is| is.spec.up);
         let there = spec.nexthops.iter().filter_map(|one| on_link(tables, vrf, spec, one));
@@ -393,7 +417,7 @@ fn is_own(tables: &Tables, table: TableRef, address: IpAddr) -> bool {
 }
 
 /// One of several next hops of a route in the tables' terms, if it is on the link of its port.
-fn on_link(
+pub(super) fn on_link(
     tables: &Tables,
     vrf: TableRef,
     spec: &RouteSpec,
@@ -406,7 +430,11 @@ fn on_link(
 }
 
 /// What a route does in the tables' terms.
-fn resolve(tables: &Tables, vrf: TableRef, spec: &RouteSpec) -> Result<TableRoute, Refusal> {
+pub(super) fn resolve(
+    tables: &Tables,
+    vrf: TableRef,
+    spec: &RouteSpec,
+) -> Result<TableRoute, Refusal> {
     match spec.kind {
         Kind::Blackhole => return Ok(TableRoute::Blackhole),
         Kind::Unreachable => return Ok(TableRoute::Unreachable),
@@ -471,7 +499,7 @@ fn port_of(tables: &Tables, vrf: TableRef, vrf_name: &str, name: &str) -> Result
 }
 
 /// The port to a next hop: the one that is named, or the one on whose link it is.
-fn port_to(
+pub(super) fn port_to(
     tables: &Tables,
     table: TableRef,
     vrf_name: &str,
@@ -501,156 +529,6 @@ fn port_to(
     }
 }
 
-/// Routes as they are, by VRF, then prefix, then metric.
-pub(super) fn list(
-    tables: &Tables,
-    desired: &Desired,
-    filter: &RouteFilter,
-) -> Result<Vec<RouteView>, Refusal> {
-    let mut views = Vec::new();
-    if let Some(port) = filter.port.as_ref().filter(|name| !desired.vrfs.contains_key(*name)) {
-        desired.port(port)?;
-    }
-    for table in of_filter(tables, desired, filter)? {
-        if let TableRef::Vrf(vrf) = table
-            && let Some(found) = tables.vrf(vrf)
-        {
-            let made = found.routes().filter(|route| tables.comes_with_port(vrf, route));
-            views.extend(made.map(|route| made_view(tables, found, route)));
-        }
-        for place in places(desired, table) {
-            let alternatives = desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
-            let active = active(tables, place, alternatives);
-            views.extend(
-                alternatives
-                    .iter()
-                    .map(|entry| view(tables, table, entry, active == Some(entry.spec.metric))),
-            );
-        }
-    }
-    views.retain(|view| {
-        (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
-            let several = view.nexthops.iter();
-            let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
-            let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
-            let ways: Vec<_> = several.chain([(by, view.via)]).collect();
-            matches(filter, view.destination, view.kind, &ways)
-        }
-    });
-    views.sort_by(|a, b| {
-        let key = |view: &RouteView| {
-            (view.destination.address().is_ipv6(), view.destination, view.metric)
-        };
-        let of = |view: &RouteView| {
-            let loose = if view.vrf.is_empty() { view.table } else { 0 };
-            (loose, view.vrf != api::MAIN_VRF)
-        };
-        (of(a), &a.vrf, key(a)).cmp(&(of(b), &b.vrf, key(b)))
-    });
-    Ok(views)
-}
-
-/// The route that a destination takes.
-pub(super) fn query(
-    tables: &Tables,
-    desired: &Desired,
-    query: &RouteQuery,
-) -> Result<RouteView, Refusal> {
-    let vrf = desired.table(tables, &query.vrf, query.table)?;
-    let none = || {
-        let of = match query.table {
-            Some(table) => format!("table {table}"),
-            None => format!("VRF {}", query.vrf),
-        };
-        let message = format!("{of} has no route to {}", query.destination);
-        Refusal::new(RefusalCode::NotFound, message)
-    };
-    let found = tables.routing_table(vrf).and_then(|routes| routes.route(query.destination));
-    let route = found.ok_or_else(none)?;
-    let owner = match vrf {
-        TableRef::Vrf(vrf) => tables.vrf(vrf),
-        TableRef::Number(_) => None,
-    };
-    let mut found = if let Some(owner) = owner.filter(|_| tables.comes_with_port(vrf, route)) {
-        made_view(tables, owner, route)
-    } else {
-        let place = (vrf, route.prefix);
-        let alternatives = desired.routes.get(&place).ok_or_else(none)?;
-        let metric = active(tables, place, alternatives).ok_or_else(none)?;
-        let entry =
-            alternatives.iter().find(|entry| entry.spec.metric == metric).ok_or_else(none)?;
-        view(tables, vrf, entry, true)
-    };
-    if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
-        let usual = || port.source_for(found.via.unwrap_or(query.destination));
-        found.source = found.prefsrc.or_else(usual);
-    }
-    Ok(found)
-}
-
-/// The metric of the route that packets take, of all of one prefix.
-fn active(
-    tables: &Tables,
-    (vrf, prefix): (TableRef, IpPrefix),
-    alternatives: &[DesiredRoute],
-) -> Option<u32> {
-    let table = tables.routing_table(vrf)?;
-    let current = table.route_of(prefix);
-    let current = current.filter(|route| !tables.comes_with_port(vrf, route))?;
-    let current = tables.route_spec(current.kind)?;
-    let source = table.source_of(prefix);
-    let used = |entry: &&DesiredRoute| {
-        entry.spec.prefsrc == source && usable(tables, vrf, &entry.spec).as_ref() == Some(&current)
-    };
-    alternatives.iter().find(used).map(|entry| entry.spec.metric)
-}
-
-fn view(tables: &Tables, vrf: TableRef, entry: &DesiredRoute, active: bool) -> RouteView {
-    let spec = &entry.spec;
-    let port = match resolve(tables, vrf, spec) {
-        Ok(TableRoute::Via { port, .. } | TableRoute::Connected { port }) => tables.port(port),
-        _ => None,
-    };
-    let peer = spec.via.unwrap_or_else(|| spec.destination.address());
-    let (name, number) = match vrf {
-        TableRef::Vrf(vrf) => {
-            (spec.vrf.clone(), tables.vrf(vrf).map_or(TableId::MAIN, |vrf| vrf.table))
-        }
-        TableRef::Number(number) => (String::new(), number),
-    };
-    RouteView {
-        vrf: name,
-        table: number.0,
-        destination: spec.destination,
-        kind: spec.kind,
-        via: spec.via,
-        port: port.map(|port| port.spec.name.to_string()).or_else(|| spec.port.clone()),
-        port_vrf: spec.port_vrf.clone(),
-        onlink: spec.onlink,
-        prefsrc: spec.prefsrc,
-        nexthop_vrf: spec.nexthop_vrf.clone(),
-        source: spec.prefsrc.or_else(|| port.and_then(|port| port.source_for(peer))),
-        nexthops: spec.nexthops.iter().map(|one| member_view(tables, vrf, spec, one)).collect(),
-        metric: spec.metric,
-        active,
-        usable: usable(tables, vrf, spec).is_some(),
-        origin: entry.origin,
-    }
-}
-
-fn member_view(tables: &Tables, vrf: TableRef, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
-    let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref());
-    let port = port.ok().and_then(|port| tables.port(port));
-    let is_up = port.is_some_and(|port| port.spec.up);
-    let is_alive = is_up && on_link(tables, vrf, spec, one).is_some();
-    MemberView {
-        gateway: one.gateway,
-        dev: port.map(|port| port.spec.name.to_string()).or_else(|| one.dev.clone()),
-        weight: one.weight,
-        flags: if is_alive { Vec::new() } else { vec!["dead".to_owned()] },
-    }
-}
-
 /// Whether these are the same next hops, in any order. As with Linux, a weight of 1 in `wanted` is
 /// any.
 fn are_same(wanted: &[MemberSpec], members: &[MemberSpec]) -> bool {
@@ -663,81 +541,7 @@ fn are_same(wanted: &[MemberSpec], members: &[MemberSpec]) -> bool {
         && members.iter().all(|member| wanted.iter().any(|wanted| is_wanted(wanted, member)))
 }
 
-/// Every next hop, by VRF, port and address, and what was sent by it.
-pub(super) fn next_hops(tables: &Tables) -> Vec<NextHopView> {
-    let view = |(id, next_hop): (tables::NextHopId, &tables::NextHop)| {
-        let port = tables.port(next_hop.port)?;
-        let (packets, bytes) = tables.next_hop_counters(id)?.read();
-        let state = match next_hop.state {
-            NextHopState::Resolved | NextHopState::Queued => "resolved",
-            NextHopState::Pending => "pending",
-            NextHopState::OnLink => "on-link",
-            NextHopState::Down => "down",
-        };
-        Some(NextHopView {
-            id: id.0,
-            vrf: tables.vrf(port.spec.vrf)?.name.to_string(),
-            port: port.spec.name.to_string(),
-            address: next_hop.address,
-            state: state.to_owned(),
-            mtu: next_hop.mtu,
-            packets,
-            bytes,
-        })
-    };
-    let mut views: Vec<_> = tables.next_hops().filter_map(view).collect();
-    views.sort_by(|a, b| {
-        let is_other = |view: &NextHopView| view.vrf != api::MAIN_VRF;
-        (is_other(a), &a.vrf, &a.port, a.address).cmp(&(is_other(b), &b.vrf, &b.port, b.address))
-    });
-    views
-}
-
-/// A route that comes with an address of a port.
-fn made_view(tables: &Tables, vrf: &tables::Vrf, route: &tables::Route) -> RouteView {
-    let address = route.prefix.address();
-    let (kind, port) = match route.kind {
-        RouteKind::Connected { port } => (Kind::Unicast, tables.port(port)),
-        RouteKind::Broadcast => (Kind::Broadcast, None),
-        _ => (Kind::Local, None),
-    };
-    let in_vrf = |port: &&Port| port.spec.vrf == vrf.id;
-    let port = port.or_else(|| {
-        tables.ports().filter(in_vrf).find(|port| match kind {
-            Kind::Local => port.owns(address),
-            _ => port
-                .spec
-                .addresses
-                .iter()
-                .any(|own| own.address().is_ipv4() && own.range().last() == address),
-        })
-    });
-    let up = port.is_none_or(|port| port.spec.up);
-    RouteView {
-        vrf: vrf.name.to_string(),
-        table: vrf.table.0,
-        destination: route.prefix,
-        kind,
-        via: None,
-        port: port.map(|port| port.spec.name.to_string()),
-        port_vrf: None,
-        onlink: false,
-        prefsrc: None,
-        nexthop_vrf: None,
-        source: if kind == Kind::Local {
-            Some(address)
-        } else {
-            port.and_then(|port| port.source_for(address))
-        },
-        nexthops: Vec::new(),
-        metric: 0,
-        active: up,
-        usable: up,
-        origin: Origin::Gateway,
-    }
-}
-
-fn matches(
+pub(super) fn matches(
     filter: &RouteFilter,
     destination: IpPrefix,
     kind: Kind,

@@ -105,6 +105,7 @@ fn settings(desired: &Desired, port: &DesiredPort) -> PortSettings {
         addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
         side: port.side,
         reverse_path: port.reverse_path,
+        mss: port.mss,
         up: port.up,
         ..port.settings.clone()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use api::{
     FilterTarget, InterfaceState, LinkName, LinkSpec, MAIN_VRF, Origin, Refusal, RefusalCode,
 };
-use types::{IfId, PortId, ReversePath, Side, VlanId, VlanTag};
+use types::{IfId, MssClamp, PortId, ReversePath, Side, VlanId, VlanTag};
 
 use super::Draft;
 use super::desired::{DesiredPort, Found};
@@ -63,6 +63,7 @@ impl Draft<'_> {
                 up: spec.up,
                 side: Side::Unset,
                 reverse_path: ReversePath::Off,
+                mss: MssClamp::Off,
             },
             origin: self.origin,
             found,
@@ -71,6 +72,7 @@ impl Draft<'_> {
             up: spec.up,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
             interface: InterfaceState::Up,
             addresses: Vec::new(),
         };
@@ -116,6 +118,7 @@ impl Draft<'_> {
                 up: spec.up,
                 side: Side::Unset,
                 reverse_path: ReversePath::Off,
+                mss: MssClamp::Off,
             },
             origin: self.origin,
             found: Found::XFRM,
@@ -124,6 +127,7 @@ impl Draft<'_> {
             up: spec.up,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
             interface: InterfaceState::Up,
             addresses: Vec::new(),
         };

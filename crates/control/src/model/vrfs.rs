@@ -78,7 +78,8 @@ impl Draft<'_> {
                 (entry.spec.vrf, entry.spec.table) = (name.to_owned(), None);
             }
             let place = (TableRef::Vrf(id), place.1);
-            settle(&mut self.tables, place, &all).map_err(|error| refusal(&error))?;
+            let routes = &self.desired.routes;
+            settle(&mut self.tables, routes, place, &all).map_err(|error| refusal(&error))?;
             adopted.push((place, all));
         }
         places.iter().for_each(|place| self.desired.put_routes(*place, Vec::new()));
@@ -204,12 +205,13 @@ impl Draft<'_> {
 /// Changes a VRF as a link. It is up from the beginning, so that setting it up, as has to be done
 /// with Linux, changes nothing.
 pub(super) fn change_as_link(change: &LinkChange) -> Result<(), Refusal> {
-    let LinkChange { port, up, mtu, vrf, side, rpf } = change;
+    let LinkChange { port, up, mtu, vrf, side, rpf, mss } = change;
     let what = match () {
         () if *up == Some(false) => return Err(unsupported(VRF_IS_UP, DOWN_WITH_PORTS)),
         () if mtu.is_some() => "MTU",
         () if side.is_some() => "side",
         () if rpf.is_some() => "rpf",
+        () if mss.is_some() => "mss",
         () if vrf.is_some() => {
             return Err(unsupported("a VRF is not in another one", "its ports can be moved"));
         }

@@ -7,7 +7,7 @@ use api::{
     AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView, NextHopView, Origin,
     Request, RouteView, RuleView, VrfView,
 };
-use types::{Ike, IpPrefix, ReversePath, RouteKind, Side};
+use types::{Ike, IpPrefix, MssClamp, ReversePath, RouteKind, Side};
 
 use super::{Options, vrf};
 
@@ -34,6 +34,9 @@ pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
     if view.side != Side::Unset || view.rpf != ReversePath::Off {
         let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
+    }
+    if view.mss != MssClamp::Off {
+        let _ = writeln!(text, "    mss {}", view.mss);
     }
     if let Some(if_id) = view.linkinfo.info_data.as_ref().and_then(|data| data.if_id.as_ref()) {
         let _ = writeln!(text, "    xfrm if_id {if_id}");
@@ -217,10 +220,21 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     if view.onlink && asked.is_none() {
         text.push_str(" onlink");
     }
+    if view.recursive {
+        text.push_str(" recursive");
+    }
     if !view.usable {
         text.push_str(" dead");
     }
     text.push('\n');
+    for MemberView { gateway, dev, flags, .. } in &view.resolved {
+        let _ = write!(text, "\tresolved via {gateway} dev {}", dev.as_deref().unwrap_or("?"));
+        flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
+        text.push('\n');
+    }
+    if let Some(why) = &view.unresolved {
+        let _ = writeln!(text, "\tunresolved: {why}");
+    }
     for MemberView { gateway, dev, weight, flags } in &view.nexthops {
         let _ = write!(text, "\tnexthop via {gateway}");
         if let Some(port) = dev {

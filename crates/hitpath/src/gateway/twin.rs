@@ -59,6 +59,7 @@ mod tests {
                 up: true,
                 side: api::Side::Unset,
                 reverse_path: api::ReversePath::Off,
+                mss: api::MssClamp::Off,
             };
             let mac = mac(&settings);
             assert!(!mac.is_group() && mac.0[0] & 2 == 2, "{name}: {mac}");

@@ -1,4 +1,5 @@
-//! Decisions in VRFs where packets meet filters, policy rules or xfrm links: what filters say of a
+//! Decisions in VRFs where packets meet filters, policy rules or xfrm links, or where
+//! the MSS of TCP connections may be lowered: what filters say of a
 //! packet, before and after the rest of its decision, in which rules may ask for the mark that they
 //! have given it; and which taps want it.
 
@@ -11,7 +12,7 @@ use wire::{FlowKey, Origin};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{Deciding, KeyView, LookedUp, links};
+use super::{Deciding, KeyView, LookedUp, links, mss};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 
@@ -90,6 +91,9 @@ pub(super) fn decide<'a>(
                 *decision = Decision::new(end, decision.inbound(), decision.outbound());
             }
         }
+    }
+    if vrf.features.is_clamped {
+        passing.matched.mss = mss::way((&flow, tables, vrf), decision, trace);
     }
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables);

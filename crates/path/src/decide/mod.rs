@@ -8,6 +8,7 @@ mod batch;
 mod filters;
 mod links;
 mod locality;
+mod mss;
 pub(crate) mod question;
 mod source;
 pub(crate) mod trace;
@@ -688,42 +689,44 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let (Some(slot), Some(sa)) = (slot, sa) else {
             return Verdict::Drop(DropReason::EspNoOutboundSa);
         };
-        let end = sa.spec.identity.destination;
-        self.trace.asks(|| Question::Vrf(sa.spec.identity.vrf));
-        let Some(vrf) = self.tables.vrf(sa.spec.identity.vrf) else {
-            return Verdict::Drop(DropReason::NoRoute);
+        match self.outer_way(&sa.spec.identity) {
+            Ok(next_hop) => Verdict::Protect(slot, next_hop),
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// The way of outer packets from one end of a tunnel to the other.
+    #[inline(always)]
+    fn outer_way(&mut self, tunnel: &SaIdentity) -> Result<NextHopId, Verdict> {
+        let end = tunnel.destination;
+        self.trace.asks(|| Question::Vrf(tunnel.vrf));
+        let Some(vrf) = self.tables.vrf(tunnel.vrf) else {
+            return Err(Verdict::Drop(DropReason::NoRoute));
         };
-        let way = match self.route(vrf, end, Some(sa.spec.identity.source)) {
+        let way = match self.route(vrf, end, Some(tunnel.source)) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
-                let tunnel = Some(&sa.spec.identity);
-                one_of(group, self.key, tunnel, self.tables, self.trace)
+                one_of(group, self.key, Some(tunnel), self.tables, self.trace)
             }
-            Some(RouteKind::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
+            Some(RouteKind::Blackhole) => return Err(Verdict::Drop(DropReason::RouteBlackhole)),
             Some(RouteKind::Prohibit) => {
-                return Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited);
+                return Err(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited));
             }
             Some(RouteKind::Unreachable) => {
-                return Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable);
+                let how = Refusal::HostUnreachable;
+                return Err(Verdict::Refuse(DropReason::RouteUnreachable, how));
             }
             Some(RouteKind::Vrf { vrf }) => {
-                let packet = (self.key, Some(&sa.spec.identity));
-                match led_on(vrf, end, packet, self.tables, self.trace) {
-                    Ok(way) => way,
-                    Err(verdict) => return verdict,
-                }
+                led_on(vrf, end, (self.key, Some(tunnel)), self.tables, self.trace)?
             }
             Some(RouteKind::Local | RouteKind::Broadcast) | None => Way::None,
         };
         // Outer packets do not go into another tunnel by an xfrm link.
         if vrf.features.any() && links::port_of(way, self.tables).is_some() {
-            return Verdict::Drop(DropReason::NoRoute);
+            return Err(Verdict::Drop(DropReason::NoRoute));
         }
-        match next_hop(way, self.tables, self.trace) {
-            Ok(next_hop) => Verdict::Protect(slot, next_hop),
-            Err(verdict) => verdict,
-        }
+        next_hop(way, self.tables, self.trace)
     }
 }
 

@@ -12,11 +12,11 @@ use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
     Action, Change, FilterHook, FilterPlace, FilterTarget, IfId, NextHopId, RouteKind, RuleEntry,
-    RuleFlow, Scope, TableRef, Tables, Template,
+    RuleFlow, SaIdentity, Scope, TableRef, Tables, Template,
 };
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
-use super::links;
+use super::{links, mss};
 use crate::decide::is_ike;
 use crate::decision::{Decision, Verdict};
 
@@ -70,9 +70,9 @@ pub enum Question {
     Listens(PortId),
 }
 
-/// More questions than one decision takes: of each of three routes, one for every VRF that leads the
+/// More questions than one decision takes: of each of four routes, one for every VRF that leads the
 /// packet on and one for that by which it leaves.
-const MOST: usize = 19 + 3 * (MAX_LEAKS + 2);
+const MOST: usize = 24 + 4 * (MAX_LEAKS + 2);
 
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
@@ -115,7 +115,8 @@ impl<'t> Asked<'t> {
         };
         let questions = questions(key, decision, tables);
         let member = match decision.verdict() {
-            Verdict::Forward(next_hop) => Some(next_hop),
+            // The way back of a SYN may be by another one.
+            Verdict::Forward(next_hop) if back(key, tables).is_none() => Some(next_hop),
             _ => None,
         };
         let exit = match decision.verdict() {
@@ -145,7 +146,8 @@ impl<'t> Asked<'t> {
             // The packet may have asked rules that are all gone. From where to where an outer one went
             // then is not looked for.
             let is_of_own = matches!(rule.selects.entry, None | Some(RuleEntry::Own));
-            let has_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
+            let leaves_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
+            let has_outer = || leaves_outer() || back(&self.key, self.tables).is_some();
             return is_of_own && has_outer()
                 || rule.selects.matches_but_mark(&links::rule_flow(&self.key, self.tables));
         }
@@ -377,24 +379,45 @@ fn questions(
         && let Some((scope, template)) = template(policy)?
     {
         all.push(Question::Tunnel(scope, template));
-        all.push(Question::OnLink(template.destination));
-        let vrf = template.outer_vrf(scope);
-        all.push(Question::Vrf(vrf));
-        all.push(Question::Route { vrf, address: template.destination });
-        leaks(&mut all, vrf, template.destination, tables);
         // If another SA served the template, a change of SAs says so.
-        let slot = tables.resolve(scope, &template);
-        let is_ruled = tables.vrf(vrf).is_some_and(|vrf| vrf.features.is_ruled);
-        if let Some(sa) = slot.and_then(|slot| tables.sad().outbound(slot)).filter(|_| is_ruled) {
-            let source = sa.spec.identity.source;
-            let outer = RuleFlow::outer(key, vrf, source, template.destination);
-            all.push(Question::Rules(outer));
-            if may_lead_on {
-                all.push(Question::Elsewhere(template.destination));
-            }
-        }
+        let sa = || tables.sad().outbound(tables.resolve(scope, &template)?);
+        let source = || sa().map(|sa| sa.spec.identity.source);
+        let vrf = template.outer_vrf(scope);
+        outer_way(&mut all, key, (vrf, source, template.destination), tables);
+    }
+    // The way back of a SYN.
+    if is_sent_on && let Some(tunnel) = back(key, tables) {
+        let ends = (tunnel.vrf, || Some(tunnel.source), tunnel.destination);
+        outer_way(&mut all, key, ends, tables);
     }
     Some(all)
+}
+
+/// The tunnel by which answers go to a decrypted SYN, where its MSS may be lowered.
+fn back(key: &FlowKey, tables: &Tables) -> Option<SaIdentity> {
+    let vrf = tables.vrf(key.vrf).filter(|vrf| vrf.features.is_clamped && mss::is_syn(key));
+    vrf.and_then(|_| mss::tunnel_back(key, tables))
+}
+
+/// Lists what the way of a tunnel's outer packets in a VRF was made from, of which the source is
+/// asked if there are rules.
+fn outer_way(
+    all: &mut ArrayVec<Question, MOST>,
+    key: &FlowKey,
+    (vrf, source, end): (VrfId, impl FnOnce() -> Option<IpAddr>, IpAddr),
+    tables: &Tables,
+) {
+    all.push(Question::OnLink(end));
+    all.push(Question::Vrf(vrf));
+    all.push(Question::Route { vrf, address: end });
+    leaks(all, vrf, end, tables);
+    let is_ruled = tables.vrf(vrf).is_some_and(|vrf| vrf.features.is_ruled);
+    if let Some(source) = is_ruled.then(source).flatten() {
+        all.push(Question::Rules(RuleFlow::outer(key, vrf, source, end)));
+        if tables.has_leaks() || tables.loose_tables().next().is_some() {
+            all.push(Question::Elsewhere(end));
+        }
+    }
 }
 
 /// Lists the routes that lead on from that to `address` in the table of `vrf`, and the VRF of the

@@ -151,6 +151,11 @@ pub enum Step<'a> {
         /// Its address, where it is known.
         mac: Option<Mac>,
     },
+    /// The packet is a SYN, and announces no larger MSS behind the gateway.
+    Mss {
+        /// The largest that it may announce.
+        most: u16,
+    },
     /// The decision.
     Verdict {
         /// As applied.
@@ -239,6 +244,7 @@ impl Step<'_> {
             Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
+            Self::Mss { .. } => "mss",
             Self::Verdict { .. } => "verdict",
         }
     }
@@ -278,6 +284,9 @@ impl fmt::Display for Step<'_> {
                 write!(f, "{}", vrf.name)?;
                 for (number, (_, name)) in read.enumerate() {
                     let before = match (number, vrf.features.is_filtered) {
+                        (0, _) if vrf.features.is_clamped => {
+                            "; its policies, filters or ports read"
+                        }
                         (0, false) => "; its policies read",
                         (0, true) => "; its policies and filters read",
                         _ => ",",
@@ -388,6 +397,7 @@ impl fmt::Display for Step<'_> {
             Self::Neighbour { port, next_hop, mac: None } => {
                 write!(f, "{next_hop} on {port} is not resolved yet")
             }
+            Self::Mss { most } => write!(f, "a SYN: its MSS becomes at most {most}"),
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
         }
     }

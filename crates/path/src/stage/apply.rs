@@ -19,9 +19,10 @@ use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 use crate::batch::{AS_QUOTED, Arrival, Known, Opening, Packets, Queues, Record, Sealing};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict};
-use crate::encapsulation::{Inner, inner_limit};
+use crate::encapsulation::Inner;
 use crate::extension::Extensions;
 use crate::host::{self, errors::IcmpError};
+use crate::mss::{self, SynWay, tunnel_limit};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
 use crate::stage::seal;
 use crate::tap::TapWriter;
@@ -412,13 +413,7 @@ impl Applier<'_, '_> {
             let objects = self.neighbours.outputs.objects;
             let mtu = objects.next_hop(next_hop)?.mtu;
             // Without an SA, which seal will say, the packet is as good as any.
-            let mut limit = mtu;
-            if let Some(sa) = objects.outbound(slot) {
-                limit = inner_limit(sa, mtu);
-                if let Some(if_id) = sa.spec.identity.if_id {
-                    limit = objects.xfrm_link(if_id).map_or(limit, |link| limit.min(link.spec.mtu));
-                }
-            }
+            let limit = tunnel_limit(objects, slot, mtu);
             *last = Limit { way, limit };
         }
         Some(last.limit)
@@ -454,10 +449,31 @@ impl Applier<'_, '_> {
             }
         }
         let way = Way { slot, next_hop, limit };
+        if EXTENSION {
+            self.clamp_mss(&mut packet, known, way);
+        }
         if known.facts.total_length() > limit {
             return self.oversize(packet, known, way, queues);
         }
         self.leave::<EXTENSION>(packet, known, way, queues);
+    }
+
+    /// Lowers the MSS that a SYN announces, if ports on its way want that.
+    #[cold]
+    fn clamp_mss(&mut self, packet: &mut Packet, known: &Known, way: Way) {
+        let extension = known.decision.extension().map(|number| self.extensions.get(number));
+        let Some(mss) = extension.and_then(|extension| extension.mss) else { return };
+        let outputs = &mut self.neighbours.outputs;
+        let Some(next_hop) = outputs.objects.next_hop(way.next_hop) else { return };
+        let (origin, is_v6) = (known.key.origin, known.is_v6());
+        let (exit, slot, limit) = (next_hop.port, way.slot, way.limit);
+        let way = SynWay { origin, is_v6, exit, slot, limit, mss };
+        let segment = packet.bytes_mut().get_mut(usize::from(known.facts.upper_offset())..);
+        if let Some(most) = mss::most(&way, outputs.objects)
+            && segment.is_some_and(|segment| wire::tcp::clamp_mss(segment, most))
+        {
+            outputs.buffers.statistics.mss_clamped.add(1);
+        }
     }
 
     /// The last step of a packet that fits its way, or whose tunnel must carry it in any case.

@@ -125,8 +125,12 @@ impl Sending {
         let (protocol, mut upper) = match self.upper {
             Upper::Udp(from, to) => ports(Protocol::UDP, from, to, &[length[0], length[1], 0, 0]),
             Upper::Tcp(from, to, flags) => {
-                let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0];
-                ports(Protocol::TCP, from, to, &rest)
+                // SYNs announce an MSS.
+                let is_syn = flags & 2 != 0;
+                let offset = if is_syn { 0x60 } else { 0x50 };
+                let header = [0, 0, 0, 1, 0, 0, 0, 0, offset, flags, 1, 0, 0, 0, 0, 0];
+                let options: &[u8] = if is_syn { &[2, 4, 0x05, 0xb4] } else { &[] };
+                ports(Protocol::TCP, from, to, &[&header, options].concat())
             }
             Upper::Sctp(from, to) => ports(Protocol::SCTP, from, to, &[0; 8]),
             Upper::Echo => (icmp, vec![if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]),

@@ -14,9 +14,10 @@ use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, Dscp, FieldsSelector, FilterAction, FilterHook, FilterMatch,
     FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, IfId, Ike, Ipsec,
-    LookupEngine, MarkBits, MemberSpec, Policy, PolicySpec, PortSpec, RejectWith, ReversePath,
-    RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side,
-    TableId, TableRef, Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    LookupEngine, MarkBits, MemberSpec, MssClamp, Policy, PolicySpec, PortSpec, RejectWith,
+    ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec,
+    Selector, Side, TableId, TableRef, Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan,
+    VlanId, VlanTag,
 };
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -179,6 +180,7 @@ pub(crate) enum PortEdit {
     Addresses(usize),
     Side(Side),
     ReversePath(ReversePath),
+    Mss(MssClamp),
 }
 
 /// The tables, and every policy and SA that ever was, for their counters.
@@ -230,6 +232,7 @@ fn port_spec(id: PortId) -> PortSpec {
         if_id: link.and_then(|(_, _, if_id)| IfId::new(if_id)),
         side: Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     }
 }
 
@@ -549,6 +552,7 @@ impl PortEdit {
             Self::Addresses(which) => PortSpec { addresses: addresses(id, which), ..spec },
             Self::Side(side) => PortSpec { side, ..spec },
             Self::ReversePath(reverse_path) => PortSpec { reverse_path, ..spec },
+            Self::Mss(mss) => PortSpec { mss, ..spec },
         }
     }
 }
@@ -771,6 +775,7 @@ fn port_edit() -> impl Strategy<Value = PortEdit> {
         1 => (0..4usize).prop_map(PortEdit::Addresses),
         2 => of(&Side::ALL).prop_map(PortEdit::Side),
         2 => of(&ReversePath::ALL).prop_map(PortEdit::ReversePath),
+        2 => of(&[MssClamp::Off, MssClamp::Pmtu, MssClamp::Most(900)]).prop_map(PortEdit::Mss),
     ]
 }
 

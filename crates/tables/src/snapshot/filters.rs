@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{FilterSlot, PacketFields};
+use types::{FilterSlot, MssClamp, PacketFields};
 use wire::VrfId;
 
 use super::Tables;
@@ -12,6 +12,7 @@ use crate::filter::{Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
 use crate::limit::{MAX_FILTER_RULES, MAX_FILTERS};
 use crate::log::Change;
 use crate::policy::Scope;
+use crate::port::Port;
 
 impl Tables {
     /// The filter in a place, if it has rules.
@@ -104,8 +105,12 @@ impl Tables {
     pub(super) fn judge_features(&mut self, vrf: VrfId) -> Result<(), TableError> {
         let ports = self.ports().filter(|port| port.spec.vrf == vrf);
         let targets = ports.map(|port| FilterTarget::Port(port.id));
+        let clamps = |port: &Port| port.spec.mss != MssClamp::Off;
         let links = self.ports().filter(|port| port.spec.vrf == vrf).filter_map(|it| it.spec.if_id);
-        let mut own = VrfFeatures::default();
+        let mut own = VrfFeatures {
+            own_clamps: self.ports().any(|port| port.spec.vrf == vrf && clamps(port)),
+            ..VrfFeatures::default()
+        };
         for if_id in links {
             own.has_links = true;
             let Some(spd) = self.spd(Scope::Link(if_id)) else { continue };
@@ -121,6 +126,11 @@ impl Tables {
         self.existing_vrf(vrf)?;
         self.put_features(vrf, own);
         self.judge_egress();
+        let clamps = self.ports().any(clamps);
+        if clamps != core::mem::replace(&mut self.clamps, clamps) {
+            let all: Vec<_> = self.vrfs().map(|vrf| vrf.id).collect();
+            all.into_iter().for_each(|vrf| self.judge_rules(vrf));
+        }
         self.judge_taps();
         Ok(())
     }
@@ -162,19 +172,24 @@ pub struct VrfFeatures {
     pub is_ruled: bool,
     /// Whether routes lead from it into other VRFs.
     pub is_leaking: bool,
+    /// Whether the MSS of TCP connections may be lowered: by one of its ports, or by one of another
+    /// VRF where its packets may leave by such a port, in clear or in a tunnel.
+    pub is_clamped: bool,
     /// Which optional fields the filters, the policies of the links and the rules read.
     pub reads: PacketFields,
     /// Whether the filters, the policies of the links or the rules read upper-layer fields.
     pub reads_upper: bool,
     /// What the filters and the policies of the links read of both.
     pub(super) own_reads: (PacketFields, bool),
+    /// Whether one of its ports lowers the MSS.
+    pub(super) own_clamps: bool,
 }
 
 impl VrfFeatures {
     /// Whether any of them is switched on.
     #[inline(always)]
     pub fn any(&self) -> bool {
-        self.is_filtered | self.has_links | self.is_ruled | self.is_leaking
+        self.is_filtered | self.has_links | self.is_ruled | self.is_leaking | self.is_clamped
     }
 
     fn note_reads(&mut self, (reads, reads_upper): (PacketFields, bool)) {

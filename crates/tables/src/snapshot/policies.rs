@@ -200,7 +200,15 @@ impl Tables {
             (judge(spd) != before, spd.reads_upper() != read_upper)
         };
         match spec.scope() {
-            Scope::Vrf(vrf) => Ok(changes(self.spd_mut(vrf)?).0),
+            Scope::Vrf(vrf) => {
+                let is_gateway = |tables: &Self| tables.vrf(vrf).map(|it| !it.spd.is_empty());
+                let before = is_gateway(self);
+                let (rules, _) = changes(self.spd_mut(vrf)?);
+                if before != is_gateway(self) {
+                    self.judge_rules(vrf);
+                }
+                Ok(rules)
+            }
             Scope::Link(if_id) => {
                 let (rules, reads_other_upper) = self.change_spd_of_link(if_id, changes);
                 // What the policies of a link read is kept with its VRF.

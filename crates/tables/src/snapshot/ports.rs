@@ -136,6 +136,9 @@ impl Tables {
             self.judge_features(self.existing_port(id)?.spec.vrf)?;
             self.rules_may_be_stale()?;
         }
+        if self.existing_port(id)?.spec.mss != old.spec.mss {
+            self.judge_features(self.existing_port(id)?.spec.vrf)?;
+        }
         if has_moved || !has_routes_as_before {
             self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
             self.tunnels_may_lead_elsewhere(self.existing_port(id)?.spec.vrf)?;

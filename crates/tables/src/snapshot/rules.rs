@@ -129,15 +129,22 @@ impl Tables {
             features.reads = features.reads | egress.0;
             features.reads_upper |= egress.1;
         }
+        // Their tunnels may lead by any port.
+        let is_gateway = features.has_links || !vrf.spd.is_empty();
+        let may_clamp = features.leaves_elsewhere() || is_gateway;
+        features.is_clamped = own.own_clamps || self.clamps && may_clamp;
+        if features.is_clamped {
+            features.reads = features.reads | PacketFields::TCP_SYN;
+        }
         if features != vrf.features {
-            let read = |vrf: &Vrf| (vrf.reads(), vrf.reads_upper());
+            let read = |vrf: &Vrf| (vrf.reads(), vrf.reads_upper(), vrf.features.is_clamped);
             let before = read(vrf);
             let was_featured = vrf.features.any();
             let Ok(changed) = self.vrf_mut(id) else { return };
             changed.features = features;
             let after = read(changed);
             self.count_featured(was_featured, features.any());
-            // The keys of its packets mean something else.
+            // The keys of its packets mean something else, or SYNs are clamped now or no longer.
             if after != before {
                 self.changed(Change::Vrf(id));
             }

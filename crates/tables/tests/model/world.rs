@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec,
+    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, MssClamp, PolicySpec, PortSpec,
     ReversePath, RouteSpec, SaIdentity, SaSpec, Selector, Side, Template, UpperSelector,
 };
 use wire::{
@@ -105,6 +105,7 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
             if_id: None,
             side: Side::Unset,
             reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
         },
     )
 }

@@ -9,8 +9,9 @@ use packet::LinkKind;
 use tables::limit::MAX_ROUTES;
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MAX_SNAPLEN, MarkBits, PortSpec, Qdisc, QdiscDevice, RejectWith, ReversePath,
-    RouteSpec, Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterVerdict, MAX_SNAPLEN, MarkBits, MssClamp, PortSpec, Qdisc, QdiscDevice, RejectWith,
+    ReversePath, RouteSpec, Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId,
+    VlanTag,
 };
 use types::qdisc::{FqCodel, Tbf};
 use wire::{IpPrefix, IpRange, PortId, VrfId};
@@ -271,6 +272,7 @@ fn add_port(
         vlan,
         side: tables::Side::Unset,
         reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
     };
     Ok(tables.add_port(id, spec)?)
 }

@@ -13,6 +13,7 @@ mod interfaces;
 mod neighbours;
 mod qdiscs;
 mod random;
+mod recursive;
 mod reload;
 mod requests;
 mod restore;
@@ -165,9 +166,12 @@ pub(super) fn consistent(control: &Control) {
         }
     }
     // A route is used exactly if it is the first of its prefix that can be.
-    let all =
-        super::routes::list(tables, desired, &api::RouteFilter { all: true, ..Default::default() })
-            .unwrap();
+    let all = super::route_views::list(
+        tables,
+        desired,
+        &api::RouteFilter { all: true, ..Default::default() },
+    )
+    .unwrap();
     for (place, alternatives) in &desired.routes {
         assert!(!alternatives.is_empty());
         assert!(alternatives.is_sorted_by(|a, b| a.spec.metric < b.spec.metric));

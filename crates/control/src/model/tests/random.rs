@@ -74,7 +74,10 @@ pub(super) fn command() -> impl Strategy<Value = String> {
                 "vrf blue",
                 "nomaster",
                 "side protected",
-                "side unset rpf strict"
+                "side unset rpf strict",
+                "mss pmtu",
+                "mss 1200",
+                "mss off"
             ])
         )
             .prop_map(|(port, what)| format!("link set {port} {what}")),
@@ -109,6 +112,16 @@ pub(super) fn command() -> impl Strategy<Value = String> {
                 "route {verb} {prefix} via {hop} metric {metric}{vrf}"
             )
         ),
+        (
+            pick(&["add", "replace", "change"]),
+            prefix(),
+            pick(&["10.1.0.9", "172.16.0.1", "192.168.11.9", "198.51.100.1"]),
+            0..3_u8,
+            vrf()
+        )
+            .prop_map(|(verb, prefix, hop, metric, vrf)| format!(
+                "route {verb} {prefix} via {hop} recursive metric {metric}{vrf}"
+            )),
         (pick(&["add", "replace"]), prefix(), port(), 0..3_u8, vrf()).prop_map(
             |(verb, prefix, port, metric, vrf)| format!(
                 "route {verb} {prefix} dev {port} metric {metric}{vrf}"

@@ -33,7 +33,7 @@ fn desired(control: &Control) -> Vec<String> {
     }
     for (name, port) in &desired.ports {
         lines.push(format!(
-            "port {name} {:?} {:?} {} {} {} {} {} {:?}",
+            "port {name} {:?} {:?} {} {} {} {} {} {} {:?}",
             port.settings.kind,
             port.origin,
             port.vrf,
@@ -41,6 +41,7 @@ fn desired(control: &Control) -> Vec<String> {
             port.up,
             port.side,
             port.reverse_path,
+            port.mss,
             port.addresses
         ));
     }

@@ -136,6 +136,7 @@ impl Lines {
             ("icmp_errors", "icmp-error", "the sender is told"),
             ("icmp_errors_limited", "icmp-error", "the sender is not told, by the rate limit"),
             ("tcp_resets", "tcp-reset", "the sender is told"),
+            ("mss_clamped", "mss", "a SYN, whose MSS was made smaller"),
             ("fragmented", "fragment", "too large for its way, and cut"),
         ] {
             if counted.of(counter) > 0 {

@@ -1,0 +1,177 @@
+//! Next hops that are on no link and are reached by another route of the same table, as those are
+//! that BGP speaks of.
+//!
+//! What a recursive next hop comes to follows from the routes that are desired and from the ports
+//! alone, never from the order in which routes came. So a route needs to be looked at again if its
+//! next hop is in a prefix that has changed, or in that of a recursive route that has; no other
+//! does.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tables::{RouteKind, RouteSpec as TableRoute, TableError, TableRef, Tables};
+use types::IpPrefix;
+
+use super::Draft;
+use super::desired::{DesiredRoute, Place};
+use super::routes::{settle, usable};
+
+/// One recursive route may be reached by another one, in all so many.
+const MAX_DEPTH: usize = 8;
+
+/// So many routes are looked at for one next hop.
+const MAX_LOOKS: usize = 1024;
+
+/// By table and prefix.
+pub(super) type Routes = BTreeMap<Place, Vec<DesiredRoute>>;
+
+/// Why a recursive next hop comes to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    NoRoute(IpAddr),
+    /// The route is reached by this one, and this one by it.
+    Itself(IpPrefix),
+    TooDeep(IpAddr),
+    /// The route to it leads to no next hop.
+    Ends(IpAddr, &'static str),
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoute(via) => write!(f, "there is no route to {via}"),
+            Self::Itself(prefix) => write!(f, "it depends on itself, by the route to {prefix}"),
+            Self::TooDeep(via) => {
+                write!(f, "{via} is reached by more than {MAX_DEPTH} recursive routes in turn")
+            }
+            Self::Ends(via, what) => write!(f, "the route to {via} {what}"),
+        }
+    }
+}
+
+/// What packets to the recursive next hop `via` of a route take.
+pub(super) fn resolve(
+    tables: &Tables,
+    routes: &Routes,
+    (table, prefix): Place,
+    via: IpAddr,
+) -> Result<TableRoute, Unresolved> {
+    Resolver { tables, routes, table, on_way: vec![prefix], looks: 0 }.resolve(via)
+}
+
+struct Resolver<'a> {
+    tables: &'a Tables,
+    routes: &'a Routes,
+    table: TableRef,
+    /// The prefixes of the routes that wait for this one.
+    on_way: Vec<IpPrefix>,
+    looks: usize,
+}
+
+impl Resolver<'_> {
+    fn resolve(&mut self, via: IpAddr) -> Result<TableRoute, Unresolved> {
+        let longest = if via.is_ipv4() { 32 } else { 128 };
+        for length in (0..=longest).rev() {
+            let Ok(prefix) = IpPrefix::new(via, length) else { continue };
+            if let Some(found) = self.by(prefix.network(), via)? {
+                return Ok(found);
+            }
+        }
+        Err(Unresolved::NoRoute(via))
+    }
+
+    /// By the routes of one prefix, if one of them can be used.
+    fn by(&mut self, prefix: IpPrefix, via: IpAddr) -> Result<Option<TableRoute>, Unresolved> {
+        let found = self.tables.routing_table(self.table).and_then(|it| it.route_of(prefix));
+        if let Some(made) = found.filter(|it| self.tables.comes_with_port(self.table, it)) {
+            return match made.kind {
+                RouteKind::Connected { port } => {
+                    let is_up = self.tables.port(port).is_some_and(|port| port.spec.up);
+                    let wanted = TableRoute::Via { port, address: via };
+                    is_up
+                        .then_some(Some(wanted))
+                        .ok_or(Unresolved::Ends(via, "is by a port that is down"))
+                }
+                _ => Err(Unresolved::Ends(via, "is that to an own address")),
+            };
+        }
+        // One that is about to be added is not among the routes yet.
+        if self.on_way.contains(&prefix) {
+            return Err(Unresolved::Itself(prefix));
+        }
+        let Some(alternatives) = self.routes.get(&(self.table, prefix)) else { return Ok(None) };
+        self.looks += 1;
+        if self.on_way.len() > MAX_DEPTH || self.looks > MAX_LOOKS {
+            return Err(Unresolved::TooDeep(via));
+        }
+        let mut refused = None;
+        for entry in alternatives {
+            let found = match (entry.spec.recursive, entry.spec.via) {
+                (true, Some(next)) => {
+                    self.on_way.push(prefix);
+                    let found = self.resolve(next);
+                    self.on_way.pop();
+                    found.map_err(|why| refused = Some(why)).ok()
+                }
+                _ => usable(self.tables, self.routes, self.table, &entry.spec),
+            };
+            if let Some(found) = found {
+                return self.through(found, via).map(Some);
+            }
+        }
+        match refused {
+            // A circle that goes through a route which waits for this one.
+            Some(Unresolved::Itself(closed)) if self.on_way.contains(&closed) => {
+                Err(Unresolved::Itself(closed))
+            }
+            Some(why @ Unresolved::TooDeep(_)) => Err(why),
+            _ => Ok(None),
+        }
+    }
+
+    /// What packets to `via` take by a route that can be used.
+    fn through(&self, route: TableRoute, via: IpAddr) -> Result<TableRoute, Unresolved> {
+        match route {
+            TableRoute::Via { .. } | TableRoute::Onlink { .. } | TableRoute::Multipath(_) => {
+                Ok(route)
+            }
+            TableRoute::Connected { port } => {
+                let reaches = self.tables.port(port).is_some_and(|port| port.reaches(via));
+                Ok(match reaches {
+                    true => TableRoute::Via { port, address: via },
+                    false => TableRoute::Onlink { port, address: via },
+                })
+            }
+            TableRoute::Vrf { .. } => {
+                Err(Unresolved::Ends(via, "leads into the table of another VRF"))
+            }
+            TableRoute::Blackhole | TableRoute::Unreachable | TableRoute::Prohibit => {
+                Err(Unresolved::Ends(via, "sends nowhere"))
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Chooses anew among the routes of prefixes that depend on that of `place`, which has changed.
+    pub(super) fn settle_dependents(&mut self, place: Place) -> Result<(), TableError> {
+        let (table, changed) = place;
+        let (mut seen, mut left) = (BTreeSet::from([changed]), vec![changed]);
+        while let Some(prefix) = left.pop() {
+            let range = prefix.range();
+            let from = (table, range.first());
+            let within = self.desired.recursive.range(from..=(table, range.last()));
+            let within: Vec<_> = within.flat_map(|(_, prefixes)| prefixes).copied().collect();
+            for dependent in within {
+                if seen.insert(dependent) {
+                    let place = (table, dependent);
+                    let all = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
+                    settle(&mut self.tables, &self.desired.routes, place, all)?;
+                    left.push(dependent);
+                }
+            }
+        }
+        Ok(())
+    }
+}
