@@ -47,6 +47,8 @@ counters! {
     generated,
     /// Decisions made.
     decided,
+    /// Decisions not kept, as more sets of rules and taps are in use than have places.
+    features_not_kept,
     /// Packets sent on in clear.
     forwarded,
     /// Packets encrypted.
@@ -89,7 +91,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 20);
+        assert_eq!(all.len(), 21);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

@@ -317,6 +317,9 @@ impl Worker {
             stages.release();
         }
         let received = stages.round(frames);
+        if stages.extensions.are_few_left() {
+            stages.sweep();
+        }
         stages.neighbours.outputs.write_counts();
         received + handed_over
     }
@@ -390,6 +393,18 @@ impl<'t> Stages<'t> {
                 break;
             }
             self.parse(depth);
+        }
+    }
+
+    /// Looks for extensions that nothing in the cache has any more, a part at a time. No batch is on
+    /// its way, so that no decision but those in the cache has one.
+    #[cold]
+    #[inline(never)]
+    fn sweep(&mut self) {
+        let now = self.neighbours.outputs.now;
+        if let Some(from) = self.extensions.sweep_from(now) {
+            let next = self.cache.sweep(from, self.decider, self.extensions);
+            self.extensions.swept(now, next);
         }
     }
 
