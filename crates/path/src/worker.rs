@@ -165,16 +165,16 @@ impl Worker {
         self.ports[index] = Some(Attached::new(port));
     }
 
-    /// Joins the rings by which workers hand frames to the first of them, whose queueing disciplines
-    /// are for all. Without, another one drops such frames.
+    /// Joins the rings by which workers hand frames to those whose queueing disciplines they are for.
+    /// Without, a worker drops frames for another one's.
     pub fn join(&mut self, handover: Handover) {
         self.traffic.queueing.join(handover);
     }
 
-    /// Whether frames were handed to the first worker since this was last asked, so that it has to
-    /// be woken if it sleeps.
-    pub fn take_handed_over(&mut self) -> bool {
-        self.traffic.queueing.take_handed_over()
+    /// Calls `wake` with the number of each worker to which frames were handed since this was last
+    /// called, so that it has to be woken if it sleeps.
+    pub fn take_handed_over(&mut self, wake: impl FnMut(usize)) {
+        self.traffic.queueing.take_handed_over(wake);
     }
 
     /// Gives back the queue of port `id`.
