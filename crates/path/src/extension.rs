@@ -4,11 +4,14 @@
 //! an [`Extension`], and a decision names it by a number. Flows with the same extension share one,
 //! so there are few, and the others pay nothing for it.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use flow::RateLimiter;
 use packet::{BATCH, Time};
 use tables::{FilterSlot, NextHopId, TapSet};
+
+use crate::cache::sweep::Position;
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,32 +57,78 @@ impl Extension {
 }
 
 /// The most extensions that stay. Decisions with further ones are not kept in the cache.
-const MOST: usize = 16_384;
+pub(crate) const MOST: usize = 16_384;
+
+/// With fewer free numbers than this, those that no entry of the cache has are looked for.
+const FEW: usize = MOST / 4;
+
+/// They are looked for at most so often.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After it was looked for them for a time, so many times as long passes until the next time.
+const REST: u32 = 16;
 
 /// A worker's extensions, by number.
+///
+/// A number is given when a decision first has the extension. Entries of the cache that have it come
+/// and go without a word about it, so that they cost nothing; numbers are given back by a sweep
+/// ([`crate::cache::sweep`]), which looks through the cache for those in use, a part in each round.
 pub(crate) struct Extensions {
     all: Vec<Extension>,
     numbers: BTreeMap<Extension, u32>,
+    /// Numbers below the length of `all` that no extension has.
+    free: Vec<u32>,
     /// Those that do not stay, numbered behind the others.
     passing: Vec<Extension>,
+    /// By number: whether it was seen in use since the sweep began.
+    seen: Box<[bool]>,
+    sweep: Sweep,
     pub(crate) log: FilterLog,
+}
+
+/// Whether numbers in use are being looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    /// Since then, from here.
+    Runs { begun: Time, next: Position },
+    /// And the next one is not to begin before this.
+    Rests { until: Time },
 }
 
 impl Extensions {
     pub(crate) fn new() -> Self {
-        let (all, passing) = (Vec::with_capacity(MOST), Vec::with_capacity(BATCH));
-        Self { all, numbers: BTreeMap::new(), passing, log: FilterLog::new() }
+        Self {
+            all: Vec::with_capacity(MOST),
+            numbers: BTreeMap::new(),
+            free: Vec::with_capacity(MOST),
+            passing: Vec::with_capacity(BATCH),
+            seen: vec![false; MOST].into(),
+            sweep: Sweep::Rests { until: Time(0) },
+            log: FilterLog::new(),
+        }
     }
 
     /// The number of an extension, which is the same for equal ones while they stay.
     pub(crate) fn number(&mut self, extension: &Extension) -> u32 {
-        if let Some(number) = self.numbers.get(extension) {
-            return *number;
+        if let Some(&number) = self.numbers.get(extension) {
+            // A sweep may have passed the place that the decision gets.
+            self.saw(number);
+            return number;
         }
-        if self.all.len() < MOST {
-            let number = self.all.len() as u32;
-            self.all.push(*extension);
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.all[number as usize] = *extension;
+                Some(number)
+            }
+            None if self.all.len() < MOST => {
+                self.all.push(*extension);
+                Some(self.all.len() as u32 - 1)
+            }
+            None => None,
+        };
+        if let Some(number) = number {
             self.numbers.insert(*extension, number);
+            self.saw(number);
             return number;
         }
         let known = self.passing.iter().position(|passing| passing == extension);
@@ -111,6 +160,54 @@ impl Extensions {
     #[inline]
     pub(crate) fn forget_passing(&mut self) {
         self.passing.clear();
+    }
+
+    /// Whether the cache is to be looked through for numbers in use.
+    #[inline(always)]
+    pub(crate) fn are_few_left(&self) -> bool {
+        self.numbers.len() > MOST - FEW
+    }
+
+    /// From where on the cache is to be looked through, which begins if it is time for it.
+    pub(crate) fn sweep_from(&mut self, now: Time) -> Option<Position> {
+        match self.sweep {
+            Sweep::Runs { next, .. } => Some(next),
+            Sweep::Rests { until } if now < until => None,
+            Sweep::Rests { .. } => {
+                self.seen.fill(false);
+                let next = Position::default();
+                self.sweep = Sweep::Runs { begun: now, next };
+                Some(next)
+            }
+        }
+    }
+
+    /// An entry of the cache, or one to come, has this number.
+    #[inline]
+    pub(crate) fn saw(&mut self, number: u32) {
+        if let Some(seen) = self.seen.get_mut(number as usize) {
+            *seen = true;
+        }
+    }
+
+    /// The cache was looked through up to here, or to its end: then numbers that were not seen are
+    /// free.
+    pub(crate) fn swept(&mut self, now: Time, up_to: Option<Position>) {
+        let Sweep::Runs { begun, next } = &mut self.sweep else { return };
+        if let Some(position) = up_to {
+            *next = position;
+            return;
+        }
+        let rest = (now.since(*begun) * REST).max(PAUSE);
+        self.sweep = Sweep::Rests { until: now + rest };
+        let Self { numbers, seen, free, .. } = self;
+        numbers.retain(|_, number| {
+            let stays = seen[*number as usize];
+            if !stays {
+                free.push(*number);
+            }
+            stays
+        });
     }
 }
 
@@ -207,5 +304,41 @@ mod tests {
         assert_eq!(extensions.get(more), Extension::NONE);
         assert_eq!(extensions.number(&of(more + 9)), more);
         assert_eq!(extensions.get(5).rules().collect::<Vec<_>>(), [FilterSlot(5)]);
+    }
+
+    #[test]
+    fn numbers_that_a_sweep_did_not_see_are_given_again() {
+        let mut extensions = Extensions::new();
+        let (start, more) = (Time(5_000_000_000), MOST as u32);
+        for slot in 0..more - FEW as u32 {
+            extensions.number(&of(slot));
+        }
+        assert!(!extensions.are_few_left());
+        for slot in more - FEW as u32..more {
+            extensions.number(&of(slot));
+        }
+        assert!(extensions.are_few_left());
+        let next = extensions.sweep_from(start).unwrap();
+        extensions.saw(3);
+        extensions.swept(start, Some(next));
+        // Decided meanwhile.
+        assert_eq!(extensions.number(&of(9)), 9);
+        assert_eq!(extensions.number(&of(more + 1)), more);
+        let later = start + Duration::from_millis(10);
+        assert_eq!(extensions.sweep_from(later), Some(next));
+        extensions.swept(later, None);
+        assert_eq!(extensions.sweep_from(later + Duration::from_millis(159)), None);
+        assert!(extensions.sweep_from(later + Duration::from_millis(160)).is_some());
+        let known: Vec<_> = extensions.numbers.values().copied().collect();
+        assert_eq!(known, [3, 9]);
+        let again: Vec<_> = (0..MOST - 1).map(|slot| extensions.number(&of(slot as u32))).collect();
+        assert_eq!((again[3], again[9]), (3, 9));
+        let distinct: std::collections::BTreeSet<_> = again.iter().copied().collect();
+        assert_eq!((distinct.len(), distinct.last().copied()), (MOST - 1, Some(more - 1)));
+        for (slot, number) in (0..).zip(again) {
+            assert_eq!(extensions.get(number), of(slot));
+        }
+        assert!(Extensions::stays(extensions.number(&of(more + 5))));
+        assert!(!Extensions::stays(extensions.number(&of(more + 6))));
     }
 }

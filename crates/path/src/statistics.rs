@@ -47,6 +47,8 @@ counters! {
     generated,
     /// Decisions made.
     decided,
+    /// Decisions not kept, as more sets of rules and taps are in use than have places.
+    features_not_kept,
     /// Packets sent on in clear.
     forwarded,
     /// Packets encrypted.

@@ -165,16 +165,16 @@ impl Worker {
         self.ports[index] = Some(Attached::new(port));
     }
 
-    /// Joins the rings by which workers hand frames to the first of them, whose queueing disciplines
-    /// are for all. Without, another one drops such frames.
+    /// Joins the rings by which workers hand frames to those whose queueing disciplines they are for.
+    /// Without, a worker drops frames for another one's.
     pub fn join(&mut self, handover: Handover) {
         self.traffic.queueing.join(handover);
     }
 
-    /// Whether frames were handed to the first worker since this was last asked, so that it has to
-    /// be woken if it sleeps.
-    pub fn take_handed_over(&mut self) -> bool {
-        self.traffic.queueing.take_handed_over()
+    /// Calls `wake` with the number of each worker to which frames were handed since this was last
+    /// called, so that it has to be woken if it sleeps.
+    pub fn take_handed_over(&mut self, wake: impl FnMut(usize)) {
+        self.traffic.queueing.take_handed_over(wake);
     }
 
     /// Gives back the queue of port `id`.
@@ -317,6 +317,9 @@ impl Worker {
             stages.release();
         }
         let received = stages.round(frames);
+        if stages.extensions.are_few_left() {
+            stages.sweep();
+        }
         stages.neighbours.outputs.write_counts();
         received + handed_over
     }
@@ -390,6 +393,18 @@ impl<'t> Stages<'t> {
                 break;
             }
             self.parse(depth);
+        }
+    }
+
+    /// Looks for extensions that nothing in the cache has any more, a part at a time. No batch is on
+    /// its way, so that no decision but those in the cache has one.
+    #[cold]
+    #[inline(never)]
+    fn sweep(&mut self) {
+        let now = self.neighbours.outputs.now;
+        if let Some(from) = self.extensions.sweep_from(now) {
+            let next = self.cache.sweep(from, self.decider, self.extensions);
+            self.extensions.swept(now, next);
         }
     }
 

@@ -1,22 +1,29 @@
-//! No frame of one VRF leaves by a port of another one, unless a rule or a route says so, whatever
-//! becomes of VRFs and ports.
+//! No frame of one VRF leaves by, or is counted by, a port or a tunnel of another one, unless a rule
+//! or a route says so, whatever becomes of VRFs, ports and xfrm links.
 
 mod fixture;
 
 use std::time::Duration;
 
+use esp::{InboundSa, OutboundSa, WindowSize};
 use fixture::*;
 use io::memory::MemoryOptions;
 use proptest::prelude::*;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use tables::{
-    MarkBits, MssClamp, PortSpec, ReversePath, RouteSpec, Rule, RuleAction, RuleEntry,
-    RuleSelector, Side, Tables, Vlan, VlanId, VlanTag,
+    Action, Direction, IfId, MarkBits, MssClamp, PolicySpec, PortSpec, ReversePath, RouteSpec,
+    Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec, Side, Tables, Vlan, VlanId,
+    VlanTag,
 };
 use wire::ethernet::{self, EtherType};
-use wire::{Mac, PortId, VrfId};
+use wire::{Mac, PortId, Protocol, Spi, VrfId};
 
 /// Sub-ports of the LAN, one for each number from 1 on.
 const PORTS: u16 = 6;
+/// Further ports, which are xfrm links over the WAN, with numbers behind.
+const LINKS: u16 = 2;
+const ALL: u16 = PORTS + LINKS;
 /// VRFs beside `main`.
 const VRFS: u16 = 3;
 
@@ -37,13 +44,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let port = || 1..=PORTS;
+    let port = || 1..=ALL;
     prop_oneof![
         6 => (port(), port()).prop_map(|(from, to)| Step::Send(from, to)),
         3 => (port(), any::<bool>()).prop_map(|(port, first)| Step::Half(port, first)),
         4 => (port(), 0..=VRFS).prop_map(|(port, vrf)| Step::Move(port, vrf)),
         2 => (1..=VRFS).prop_map(Step::Remake),
-        2 => port().prop_map(Step::Resolve),
+        2 => (1..=PORTS).prop_map(Step::Resolve),
         2 => (1..=2u64).prop_map(Step::Wait),
     ]
 }
@@ -56,20 +63,59 @@ fn id(number: u16) -> PortId {
     PortId(2000 + number)
 }
 
+fn is_link(number: u16) -> bool {
+    number > PORTS
+}
+
 fn spec(number: u16, vrf: u16) -> PortSpec {
+    let vlan = || Vlan::new(LAN, VlanTag::customer(VlanId::new(number).unwrap()));
     PortSpec {
         name: format!("lan.{number}").into(),
         vrf: VrfId(vrf),
-        link: packet::LinkKind::Ethernet,
+        link: match is_link(number) {
+            true => packet::LinkKind::Ip,
+            false => packet::LinkKind::Ethernet,
+        },
         mac: Mac::default(),
         mtu: 1500,
         addresses: vec![prefix(&format!("10.0.{number}.1/24"))],
         up: true,
-        vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(number).unwrap()))),
-        if_id: None,
+        vlan: (!is_link(number)).then(vlan),
+        if_id: IfId::new(number.into()).filter(|_| is_link(number)),
         side: Side::Unset,
         reverse_path: ReversePath::Off,
         mss: MssClamp::Off,
+    }
+}
+
+const ME: &str = "192.168.11.2";
+const PEER: &str = "192.168.11.1";
+
+/// The SPI of what leaves by a link, or of what comes by it.
+fn spi(link: u16, out: bool) -> Spi {
+    Spi(0x1000 * u32::from(link) + u32::from(!out))
+}
+
+/// Everything by a link is protected, over the WAN, which is in `main`. The tunnels have the same
+/// ends and selectors.
+fn add_tunnel(tables: &mut Tables, link: u16) {
+    let if_id = IfId::new(link.into());
+    for (out, from, to) in [(true, ME, PEER), (false, PEER, ME)] {
+        let (source, destination) = (ip(from), ip(to));
+        let (vrf, inner) = (VrfId::MAIN, VrfId::MAIN);
+        let identity = SaIdentity { vrf, inner, if_id, source, destination, reqid: 1 };
+        let spi = spi(link, out);
+        let spec = SaSpec { identity, spi, no_ecn: false, no_pmtu_discovery: false };
+        let outbound = OutboundSa::new(spi, &keys(false), 0, &mut StdRng::from_seed([3; 32]));
+        let inbound = InboundSa::new(spi, &keys(false), WindowSize::new(64).unwrap(), 0);
+        tables.add_sa(spec, outbound, inbound).unwrap();
+    }
+    for (direction, from, to) in
+        [(Direction::Out, ME, PEER), (Direction::In, PEER, ME), (Direction::Fwd, PEER, ME)]
+    {
+        let action = Action::Protect(template(from, to));
+        let spec = policy(direction, "0.0.0.0/0", "0.0.0.0/0", action);
+        tables.add_policy(PolicySpec { if_id, ..spec }).unwrap();
     }
 }
 
@@ -97,6 +143,12 @@ struct World {
     leak: Option<(u16, u16, Leak)>,
     /// How many have left so.
     leaked: usize,
+    /// By port, packets and bytes that came and that left, with link headers.
+    counts: Vec<[(u64, u64); 2]>,
+    /// How many packets the peer has sealed.
+    sealed: u32,
+    /// By link, what opens what leaves by it.
+    peers: Vec<InboundSa>,
 }
 
 impl World {
@@ -105,16 +157,17 @@ impl World {
         for vrf in 1..=VRFS {
             assert_eq!(tables.add_vrf(&format!("tenant{vrf}")), Ok(VrfId(vrf)));
         }
-        let vrfs: Vec<_> = (0..=PORTS).map(|number| number % (VRFS + 1)).collect();
-        for number in 1..=PORTS {
+        let vrfs: Vec<_> = (0..=ALL).map(|number| number % (VRFS + 1)).collect();
+        for number in 1..=ALL {
             tables.add_port(id(number), spec(number, vrfs[usize::from(number)])).unwrap();
         }
+        (1..=ALL).filter(|number| is_link(*number)).for_each(|link| add_tunnel(&mut tables, link));
         let table = |prefix: &str, vrf, spec| (self::prefix(prefix), VrfId(vrf), spec);
         let leaks = match leak {
             Some((from, into, Leak::Table)) => {
                 vec![table("10.0.0.0/16", from, RouteSpec::Vrf { vrf: VrfId(into) })]
             }
-            Some((from, into, Leak::Ports)) => (1..=PORTS)
+            Some((from, into, Leak::Ports)) => (1..=ALL)
                 .filter(|port| vrfs[usize::from(*port)] == into)
                 .map(|port| {
                     let spec = RouteSpec::Connected { port: id(port) };
@@ -144,7 +197,19 @@ impl World {
             tables.set_rules(vec![Rule { priority: 40_000, selects, action }]).unwrap();
         }
         let lives = (0..=VRFS as u8).collect();
-        Self { gateway: Gateway::new(tables), vrfs, lives, sent: Vec::new(), leak, leaked: 0 }
+        let peer =
+            |link| InboundSa::new(spi(link, true), &keys(false), WindowSize::new(64).unwrap(), 0);
+        Self {
+            gateway: Gateway::new(tables),
+            vrfs,
+            lives,
+            sent: Vec::new(),
+            leak,
+            leaked: 0,
+            counts: vec![Default::default(); usize::from(ALL) + 1],
+            sealed: 0,
+            peers: (1..=ALL).filter(|number| is_link(*number)).map(peer).collect(),
+        }
     }
 
     /// The VRF that a port is in, and which of those that have had its number.
@@ -154,6 +219,15 @@ impl World {
     }
 
     fn push(&mut self, port: u16, packet: &[u8]) {
+        let [came, _] = &mut self.counts[usize::from(port)];
+        let header = if is_link(port) { 0 } else { 18 };
+        *came = (came.0 + 1, came.1 + header + packet.len() as u64);
+        if is_link(port) {
+            let seed = StdRng::from_seed([9; 32]);
+            let peer = OutboundSa::new(spi(port, false), &keys(false), self.sealed, &mut { seed });
+            self.sealed += 1;
+            return self.gateway.receive(WAN, &seal(&peer, PEER, ME, packet));
+        }
         let mut bytes = frame(MemoryOptions::ethernet("lan", LAN).mac, HOST_MAC, packet);
         bytes.splice(12..12, [0x81, 0x00, 0x00, port as u8]);
         assert!(self.gateway.lan.push(&bytes));
@@ -195,7 +269,7 @@ impl World {
             }
             Step::Remake(vrf) => {
                 let ports: Vec<_> =
-                    (1..=PORTS).filter(|port| self.vrfs[usize::from(*port)] == vrf).collect();
+                    (1..=ALL).filter(|port| self.vrfs[usize::from(*port)] == vrf).collect();
                 self.gateway.change(|tables| remake(tables, vrf, &ports));
                 ports.iter().for_each(|port| self.vrfs[usize::from(*port)] = 0);
                 self.lives[usize::from(vrf)] += VRFS as u8 + 1;
@@ -220,7 +294,8 @@ impl World {
             })
     }
 
-    /// Looks at what has left.
+    /// Looks at what has left, and at what was counted. Returns how many packets left by ports of
+    /// tenants.
     fn judge(&mut self) -> Result<usize, TestCaseError> {
         let mut count = 0;
         while let Some(bytes) = self.gateway.lan.pop() {
@@ -229,29 +304,56 @@ impl World {
                 continue;
             }
             let tag = ethernet::Tag::parse(&bytes, 14).unwrap();
-            if tag.ether_type != EtherType::IPV4 {
-                continue;
-            }
-            let (tenant, packet) = (self.tenant(tag.vlan), &bytes[18..]);
-            count += 1;
-            if let Some(stamp) = stamp(packet) {
-                let sent = self.sent[stamp];
-                self.leaked += usize::from(sent != tenant);
-                prop_assert!(self.may_pass(sent, tenant), "packet {}: {:?}", stamp, tenant);
-            } else {
-                // An echo reply: all of it is of one tenant.
-                prop_assert!(packet[28..].iter().all(|life| *life == tenant.1), "{:?}", packet);
+            self.left(tag.vlan, bytes.len());
+            if tag.ether_type == EtherType::IPV4 {
+                count += 1;
+                self.judge_packet(tag.vlan, &bytes[18..])?;
             }
         }
         // The WAN is in main, which has a default route by it.
         while let Some(bytes) = self.gateway.wan.pop() {
-            if ethernet::Header::parse(&bytes).unwrap().ether_type == EtherType::IPV4
-                && let Some(stamp) = stamp(&bytes[14..])
-            {
+            let packet = &bytes[14..];
+            if ethernet::Header::parse(&bytes).unwrap().ether_type != EtherType::IPV4 {
+                continue;
+            }
+            if Protocol(packet[9]) == Protocol::ESP {
+                let sealed_by = Spi(u32::from_be_bytes(packet[20..24].try_into().unwrap()));
+                let link = (1..=ALL).find(|link| spi(*link, true) == sealed_by).unwrap();
+                let inner = open(&self.peers[usize::from(link - PORTS - 1)], packet);
+                count += 1;
+                self.left(link, inner.len());
+                self.judge_packet(link, &inner)?;
+            } else if let Some(stamp) = stamp(packet) {
                 prop_assert!(self.may_pass(self.sent[stamp], (0, 0)), "packet {}", stamp);
             }
         }
+        let tables = self.gateway.publisher.current();
+        for number in 1..=ALL {
+            let counters = tables.port_counters(id(number)).unwrap();
+            let counted = [counters.received(), counters.sent()];
+            prop_assert_eq!(counted, self.counts[usize::from(number)], "port {}", number);
+        }
         Ok(count)
+    }
+
+    /// A frame has left by a port.
+    fn left(&mut self, port: u16, length: usize) {
+        let [_, left] = &mut self.counts[usize::from(port)];
+        *left = (left.0 + 1, left.1 + length as u64);
+    }
+
+    /// Whether a packet may leave by a port.
+    fn judge_packet(&mut self, port: u16, packet: &[u8]) -> Result<(), TestCaseError> {
+        let tenant = self.tenant(port);
+        if let Some(stamp) = stamp(packet) {
+            let sent = self.sent[stamp];
+            self.leaked += usize::from(sent != tenant);
+            prop_assert!(self.may_pass(sent, tenant), "packet {}: {:?}", stamp, tenant);
+        } else {
+            // An echo reply: all of it is of one tenant.
+            prop_assert!(packet[28..].iter().all(|life| *life == tenant.1), "{:?}", packet);
+        }
+        Ok(())
     }
 }
 
@@ -361,5 +463,31 @@ fn halves_of_two_tenants_are_no_datagram() {
         world.take(&step);
     }
     assert_eq!((world.judge().unwrap(), world.gateway.worker.held()), (0, 1));
+    world.gateway.assert_nothing_lost();
+}
+
+/// Tunnels with the same ends, one of each tenant.
+#[test]
+fn a_tunnel_belongs_to_the_vrf_of_its_link() {
+    let mut world = World::new(None);
+    // Port 3 and the first link are in the third VRF, and so no others.
+    for step in [Step::Resolve(3), Step::Resolve(1)] {
+        world.take(&step);
+    }
+    for step in [Step::Send(3, 7), Step::Send(1, 7), Step::Send(3, 8)] {
+        world.take(&step);
+    }
+    assert_eq!(world.judge().unwrap(), 3, "one by the link, two told: {:?}", world.gateway.drops());
+    for step in [Step::Send(7, 3), Step::Send(7, 1), Step::Send(8, 3)] {
+        world.take(&step);
+    }
+    // What came by the second link is in main, and leaves by its default route.
+    assert_eq!(world.judge().unwrap(), 2, "one to port 3, one told: {:?}", world.gateway.drops());
+    // The link is another tenant's, at once and in both ways.
+    for step in [Step::Move(7, 1), Step::Send(1, 7), Step::Send(7, 1)] {
+        world.take(&step);
+    }
+    assert_eq!(world.judge().unwrap(), 2, "{:?}", world.gateway.drops());
+    assert_eq!(world.leaked, 0);
     world.gateway.assert_nothing_lost();
 }

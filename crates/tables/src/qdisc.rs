@@ -82,6 +82,8 @@ pub struct PlacedQdisc {
     pub root: QdiscNode,
     /// What stands under a token bucket.
     pub child: Option<QdiscNode>,
+    /// The number of the worker that it belongs to.
+    pub worker: usize,
     /// Whether the device may send. While it may not, nothing waits.
     pub up: bool,
     /// Packets that a worker dropped as it could not hand them to the discipline's own.

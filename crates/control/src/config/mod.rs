@@ -73,7 +73,34 @@ pub struct Config {
     pub notes: Vec<Diagnostic>,
 }
 
+/// Bytes of an interface's MTU that the tags of a VLAN of a VLAN take at most.
+const MOST_TAGS: u16 = 8;
+
+/// The largest MTU of a port.
+const MAX_MTU: u16 = 9216;
+
 impl Config {
+    /// The MTU of each port on an interface that has no `mtu`, by name, as long as the interface is
+    /// not opened: it is unknown, and taken to be enough for the VLANs of the port, and theirs.
+    pub fn presumed_mtus(&self) -> HashMap<&str, u16> {
+        let by_name: HashMap<&str, &PortSettings> =
+            self.ports.iter().map(|port| (port.name.as_str(), port)).collect();
+        let above = |port: &PortSettings| by_name.get(port.kind.vlan()?.0).copied();
+        let mut presumed = HashMap::new();
+        for port in &self.ports {
+            let Some(mtu) = port.mtu else { continue };
+            // Two levels, whatever the file says.
+            let parent = above(port);
+            let opened = parent.and_then(above).or(parent);
+            let Some(opened) = opened else { continue };
+            if opened.mtu.is_none() && matches!(opened.kind, crate::PortKind::AfPacket { .. }) {
+                let most = presumed.entry(opened.name.as_str()).or_insert(1500);
+                *most = mtu.saturating_add(MOST_TAGS).min(MAX_MTU).max(*most);
+            }
+        }
+        presumed
+    }
+
     /// The ports, parents before their VLANs, and xfrm links behind them all.
     pub(crate) fn parents_first(&self) -> Vec<&PortSettings> {
         let parents: HashMap<_, _> = self

@@ -106,12 +106,16 @@ impl Plan {
     pub(super) fn imagined(&self, desired: &Desired) -> Vec<OpenedPort> {
         let used: BTreeSet<_> = desired.ports.values().map(|port| port.id).collect();
         let free = (0..=u16::MAX).map(PortId).filter(|id| !used.contains(id));
+        let presumed = self.config.presumed_mtus();
         let imagine = |(settings, id): (&PortSettings, PortId)| OpenedPort {
             name: settings.name.clone(),
             id,
             // The upper octets do not meet those of any real station's.
             mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
-            mtu: settings.mtu.unwrap_or(1500),
+            mtu: settings
+                .mtu
+                .or_else(|| presumed.get(settings.name.as_str()).copied())
+                .unwrap_or(1500),
             link: settings.kind.link(),
         };
         self.to_open.iter().zip(free).map(imagine).collect()

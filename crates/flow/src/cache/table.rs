@@ -167,6 +167,41 @@ impl<const KEY: usize, const PLACE: usize> Table<KEY, PLACE> {
         8 * (buckets * PLACE as u64 + buckets.div_ceil(PLACES as u64) * SET as u64)
     }
 
+    /// How many sets of places there are.
+    pub fn sets(&self) -> usize {
+        (self.buckets().div_ceil(PLACES)) as usize
+    }
+
+    /// Shows the entries of some sets, with key, stamp and value, and removes those for which
+    /// `stays` returns false.
+    pub fn retain(
+        &mut self,
+        sets: core::ops::Range<usize>,
+        mut stays: impl FnMut(&[u64; KEY], u64, Value) -> bool,
+    ) {
+        let Open { sets: words, places, policy_generation, counts, .. } = self.open();
+        let last = sets.end.min(words.len());
+        for (number, word) in (sets.start..last).zip(&mut words[sets.start.min(last)..last]) {
+            for place in 0..PLACES {
+                // Places that were never used are not read: the system may not have given them yet.
+                if word[0] >> (16 * place) & 0x7fff == 0 {
+                    continue;
+                }
+                let line = &mut places[number * PLACES as usize + place as usize];
+                let (mut key, mut value) = ([0; KEY], [0; VALUE]);
+                key.copy_from_slice(&line[..KEY]);
+                value.copy_from_slice(&line[KEY + 1..KEY + 1 + VALUE]);
+                if stays(&key, line[KEY], value) {
+                    continue;
+                }
+                counts.occupied -= 1;
+                counts.live -= u64::from(line[KEY] >= policy_generation);
+                word[0] &= !(0xffff << (16 * place));
+                line.fill(0);
+            }
+        }
+    }
+
     /// Takes note of the generation that last changed a policy: live entries count from there.
     pub fn policies_changed(&mut self, generation: u64) {
         if self.policy_generation != generation {
@@ -492,6 +527,17 @@ mod tests {
                     policy_generation = generation;
                 }
                 table.policies_changed(policy_generation);
+                if what == 2 {
+                    // As a sweep does, in two parts.
+                    let half = table.sets() / 2;
+                    for part in [0..half, half..usize::MAX] {
+                        table.retain(part, |seen, stamp, value| {
+                            assert_eq!(kept.get(seen), Some(&(value[0] - 1, stamp)));
+                            seen[0] % 5 != key[0] % 5
+                        });
+                    }
+                    kept.retain(|known, _| known[0] % 5 != key[0] % 5);
+                }
                 if let Some((value, stamp, place)) = find(&mut table, &key) {
                     let (number, known) = kept[&key];
                     prop_assert_eq!((value[0], stamp), (number + 1, known));

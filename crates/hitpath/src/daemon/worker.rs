@@ -97,8 +97,9 @@ pub(crate) struct WorkerLoop {
     pub(crate) control: SyncSender<Message>,
     /// Says that the worker sleeps.
     pub(crate) waker: Arc<Waker>,
-    /// Wakes the first worker, which has the queueing disciplines, if this is another.
-    pub(crate) first: Option<Arc<Waker>>,
+    /// Wake all workers, by number: frames are handed to those whose queueing disciplines they are
+    /// for.
+    pub(crate) wakers: Arc<[Arc<Waker>]>,
     /// Becomes readable when the worker is to wake up.
     pub(crate) wakeup: UnixStream,
     /// The clock.
@@ -171,11 +172,7 @@ impl WorkerLoop {
                 1
             }
         };
-        if let Some(first) = &self.first
-            && self.worker.take_handed_over()
-        {
-            first.wake();
-        }
+        self.worker.take_handed_over(|worker| self.wakers[worker].wake());
         // Never waits for the control thread, which may be waiting for this one.
         while let Some((port, opening, error)) = self.lost.pop() {
             let message = Message::Lost { port, opening, error };

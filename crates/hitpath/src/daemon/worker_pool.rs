@@ -1,6 +1,7 @@
 //! The workers, as the control thread sees them.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -25,8 +26,8 @@ use runtime::clock::Clock;
 /// Commands to a worker at once.
 const COMMANDS: usize = 1024;
 
-/// Frames of each worker on the way to the first one's queueing disciplines, and the share of its
-/// buffers that they may be.
+/// Frames of each worker on the way to the queueing disciplines of another one, and the share of its
+/// buffers that those on the way to all others may be.
 const HANDED_OVER: usize = 1024;
 const HANDED_OVER_SHARE: usize = 4;
 
@@ -45,11 +46,12 @@ pub(crate) struct WorkerPool {
     taps: Vec<TapReader>,
 }
 
-/// What a worker needs to hand frames over.
+/// What a worker needs to hand frames over, and to be woken.
 struct HandoverEnds {
     end: Handover,
-    /// Wakes the first worker, of the others.
-    first: Option<Arc<Waker>>,
+    wakeup: UnixStream,
+    /// Wake all workers.
+    wakers: Arc<[Arc<Waker>]>,
 }
 
 struct WorkerHandle {
@@ -78,11 +80,16 @@ impl WorkerPool {
         let openings = BTreeMap::new();
         let (processors_of, taps) = (processors.clone(), Vec::new());
         let mut pool = Self { workers, processors: processors_of, openings, opened: 0, taps };
-        let capacity = HANDED_OVER.min(settings.buffers / HANDED_OVER_SHARE);
+        let others = processors.len().saturating_sub(1).max(1);
+        let capacity = HANDED_OVER.min(settings.buffers / HANDED_OVER_SHARE / others);
         let ends = handovers(processors.len(), capacity);
-        for ((index, processor), end) in processors.into_iter().enumerate().zip(ends) {
-            let first = pool.workers.first().map(|first| Arc::clone(&first.waker));
-            let ends = HandoverEnds { end, first };
+        let wakers: Result<Vec<_>, _> = processors.iter().map(|_| Waker::new()).collect();
+        let (wakers, wakeups): (Vec<_>, Vec<_>) =
+            wakers.context("making the workers' wakers")?.into_iter().unzip();
+        let wakers: Arc<[_]> = wakers.into();
+        let ends = ends.into_iter().zip(wakeups);
+        for ((index, processor), (end, wakeup)) in processors.into_iter().enumerate().zip(ends) {
+            let ends = HandoverEnds { end, wakeup, wakers: Arc::clone(&wakers) };
             match WorkerHandle::start(index, processor, settings, handler, clock, control, ends) {
                 Ok((worker, statistics, taps)) => {
                     handler.add_worker(processor, statistics);
@@ -197,14 +204,14 @@ impl WorkerHandle {
         handler: &RequestHandler,
         clock: Clock,
         control: &SyncSender<Message>,
-        HandoverEnds { end, first }: HandoverEnds,
+        HandoverEnds { end, wakeup, wakers }: HandoverEnds,
     ) -> anyhow::Result<(Self, Arc<WorkerStatistics>, TapReader)> {
         let (commands, command_receiver) = RingBuffer::new(COMMANDS);
         let (reporter, reported) = RingBuffer::new(RING);
         let (event_sender, events) = RingBuffer::new(RING);
         let (probes, probe_receiver) = RingBuffer::new(RING);
         let (tap_writer, tap_reader) = path::tap_ring(taps::RING);
-        let (waker, wakeup) = Waker::new().context("making a worker's waker")?;
+        let waker = Arc::clone(&wakers[index]);
         let notified = Arc::new(AtomicBool::new(false));
         let reader = handler.control.shared().reader();
         let worker = WorkerSettings {
@@ -250,7 +257,7 @@ impl WorkerHandle {
                     notified,
                     control,
                     waker,
-                    first,
+                    wakers,
                     wakeup,
                     clock,
                     idle,

@@ -93,6 +93,13 @@ impl Gateway {
         for cache in &mut config.gateway.ipsec.caches {
             cache.mode = api::CacheMode::Off;
         }
+        let presumed = config.presumed_mtus();
+        let presumed: Vec<_> = (config.ports.iter())
+            .map(|port| port.mtu.or_else(|| presumed.get(port.name.as_str()).copied()))
+            .collect();
+        for (port, mtu) in config.ports.iter_mut().zip(presumed) {
+            port.mtu = mtu;
+        }
         Self::new(config, [0; 32], Time(0), |settings, id| {
             let (port, _) = io::memory::port(twin::options(settings, id), 1);
             Ok(Box::new(port))

@@ -376,6 +376,7 @@ impl Looking<'_, '_> {
         for &at in missed {
             let record = &self.batch.records[usize::from(at)];
             if record.decision.extension().is_some_and(|number| !Extensions::stays(number)) {
+                self.statistics.features_not_kept.add(1);
                 continue;
             }
             let key = F::key(self.batch, at);

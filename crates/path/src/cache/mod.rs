@@ -2,11 +2,15 @@
 //!
 //! [`flow::Table`] maps words to words and knows nothing of what they mean. This folder does: the
 //! [`key`] of a flow, how a batch is looked up and kept ([`lookup`]), and which change makes which
-//! entry invalid ([`validity`], with [`recent`] in front of it).
+//! entry invalid ([`validity`], with [`recent`] in front of it). Entries with an [`Extension`] are
+//! looked through now and then ([`sweep`]).
+//!
+//! [`Extension`]: crate::Extension
 
 pub(crate) mod key;
 pub(crate) mod lookup;
 pub(crate) mod recent;
+pub(crate) mod sweep;
 pub(crate) mod validity;
 
 use arrayvec::ArrayVec;

@@ -1,12 +1,14 @@
 //! Queue: frames wait in the queueing disciplines of their VRF, their port and their port's parent,
 //! one after the other, and leave when it is their time.
 //!
-//! All disciplines belong to the first worker, which alone has a queue of every port. The others
-//! hand their frames over by rings, and get an empty buffer for each, so that no worker runs out
-//! of buffers for what waits. A flow that one worker handles stays in order.
+//! Each discipline belongs to one worker. The others hand it their frames by rings ([`handover`]),
+//! and so does it where the next discipline on a frame's way is another worker's. A flow that one
+//! worker handles takes one way through the workers, and stays in order.
 //!
 //! Exits: `qdisc_overlimit`, `qdisc_codel`, `qdisc_too_long`, `qdisc_handover`, `qdisc_flushed`,
 //! `port_down`.
+
+mod handover;
 
 use core::cmp::Reverse;
 use core::hash::Hasher;
@@ -15,15 +17,18 @@ use std::sync::Arc;
 
 use packet::{CAPACITY, DropReason, LARGE_CAPACITY, Packet, Time};
 use qdisc::{Discipline, Dropped, Item, Next, Settings, Slots, Statistics};
-use rtrb::{Consumer, Producer, RingBuffer};
 use siphasher::sip::SipHasher13;
 use tables::{PlacedQdisc, QdiscCounters, QdiscDevice, QdiscNode, Qdiscs};
 use wire::{PortId, Protocol, ipv4, ipv6};
 
+pub use self::handover::{Handover, handovers};
+use self::handover::{Link, hand_over};
 use crate::outputs::{Buffers, Objects, Outputs};
 
-/// No discipline.
+/// No discipline, among numbers of disciplines.
 const NONE: u32 = u32::MAX;
+/// One of another worker, whose number is in the other bits.
+const OTHERS: u32 = 1 << 31;
 
 /// A finished frame on its way to a port's link.
 pub(crate) struct Queued {
@@ -102,94 +107,44 @@ fn flow_of(packet: &[u8], secret: u64) -> u32 {
     (hasher.finish() >> 32) as u32
 }
 
-/// One end of the rings between a worker and the first one: see [`handovers`].
-pub struct Handover(End);
-
-enum End {
-    First(Vec<Link>),
-    Other(OtherEnd),
-}
-
-/// The first worker's end.
-struct Link {
-    frames: Consumer<Queued>,
-    /// Empty buffers, one for each frame.
-    buffers: Producer<Packet>,
-}
-
-/// Another worker's end.
-struct OtherEnd {
-    frames: Producer<Queued>,
-    buffers: Consumer<Packet>,
-    /// Frames for which no buffer has come back.
-    owed: usize,
-    most: usize,
-    /// Whether frames were handed over since it was last asked.
-    has_handed_over: bool,
-}
-
-/// The ends of rings between `workers` workers and the first of them, one for each worker, in
-/// order. Each other worker may have `capacity` frames on the way.
-pub fn handovers(workers: usize, capacity: usize) -> Vec<Handover> {
-    let (mut links, mut others) = (Vec::new(), Vec::new());
-    for _ in 1..workers {
-        let (frames_in, frames) = RingBuffer::new(capacity);
-        let (buffers, buffers_out) = RingBuffer::new(capacity);
-        links.push(Link { frames, buffers });
-        others.push(OtherEnd {
-            frames: frames_in,
-            buffers: buffers_out,
-            owed: 0,
-            most: capacity,
-            has_handed_over: false,
-        });
-    }
-    let first = core::iter::once(Handover(End::First(links)));
-    first.chain(others.into_iter().map(|end| Handover(End::Other(end)))).collect()
-}
-
 /// A worker's part in queueing.
 pub(crate) struct Queueing {
     secret: u64,
-    role: Role,
-}
-
-enum Role {
-    Owner(Box<Owner>),
-    Other(Option<OtherEnd>),
-    /// While the owner works.
-    Busy,
+    /// The worker's number.
+    index: usize,
+    /// None while it works.
+    owner: Option<Box<Owner>>,
+    /// By worker: the rings between this one and that one.
+    links: Vec<Option<Link>>,
+    has_handed_over: bool,
 }
 
 impl Queueing {
     /// That of the worker number `index` with such buffers.
     pub(crate) fn new(index: usize, small: usize, large: usize, secret: u64) -> Self {
-        let role = match index {
-            0 => Role::Owner(Box::new(Owner::new(small, large))),
-            _ => Role::Other(None),
-        };
-        Self { secret, role }
+        let owner = Some(Box::new(Owner::new(index, small, large)));
+        Self { secret, index, owner, links: Vec::new(), has_handed_over: false }
     }
 
-    pub(crate) fn join(&mut self, Handover(end): Handover) {
-        match (&mut self.role, end) {
-            (Role::Owner(owner), End::First(links)) => owner.links = links,
-            (Role::Other(other), End::Other(end)) => *other = Some(end),
-            _ => {}
+    pub(crate) fn join(&mut self, handover: Handover) {
+        self.links = handover.links;
+    }
+
+    /// Calls `wake` for each worker to which frames were handed since this was last asked.
+    pub(crate) fn take_handed_over(&mut self, mut wake: impl FnMut(usize)) {
+        if !core::mem::take(&mut self.has_handed_over) {
+            return;
         }
-    }
-
-    /// Whether frames were handed to the first worker since this was last asked.
-    pub(crate) fn take_handed_over(&mut self) -> bool {
-        match &mut self.role {
-            Role::Other(Some(end)) => core::mem::take(&mut end.has_handed_over),
-            _ => false,
+        for (worker, link) in self.links.iter_mut().enumerate() {
+            if link.as_mut().is_some_and(Link::take_handed_over) {
+                wake(worker);
+            }
         }
     }
 
     /// When something may leave, if something waits.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let Role::Owner(owner) = &self.role else { return None };
+        let owner = self.owner.as_ref()?;
         match owner.ready.is_empty() {
             true => owner.waiting.peek().map(|Reverse((time, _))| Time(*time)),
             false => Some(Time(0)),
@@ -203,7 +158,7 @@ impl Queueing {
         now: Time,
         buffers: &mut Buffers<'_>,
     ) {
-        if let Role::Owner(owner) = &mut self.role
+        if let Some(owner) = &mut self.owner
             && !Arc::ptr_eq(&owner.known, qdiscs)
         {
             owner.follow(qdiscs, now, buffers);
@@ -217,119 +172,61 @@ pub(crate) fn enqueue(outputs: &mut Outputs<'_>, packet: Packet, port: PortId, h
     let payload = packet.bytes().get(header..).unwrap_or_default();
     let flow = flow_of(payload, outputs.queueing.secret);
     let item = Queued { packet, port, header: header as u8, flow };
-    match &mut outputs.queueing.role {
-        Role::Owner(owner) => {
-            let Outputs { buffers, objects, now, .. } = outputs;
-            if let Some(item) = owner.admit(item, Stage::Vrf, *now, *objects, buffers) {
-                transmit(outputs, item);
-            }
-        }
-        Role::Other(Some(end)) if end.owed < end.most => match end.frames.push(item) {
-            Ok(()) => {
-                end.owed += 1;
-                end.has_handed_over = true;
-            }
-            Err(rtrb::PushError::Full(item)) => not_handed_over(outputs, item),
-        },
-        Role::Other(_) | Role::Busy => not_handed_over(outputs, item),
-    }
+    with_owner(outputs, |owner, outputs| owner.pass(item, Some(Stage::Vrf), outputs));
 }
 
-/// Takes frames that other workers have handed over, or the buffers that came back for one's own.
+/// Takes frames that other workers have handed over, and the buffers that came back for one's own.
 /// Returns how many frames.
 pub(crate) fn exchange(outputs: &mut Outputs<'_>) -> usize {
-    match &mut outputs.queueing.role {
-        Role::Other(Some(end)) => {
-            while let Ok(packet) = end.buffers.pop() {
-                end.owed -= 1;
-                outputs.buffers.pool.give(packet);
-            }
-            0
-        }
-        Role::Owner(owner) if !owner.links.is_empty() => {
-            let mut links = core::mem::take(&mut owner.links);
-            let count = links.iter_mut().map(|link| take_frames(link, outputs)).sum();
-            if let Role::Owner(owner) = &mut outputs.queueing.role {
-                owner.links = links;
-            }
-            count
-        }
-        _ => 0,
+    if outputs.queueing.links.is_empty() {
+        return 0;
     }
-}
-
-fn take_frames(link: &mut Link, outputs: &mut Outputs<'_>) -> usize {
-    // What comes meanwhile waits for the next round.
-    let count = link.frames.slots();
-    for _ in 0..count {
-        let Ok(item) = link.frames.pop() else { break };
-        let pool = &mut outputs.buffers.pool;
-        let buffer = if item.packet.is_large() { pool.take_large() } else { pool.take() };
-        let back = match buffer {
-            Some(buffer) => {
-                let Outputs { buffers, objects, now, queueing, .. } = &mut *outputs;
-                let Role::Owner(owner) = &mut queueing.role else { return 0 };
-                if let Some(item) = owner.admit(item, Stage::Vrf, *now, *objects, buffers) {
-                    transmit(outputs, item);
-                }
-                buffer
-            }
-            None => {
-                let statistics = outputs.buffers.statistics;
-                statistics.drops.add(DropReason::QdiscHandover, 1);
-                count_not_handed_over(outputs.objects, &item);
-                item.packet
-            }
-        };
-        // There is room: the other worker has no more frames on the way than buffers fit.
-        if let Err(rtrb::PushError::Full(back)) = link.buffers.push(back) {
-            outputs.buffers.pool.give(back);
-        }
-    }
-    count
-}
-
-fn not_handed_over(outputs: &mut Outputs<'_>, item: Queued) {
-    count_not_handed_over(outputs.objects, &item);
-    outputs.drop(item.packet, DropReason::QdiscHandover);
-}
-
-/// Counts a packet that its worker could not hand over for the discipline that it was for.
-fn count_not_handed_over(objects: Objects<'_>, item: &Queued) {
-    let mut stage = Some(Stage::Vrf);
-    while let Some(at) = stage {
-        let placed = at.device(item.port, objects).and_then(|device| objects.qdiscs().on(device));
-        if let Some(placed) = placed {
-            let bytes = u64::from(item.length());
-            return placed.not_handed_over.add(objects.worker, 1, bytes);
-        }
-        stage = at.next();
-    }
+    with_owner(outputs, |owner, outputs| {
+        let count = outputs.queueing.links.len();
+        (0..count).map(|worker| handover::take(owner, worker, outputs)).sum()
+    })
 }
 
 /// Sends what may leave now.
 pub(crate) fn send(outputs: &mut Outputs<'_>) {
-    let Role::Owner(owner) = &outputs.queueing.role else { return };
-    if owner.ready.is_empty() && owner.waiting.is_empty() && owner.touched.is_empty() {
-        return;
+    let Some(owner) = &outputs.queueing.owner else { return };
+    if !owner.ready.is_empty() || !owner.waiting.is_empty() || !owner.touched.is_empty() {
+        with_owner(outputs, Owner::send);
     }
-    let role = core::mem::replace(&mut outputs.queueing.role, Role::Busy);
-    let Role::Owner(mut owner) = role else { return };
-    owner.send(outputs);
-    outputs.queueing.role = Role::Owner(owner);
 }
 
-/// Puts a frame that has passed all disciplines into the outgoing batch of its port.
+/// Works with the worker's disciplines while they hand frames on. Nothing that they do comes here
+/// again.
+fn with_owner<R: Default>(
+    outputs: &mut Outputs<'_>,
+    work: impl FnOnce(&mut Owner, &mut Outputs<'_>) -> R,
+) -> R {
+    let Some(mut owner) = outputs.queueing.owner.take() else {
+        debug_assert!(false, "the disciplines are at work");
+        return R::default();
+    };
+    let result = work(&mut owner, outputs);
+    outputs.queueing.owner = Some(owner);
+    result
+}
+
+/// Puts a frame that has passed all disciplines into the outgoing batch of its port. A port with
+/// fewer queues than there are workers has one with the first of them.
 fn transmit(outputs: &mut Outputs<'_>, item: Queued) {
-    match outputs.objects.port(item.port).filter(|port| port.spec.up) {
-        Some(port) => outputs.send_by(item.packet, item.port, port.queue()),
-        None => outputs.drop(item.packet, DropReason::PortDown),
+    let Some(port) = outputs.objects.port(item.port).filter(|port| port.spec.up) else {
+        return outputs.drop(item.packet, DropReason::PortDown);
+    };
+    let queue = port.queue();
+    let is_here = matches!(outputs.ports.get(usize::from(queue.0)), Some(Some(_)));
+    match is_here || outputs.queueing.index == 0 {
+        true => outputs.send_by(item.packet, item.port, queue),
+        false => hand_over(outputs, 0, item, None),
     }
 }
 
 /// Disciplines on a frame's way, in order.
 #[derive(Clone, Copy)]
-enum Stage {
+pub(crate) enum Stage {
     Vrf,
     Port,
     /// Of a VLAN.
@@ -371,13 +268,22 @@ impl Stage {
     }
 }
 
-/// What the first worker has: every discipline.
-struct Owner {
-    links: Vec<Link>,
+/// Whose a discipline is.
+enum Whose {
+    /// This worker's, and its number among those.
+    Own(u32),
+    /// That of the worker of this number.
+    Other(usize),
+}
+
+/// A worker's disciplines.
+pub(crate) struct Owner {
+    /// The worker's number.
+    worker: usize,
     /// The disciplines of the last snapshot.
     known: Arc<Qdiscs>,
     places: Vec<Place>,
-    /// Numbers of disciplines, by those of ports and VRFs.
+    /// Numbers of disciplines, or whose they are, by the numbers of ports and VRFs.
     of_ports: Vec<u32>,
     of_vrfs: Vec<u32>,
     slots: Slots<Queued>,
@@ -407,11 +313,11 @@ struct Place {
 }
 
 impl Owner {
-    fn new(small: usize, large: usize) -> Self {
+    fn new(worker: usize, small: usize, large: usize) -> Self {
         // Half of the buffers are for what comes in.
         let (most, most_large) = ((small + large) / 2, large / 2);
         Self {
-            links: Vec::new(),
+            worker,
             known: Arc::default(),
             places: Vec::new(),
             of_ports: Vec::new(),
@@ -430,7 +336,7 @@ impl Owner {
     /// Makes the disciplines what the snapshot says. Packets in those that are no more are dropped.
     fn follow(&mut self, qdiscs: &Arc<Qdiscs>, now: Time, buffers: &mut Buffers<'_>) {
         self.known = Arc::clone(qdiscs);
-        let count = qdiscs.iter().len();
+        let count = qdiscs.iter().filter(|(_, placed)| placed.worker == self.worker).count();
         if count > 0 && self.most > 0 && self.slots.is_empty() {
             // A packet that comes in has a place before another one is dropped for it.
             self.slots = Slots::new(self.most + 1);
@@ -443,6 +349,7 @@ impl Owner {
         self.ready = VecDeque::with_capacity(count);
         self.waiting = BinaryHeap::with_capacity(count);
         (self.of_ports, self.of_vrfs) = (Vec::new(), Vec::new());
+        let worker = self.worker;
         let Self { slots, held, held_large, .. } = self;
         let mut drop = |item: Queued, why| {
             *held_large -= usize::from(item.packet.is_large());
@@ -456,6 +363,10 @@ impl Owner {
             };
             if list.len() <= number {
                 list.resize(number + 1, NONE);
+            }
+            if placed.worker != worker {
+                list[number] = OTHERS | placed.worker as u32;
+                continue;
             }
             list[number] = self.places.len() as u32;
             let mut place = former.remove(&device).unwrap_or_else(|| Place {
@@ -487,32 +398,27 @@ impl Owner {
         }
     }
 
-    /// Puts a frame into the first discipline from `stage` on. It is handed back if there is none.
-    fn admit(
-        &mut self,
-        item: Queued,
-        stage: Stage,
-        now: Time,
-        objects: Objects<'_>,
-        buffers: &mut Buffers<'_>,
-    ) -> Option<Queued> {
-        let mut stage = Some(stage);
-        let number = loop {
-            let at = stage?;
-            let number = at.device(item.port, objects).and_then(|device| self.number(device));
-            if let Some(number) = number {
-                break number;
+    /// Puts a frame into the next discipline from `stage` on, hands it to that one's worker, or has
+    /// its port send it.
+    fn pass(&mut self, item: Queued, stage: Option<Stage>, outputs: &mut Outputs<'_>) {
+        let mut stage = stage;
+        while let Some(at) = stage {
+            let device = at.device(item.port, outputs.objects);
+            match device.and_then(|device| self.whose(device)) {
+                Some(Whose::Own(number)) => return self.admit(item, number, outputs),
+                Some(Whose::Other(worker)) => return hand_over(outputs, worker, item, Some(at)),
+                None => stage = at.next(),
             }
-            stage = at.next();
-            if stage.is_none() {
-                return Some(item);
-            }
-        };
+        }
+        transmit(outputs, item);
+    }
+
+    fn admit(&mut self, item: Queued, number: u32, outputs: &mut Outputs<'_>) {
+        let Outputs { buffers, now, .. } = outputs;
         let Self { places, slots, held, held_large, .. } = self;
         let place = &mut places[number as usize];
         if !place.up {
-            buffers.drop(item.packet, DropReason::PortDown);
-            return None;
+            return buffers.drop(item.packet, DropReason::PortDown);
         }
         // No discipline takes more than is left for all others, so that one does not starve them.
         let before = place.discipline.len();
@@ -531,15 +437,18 @@ impl Owner {
             place.is_listed = true;
             self.ready.push_back(number);
         }
-        None
     }
 
-    fn number(&self, device: QdiscDevice) -> Option<u32> {
+    fn whose(&self, device: QdiscDevice) -> Option<Whose> {
         let number = match device {
             QdiscDevice::Port(id) => self.of_ports.get(usize::from(id.0)),
             QdiscDevice::Vrf(id) => self.of_vrfs.get(usize::from(id.0)),
         };
-        number.copied().filter(|number| *number != NONE)
+        match number.copied()? {
+            NONE => None,
+            number if number & OTHERS != 0 => Some(Whose::Other((number & !OTHERS) as usize)),
+            number => Some(Whose::Own(number)),
+        }
     }
 
     fn send(&mut self, outputs: &mut Outputs<'_>) {
@@ -578,13 +487,8 @@ impl Owner {
             *held -= before - place.discipline.len();
             let Some(item) = item else { break };
             *held_large -= usize::from(item.packet.is_large());
-            let left = match Stage::behind(place.device, item.port, outputs.objects) {
-                Some(stage) => self.admit(item, stage, now, outputs.objects, &mut outputs.buffers),
-                None => Some(item),
-            };
-            if let Some(item) = left {
-                transmit(outputs, item);
-            }
+            let stage = Stage::behind(place.device, item.port, outputs.objects);
+            self.pass(item, stage, outputs);
         }
         let place = &mut self.places[number as usize];
         match place.discipline.next() {

@@ -40,6 +40,8 @@ pub(crate) struct Seen {
     sas: Vec<[(u64, u64); 2]>,
     /// And of every next hop that is there.
     next_hops: Vec<(NextHopId, (u64, u64))>,
+    /// And of every queueing discipline that ever was: sent, dropped, waiting, marked.
+    qdiscs: Vec<[u64; 6]>,
     /// Of every sub-port, received and sent.
     vlans: Vec<[(u64, u64); 2]>,
     events: Vec<Event>,
@@ -145,6 +147,20 @@ impl Twin {
         let rules = self.world.filter_rules.iter();
         seen.filter_rules = rules.map(|rule| rule.counters.read()).collect();
         seen.sas = self.world.sas.iter().map(|sa| [sa.counters.read(), sa.errors.read()]).collect();
+        let qdiscs = self.world.qdiscs.iter();
+        seen.qdiscs = qdiscs
+            .map(|qdisc| {
+                let all = [
+                    &qdisc.packets,
+                    &qdisc.bytes,
+                    &qdisc.drops,
+                    &qdisc.backlog,
+                    &qdisc.queued,
+                    &qdisc.ecn_mark,
+                ];
+                all.map(packet::Counter::read)
+            })
+            .collect();
         let tables = self.publisher.current();
         let counters = |id| tables.next_hop_counters(id).unwrap().read();
         seen.next_hops = tables.next_hops().map(|(id, _)| (id, counters(id))).collect();
@@ -221,6 +237,9 @@ impl Seen {
         }
         if self.next_hops != other.next_hops {
             text += &format!("next hops: {:?} and {:?}\n", self.next_hops, other.next_hops);
+        }
+        if self.qdiscs != other.qdiscs {
+            text += &format!("qdiscs: {:?} and {:?}\n", self.qdiscs, other.qdiscs);
         }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
     }

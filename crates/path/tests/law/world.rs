@@ -14,11 +14,12 @@ use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, Dscp, FieldsSelector, FilterAction, FilterHook, FilterMatch,
     FilterPlace, FilterRule, FilterSpec, FilterTarget, FilterVerdict, IfId, Ike, Ipsec,
-    LookupEngine, MarkBits, MemberSpec, MssClamp, Policy, PolicySpec, PortSpec, RejectWith,
-    ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec,
-    Selector, Side, TableId, TableRef, Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan,
-    VlanId, VlanTag,
+    LookupEngine, MarkBits, MemberSpec, MssClamp, Policy, PolicySpec, PortSpec, Qdisc,
+    QdiscCounters, QdiscDevice, QdiscHandle, RejectWith, ReversePath, RouteSpec, Rule, RuleAction,
+    RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side, TableId, TableRef, Tables,
+    TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
+use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
 /// Two ports in each of four VRFs with the same addresses. Those of the third are VLANs of the
@@ -153,6 +154,9 @@ pub(crate) enum Act {
     /// At such points; tap N of a few.
     AddTap(u64, FilterTarget, [bool; 3]),
     RemoveTap(u64),
+    /// What stands there, and under it.
+    SetQdisc(QdiscDevice, Qdisc, Option<Qdisc>),
+    RemoveQdisc(QdiscDevice),
     AddVrf,
     RemoveVrf(VrfId),
     /// So many changes that concern nobody.
@@ -189,6 +193,7 @@ pub(crate) struct World {
     pub(crate) policies: Vec<Arc<Policy>>,
     pub(crate) sas: Vec<Arc<Sa>>,
     pub(crate) filter_rules: Vec<FilterRule>,
+    pub(crate) qdiscs: Vec<Arc<QdiscCounters>>,
 }
 
 fn parsed<T: std::str::FromStr<Err: core::fmt::Debug>>(text: &str) -> T {
@@ -265,8 +270,13 @@ impl World {
         tables.add_vrf("red").unwrap();
         tables.add_vrf("blue").unwrap();
         tables.add_vrf("green").unwrap();
-        let mut world =
-            Self { tables, policies: Vec::new(), sas: Vec::new(), filter_rules: Vec::new() };
+        let mut world = Self {
+            tables,
+            policies: Vec::new(),
+            sas: Vec::new(),
+            filter_rules: Vec::new(),
+            qdiscs: Vec::new(),
+        };
         (0..=PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in WAYS_OUT {
             for (to, by) in
@@ -456,6 +466,8 @@ impl World {
                 _ = tables.add_tap(spec);
             }
             Act::RemoveTap(id) => _ = tables.remove_taps(|tap| tap.id == *id),
+            Act::SetQdisc(device, root, child) => self.set_qdisc(*device, root, child.as_ref()),
+            Act::RemoveQdisc(device) => _ = tables.remove_qdisc(*device),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::Crowd(vrf, direction) => {
@@ -507,6 +519,20 @@ impl World {
             let filter = self.tables.filter(spec.place).unwrap();
             let rule = filter.rule(spec.preference).unwrap();
             self.filter_rules.push(FilterRule::clone(rule));
+        }
+    }
+
+    fn set_qdisc(&mut self, device: QdiscDevice, root: &Qdisc, child: Option<&Qdisc>) {
+        let named = |name: &str, qdisc: &Qdisc| (parsed::<QdiscHandle>(name), *qdisc);
+        let child = child.map(|child| named("2:", child));
+        if self.tables.set_qdisc(device, named("1:", root), child).is_ok() {
+            let placed = self.tables.qdiscs().on(device).unwrap();
+            self.qdiscs.extend(
+                [&placed.root]
+                    .into_iter()
+                    .chain(&placed.child)
+                    .map(|node| Arc::clone(&node.counters)),
+            );
         }
     }
 
@@ -862,6 +888,23 @@ fn rule() -> impl Strategy<Value = Rule> {
     })
 }
 
+fn qdisc_device() -> impl Strategy<Value = QdiscDevice> {
+    prop_oneof![3 => port().prop_map(QdiscDevice::Port), 1 => vrf().prop_map(QdiscDevice::Vrf)]
+}
+
+/// What holds some packets for milliseconds and drops others.
+fn set_qdisc() -> impl Strategy<Value = Act> {
+    let codel = || Qdisc::FqCodel(FqCodel { limit: 5, ..FqCodel::default() });
+    let leaf = || prop_oneof![Just(codel()), Just(Qdisc::Pfifo(Pfifo { limit: 4 }))];
+    let tbf = of(&[5_000, 1_000_000])
+        .prop_map(|rate| Qdisc::Tbf(Tbf { rate, burst: 3_000, limit: 6_000 }));
+    let both = prop_oneof![
+        3 => (tbf, prop::option::of(leaf())),
+        1 => (leaf(), Just(None)),
+    ];
+    (qdisc_device(), both).prop_map(|(device, (root, child))| Act::SetQdisc(device, root, child))
+}
+
 /// Anything that may be done.
 pub(crate) fn act() -> impl Strategy<Value = Act> {
     let default = prop_oneof![Just(DefaultAction::Accept), Just(DefaultAction::Block)];
@@ -886,6 +929,8 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         2 => (0..4_u64, filter_place(), any::<[bool; 3]>())
             .prop_map(|(id, place, points)| Act::AddTap(id, place.target, points)),
         2 => (0..4_u64).prop_map(Act::RemoveTap),
+        2 => set_qdisc(),
+        3 => qdisc_device().prop_map(Act::RemoveQdisc),
         3 => filter_rule().prop_map(Act::SetFilterRule),
         3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
         1 => (vrf(), of(&Ike::ALL)).prop_map(|(vrf, ike)| Act::Ike(vrf, ike)),

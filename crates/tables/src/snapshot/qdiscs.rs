@@ -36,12 +36,15 @@ impl Tables {
             QdiscDevice::Vrf(id) => self.existing_vrf(id).map(|_| true)?,
         };
         let mut next = self.clone();
+        let worker = self.worker_of(device);
         let qdiscs = &mut Arc::make_mut(&mut next.qdiscs).0;
         let old = qdiscs.get(&device);
         let old_child = old.and_then(|old| old.child.as_ref());
         let placed = PlacedQdisc {
             root: QdiscNode::new(root.0, root.1, old.map(|old| &old.root)),
             child: child.map(|(handle, qdisc)| QdiscNode::new(handle, qdisc, old_child)),
+            // What waits does not move to another one.
+            worker: old.map_or(worker, |old| old.worker),
             up,
             not_handed_over: old
                 .map_or_else(|| FlowCounters::new(self.workers), |old| old.not_handed_over.clone()),
@@ -50,6 +53,19 @@ impl Tables {
         next.refresh_queued(device)?;
         *self = next;
         Ok(())
+    }
+
+    /// The worker that a device's discipline belongs to: that of a VLAN with those of the port whose
+    /// VLAN it is, as its frames pass these next.
+    fn worker_of(&self, device: QdiscDevice) -> usize {
+        let number = match device {
+            QdiscDevice::Port(id) => {
+                let vlan = self.port(id).and_then(|port| port.spec.vlan);
+                vlan.map_or(id, |vlan| vlan.queue()).0
+            }
+            QdiscDevice::Vrf(id) => id.0,
+        };
+        usize::from(number) % self.workers.max(1)
     }
 
     /// Takes what stands on a device away. Returns whether something did.

@@ -249,3 +249,33 @@ fn what_commands_add_and_the_file_says_too_is_the_files() {
     let told = reload(&mut control, BASE).unwrap();
     assert!(told.contains("- port wan.100") && told.contains("- port lan.7"), "{told}");
 }
+
+#[test]
+fn an_interface_may_have_what_its_vlans_need() {
+    let port = |name: &str, more: &str| format!("[[port]]\nname = \"{name}\"\n{more}\n");
+    let vlan = |parent: &str, more: &str| {
+        format!("kind = \"vlan\"\nparent = \"{parent}\"\nid = 7\n{more}")
+    };
+    let text = |inner: u16| {
+        let wan = port("wan", "kind = \"af-packet\"\ninterface = \"eth0\"");
+        let (one, two) = (vlan("wan", ""), vlan("wan.7", &format!("mtu = {inner}")));
+        format!("{wan}{}{}", port("wan.7", &one), port("wan.7.7", &two))
+    };
+    let config = || load("x", &text(8000)).unwrap();
+    let mut control = Control::new(1, [7; 32]);
+    // Whether it has shows when it is opened.
+    let plan = control.plan(config());
+    assert_eq!(plan.refusal(), None);
+    let mut opened = plan.imagined(&control.desired);
+    assert_eq!(opened[0].mtu, 8008);
+    opened[0].mtu = 1500;
+    let refusal = control.apply(plan, &opened, NOW).unwrap_err();
+    assert!(refusal.to_string().contains("whose MTU is 1500"), "{refusal}");
+    opened[0].mtu = 9000;
+    let plan = control.plan(config());
+    control.apply(plan, &opened, NOW).unwrap();
+    assert!(show(&mut control, "link show wan.7.7").contains("mtu 8000"));
+    // One that is open is what it is.
+    let refusal = reload(&mut control, &text(9100)).unwrap_err();
+    assert!(refusal.to_string().contains("at most"), "{refusal}");
+}
