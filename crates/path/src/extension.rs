@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn ten_packets_a_second_of_a_rule_are_told_and_the_rest_is_counted() {
         let (mut log, start) = (FilterLog::new(), Time(5_000_000_000));
-        let at = |ms: u64| start + core::time::Duration::from_millis(ms);
+        let at = |ms: u64| start + Duration::from_millis(ms);
         let told = |log: &mut FilterLog, rule, ms| log.tell(FilterSlot(rule), at(ms));
         let first: Vec<_> = (0..50).map(|ms| told(&mut log, 3, ms)).collect();
         assert_eq!(first[..10], [Some(0); 10]);
