@@ -186,7 +186,7 @@ fn there_is_a_row_for_everything_that_is_asked_for() {
          --many-flows 20 --flows 10 --routes 10 --pairs 3 --instructions none",
     );
     let rows = run(&Context::tiny(), &options).unwrap();
-    assert_eq!(rows.len(), 2 * 2 * (7 + 2));
+    assert_eq!(rows.len(), 2 * 2 * (8 + 2));
     let rows: Vec<&Row> = rows.iter().collect();
     for row in &rows {
         let found = |what| row.found(what).unwrap();
