@@ -62,6 +62,10 @@ class Linux:
                 self.write(self.router, f"ipv6/conf/{name}/{setting}")
         for name in ("all", "default"):
             self.write(self.router, f"ipv4/conf/{name}/rp_filter=0")
+        # Linux limits errors by their receiver, who is the same in every case.
+        for setting in ("ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0"):
+            self.write(self.router, setting)
+        self.write(guest, "ipv4/route/error_cost=0")
         for port, host, label in (("p1", self.h1, "h1"), ("p2", self.h2, "h2")):
             self.write(host, "ipv6/conf/default/accept_dad=0")
             pair = ["link", "add", port, "netns", "router", "type", "veth", "peer", "name", "eth0", "netns", label]
