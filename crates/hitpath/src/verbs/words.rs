@@ -184,6 +184,7 @@ Examples:
   hitpath -s link show type vrf              what passed each VRF
   hitpath link set lan side protected        inside the IPsec boundary
   hitpath link set wan rpf feasible          sources must be routed back
+  hitpath link set wan mss pmtu              TCP announces no more than fits the way
   hitpath link add link wan name wan.100 type vlan id 100
   hitpath link set wan.100 up
   hitpath link del wan.100")]
