@@ -1,0 +1,68 @@
+//! A flow: what it matches, and what becomes of the packets.
+
+use types::{PacketFields, VrfId};
+
+use crate::action::Action;
+use crate::matches::Match;
+
+/// A flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The VRF whose packets it is for.
+    pub vrf: VrfId,
+    /// The table, 0 to 254.
+    pub table: u8,
+    /// Of the flows that match, the one of the highest priority counts.
+    pub priority: u16,
+    /// What it matches.
+    pub matches: Match,
+    /// What it does, in order. No action drops the packet.
+    pub actions: Vec<Action>,
+    /// A number of the user's.
+    pub cookie: u64,
+    /// Seconds without a packet after which it goes. 0 is never.
+    pub idle_timeout: u16,
+    /// Seconds after which it goes. 0 is never.
+    pub hard_timeout: u16,
+}
+
+impl Flow {
+    /// The priority of a flow that does not give one, as in ovs-ofctl.
+    pub const DEFAULT_PRIORITY: u16 = 32_768;
+    /// The highest table.
+    pub const LAST_TABLE: u8 = 254;
+    /// The most actions of one flow, with those of `exec`.
+    pub const MOST_ACTIONS: usize = 256;
+
+    /// The optional fields that it reads.
+    pub fn reads(&self) -> PacketFields {
+        let of = |reads, action: &Action| reads | action.reads();
+        self.actions.iter().fold(self.matches.reads(), of)
+    }
+}
+
+/// Names a flow in a [`crate::Pipeline`], for counters. A number is given again only after 2^32
+/// flows, and never while a flow has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+/// Who made a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A user.
+    #[default]
+    User,
+    /// The compiler of `[firewall]`. Users cannot change the flow.
+    Firewall,
+}
+
+/// A flow in a [`crate::Pipeline`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number.
+    pub id: FlowId,
+    /// Who made it.
+    pub owner: Owner,
+    /// The flow.
+    pub flow: Flow,
+}
