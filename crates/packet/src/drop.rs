@@ -132,6 +132,24 @@ reasons! {
     LinkLocal = "link_local",
     /// IPv4 source routing is refused (RFC 7126 section 4.3).
     SourceRoute = "source_route",
+    // Match-action tables and connections
+    /// A flow of the match-action tables drops the packet.
+    FlowDrop = "flow_drop",
+    /// No flow of a match-action table matches.
+    FlowMiss = "flow_miss",
+    /// The packet went through more than 64 levels or 4096 resubmits of the match-action tables.
+    FlowResubmits = "flow_resubmits",
+    /// The flows ask for what is not done: a second connection for one packet, or sending it by
+    /// several ports.
+    FlowUnsupported = "flow_unsupported",
+    /// The connection table is full, and all connections in it are assured.
+    ConnectionFull = "connection_full",
+    /// A zone or a source has as many connections as it may.
+    ConnectionLimit = "connection_limit",
+    /// All ports of a NAT pool are in use.
+    NatExhausted = "nat_exhausted",
+    /// The connection ended while its packet was handled.
+    ConnectionGone = "connection_gone",
     // Filters
     /// A rule of a filter before routing says drop or reject.
     FilterIngress = "filter_ingress",

@@ -17,11 +17,13 @@ pub(crate) struct Arrival {
     /// It is an ICMP error that no policy matched: it is judged as an answer to the packet that it
     /// is about (RFC 4301 section 6.2).
     pub as_quoted: bool,
+    /// It came in fragments.
+    pub defragmented: bool,
 }
 
 impl Arrival {
     pub(crate) const fn new(vrf: VrfId, origin: Origin) -> Self {
-        Self { vrf, origin, as_quoted: false }
+        Self { vrf, origin, as_quoted: false, defragmented: false }
     }
 }
 
@@ -63,6 +65,9 @@ pub(crate) const INBOUND: u64 = 1 << 56;
 
 /// In a packet's facts: it is judged by what it quotes ([`Arrival::as_quoted`]).
 pub(crate) const AS_QUOTED: u64 = 1 << 57;
+
+/// In a packet's facts: it came in fragments, and is larger than its sender's link allows.
+pub(crate) const DEFRAGMENTED: u64 = 1 << 58;
 
 /// The facts that the table of the cache follows from.
 pub(crate) const TABLE_FACTS: u64 = INBOUND | Facts::ESP | Facts::V6;

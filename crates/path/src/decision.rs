@@ -2,9 +2,10 @@
 
 use core::fmt;
 
+use conntrack::Reference;
 use packet::DropReason;
 use tables::{NextHopId, PolicySlot};
-use wire::SaSlot;
+use wire::{PortId, SaSlot};
 
 /// What happens to every packet of a flow.
 ///
@@ -17,13 +18,16 @@ use wire::SaSlot;
 /// | 0 | 8-15 | drop reason |
 /// | 0 | 16-18 | what the sender is told |
 /// | 0 | 19 | whether it has an extension |
-/// | 0 | 20-31 | free: a set of actions |
+/// | 0 | 20 | whether its packets are translated as their connection says |
+/// | 0 | 21 | whether it is for one packet alone |
+/// | 0 | 22 | whether its extension does nothing but count flows |
+/// | 0 | 23-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
 /// | 2 | 0-31 | inbound policy and one, 0 if none |
 /// | 2 | 32-63 | outbound policy and one, 0 if none |
-/// | 3 | 0-63 | free: the connection |
+/// | 3 | 0-63 | the connection that it was made for: a [`conntrack::Reference`] |
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decision {
@@ -52,6 +56,8 @@ pub enum Verdict {
     Reassemble,
     /// For the gateway's own ICMP, or nobody there.
     Deliver,
+    /// Sent as the frame that it came in, unchanged.
+    Output(PortId),
 }
 
 /// What the sender of a refused packet is told.
@@ -74,8 +80,14 @@ impl Refusal {
         [Self::NoRoute, Self::HostUnreachable, Self::Prohibited, Self::Port, Self::TcpReset];
 }
 
-/// Whether a decision has an extension.
+/// Whether a decision has an extension that apply must look at.
 const EXTENDED: u64 = 1 << 19;
+/// Whether packets are translated.
+const TRANSLATED: u64 = 1 << 20;
+/// Whether it is for one packet.
+const PASSING: u64 = 1 << 21;
+/// Whether it has an extension that only says which flows count the packet.
+const COUNTED: u64 = 1 << 22;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -86,6 +98,7 @@ pub(crate) mod code {
     pub(crate) const DECRYPT: u8 = 5;
     pub(crate) const REASSEMBLE: u8 = 6;
     pub(crate) const DELIVER: u8 = 7;
+    pub(crate) const OUTPUT: u8 = 8;
 }
 
 impl Decision {
@@ -115,6 +128,7 @@ impl Decision {
             Verdict::Decrypt(slot) => (number(code::DECRYPT), u64::from(slot.0)),
             Verdict::Reassemble => (number(code::REASSEMBLE), 0),
             Verdict::Deliver => (number(code::DELIVER), 0),
+            Verdict::Output(PortId(port)) => (number(code::OUTPUT) | u64::from(port) << 32, 0),
         };
         let policies = slot_word(inbound) | slot_word(outbound) << 32;
         Self { way, sa, policies, connection: 0 }
@@ -138,6 +152,7 @@ impl Decision {
             code::DECRYPT => Verdict::Decrypt(self.slot()),
             code::REASSEMBLE => Verdict::Reassemble,
             code::DELIVER => Verdict::Deliver,
+            code::OUTPUT => Verdict::Output(PortId((self.way >> 32) as u16)),
             _ => Verdict::Drop(self.reason()),
         }
     }
@@ -165,10 +180,65 @@ impl Decision {
         self
     }
 
-    /// Whether features want something of its packets that is in an extension.
+    /// The same with an extension that only says which flows count the packet.
+    pub(crate) fn counted(mut self) -> Self {
+        self.way |= COUNTED;
+        self
+    }
+
+    /// The same, made for the connection that `reference` names.
+    pub(crate) fn of_connection(mut self, reference: Reference) -> Self {
+        self.connection = reference.0;
+        self
+    }
+
+    /// The same, whose packets are translated as their connection says.
+    pub(crate) fn translated(mut self) -> Self {
+        self.way |= TRANSLATED;
+        self
+    }
+
+    /// Another end of the packet, for which flows count it all the same.
+    pub(crate) fn instead_of(mut self, before: &Self) -> Self {
+        self.way |= before.way & (EXTENDED | COUNTED | PASSING);
+        self.sa |= before.sa & !0xffff_ffff;
+        self
+    }
+
+    /// The same, for one packet alone.
+    pub(crate) fn passing(mut self) -> Self {
+        self.way |= PASSING;
+        self
+    }
+
+    /// The connection that it was made for.
+    #[inline(always)]
+    pub fn reference(&self) -> Reference {
+        Reference(self.connection)
+    }
+
+    /// Whether packets are translated as their connection says.
+    #[inline(always)]
+    pub fn is_translated(&self) -> bool {
+        self.way & TRANSLATED != 0
+    }
+
+    /// Whether it is for one packet alone, and must not be kept.
+    #[inline(always)]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.way & PASSING != 0
+    }
+
+    /// Whether it has an extension.
     #[inline(always)]
     pub fn is_extended(&self) -> bool {
-        self.way & EXTENDED != 0
+        self.way & (EXTENDED | COUNTED) != 0
+    }
+
+    /// Whether its extension only says which flows count the packet.
+    #[inline(always)]
+    pub(crate) fn is_counted(&self) -> bool {
+        self.way & COUNTED != 0
     }
 
     /// Says which extension it is.
@@ -186,7 +256,7 @@ impl Decision {
     /// Whether its packets leave in clear and nothing else is done with them.
     #[inline(always)]
     pub(crate) fn is_plain_forward(&self) -> bool {
-        self.way & (0xff | EXTENDED) == u64::from(code::FORWARD)
+        self.way & (0xff | EXTENDED | TRANSLATED) == u64::from(code::FORWARD)
     }
 
     /// What stands in the cache.
@@ -253,6 +323,9 @@ impl fmt::Debug for Decision {
             .field("inbound", &self.inbound())
             .field("outbound", &self.outbound())
             .field("extension", &self.extension())
+            .field("connection", &self.reference().named())
+            .field("is_translated", &self.is_translated())
+            .field("is_passing", &self.is_passing())
             .finish()
     }
 }
@@ -284,6 +357,7 @@ mod tests {
             next_hop().prop_map(Verdict::Forward),
             (any::<u32>(), next_hop()).prop_map(|(slot, to)| Verdict::Protect(SaSlot(slot), to)),
             any::<u32>().prop_map(|slot| Verdict::Decrypt(SaSlot(slot))),
+            any::<u16>().prop_map(|port| Verdict::Output(PortId(port))),
             Just(Verdict::Reassemble),
             Just(Verdict::Deliver),
         ]

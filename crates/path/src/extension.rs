@@ -4,14 +4,16 @@
 //! an [`Extension`], and a decision names it by a number. Flows with the same extension share one,
 //! so there are few, and the others pay nothing for it.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use flow::RateLimiter;
 use packet::{BATCH, Time};
-use tables::{FilterSlot, NextHopId, TapSet};
+use tables::{FilterSlot, FlowId, NextHopId, TapSet};
 
 use crate::cache::sweep::Position;
+use crate::connection::Change;
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +25,53 @@ pub struct Extension {
     pub(crate) taps: TapSet,
     /// How the MSS that a SYN announces is lowered.
     pub(crate) mss: Option<MssWay>,
+    /// The flows that matched.
+    pub(crate) flows: MatchedFlows,
+}
+
+/// The flows of the match-action tables that a packet has matched, in order; they count it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MatchedFlows {
+    count: u8,
+    ids: [u32; Self::MOST],
+}
+
+impl MatchedFlows {
+    /// Longer lists are not kept: OVS's limit of levels.
+    pub const MOST: usize = 64;
+
+    /// None.
+    pub const NONE: Self = Self { count: 0, ids: [0; Self::MOST] };
+
+    /// Adds one. False if there is no room.
+    pub(crate) fn push(&mut self, FlowId(id): FlowId) -> bool {
+        let Some(place) = self.ids.get_mut(usize::from(self.count)) else { return false };
+        *place = id;
+        self.count += 1;
+        true
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = FlowId> + '_ {
+        self.ids[..usize::from(self.count)].iter().copied().map(FlowId)
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl Default for MatchedFlows {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl fmt::Debug for MatchedFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// How the MSS that a SYN announces is lowered: as the ports on its way ask for, and as the largest
@@ -36,13 +85,24 @@ pub(crate) struct MssWay {
 
 impl Extension {
     /// Nothing.
-    pub const NONE: Self = Self { rules: [0; 4], taps: TapSet::NONE, mss: None };
+    pub const NONE: Self =
+        Self { rules: [0; 4], taps: TapSet::NONE, mss: None, flows: MatchedFlows::NONE };
 
     /// Notes the rule that decided in one of the four places.
     pub(crate) fn note_rule(&mut self, place: usize, slot: FilterSlot) {
         if let Some(rule) = self.rules.get_mut(place) {
             *rule = slot.0 + 1;
         }
+    }
+
+    /// Whether it does no more than saying which flows count the packet.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.rules == [0; 4] && self.taps == TapSet::NONE && self.mss.is_none()
+    }
+
+    /// The flows of the match-action tables that matched, in order.
+    pub fn flows(&self) -> &MatchedFlows {
+        &self.flows
     }
 
     /// The taps that want copies of packets.
@@ -83,8 +143,26 @@ pub(crate) struct Extensions {
     /// By number: whether it was seen in use since the sweep began.
     seen: Box<[bool]>,
     sweep: Sweep,
+    /// What their flows have to count, by number; behind those that stay, of those that do not.
+    counts: Box<[Count]>,
+    /// The numbers of those in `counts` that are not empty.
+    counted: Vec<u32>,
+    /// By position in the batch.
+    changes: Box<[Option<Change>; BATCH]>,
     pub(crate) log: FilterLog,
 }
+
+/// Packets that the flows of an extension have not counted yet.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    packets: u64,
+    bytes: u64,
+    /// When the last came.
+    last: Time,
+}
+
+/// Extensions that do not stay, of one batch: each packet may be decided a few times.
+const MOST_PASSING: usize = 8 * BATCH;
 
 /// Whether numbers in use are being looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +179,10 @@ impl Extensions {
             all: Vec::with_capacity(MOST),
             numbers: BTreeMap::new(),
             free: Vec::with_capacity(MOST),
-            passing: Vec::with_capacity(BATCH),
+            passing: Vec::with_capacity(MOST_PASSING),
+            counts: vec![Count::default(); MOST + MOST_PASSING].into(),
+            counted: Vec::with_capacity(MOST + MOST_PASSING),
+            changes: Box::new([const { None }; BATCH]),
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
             log: FilterLog::new(),
@@ -132,22 +213,71 @@ impl Extensions {
             return number;
         }
         let known = self.passing.iter().position(|passing| passing == extension);
-        let place = known.unwrap_or(self.passing.len());
-        if known.is_none() {
-            self.passing.push(*extension);
-        }
-        (MOST + place) as u32
+        known.map_or_else(|| self.pass_by(extension), |place| (MOST + place) as u32)
     }
 
     /// The extension of this number.
     #[inline]
-    pub(crate) fn get(&self, number: u32) -> Extension {
+    pub(crate) fn get(&self, number: u32) -> &Extension {
         let number = number as usize;
         let found = match number.checked_sub(MOST) {
             None => self.all.get(number),
             Some(passing) => self.passing.get(passing),
         };
-        found.copied().unwrap_or(Extension::NONE)
+        found.unwrap_or(&Extension::NONE)
+    }
+
+    /// Packets of this extension were handled, which its flows will count.
+    #[inline]
+    pub(crate) fn count(&mut self, number: u32, packets: u64, bytes: u64, now: Time) {
+        let Some(count) = self.counts.get_mut(number as usize) else { return };
+        if count.packets == 0 {
+            self.counted.push(number);
+        }
+        count.packets += packets;
+        count.bytes += bytes;
+        count.last = now;
+    }
+
+    /// Tells what flows have to count, and since when they were last used: of all, or of those alone
+    /// that do not stay.
+    pub(crate) fn settle(&mut self, of_all: bool, mut add: impl FnMut(FlowId, u64, u64, Time)) {
+        let mut counted = core::mem::take(&mut self.counted);
+        counted.retain(|&number| {
+            let is_meant = of_all || !Self::stays(number);
+            if is_meant {
+                let Count { packets, bytes, last } =
+                    core::mem::take(&mut self.counts[number as usize]);
+                self.get(number).flows.iter().for_each(|id| add(id, packets, bytes, last));
+            }
+            !is_meant
+        });
+        self.counted = counted;
+    }
+
+    /// Whether a flow may have something to count.
+    #[inline(always)]
+    pub(crate) fn has_counted(&self) -> bool {
+        !self.counted.is_empty()
+    }
+
+    /// A number for an extension of one packet alone, which is at this position of its batch. What its
+    /// decision asks of connections is noted.
+    pub(crate) fn pass(&mut self, at: u8, extension: &Extension, change: Option<Change>) -> u32 {
+        self.changes[usize::from(at)] = change;
+        self.pass_by(extension)
+    }
+
+    /// What the decision about the packet at this position asks of connections.
+    pub(crate) fn take_change(&mut self, at: u8) -> Option<Change> {
+        self.changes[usize::from(at)].take()
+    }
+
+    fn pass_by(&mut self, extension: &Extension) -> u32 {
+        if self.passing.len() < MOST_PASSING {
+            self.passing.push(*extension);
+        }
+        (MOST + self.passing.len() - 1) as u32
     }
 
     /// Whether decisions with this number may be kept.
@@ -299,9 +429,9 @@ mod tests {
         let numbers = [more, more + 1, more].map(|slot| extensions.number(&of(slot)));
         assert_eq!(numbers, [more, more + 1, more]);
         assert!(Extensions::stays(more - 1) && !Extensions::stays(more));
-        assert_eq!(extensions.get(more + 1), of(more + 1));
+        assert_eq!(*extensions.get(more + 1), of(more + 1));
         extensions.forget_passing();
-        assert_eq!(extensions.get(more), Extension::NONE);
+        assert_eq!(*extensions.get(more), Extension::NONE);
         assert_eq!(extensions.number(&of(more + 9)), more);
         assert_eq!(extensions.get(5).rules().collect::<Vec<_>>(), [FilterSlot(5)]);
     }
@@ -336,7 +466,7 @@ mod tests {
         let distinct: std::collections::BTreeSet<_> = again.iter().copied().collect();
         assert_eq!((distinct.len(), distinct.last().copied()), (MOST - 1, Some(more - 1)));
         for (slot, number) in (0..).zip(again) {
-            assert_eq!(extensions.get(number), of(slot));
+            assert_eq!(*extensions.get(number), of(slot));
         }
         assert!(Extensions::stays(extensions.number(&of(more + 5))));
         assert!(!Extensions::stays(extensions.number(&of(more + 6))));

@@ -7,6 +7,7 @@
 
 mod batch;
 mod cache;
+mod connection;
 mod decide;
 mod decision;
 mod encapsulation;
@@ -20,11 +21,11 @@ mod statistics;
 mod tap;
 mod worker;
 
-pub use decide::decide;
 pub use decide::question::Question;
 pub use decide::trace::{Exit, Step, Trace};
+pub use decide::{Seen, decide};
 pub use decision::{Decision, Refusal, Verdict};
-pub use extension::Extension;
+pub use extension::{Extension, MatchedFlows};
 pub use graph::{Stage, graph};
 pub use stage::queue::{Handover, handovers};
 pub use statistics::WorkerStatistics;

@@ -67,6 +67,19 @@ impl<'t> Objects<'t> {
         self.tables.xfrm_link(if_id)
     }
 
+    /// The connection table, if there is one.
+    #[inline(always)]
+    pub(crate) fn connections(&self) -> Option<&'t conntrack::Connections> {
+        self.tables.connections().map(|connections| &**connections)
+    }
+
+    /// Counts packets for a flow.
+    pub(crate) fn count_flow(&self, id: tables::FlowId, packets: u64, bytes: u64, last: Time) {
+        if let Some(meter) = self.tables.flow_meter(id) {
+            meter.count(self.worker, packets, bytes, last);
+        }
+    }
+
     /// Every queueing discipline.
     pub(crate) fn qdiscs(&self) -> &'t Qdiscs {
         self.tables.qdiscs()

@@ -22,6 +22,7 @@ use crate::extension::Extensions;
 use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::stage::apply::{Applier, State, apply};
+use crate::stage::connections::{Confirming, confirm};
 use crate::stage::open::{self, Opener, Unstored};
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
 use crate::stage::queue::{self, Handover, Queueing};
@@ -283,7 +284,7 @@ impl Worker {
         let mut stages = Stages {
             tables,
             locality: Locality::new(tables),
-            decider: Decider::new(tables),
+            decider: Decider::new(tables, now),
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
             fragments: &mut traffic.fragments,
             unstored: &mut traffic.unstored,
@@ -317,9 +318,13 @@ impl Worker {
             stages.release();
         }
         let received = stages.round(frames);
+        if stages.extensions.has_counted() {
+            stages.settle(true);
+        }
         if stages.extensions.are_few_left() {
             stages.sweep();
         }
+        stages.expire_connections();
         stages.neighbours.outputs.write_counts();
         received + handed_over
     }
@@ -408,12 +413,42 @@ impl<'t> Stages<'t> {
         }
     }
 
+    /// Takes connections out whose deadlines have come, a bounded number each round.
+    #[inline(always)]
+    fn expire_connections(&mut self) {
+        /// Connections and steps of the wheel that are looked at.
+        const BUDGET: u32 = 256;
+        if let Some(connections) = self.decider.connections() {
+            let decider = self.decider;
+            connections.expire(decider.now(), BUDGET, &mut |ended| decider.connection_ended(ended));
+        }
+    }
+
     fn decide(&mut self) {
         if !self.batch.is_empty() {
             let statistics = self.neighbours.outputs.buffers.statistics;
+            if self.extensions.has_counted() {
+                self.settle(false);
+            }
             self.extensions.forget_passing();
             self.cache.decide(self.batch, self.decider, self.extensions, statistics);
+            if let Some(connections) = self.decider.connections() {
+                let (cache, decider) = (&mut *self.cache, self.decider);
+                let extensions = &mut *self.extensions;
+                let mut confirming = Confirming { cache, decider, extensions, statistics };
+                confirm(self.batch, connections, &mut confirming);
+            }
         }
+    }
+
+    /// Flows count the packets that they have matched: all, or those alone whose decisions were for one
+    /// packet.
+    #[cold]
+    fn settle(&mut self, of_all: bool) {
+        let objects = self.neighbours.outputs.objects;
+        self.extensions.settle(of_all, |id, packets, bytes, last| {
+            objects.count_flow(id, packets, bytes, last);
+        });
     }
 
     fn apply(&mut self) {

@@ -192,7 +192,7 @@ fn every_combination_is_as_rfc_4301_has_it() {
                             let [accept_in, accept_out, accept_fwd] = accept;
                             let entry = if fwd.is_some() { accept_fwd } else { accept_in };
                             let expected = model(from, exit, asked, out, [entry, accept_out]);
-                            let (found, _) = decide(&case.key(), &case.tables(), &mut ());
+                            let (found, _) = decide(&case.key(), &case.tables(), None, &mut ());
                             assert_eq!(
                                 fate(found),
                                 expected,
@@ -224,7 +224,7 @@ fn one_direction_does_not_speak_for_the_other() {
                 out: said.1,
                 accept: [false; 3],
             };
-            let (decision, _) = decide(&case.key(), &case.tables(), &mut ());
+            let (decision, _) = decide(&case.key(), &case.tables(), None, &mut ());
             assert_eq!(decision.verdict(), Verdict::Drop(DropReason::PolicyNoMatch), "{said:?}");
         }
     }

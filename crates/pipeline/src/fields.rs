@@ -57,7 +57,7 @@ pub const ARP: u16 = 0x0806;
 pub const IPV6: u16 = 0x86dd;
 
 /// Everything that flows may match of a packet, registers included.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     vrf: VrfId,
     pub(crate) words: [u32; WORDS],

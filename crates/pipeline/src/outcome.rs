@@ -80,7 +80,7 @@ impl Trace for () {
 }
 
 /// Something that has happened to a packet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
     /// It was looked up in a table.
     Lookup {

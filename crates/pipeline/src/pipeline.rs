@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use types::{PacketFields, VrfId};
 
+use crate::action::Action;
+use crate::ct::NatNew;
 use crate::fields::Fields;
 use crate::flow::{Entry, Flow, FlowId, Owner};
 
@@ -72,6 +74,14 @@ impl Pipeline {
             .values()
             .flat_map(|tables| tables.tables.values())
             .flat_map(|table| table.iter().map(|entry| &**entry))
+    }
+
+    /// What `ct` translates of new connections, of all flows.
+    pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
+        self.flows().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
+            Action::Ct(ct) => ct.nat.as_ref()?.new.as_ref(),
+            _ => None,
+        })
     }
 
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {

@@ -18,6 +18,9 @@ use crate::vlan::NotAVlanParent;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TableError {
+    /// A flow is not taken.
+    #[error("{0}")]
+    Flows(crate::flows::FlowError),
     // VRFs
     /// No VRF has this number.
     #[error("there is no VRF number {}", .0.0)]

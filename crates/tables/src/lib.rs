@@ -12,6 +12,7 @@ mod error;
 mod event;
 pub mod fib;
 mod filter;
+mod flows;
 mod group;
 pub mod limit;
 mod log;
@@ -46,10 +47,12 @@ pub use event::{Event, FilteredPacket, Probe};
 pub use filter::{
     Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec, FilterTarget,
 };
+pub use flows::{FlowError, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
 pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
+pub use pipeline::{FlowId, Pipeline};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,
     Scope, Selector, Template, UpperSelector, check_tunnel,

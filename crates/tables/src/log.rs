@@ -39,6 +39,9 @@ pub enum Change {
         /// Of the rule as it was or as it is, for one address family.
         selector: Selector,
     },
+    /// A flow of a VRF's match-action tables came, went or became another, or connections are
+    /// tracked now: packets of the VRF.
+    Flows(VrfId),
     /// A tap came or went: packets that come or leave by the port, or are routed in the VRF.
     Tap(FilterTarget),
     /// A route came, went or became another: packets and tunnels to these destinations.

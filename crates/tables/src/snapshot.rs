@@ -1,6 +1,7 @@
 //! The snapshot.
 
 mod filters;
+mod flows;
 mod leaks;
 mod next_hops;
 mod policies;
@@ -26,6 +27,7 @@ use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::fib;
 use crate::filter::{Filter, FilterPlace, FilterRules};
+use crate::flows::Flows;
 use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
 use crate::map::Map;
@@ -101,6 +103,7 @@ pub struct Tables {
     /// Those that have rules.
     filters: Map<FilterPlace, Arc<Filter>>,
     filter_rules: Arc<FilterRules>,
+    flows: Arc<Flows>,
     /// Policy rules.
     rules: Arc<Rules>,
     /// How many VRFs have routes into others.
@@ -167,6 +170,7 @@ impl Tables {
             policies: Arc::new(Registry::new(secret)),
             filters: Map::new(secret),
             filter_rules: Arc::new(FilterRules::new()),
+            flows: Arc::new(Flows::new(secret)),
             rules: Arc::default(),
             leaking: 0,
             clamps: false,

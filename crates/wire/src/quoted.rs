@@ -52,6 +52,52 @@ pub fn esp(packet: &[u8], headers: &Headers) -> Option<(Addresses, Spi)> {
     Some((addresses, Spi(u32::from_be_bytes(*rest.first_chunk()?))))
 }
 
+/// The packet that an ICMP error quotes, as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// Its addresses.
+    pub addresses: Addresses,
+    /// Its upper-layer protocol.
+    pub protocol: Protocol,
+    /// Its upper-layer fields.
+    pub upper: Upper,
+    /// Its sequence number, if it is TCP.
+    pub sequence: Option<u32>,
+    /// Where the ICMP header, the quoted IP header and the header behind that begin in the packet.
+    pub places: [usize; 3],
+}
+
+impl Quoted {
+    /// `None` where [`reversed`] is.
+    pub fn read(packet: &[u8], headers: &Headers) -> Option<Self> {
+        let (turned, protocol, rest) = quote(packet, headers)?;
+        let addresses = match turned {
+            Addresses::V4 { source, destination } => {
+                Addresses::V4 { source: destination, destination: source }
+            }
+            Addresses::V6 { source, destination } => {
+                Addresses::V6 { source: destination, destination: source }
+            }
+        };
+        let upper = match upper(protocol, headers.protocol, rest)? {
+            Upper::Ports { source, destination } => {
+                Upper::Ports { source: destination, destination: source }
+            }
+            other => other,
+        };
+        let sequence = match protocol {
+            Protocol::TCP => {
+                rest.get(4..8).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
+            }
+            _ => None,
+        };
+        let bytes = headers.upper_bytes(packet);
+        let icmp = usize::from(headers.upper_offset);
+        let places = [icmp, icmp + ICMP_HEADER, icmp + bytes.len() - rest.len()];
+        Some(Self { addresses, protocol, upper, sequence, places })
+    }
+}
+
 /// What is quoted: the addresses, the other way round, the protocol, and what follows the IP
 /// header.
 fn quote<'p>(packet: &'p [u8], headers: &Headers) -> Option<(Addresses, Protocol, &'p [u8])> {

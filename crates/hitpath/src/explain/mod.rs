@@ -64,7 +64,7 @@ pub(crate) fn explain(text: &str, control: &Control) -> Result<Vec<Step>, Refusa
         ]);
     }
     let mut recorder = Recorder::default();
-    let (decision, _) = path::decide(&key, tables, &mut recorder);
+    let (decision, _) = path::decide(&key, tables, None, &mut recorder);
     let Recorder { mut steps, exit, down } = recorder;
     let destination = key.addresses.destination();
     steps.extend(
@@ -293,5 +293,6 @@ fn outcome(decision: &Decision, exit: Option<Exit>) -> &'static str {
         Verdict::Decrypt(_) => "decrypted",
         Verdict::Reassemble => "reassembled",
         Verdict::Deliver => "delivered",
+        Verdict::Output(_) => "sent-unchanged",
     }
 }

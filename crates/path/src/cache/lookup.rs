@@ -123,6 +123,20 @@ impl Cache {
         self.scratch.lists = lists;
     }
 
+    /// Keeps the decision of a packet, which was made after its batch was looked up.
+    pub(crate) fn keep(
+        &mut self,
+        batch: &Packets,
+        at: usize,
+        decider: Decider<'_>,
+        statistics: &WorkerStatistics,
+    ) {
+        match table_of(batch.records[at].facts) {
+            table @ 0..2 => self.v4[table].keep::<V4>(batch, at, decider, statistics),
+            table => self.v6[table - 2].keep::<V6>(batch, at, decider, statistics),
+        }
+    }
+
     fn decide_by_table(
         &mut self,
         table: usize,
@@ -225,7 +239,13 @@ impl Looking<'_, '_> {
         }
         let begun = ticks();
         self.decider.decide::<KEY, F>(&missed, self.batch, self.extensions);
-        debug_assert_eq!(known, self.known(again), "what is found is what is decided");
+        debug_assert!(
+            known.iter().zip(self.known(again)).all(|(found, decided)| {
+                // A connection may have changed since; then its decision is not used.
+                found.reference() != decided.reference() || *found == decided
+            }),
+            "what is found is what is decided"
+        );
         let decided = ticks();
 
         self.keep::<KEY, PLACE, F>(&mut open, &missed[..unknown]);
@@ -374,13 +394,11 @@ impl Looking<'_, '_> {
     ) {
         let generation = self.decider.generation();
         for &at in missed {
-            let record = &self.batch.records[usize::from(at)];
-            if record.decision.extension().is_some_and(|number| !Extensions::stays(number)) {
-                self.statistics.features_not_kept.add(1);
-                continue;
+            let decision = &self.batch.records[usize::from(at)].decision;
+            if may_stay(decision, self.statistics) {
+                let key = F::key(self.batch, at);
+                table.insert(self.hashes[usize::from(at)], key, generation, &decision.words());
             }
-            let key = F::key(self.batch, at);
-            table.insert(self.hashes[usize::from(at)], key, generation, &record.decision.words());
         }
     }
 
@@ -416,6 +434,38 @@ impl Looking<'_, '_> {
             statistics.insert_cost.set(costs.insert);
         }
     }
+}
+
+impl<const KEY: usize, const PLACE: usize> Half<KEY, PLACE> {
+    /// See [`Cache::keep`].
+    fn keep<F: Family<KEY>>(
+        &mut self,
+        batch: &Packets,
+        at: usize,
+        decider: Decider<'_>,
+        statistics: &WorkerStatistics,
+    ) {
+        let is_used = self.mode == CacheMode::On || !self.controller.is_bypassing();
+        let decision = &batch.records[at].decision;
+        let Some(table) = self.table.as_mut().filter(|_| is_used) else { return };
+        if may_stay(decision, statistics) {
+            let (mut open, key) = (table.open(), F::key(batch, at as u8));
+            open.insert(open.hash(key), key, decider.generation(), &decision.words());
+        }
+    }
+}
+
+/// Whether a decision may be kept.
+#[inline(always)]
+fn may_stay(decision: &Decision, statistics: &WorkerStatistics) -> bool {
+    if !decision.is_extended() && !decision.is_passing() {
+        return true;
+    }
+    let stays = decision.extension().is_none_or(Extensions::stays);
+    if !stays && !decision.is_passing() {
+        statistics.features_not_kept.add(1);
+    }
+    stays && !decision.is_passing()
 }
 
 /// The first pass: hashes the keys and asks for the sets' words.

@@ -102,7 +102,11 @@ impl Recent {
             self.anywhere = tables.generation();
         }
         for (generation, change) in tables.latest_changes() {
-            let concerned = Concerned::by(change, tables.leaves_elsewhere());
+            let concerned = match tables.has_flows() {
+                // Policies may concern packets by what they are translated to.
+                true => Concerned::Anyone,
+                false => Concerned::by(change, tables.leaves_elsewhere()),
+            };
             let is_new = generation > self.generation;
             if is_new {
                 self.mark(&concerned, generation);

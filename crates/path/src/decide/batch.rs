@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use packet::BATCH;
+use packet::{BATCH, Batch};
 use tables::{Direction, Policy, Side, Spd, Tables, Vrf};
 use wire::Origin;
+use wire::common::Facts;
 
-use super::{Decider, KeyView, LookedUp, admission_of_forwarded, decide_by};
+use super::{Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by};
 use crate::batch::Packets;
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::Decision;
-use crate::extension::{Extension, Extensions};
+use crate::extension::Extensions;
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
@@ -59,7 +60,9 @@ impl Decider<'_> {
             let others = left.iter().position(|&at| vrf_of(at, batch) != vrf);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
-            match self.tables.vrf(vrf).filter(|vrf| !vrf.spd.is_empty()) {
+            // What flows translate meets other policies than it looks like now.
+            let may_ask = |vrf: &&Vrf| !vrf.spd.is_empty() && !vrf.features.has_flows;
+            match self.tables.vrf(vrf).filter(may_ask) {
                 Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch, extensions),
                 None => self.decide_alone::<true, KEY, F>(run, batch, extensions),
             }
@@ -86,14 +89,19 @@ impl Decider<'_> {
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
-        let mut extension = Extension::NONE;
+        let mut beside = Beside::NOTHING;
         for &at in list {
             let key = F::view(F::key(batch, at));
+            let facts = batch.records[usize::from(at)].facts;
             let decision = &mut batch.records[usize::from(at)].decision;
-            let made = (&mut *decision, &mut extension);
-            decide_by::<FEATURES>(key, self.tables, &LookedUp::NOTHING, &mut (), made);
             if FEATURES {
-                number(decision, &extension, extensions);
+                let seen = seen(self, &batch.packets, facts, at);
+                let looked_up = &LookedUp { seen: seen.as_ref(), ..LookedUp::NOTHING };
+                decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
+                number(at, decision, &mut beside, extensions);
+            } else {
+                let looked_up = &LookedUp::NOTHING;
+                decide_by::<false>(key, self.tables, looked_up, &mut (), decision, &mut beside);
             }
         }
     }
@@ -107,23 +115,33 @@ impl Decider<'_> {
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
-        let mut extension = Extension::NONE;
+        let mut beside = Beside::NOTHING;
         let found = Policies::look_up::<KEY, F>(self.tables, vrf, list, batch);
         for (place, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
-            let made = (&mut *decision, &mut extension);
-            decide_by::<true>(key, self.tables, &found.of(place), &mut (), made);
-            number(decision, &extension, extensions);
+            let looked_up = &found.of(place);
+            decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
+            number(at, decision, &mut beside, extensions);
         }
     }
 }
 
-/// Gives a decision the number of its extension, if it has one.
+/// What flows may ask for of a packet beside its key.
 #[inline(always)]
-fn number(decision: &mut Decision, extension: &Extension, extensions: &mut Extensions) {
+fn seen<'p>(decider: &Decider<'_>, packets: &'p Batch, facts: Facts, at: u8) -> Option<Seen<'p>> {
+    let packet = || packets[usize::from(at)].bytes();
+    decider.tables.has_flows().then(|| Seen { packet: packet(), facts, now: decider.now })
+}
+
+/// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.
+#[inline(always)]
+fn number(at: u8, decision: &mut Decision, beside: &mut Beside, extensions: &mut Extensions) {
     if decision.is_extended() {
-        decision.set_extension(extensions.number(extension));
+        decision.set_extension(match decision.is_passing() {
+            true => extensions.pass(at, &beside.extension, beside.change.take()),
+            false => extensions.number(&beside.extension),
+        });
     }
 }
 
@@ -206,6 +224,7 @@ impl<'t> Policies<'t> {
         LookedUp {
             admission: found(&self.admitting).map(|found| (self.admission, found)),
             outbound: found(&self.outbound),
+            seen: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Decisions in VRFs where packets meet filters, policy rules or xfrm links, or where
+//! Decisions in VRFs where packets meet filters, flows, policy rules or xfrm links, or where
 //! the MSS of TCP connections may be lowered: what filters say of a
 //! packet, before and after the rest of its decision, in which rules may ask for the mark that they
 //! have given it; and which taps want it.
@@ -12,9 +12,10 @@ use wire::{FlowKey, Origin};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{Deciding, KeyView, LookedUp, links, mss};
+use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
+use crate::stage::apply::is_own;
 
 /// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules, xfrm links or routes
 /// into other VRFs, or if there are taps.
@@ -32,10 +33,11 @@ pub(super) fn decide<'a>(
     (key, tables, vrf): (impl KeyView, &'a Tables, &'a Vrf),
     looked_up: &LookedUp<'a>,
     trace: &mut impl Trace,
-    (decision, extension): (&mut Decision, &mut Extension),
+    (decision, beside): (&mut Decision, &mut Beside),
 ) {
     trace.asks(|| Question::Filters(vrf.id));
     let flow = key.flow();
+    let after;
     let mut passing = Passing { flow: &flow, tables, mark: 0, matched: Extension::NONE };
     let of_vrf = FilterTarget::Vrf(vrf.id);
     let entry = match key.origin() {
@@ -53,40 +55,51 @@ pub(super) fn decide<'a>(
         }
         Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
     };
+    let mut said = None;
     match passing.ask(FilterHook::Ingress, entry, trace) {
         Some(end) => *decision = Decision::new(end, None, None),
         None => {
             let trace = &mut *trace;
-            Deciding { key, tables, vrf, looked_up, trace, mark: passing.mark }.decide(decision);
-            let exit = match decision.verdict() {
-                Verdict::Forward(next_hop) => {
-                    let port = tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port));
-                    let into = port.and_then(|port| tables.vrf(port.spec.vrf)).unwrap_or(vrf);
-                    if into.id != vrf.id && !vrf.features.is_ruled {
-                        trace.asks(|| Question::Vrf(into.id));
+            let has_flows = vrf.features.has_flows && !is_own(key.origin());
+            if has_flows {
+                let mark = passing.mark;
+                let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
+                match asked.ask_flows(&flow) {
+                    Ok(answer) => {
+                        passing.mark = answer.mark;
+                        passing.matched.flows = answer.flows;
+                        said = Some(answer);
                     }
-                    let leaves_inside = || {
-                        port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected)
-                    };
-                    if into.id != vrf.id && into.is_closed() && !leaves_inside() {
-                        let (inbound, outbound) = (decision.inbound(), decision.outbound());
-                        let closed = Verdict::Drop(DropReason::IpsecClosed);
-                        *decision = Decision::new(closed, inbound, outbound);
-                        [None, None]
-                    } else {
-                        let port = port.map(|port| FilterTarget::Port(port.id));
-                        [Some(FilterTarget::Vrf(into.id)), port]
-                    }
+                    Err(refused) => *decision = refused,
                 }
-                Verdict::Protect(..) => match links::exit(decision.outbound(), tables) {
-                    Some(link) => {
-                        let port = FilterTarget::Port(link.id);
-                        [Some(FilterTarget::Vrf(link.spec.vrf)), Some(port)]
-                    }
-                    None => [Some(of_vrf), None],
-                },
-                _ => [None, None],
-            };
+            }
+            after = said.as_ref().and_then(|said| said.after);
+            match &said {
+                None if has_flows => {}
+                Some(said) if let Some(end) = said.end => {
+                    *decision = match end {
+                        Verdict::Output(port) => {
+                            let (mark, trace) = (passing.mark, &mut *trace);
+                            Deciding { key, tables, vrf, looked_up, trace, mark }.output(port)
+                        }
+                        end => Decision::new(end, None, None),
+                    };
+                }
+                Some(said) if let Some(key) = said.after => {
+                    let (trace, received) = (&mut *trace, flow);
+                    let looked_up = &LookedUp::NOTHING;
+                    let mark = Translated { mark: passing.mark, received };
+                    Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
+                }
+                Some(_) | None => {
+                    let (mark, trace) = (passing.mark, &mut *trace);
+                    Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
+                }
+            }
+            let exit = exit((key, tables, vrf), trace, decision);
+            if let Some(after) = &after {
+                passing.flow = after;
+            }
             if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
                 *decision = Decision::new(end, decision.inbound(), decision.outbound());
             }
@@ -98,9 +111,62 @@ pub(super) fn decide<'a>(
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables);
     }
+    if let Some(said) = said {
+        *decision = said.put_into(*decision);
+        beside.change = said.change;
+        if decision.is_passing() {
+            beside.extension = passing.matched;
+            *decision = decision.extended();
+            return;
+        }
+    }
     if passing.matched != Extension::NONE {
-        *extension = passing.matched;
-        *decision = decision.extended();
+        beside.extension = passing.matched;
+        *decision = match passing.matched.only_counts() {
+            true => decision.counted(),
+            false => decision.extended(),
+        };
+    }
+}
+
+/// The filters after routing that a packet meets with this decision. If it would leave by a VRF that
+/// is closed, it is dropped.
+fn exit(
+    (key, tables, vrf): (impl KeyView, &Tables, &Vrf),
+    trace: &mut impl Trace,
+    decision: &mut Decision,
+) -> [Option<FilterTarget>; 2] {
+    let of_vrf = FilterTarget::Vrf(vrf.id);
+    let port = match decision.verdict() {
+        Verdict::Forward(next_hop) => {
+            tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port))
+        }
+        Verdict::Output(port) => tables.port(port),
+        Verdict::Protect(..) => {
+            return match links::exit(decision.outbound(), tables) {
+                Some(link) => {
+                    let port = FilterTarget::Port(link.id);
+                    [Some(FilterTarget::Vrf(link.spec.vrf)), Some(port)]
+                }
+                None => [Some(of_vrf), None],
+            };
+        }
+        _ => return [None, None],
+    };
+    let into = port.and_then(|port| tables.vrf(port.spec.vrf)).unwrap_or(vrf);
+    if into.id != key.vrf() && !vrf.features.is_ruled {
+        trace.asks(|| Question::Vrf(into.id));
+    }
+    let leaves_inside =
+        || port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected);
+    if into.id != vrf.id && into.is_closed() && !leaves_inside() {
+        let (inbound, outbound) = (decision.inbound(), decision.outbound());
+        let closed = Verdict::Drop(DropReason::IpsecClosed);
+        *decision = Decision::new(closed, inbound, outbound);
+        [None, None]
+    } else {
+        let port = port.map(|port| FilterTarget::Port(port.id));
+        [Some(FilterTarget::Vrf(into.id)), port]
     }
 }
 
@@ -109,6 +175,7 @@ fn taps(key: &impl KeyView, decision: &Decision, tables: &Tables) -> TapSet {
     let port = |next_hop| tables.next_hop(next_hop).map(|next_hop| next_hop.port);
     let exits = match decision.verdict() {
         Verdict::Forward(next_hop) => (port(next_hop), None),
+        Verdict::Output(port) => (Some(port), None),
         Verdict::Protect(_, next_hop) => {
             let link = links::exit(decision.outbound(), tables);
             (link.map(|link| link.id), port(next_hop))

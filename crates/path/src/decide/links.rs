@@ -74,7 +74,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         direction: Direction,
     ) -> Option<&'a Policy> {
         let spd = self.tables.spd(Scope::Link(if_id));
-        let flow = self.key.flow();
+        let flow = self.judged(direction);
         let place =
             || spd?.lookup_linear(direction, &flow).map(|(position, policy)| (position, &**policy));
         let default = DefaultAction::Block;

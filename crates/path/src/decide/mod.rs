@@ -6,6 +6,7 @@
 
 mod batch;
 mod filters;
+mod flows;
 mod links;
 mod locality;
 mod mss;
@@ -16,18 +17,22 @@ pub(crate) mod trace;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use packet::DropReason;
+use conntrack::Connections;
+use packet::{DropReason, Time};
+use pipeline::NatNew;
 use tables::limit::MAX_LEAKS;
 use tables::{
-    Action, Change, DefaultAction, Direction, GroupId, Ike, NextHopId, PathKey, Policy, PolicySlot,
-    ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template,
-    Vrf,
+    Action, DefaultAction, Direction, GroupId, Ike, NatPool, NextHopId, PathKey, Policy,
+    PolicySlot, PoolId, ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot,
+    Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::batch::LookUp;
+pub use self::flows::Seen;
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::source_of_error;
+use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 use question::Question;
@@ -36,8 +41,8 @@ use trace::{Exit, Step, Trace};
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
 ///
-/// The order is: filters before routing, source, destination, rules and route, inbound policy, outbound
-/// policy, SA, next hop, filters after routing. What filters want is in the extension, which the
+/// The order is: filters before routing, source, match-action tables with the connection, destination,
+/// rules and route, inbound policy, outbound policy, SA, next hop, filters after routing. What filters want is in the extension, which the
 /// decision says that it has.
 ///
 /// Each direction of the boundary is enforced by itself (RFC 4301 section 5):
@@ -55,11 +60,41 @@ use trace::{Exit, Step, Trace};
 ///   policies, and has then come by a port of the protected side.
 /// - A VRF without policies is left alone, unless it is said to need them, or had some: then nothing
 ///   crosses its boundary.
-pub fn decide(key: &FlowKey, tables: &Tables, trace: &mut impl Trace) -> (Decision, Extension) {
-    let (mut decision, mut extension) = (Decision::NONE, Extension::NONE);
+///
+/// What flows say of a connection depends on the packet, which is `seen`. Of one that is not seen, it
+/// is said as of the first packet of a connection.
+pub fn decide(
+    key: &FlowKey,
+    tables: &Tables,
+    seen: Option<Seen<'_>>,
+    trace: &mut impl Trace,
+) -> (Decision, Extension) {
+    let mut made = Made::NOTHING;
     trace.step(|| Step::Key(key));
-    decide_by::<true>(*key, tables, &LookedUp::NOTHING, trace, (&mut decision, &mut extension));
-    (decision, extension)
+    let looked_up = LookedUp { seen: seen.as_ref(), ..LookedUp::NOTHING };
+    decide_by::<true>(*key, tables, &looked_up, trace, &mut made.decision, &mut made.beside);
+    (made.decision, made.beside.extension)
+}
+
+/// A decision, and what belongs to it.
+pub(crate) struct Made {
+    pub decision: Decision,
+    pub beside: Beside,
+}
+
+/// What belongs to a decision beside it.
+pub(crate) struct Beside {
+    pub extension: Extension,
+    /// What it asks of connections.
+    pub change: Option<Change>,
+}
+
+impl Made {
+    pub(crate) const NOTHING: Self = Self { decision: Decision::NONE, beside: Beside::NOTHING };
+}
+
+impl Beside {
+    const NOTHING: Self = Self { extension: Extension::NONE, change: None };
 }
 
 /// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be
@@ -112,11 +147,37 @@ impl KeyView for FlowKey {
 #[derive(Clone, Copy)]
 pub(crate) struct Decider<'t> {
     tables: &'t Tables,
+    now: Time,
 }
 
 impl<'t> Decider<'t> {
-    pub(crate) fn new(tables: &'t Tables) -> Self {
-        Self { tables }
+    pub(crate) fn new(tables: &'t Tables, now: Time) -> Self {
+        Self { tables, now }
+    }
+
+    /// The connection table, if packets of some VRF have flows that may ask it.
+    #[inline(always)]
+    pub(crate) fn connections(&self) -> Option<&'t Connections> {
+        if !self.tables.has_flows() {
+            return None;
+        }
+        self.tables.connections().map(|connections| &**connections)
+    }
+
+    /// The round's time.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// See [`Tables::connection_ended`].
+    pub(crate) fn connection_ended(&self, ended: &conntrack::Ended) {
+        self.tables.connection_ended(ended);
+    }
+
+    /// The pool that lends sources for a translation.
+    pub(crate) fn nat_pool(&self, nat: &NatNew) -> Option<(PoolId, &'t NatPool)> {
+        let id = self.tables.nat_pool_of(nat)?;
+        Some((id, self.tables.nat_pool(id)?))
     }
 
     /// See [`Tables::generation`].
@@ -133,13 +194,13 @@ impl<'t> Decider<'t> {
     pub(crate) fn changes_since(
         &self,
         generation: u64,
-    ) -> Option<impl Iterator<Item = &'t Change> + use<'t>> {
+    ) -> Option<impl Iterator<Item = &'t tables::Change> + use<'t>> {
         self.tables.changes_since(generation)
     }
 
     /// Tells the steps by which a flow is decided.
     pub(crate) fn explain(&self, key: &FlowKey, trace: &mut impl Trace) {
-        decide(key, self.tables, trace);
+        decide(key, self.tables, None, trace);
     }
 
     /// What a decision about a flow was made from, to be held against changes.
@@ -156,10 +217,12 @@ struct LookedUp<'t> {
     admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
     /// Of its way out.
     outbound: Option<Option<&'t Arc<Policy>>>,
+    /// The packet, if flows may ask for more than its key.
+    seen: Option<&'t Seen<'t>>,
 }
 
 impl LookedUp<'_> {
-    const NOTHING: Self = Self { admission: None, outbound: None };
+    const NOTHING: Self = Self { admission: None, outbound: None, seen: None };
 }
 
 /// The same as [`decide()`], where some of the policies were looked up before.
@@ -174,12 +237,13 @@ fn decide_by<'t, const FEATURES: bool>(
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
-    (decision, extension): (&mut Decision, &mut Extension),
+    decision: &mut Decision,
+    beside: &mut Beside,
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
         Some(vrf) if FEATURES && vrf.features.any() | tables.may_be_tapped(vrf) => {
-            filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, extension));
+            filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, beside));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
         None => *decision = Decision::drop(DropReason::PortDown),
@@ -215,6 +279,8 @@ trait Mark: Copy {
     const LINKS: bool;
     /// If the packet's VRF may have rules.
     fn mark(self) -> Option<u32>;
+    /// The packet as it was received, if it leaves with other addresses or ports.
+    fn received(&self) -> Option<&FlowKey>;
 }
 
 impl Mark for () {
@@ -222,6 +288,11 @@ impl Mark for () {
 
     #[inline(always)]
     fn mark(self) -> Option<u32> {
+        None
+    }
+
+    #[inline(always)]
+    fn received(&self) -> Option<&FlowKey> {
         None
     }
 }
@@ -232,6 +303,30 @@ impl Mark for u32 {
     #[inline(always)]
     fn mark(self) -> Option<u32> {
         Some(self)
+    }
+
+    #[inline(always)]
+    fn received(&self) -> Option<&FlowKey> {
+        None
+    }
+}
+
+/// Of a packet that is translated: its mark, and what it was when it was received.
+#[derive(Clone, Copy)]
+struct Translated {
+    mark: u32,
+    received: FlowKey,
+}
+
+impl Mark for Translated {
+    const LINKS: bool = true;
+
+    fn mark(self) -> Option<u32> {
+        Some(self.mark)
+    }
+
+    fn received(&self) -> Option<&FlowKey> {
+        Some(&self.received)
     }
 }
 
@@ -317,6 +412,25 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.forward(way, decision);
     }
 
+    /// The source as the packet was received with it.
+    #[inline(always)]
+    fn source(&self) -> IpAddr {
+        match self.mark.received() {
+            None => self.key.source(),
+            Some(received) => received.addresses.source(),
+        }
+    }
+
+    /// The flow whose policies of this direction are asked: inbound ones are about packets as they were
+    /// received, outbound ones as they leave.
+    #[inline(always)]
+    fn judged(&self, direction: Direction) -> FlowKey {
+        match self.mark.received() {
+            Some(received) if direction != Direction::Out => *received,
+            _ => self.key.flow(),
+        }
+    }
+
     /// See [`entry_side`].
     #[inline(always)]
     fn entry_side(&self) -> Option<Side> {
@@ -331,7 +445,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Origin::Sa(_) if M::LINKS => self.entry_link()?.1.id,
             _ => return None,
         };
-        let source = self.key.source();
+        let source = self.source();
         if self.vrf.may_be_local(source) && self.vrf.is_local(source) {
             return Some(DropReason::SourceOwn);
         }
@@ -379,7 +493,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// Destinations and sources that no route is asked about.
     #[inline(always)]
     fn unroutable(&mut self) -> Option<DropReason> {
-        let (source, destination) = (self.key.source(), self.key.destination());
+        let (source, destination) = (self.source(), self.key.destination());
         let link_local = match (source, destination) {
             (_, IpAddr::V4(to)) if to.is_broadcast() => return Some(DropReason::NotUnicast),
             (IpAddr::V4(from), IpAddr::V4(to)) => from.is_link_local() || to.is_link_local(),
@@ -616,18 +730,20 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         {
             return self.policy_of_link(if_id, direction);
         }
+        let judged = self.mark.received().map(|_| self.judged(direction));
         let spd = &self.vrf.spd;
         let found = match (direction, self.looked_up) {
             (Direction::Out, LookedUp { outbound: Some(found), .. }) => *found,
             (_, LookedUp { admission: Some((of, found)), .. }) if *of == direction => *found,
             _ if spd.count(direction) == 0 => None,
+            _ if judged.is_some() => judged.and_then(|flow| spd.lookup(direction, &flow)),
             _ => look_up(spd, direction, self.key),
         };
         let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
         let place = || {
-            spd.lookup_linear(direction, &self.key.flow())
-                .map(|(position, policy)| (position, &**policy))
+            let flow = judged.unwrap_or_else(|| self.key.flow());
+            spd.lookup_linear(direction, &flow).map(|(position, policy)| (position, &**policy))
         };
         self.trace.step(|| Step::Policy {
             direction,
@@ -668,7 +784,11 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     ) -> Option<RouteKind> {
         let (flow, mark) = match outer {
             Some(source) => (RuleFlow::outer(&self.key.flow(), vrf.id, source, destination), 0),
-            None => (links::rule_flow(&self.key.flow(), self.tables), mark),
+            None => {
+                let flow = links::rule_flow(&self.key.flow(), self.tables);
+                // Sources are translated after routing.
+                (RuleFlow { source: self.source(), ..flow }, mark)
+            }
         };
         self.trace.asks(|| Question::Rules(flow));
         let ruled = self.tables.ruled_route(vrf, &flow, mark);

@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
+use conntrack::Named;
 use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
@@ -17,6 +18,7 @@ use tables::{
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
 use super::{links, mss};
+use crate::connection;
 use crate::decide::is_ike;
 use crate::decision::{Decision, Verdict};
 
@@ -44,6 +46,8 @@ pub enum Question {
     Policies(VrfId),
     /// Which rules decide in the filters on the packet's way, in this VRF?
     Filters(VrfId),
+    /// What do the flows of a VRF say?
+    Flows(VrfId),
     /// Which SA is an ESP packet for?
     Sa {
         /// In which VRF.
@@ -77,6 +81,8 @@ const MOST: usize = 24 + 4 * (MAX_LEAKS + 2);
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
     key: FlowKey,
+    /// What packets look like when they leave.
+    after: FlowKey,
     /// `None` if that is no longer known, since a policy that it names is gone.
     questions: Option<ArrayVec<Question, MOST>>,
     /// What [`Question::Tunnel`] was answered; the outer `None` if the decision does not tell.
@@ -113,13 +119,16 @@ impl<'t> Asked<'t> {
             Verdict::Drop(DropReason::EspNoOutboundSa) => Some(None),
             _ => None,
         };
-        let questions = questions(key, decision, tables);
+        let after = after(key, decision, tables);
+        let questions = after.as_ref().and_then(|after| questions(key, after, decision, tables));
+        let after = after.unwrap_or(*key);
         let member = match decision.verdict() {
             // The way back of a SYN may be by another one.
             Verdict::Forward(next_hop) if back(key, tables).is_none() => Some(next_hop),
             _ => None,
         };
         let exit = match decision.verdict() {
+            Verdict::Output(port) => Exit::Port(port),
             // If the id names another next hop by now, a change says so that concerns the decision.
             Verdict::Forward(next_hop) => {
                 tables.next_hop(next_hop).map_or(Exit::Unknown, |hop| Exit::Port(hop.port))
@@ -136,7 +145,7 @@ impl<'t> Asked<'t> {
             decision.verdict(),
             Verdict::Protect(..) | Verdict::Drop(_) | Verdict::Refuse(..)
         );
-        Self { key: *key, questions, tunnel, member, exit, may_leave_by_link, tables }
+        Self { key: *key, after, questions, tunnel, member, exit, may_leave_by_link, tables }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -148,8 +157,9 @@ impl<'t> Asked<'t> {
             let is_of_own = matches!(rule.selects.entry, None | Some(RuleEntry::Own));
             let leaves_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
             let has_outer = || leaves_outer() || back(&self.key, self.tables).is_some();
-            return is_of_own && has_outer()
-                || rule.selects.matches_but_mark(&links::rule_flow(&self.key, self.tables));
+            let flow = links::rule_flow(&self.after, self.tables);
+            let flow = RuleFlow { source: self.key.addresses.source(), ..flow };
+            return is_of_own && has_outer() || rule.selects.matches_but_mark(&flow);
         }
         if let Change::Tap(target) = change {
             return self.meets_tap(*target);
@@ -173,8 +183,9 @@ impl<'t> Asked<'t> {
                     Scope::Vrf(changed) => *changed == vrf,
                     Scope::Link(if_id) => self.may_meet(*if_id),
                 };
-                is_asked && selector.matches(&self.key)
+                is_asked && (selector.matches(&self.key) || selector.matches(&self.after))
             }
+            (Change::Flows(changed), Question::Flows(vrf)) => *changed == vrf,
             (Change::Filter { vrf: changed, place, selector }, Question::Filters(vrf)) => {
                 let may_leave_there = || {
                     let key_vrf = self.tables.vrf(self.key.vrf);
@@ -182,7 +193,7 @@ impl<'t> Asked<'t> {
                         && key_vrf.is_some_and(|vrf| vrf.features.leaves_elsewhere())
                 };
                 (*changed == vrf || may_leave_there())
-                    && selector.matches(&self.key)
+                    && (selector.matches(&self.key) || selector.matches(&self.after))
                     && self.meets(place)
             }
             (Change::Route { table, prefix }, Question::Route { vrf, address }) => {
@@ -236,6 +247,7 @@ impl<'t> Asked<'t> {
                 Change::Vrf(_)
                 | Change::Policy { .. }
                 | Change::Filter { .. }
+                | Change::Flows(_)
                 | Change::Tap(_)
                 | Change::Route { .. }
                 | Change::NextHop { .. }
@@ -305,23 +317,41 @@ impl<'t> Asked<'t> {
     }
 }
 
+/// What packets of a flow look like when they leave. `None` if that is not known any more, since the
+/// connection has ended by which they are translated.
+fn after(key: &FlowKey, decision: &Decision, tables: &Tables) -> Option<FlowKey> {
+    if !decision.is_translated() {
+        return Some(*key);
+    }
+    match decision.reference().named() {
+        Named::Connection(handle, direction, _) => {
+            let translation = tables.connections()?.translation(handle, direction)?;
+            Some(connection::translated(key, &translation.tuple))
+        }
+        _ => None,
+    }
+}
+
 fn questions(
     key: &FlowKey,
+    after: &FlowKey,
     decision: &Decision,
     tables: &Tables,
 ) -> Option<ArrayVec<Question, MOST>> {
-    let destination = key.addresses.destination();
+    let destination = after.addresses.destination();
     let mut all = ArrayVec::new();
     all.push(Question::Vrf(key.vrf));
     all.push(Question::Policies(key.vrf));
     all.push(Question::Filters(key.vrf));
+    all.push(Question::Flows(key.vrf));
     all.push(Question::Route { vrf: key.vrf, address: destination });
     leaks(&mut all, key.vrf, destination, tables);
     all.push(Question::OnLink(destination));
     let is_ruled = tables.vrf(key.vrf).is_some_and(|vrf| vrf.features.is_ruled);
     let may_lead_on = tables.has_leaks() || tables.loose_tables().next().is_some();
     if is_ruled {
-        all.push(Question::Rules(links::rule_flow(key, tables)));
+        let flow = links::rule_flow(after, tables);
+        all.push(Question::Rules(RuleFlow { source: key.addresses.source(), ..flow }));
         if may_lead_on {
             all.push(Question::Elsewhere(destination));
         }

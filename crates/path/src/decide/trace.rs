@@ -119,6 +119,8 @@ pub enum Step<'a> {
         /// Where the names of ports and VRFs are.
         tables: &'a Tables,
     },
+    /// A step through the match-action tables.
+    Flow(pipeline::Step<'a>),
     /// An ICMP error about an ESP packet with this SPI that the gateway has sent.
     AboutOwnEsp(Spi),
     /// IKE for the gateway itself.
@@ -182,6 +184,15 @@ pub struct Exit<'a> {
 impl<'a> Exit<'a> {
     /// Of a packet that is sent on.
     pub(crate) fn of(decision: &Decision, tables: &'a Tables) -> Option<Self> {
+        if let Verdict::Output(port) = decision.verdict() {
+            let port = tables.port(port)?;
+            let state = match port.spec.up {
+                true => NextHopState::Resolved,
+                false => NextHopState::Down,
+            };
+            let (limit, port) = (port.spec.mtu, &*port.spec.name);
+            return Some(Self { port, limit, state, address: None });
+        }
         let next_hop = tables.next_hop(decision.next_hop()?)?;
         let sa = match decision.verdict() {
             Verdict::Protect(slot, _) => tables.sad().outbound(slot),
@@ -240,6 +251,7 @@ impl Step<'_> {
             Self::Link { .. } => "link",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
+            Self::Flow(_) => "flow",
             Self::AboutOwnEsp(_) => "icmp-error",
             Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
@@ -351,6 +363,7 @@ impl fmt::Display for Step<'_> {
                 write!(f, "{verb} by {name}; the policies with if_id {if_id} are asked")
             }
             Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
+            Self::Flow(ref step) => flow(f, step),
             Self::AboutOwnEsp(spi) => {
                 write!(f, "about ESP that the gateway sent, spi {spi}; no inbound policy asked")
             }
@@ -400,6 +413,22 @@ impl fmt::Display for Step<'_> {
             Self::Mss { most } => write!(f, "a SYN: its MSS becomes at most {most}"),
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
         }
+    }
+}
+
+fn flow(f: &mut fmt::Formatter<'_>, step: &pipeline::Step<'_>) -> fmt::Result {
+    match *step {
+        pipeline::Step::Lookup { table, found: None, .. } => {
+            write!(f, "table {table}: none matches")
+        }
+        pipeline::Step::Lookup { table, found: Some(entry), .. } => {
+            write!(f, "table {table}: priority {}", entry.flow.priority)
+        }
+        pipeline::Step::Action { table, action, .. } => write!(f, "table {table}: {action:?}"),
+        pipeline::Step::Tracked { zone, ct, .. } => {
+            write!(f, "zone {zone}: ct_state {}, ct_mark {:#x}", ct.state, ct.mark)
+        }
+        pipeline::Step::SameAsInPort(_) => f.write_str("not sent where it came from"),
     }
 }
 
@@ -471,6 +500,7 @@ fn verdict(
         Verdict::Decrypt(_) => return f.write_str("decrypt, and handle the inner packet anew"),
         Verdict::Reassemble => return f.write_str("keep until all fragments are here"),
         Verdict::Deliver => return f.write_str("deliver to the gateway itself"),
+        Verdict::Output(_) => "send the frame as it came by",
         Verdict::Forward(_) => "forward in clear by",
         Verdict::Protect(..) => "encrypt and send by",
     };

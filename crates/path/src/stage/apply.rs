@@ -10,7 +10,7 @@
 
 use arrayvec::ArrayVec;
 use flow::{FairLimiter, Reassembled, Reassembly};
-use packet::{BATCH, Batch, DropReason, Packet};
+use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
 use rand::rngs::StdRng;
 use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
@@ -24,7 +24,7 @@ use crate::extension::Extensions;
 use crate::host::{self, errors::IcmpError};
 use crate::mss::{self, SynWay, tunnel_limit};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
-use crate::stage::seal;
+use crate::stage::{connections, seal};
 use crate::tap::TapWriter;
 
 /// So many changes of the policies from packet to packet, in the batch before, make two passes for
@@ -164,6 +164,9 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
             if done > 0 {
+                if decision.is_counted() {
+                    applier.count_flows(&decision, done as u64, bytes);
+                }
                 let (by, next_hop, packets) = (decision.next_hop_id(), way.next_hop, done as u64);
                 match next_hop.link.length() {
                     ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
@@ -321,6 +324,14 @@ impl Applier<'_, '_> {
         }
     }
 
+    /// Counts packets for the flows that they have matched.
+    #[inline(never)]
+    fn count_flows(&mut self, decision: &Decision, packets: u64, bytes: u64) {
+        if let Some(number) = decision.extension() {
+            self.extensions.count(number, packets, bytes, self.neighbours.outputs.now);
+        }
+    }
+
     /// What features want of a packet beside its decision, and that.
     #[cold]
     #[inline(never)]
@@ -332,8 +343,12 @@ impl Applier<'_, '_> {
         limit: &mut Limit,
         queues: &mut Queues,
     ) {
-        let (extension, length) = (self.extensions.get(number), known.facts.total_length());
-        for slot in extension.rules() {
+        let length = known.facts.total_length();
+        self.extensions.count(number, 1, length.into(), self.neighbours.outputs.now);
+        if known.decision.is_counted() {
+            return self.handle::<false>(packet, known, limit, queues);
+        }
+        for slot in self.extensions.get(number).rules() {
             let outputs = &mut self.neighbours.outputs;
             let Some(rule) = outputs.objects.count_rule(slot, length.into()) else { continue };
             if !rule.spec.action.log {
@@ -397,6 +412,7 @@ impl Applier<'_, '_> {
             }
             Verdict::Reassemble => self.reassemble(packet, known, queues),
             Verdict::Deliver => host::deliver(self, packet, known, queues),
+            Verdict::Output(port) => self.output::<EXTENSION>(packet, known, port),
         }
     }
 
@@ -455,7 +471,45 @@ impl Applier<'_, '_> {
         if known.facts.total_length() > limit {
             return self.oversize(packet, known, way, queues);
         }
-        self.leave::<EXTENSION>(packet, known, way, queues);
+        match self.translate(packet, known) {
+            Ok(packet) => self.leave::<EXTENSION>(packet, known, way, queues),
+            Err(packet) => self.end::<EXTENSION>(packet, known, DropReason::ConnectionGone),
+        }
+    }
+
+    /// Translates a packet as its connection says, if its decision says so. Hands the packet back if
+    /// the connection has ended since.
+    #[inline(always)]
+    pub(crate) fn translate(&mut self, packet: Packet, known: &Known) -> Result<Packet, Packet> {
+        match known.decision.is_translated() {
+            false => Ok(packet),
+            true => connections::translate(packet, known, self.neighbours.outputs.objects),
+        }
+    }
+
+    /// Sends the frame that a packet came in by a port, as it was.
+    #[cold]
+    fn output<const EXTENSION: bool>(&mut self, mut packet: Packet, known: &Known, port: PortId) {
+        let outputs = &mut self.neighbours.outputs;
+        let Some(to) = outputs.objects.port(port).filter(|port| port.spec.up) else {
+            return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
+        };
+        if known.facts.total_length() > to.spec.mtu {
+            return self.end::<EXTENSION>(packet, known, DropReason::TooBig);
+        }
+        // Parse has taken the link header off and changed nothing in front of the packet.
+        let is_whole = match to.spec.link {
+            LinkKind::Ethernet => packet.grow_front(ETHERNET).is_some(),
+            LinkKind::Ip => true,
+        };
+        if !is_whole {
+            return self.end::<EXTENSION>(packet, known, DropReason::LinkProtocol);
+        }
+        if EXTENSION {
+            self.tap_egress(packet.bytes(), known);
+        }
+        self.neighbours.outputs.buffers.statistics.forwarded.add(1);
+        self.neighbours.outputs.send(packet, port);
     }
 
     /// Lowers the MSS that a SYN announces, if ports on its way want that.
@@ -531,7 +585,8 @@ impl Applier<'_, '_> {
         statistics.consumed.add(joined);
         if let Reassembled::Complete(packet) = outcome {
             statistics.reassembled.add(1);
-            self.again(packet, Arrival::new(known.key.vrf, known.key.origin), queues);
+            let arrival = Arrival::new(known.key.vrf, known.key.origin);
+            self.again(packet, Arrival { defragmented: true, ..arrival }, queues);
         }
     }
 

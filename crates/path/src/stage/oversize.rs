@@ -9,7 +9,7 @@ use tables::NextHopId;
 use wire::common::Facts;
 use wire::{fragment, ipv6};
 
-use crate::batch::{Known, Queues};
+use crate::batch::{DEFRAGMENTED, Known, Queues};
 use crate::host::errors::IcmpError;
 use crate::outputs::Buffers;
 use crate::stage::apply::{Applier, Way};
@@ -29,16 +29,23 @@ impl Applier<'_, '_> {
     ) {
         let is_own = known.facts.is(Facts::OWN);
         let must_pass = known.is_v6() && known.facts.total_length() <= ipv6::MIN_MTU;
-        if must_pass && !is_own && way.slot.is_some() {
+        let passes_whole = must_pass && !is_own && way.slot.is_some();
+        let was_cut = known.facts.is(DEFRAGMENTED);
+        let may_cut = !known.inner.dont_fragment || (known.is_v6() && (is_own || was_cut));
+        if !passes_whole && !may_cut {
+            self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
+            return self.end::<true>(packet, known, DropReason::TooBig);
+        }
+        let packet = match self.translate(packet, known) {
+            Ok(packet) => packet,
+            Err(packet) => return self.end::<true>(packet, known, DropReason::ConnectionGone),
+        };
+        if passes_whole {
             return self.leave::<true>(packet, known, way, queues);
         }
-        let may_cut = !known.inner.dont_fragment || (known.is_v6() && is_own);
-        let uncut = match may_cut {
-            true => self.cut(packet, way.limit, |applier, part| {
-                applier.leave::<true>(part, known, way, queues);
-            }),
-            false => Some(packet),
-        };
+        let uncut = self.cut(packet, way.limit, |applier, part| {
+            applier.leave::<true>(part, known, way, queues);
+        });
         if let Some(packet) = uncut {
             self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
             self.end::<true>(packet, known, DropReason::TooBig);

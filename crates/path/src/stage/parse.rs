@@ -16,7 +16,9 @@ use wire::ethernet::{self, EtherType};
 use wire::mld;
 use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
-use crate::batch::{AS_QUOTED, Arrival, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of};
+use crate::batch::{
+    AS_QUOTED, Arrival, DEFRAGMENTED, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of,
+};
 use crate::cache::key::{self, Prefix, Words};
 use crate::decide::Locality;
 use crate::host::{arp, nd};
@@ -58,7 +60,8 @@ impl Source {
         let VrfParsing { reads, is_clear_inbound } = locality.parsing(arrival.vrf);
         let is_inbound = matches!(arrival.origin, Origin::Sa(_)) || is_clear_inbound;
         let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
-        let facts = own | quoted | if is_inbound { INBOUND } else { 0 };
+        let defragmented = if arrival.defragmented { DEFRAGMENTED } else { 0 };
+        let facts = own | quoted | defragmented | if is_inbound { INBOUND } else { 0 };
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }
     }
 

@@ -123,6 +123,10 @@ impl Tables {
                 own.note_reads(filter.reads());
             }
         }
+        if self.flows.pipeline.has(vrf) {
+            own.has_flows = true;
+            own.note_reads((self.flows.pipeline.reads(vrf), true));
+        }
         self.existing_vrf(vrf)?;
         self.put_features(vrf, own);
         self.judge_egress();
@@ -166,6 +170,8 @@ impl Tables {
 pub struct VrfFeatures {
     /// Whether the VRF or one of its ports has a filter.
     pub is_filtered: bool,
+    /// Whether it has match-action tables.
+    pub has_flows: bool,
     /// Whether one of its ports is an xfrm link.
     pub has_links: bool,
     /// Whether there are policy rules that may be about its packets.
@@ -189,7 +195,12 @@ impl VrfFeatures {
     /// Whether any of them is switched on.
     #[inline(always)]
     pub fn any(&self) -> bool {
-        self.is_filtered | self.has_links | self.is_ruled | self.is_leaking | self.is_clamped
+        self.is_filtered
+            | self.has_flows
+            | self.has_links
+            | self.is_ruled
+            | self.is_leaking
+            | self.is_clamped
     }
 
     fn note_reads(&mut self, (reads, reads_upper): (PacketFields, bool)) {

@@ -262,6 +262,9 @@ impl Tables {
         if self.ports().any(|port| port.spec.vrf == id) {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "ports" });
         }
+        if self.pipeline().has(id) {
+            return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "flows" });
+        }
         let table = vrf.table;
         self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));

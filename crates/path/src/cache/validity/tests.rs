@@ -82,7 +82,7 @@ fn read(key: &FlowKey, tables: &Tables) -> FlowKey {
 }
 
 fn decide(key: &FlowKey, tables: &Tables) -> (Decision, Extension) {
-    crate::decide(key, tables, &mut ())
+    crate::decide(key, tables, None, &mut ())
 }
 
 /// Whether the short ways say that nothing which changed since concerns the flow.
@@ -146,7 +146,7 @@ proptest! {
                 let wanted = decide(key, &tables);
                 let key = &read(key, &tables);
                 if let Some((decision, generation)) = known.get(key) {
-                    let holds = holds(key, &decision.0, *generation, Decider::new(&tables));
+                    let holds = holds(key, &decision.0, *generation, Decider::new(&tables, packet::Time(0)));
                     if holds || is_spared(&recent, key, *generation) {
                         prop_assert_eq!(decision, &wanted, "{:?}, decided from generation {}", key, generation);
                     }
@@ -175,7 +175,7 @@ proptest! {
         acts.iter().for_each(|act| world.apply(act));
         for key in &keys {
             let mut asked = Questions::default();
-            let (decision, _) = crate::decide(key, &world.tables, &mut asked);
+            let (decision, _) = crate::decide(key, &world.tables, None, &mut asked);
             let listed = Asked::new(key, &decision, &world.tables);
             let listed = listed.questions().expect("its policies are there");
             for question in asked.0 {
@@ -221,7 +221,7 @@ fn what_was_forgotten_holds_for_nobody() {
         world.apply(&world::Act::Noise(noise));
         publisher.publish(world.tables.clone());
         assert_eq!(
-            holds(&key, &decision, generation, Decider::new(&publisher.current())),
+            holds(&key, &decision, generation, Decider::new(&publisher.current(), packet::Time(0))),
             holding,
             "{noise} changes"
         );

@@ -1,0 +1,142 @@
+//! Connections as decide and apply see them: what is read of a packet, what a decision may ask for.
+
+use conntrack::{Handle, New, Packet, Tuple};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use pipeline::NatNew;
+use wire::common::Facts;
+use wire::{FlowKey, FragmentClass, Protocol, Upper, checksum};
+
+/// Reads what the trackers look at. A wrong checksum makes a packet malformed, as what it says may
+/// be wrong; ports complete the checksums that hosts on the same machine leave out.
+pub(crate) fn read(packet: &[u8], facts: Facts, key: &FlowKey) -> Packet {
+    let places = usize::from(facts.upper_offset())..usize::from(facts.total_length());
+    let bytes = packet.get(places).unwrap_or_default();
+    match is_right(key, bytes) {
+        true => Packet::parse(key.protocol, bytes),
+        false => Packet::Malformed,
+    }
+}
+
+fn is_right(key: &FlowKey, bytes: &[u8]) -> bool {
+    match key.protocol {
+        // None (RFC 768).
+        Protocol::UDP if !key.addresses.is_v6() && bytes.get(6..8) == Some(&[0, 0]) => true,
+        Protocol::TCP | Protocol::UDP | Protocol::ICMPV6 => {
+            checksum::upper_is_right(&key.addresses, key.protocol, bytes)
+        }
+        Protocol::ICMP => checksum::checksum(bytes) == 0,
+        _ => true,
+    }
+}
+
+/// The tuple that a whole packet's connection is looked up by, if it can have one.
+pub(crate) fn tuple(key: &FlowKey) -> Option<Tuple> {
+    if key.fragment != FragmentClass::Whole {
+        return None;
+    }
+    match key.upper {
+        Upper::Icmp { kind, code, identifier } => {
+            Tuple::icmp(key.addresses, kind, code, identifier)
+        }
+        Upper::Ports { source, destination } => {
+            Some(Tuple::new(key.addresses, key.protocol, source, destination))
+        }
+        Upper::Spi(_) | Upper::None => Some(Tuple::new(key.addresses, key.protocol, 0, 0)),
+    }
+}
+
+/// The addresses alone.
+pub(crate) fn addresses(key: &FlowKey) -> Tuple {
+    Tuple::new(key.addresses, key.protocol, 0, 0)
+}
+
+/// The tuples to try for a packet whose destination is translated: addresses and ports of the range, the
+/// first by a hash of the source, so that a source has one destination as long as nobody else does.
+pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = Tuple> {
+    /// How many are tried.
+    const MOST: u32 = 128;
+    let (tuple, range) = (*tuple, nat.addresses);
+    let addresses: u32 = range.map_or(1, |range| {
+        match (range.first(), range.last()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => last.to_bits().saturating_sub(first.to_bits()),
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                last.to_bits().saturating_sub(first.to_bits()).min(0xffff) as u32
+            }
+            _ => 0,
+        }
+        .min(0xffff)
+            + 1
+    });
+    let (first_port, ports) = match nat.ports {
+        Some((first, last)) => (first, u32::from(last - first) + 1),
+        None => (tuple.destination, 1),
+    };
+    let hash = source_hash(&tuple);
+    let tries = addresses.saturating_mul(ports).min(MOST);
+    (0..tries).filter_map(move |more| {
+        let address = match range {
+            Some(range) => {
+                let number = hash.wrapping_add(more) % addresses;
+                match range.first() {
+                    IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + number).into(),
+                    IpAddr::V6(first) => {
+                        Ipv6Addr::from_bits(first.to_bits() + u128::from(number)).into()
+                    }
+                }
+            }
+            None => tuple.addresses.destination(),
+        };
+        let port = (hash.wrapping_add(more / addresses) % ports) as u16;
+        tuple.with_destination(address, first_port + port)
+    })
+}
+
+/// A hash of a packet's source address. Who chooses it has as many connections to one of the range's
+/// destinations as it wants, as it would have if there were only one.
+fn source_hash(tuple: &Tuple) -> u32 {
+    let words = match tuple.addresses.source() {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let mixed = (words as u64 ^ (words >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
+}
+
+/// A flow's key as its packets are once they look like `tuple`.
+pub(crate) fn translated(key: &FlowKey, tuple: &Tuple) -> FlowKey {
+    let upper = match key.upper {
+        Upper::Ports { .. } => {
+            Upper::Ports { source: tuple.source, destination: tuple.destination }
+        }
+        Upper::Icmp { kind, code, .. } => Upper::Icmp { kind, code, identifier: tuple.source },
+        other => other,
+    };
+    FlowKey { addresses: tuple.addresses, upper, ..*key }
+}
+
+/// What a decision asks of connections before its packet goes on. The decision is for that packet
+/// alone.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// It is to be made.
+    Make {
+        /// Without translation.
+        new: New,
+        /// How it is translated.
+        nat: Option<NatNew>,
+        /// A connection that was opened from the other side, and goes.
+        instead_of: Option<Handle>,
+    },
+    /// Bits of its mark and its label are to become these, and its helper.
+    Write {
+        /// Which.
+        handle: Handle,
+        /// Bits of the mark, and which.
+        mark: (u32, u32),
+        /// Bits of the label, and which.
+        label: (u128, u128),
+        /// Helper, 0 to leave it.
+        helper: u16,
+    },
+}

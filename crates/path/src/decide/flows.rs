@@ -1,0 +1,458 @@
+//! Decisions in VRFs with match-action tables: what the flows say of a packet, and for which
+//! connection.
+
+use conntrack::{CtState, Direction, Handle, New, Reference, Segment};
+use packet::{DropReason, Time};
+use pipeline::{Commit, CtFields, Fields, NatSpec, To, Track};
+use tables::{Direction as PolicyDirection, Scope, Side, Tables, Vrf};
+use wire::common::Facts;
+use wire::quoted::{self, Quoted};
+use wire::{FlowKey, FragmentClass, PortId, Protocol, TcpFlags, Upper};
+
+use super::question::Question;
+use super::trace::{Step, Trace};
+use super::{Admission, Deciding, KeyView, Mark};
+use crate::connection::{self, Change};
+use crate::decision::{Decision, Verdict};
+use crate::extension::MatchedFlows;
+
+/// What decide may read of a packet beside its key, if connections are tracked: whether it belongs to
+/// a connection depends on its sequence numbers. What it was told is compared when a kept decision
+/// is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'p> {
+    /// The IP packet.
+    pub packet: &'p [u8],
+    /// Where its headers are.
+    pub facts: Facts,
+    /// Connections are dead from their deadlines on.
+    pub now: Time,
+}
+
+/// What the flows say.
+pub(super) struct Said {
+    /// How the packet ends, if it does not go the way of a packet without flows.
+    pub end: Option<Verdict>,
+    /// What it is like when it leaves, if that is not what it is like now.
+    pub after: Option<FlowKey>,
+    pub mark: u32,
+    pub flows: MatchedFlows,
+    pub reference: Reference,
+    pub is_translated: bool,
+    /// Whether that is for other packets of the flow too.
+    pub stays: bool,
+    pub change: Option<Change>,
+}
+
+impl Said {
+    /// The decision, with what it was made for.
+    pub(super) fn put_into(&self, decision: Decision) -> Decision {
+        let mut decision = decision.of_connection(self.reference);
+        if self.is_translated {
+            decision = decision.translated();
+        }
+        if self.stays { decision } else { decision.passing() }
+    }
+}
+
+/// Asks the flows of a packet's VRF.
+fn ask(
+    (key, tables, vrf): (&FlowKey, &Tables, &Vrf),
+    mark: u32,
+    seen: Option<&Seen<'_>>,
+    trace: &mut impl Trace,
+) -> Said {
+    trace.asks(|| Question::Flows(vrf.id));
+    let mut tracking =
+        Tracking { key, tables, seen, said: None, has_second: false, wants_whole: false };
+    let fields = Fields::of(key, mark);
+    let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut Teller(&mut *trace));
+    let mut flows = MatchedFlows::NONE;
+    outcome.matched.iter().for_each(|id| _ = flows.push(*id));
+    let tracked = tracking.said.take();
+    let (reference, keep, is_translated) = match &tracked {
+        None => (Reference::NONE, true, false),
+        Some(said) => (said.reference, said.keep, said.is_translated),
+    };
+    let mut said = Said {
+        end: None,
+        after: None,
+        mark: outcome.fields.pkt_mark(),
+        flows,
+        reference,
+        is_translated,
+        stays: keep && !outcome.matched_more,
+        change: None,
+    };
+    if tracking.wants_whole {
+        said.end = Some(Verdict::Reassemble);
+        return said;
+    }
+    if tracking.has_second || outcome.commits.len() > 1 {
+        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+        return said;
+    }
+    if let Some(commit) = outcome.commits.first() {
+        said.change = tracked.as_ref().and_then(|tracked| change(commit, tracked, key));
+    }
+    said.stays &= said.change.is_none();
+    let fields = match outcome.ends.as_slice() {
+        [] => {
+            said.end = Some(Verdict::Drop(reason(outcome.drop)));
+            &outcome.fields
+        }
+        [end] => {
+            match end.to {
+                To::Normal => {}
+                To::Port(port) => said.end = Some(Verdict::Output(port)),
+                To::InPort => said.end = end.fields.in_port().map(Verdict::Output),
+            }
+            &end.fields
+        }
+        [..] => {
+            said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+            return said;
+        }
+    };
+    said.mark = fields.pkt_mark();
+    if is_rewritten(&Fields::of(key, mark), fields, tracked.as_ref()) {
+        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+        return said;
+    }
+    if let Some(tuple) = tracked.and_then(|tracked| tracked.translated) {
+        said.after = Some(connection::translated(key, &tuple));
+    }
+    said
+}
+
+fn reason(why: Option<pipeline::DropReason>) -> DropReason {
+    use pipeline::DropReason as Why;
+    match why {
+        Some(Why::TableMiss) => DropReason::FlowMiss,
+        Some(Why::TooDeep | Why::TooManyResubmits) => DropReason::FlowResubmits,
+        Some(Why::TooManyOutputs | Why::TooManyCommits) => DropReason::FlowUnsupported,
+        Some(Why::TtlExceeded) => DropReason::HopLimit,
+        Some(Why::Explicit) | None => DropReason::FlowDrop,
+    }
+}
+
+/// Whether flows have written what no connection's translation writes.
+fn is_rewritten(before: &Fields, after: &Fields, tracked: Option<&Tracked>) -> bool {
+    let mut expected = before.clone();
+    if let Some(tuple) = tracked.and_then(|tracked| tracked.translated) {
+        expected.set_addresses(&tuple.addresses);
+        if before.protocol().has_ports() {
+            expected.set_ports(tuple.source, tuple.destination);
+        }
+    }
+    let read = |fields: &Fields| (fields.addresses(), fields.ports(), fields.packet_fields());
+    read(&expected) != read(after)
+}
+
+/// What a `ct(commit)` asks for, if it is not so already.
+fn change(commit: &Commit, tracked: &Tracked, key: &FlowKey) -> Option<Change> {
+    let helper = match commit.alg {
+        None => 0,
+        Some(alg) => 1 + alg as u16,
+    };
+    match tracked.connection {
+        Some((handle, direction)) => {
+            if commit.force && direction == Direction::Reply {
+                return make(commit, tracked, key, helper, Some(handle));
+            }
+            let ((mark, mark_bits), (label, label_bits)) = (commit.mark, commit.label);
+            let is_so = (tracked.mark ^ mark) & mark_bits == 0
+                && (tracked.label ^ label) & label_bits == 0
+                && (helper == 0 || tracked.helper == helper);
+            (!is_so).then_some(Change::Write {
+                handle,
+                mark: commit.mark,
+                label: commit.label,
+                helper,
+            })
+        }
+        None if tracked.state.contains(CtState::NEW) => make(commit, tracked, key, helper, None),
+        None => None,
+    }
+}
+
+fn make(
+    commit: &Commit,
+    tracked: &Tracked,
+    key: &FlowKey,
+    helper: u16,
+    instead_of: Option<Handle>,
+) -> Option<Change> {
+    let original = connection::tuple(key)?;
+    let new = New {
+        mark: commit.mark.0 & commit.mark.1,
+        label: commit.label.0 & commit.label.1,
+        helper,
+        master: tracked.master,
+        ..New::plain(commit.zone, original)
+    };
+    let nat = commit.nat.as_ref().and_then(|nat| nat.new.clone());
+    Some(Change::Make { new, nat, instead_of })
+}
+
+/// What connection tracking has said of a packet.
+#[derive(Clone, Debug)]
+struct Tracked {
+    zone: u16,
+    state: CtState,
+    mark: u32,
+    label: u128,
+    helper: u16,
+    original: Option<conntrack::Tuple>,
+    connection: Option<(Handle, Direction)>,
+    /// What its packets become, if the connection is translated.
+    translation: Option<conntrack::Tuple>,
+    /// The same, once a `ct` has asked for it.
+    translated: Option<conntrack::Tuple>,
+    is_translated: bool,
+    reference: Reference,
+    keep: bool,
+    master: Option<u32>,
+}
+
+impl Tracked {
+    fn invalid(zone: u16, keep: bool) -> Self {
+        Self {
+            zone,
+            state: CtState::INVALID,
+            mark: 0,
+            label: 0,
+            helper: 0,
+            original: None,
+            connection: None,
+            translation: None,
+            translated: None,
+            is_translated: false,
+            reference: Reference::NONE,
+            keep,
+            master: None,
+        }
+    }
+
+    /// As flows see it. `nat` says whether the packet is translated if its connection is.
+    fn fields(&mut self, nat: bool) -> CtFields {
+        if nat && let Some(tuple) = self.translation {
+            self.translated = Some(tuple);
+            self.is_translated = true;
+        }
+        let hidden = if self.is_translated { 0 } else { CtState::SNAT.0 | CtState::DNAT.0 };
+        CtFields {
+            state: CtState(self.state.0 & !hidden),
+            mark: self.mark,
+            label: self.label,
+            original: self.original,
+            translated: self.translated,
+        }
+    }
+}
+
+/// Tells the steps through the tables among those of the decision.
+struct Teller<'a, T>(&'a mut T);
+
+impl<T: Trace> pipeline::Trace for Teller<'_, T> {
+    #[inline(always)]
+    fn step(&mut self, step: &pipeline::Step<'_>) {
+        self.0.step(|| Step::Flow(*step));
+    }
+}
+
+/// Asks the connection table for the flows.
+struct Tracking<'a> {
+    key: &'a FlowKey,
+    tables: &'a Tables,
+    seen: Option<&'a Seen<'a>>,
+    /// Of the zone that was asked first.
+    said: Option<Tracked>,
+    /// Whether a second zone was asked: a decision names one connection.
+    has_second: bool,
+    wants_whole: bool,
+}
+
+impl Track for Tracking<'_> {
+    fn track(
+        &mut self,
+        zone: u16,
+        _force: bool,
+        _fields: &Fields,
+        nat: Option<&NatSpec>,
+    ) -> CtFields {
+        if self.key.fragment != FragmentClass::Whole {
+            self.wants_whole = true;
+            return Tracked::invalid(zone, true).fields(false);
+        }
+        if self.said.as_ref().is_some_and(|said| said.zone != zone) {
+            self.has_second = true;
+            return Tracked::invalid(zone, true).fields(false);
+        }
+        if self.said.is_none() {
+            self.said = Some(self.look(zone));
+        }
+        self.said.as_mut().map(|said| said.fields(nat.is_some())).unwrap_or_default()
+    }
+}
+
+impl Tracking<'_> {
+    fn look(&self, zone: u16) -> Tracked {
+        let Some(connections) = self.tables.connections() else {
+            return Tracked::invalid(zone, true);
+        };
+        let now = self.seen.map_or(Time(0), |seen| seen.now);
+        if let Upper::Icmp { kind, .. } = self.key.upper
+            && quoted::is_error(self.key.protocol, kind)
+        {
+            return self.related(zone);
+        }
+        let Some(tuple) = connection::tuple(self.key) else { return Tracked::invalid(zone, true) };
+        let packet = match self.seen {
+            Some(seen) => connection::read(seen.packet, seen.facts, self.key),
+            None => unseen(self.key),
+        };
+        let found = connections.track(zone, &tuple, &packet, now);
+        let mut tracked = Tracked {
+            state: found.ct_state,
+            connection: found.connection,
+            reference: found.reference,
+            keep: found.keep,
+            master: found.expected.map(|expected| expected.master.index),
+            ..Tracked::invalid(zone, found.keep)
+        };
+        tracked.note_connection(connections, now);
+        tracked
+    }
+
+    /// What is said of an ICMP error. It is said for this packet alone, as the packet that it quotes
+    /// is in no key.
+    fn related(&self, zone: u16) -> Tracked {
+        let none = Tracked::invalid(zone, false);
+        let (Some(seen), Some(connections)) = (self.seen, self.tables.connections()) else {
+            return none;
+        };
+        let read = connection::read(seen.packet, seen.facts, self.key);
+        let headers = wire::headers::parse(seen.packet);
+        let quoted = headers.ok().and_then(|headers| Quoted::read(seen.packet, &headers));
+        let tuple = quoted.as_ref().and_then(quoted_tuple);
+        let (Some(quoted), Some(tuple)) = (quoted, tuple) else { return none };
+        if read == conntrack::Packet::Malformed {
+            return none;
+        }
+        let found =
+            connections.related(zone, &self.key.addresses, &tuple, quoted.sequence, seen.now);
+        let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
+        if let Some((handle, direction)) = found.connection {
+            let named = conntrack::Named::Related(handle, direction, found.ct_state);
+            tracked.reference = Reference::new(named);
+        }
+        tracked.note_connection(connections, seen.now);
+        // Its own addresses: the destination always, as it goes to who has sent the packet.
+        if let (Some((handle, direction)), Some(own)) =
+            (found.connection, Some(connection::addresses(self.key)))
+        {
+            tracked.translation = tracked.translation.and_then(|_| {
+                let translation = connections.translation(handle, direction)?;
+                let to = translation.tuple.addresses;
+                let translated = own.with_destination(to.destination(), own.destination)?;
+                match translation.is_source {
+                    true => translated.with_source(to.source(), own.source),
+                    false => Some(translated),
+                }
+            });
+        }
+        tracked
+    }
+}
+
+impl Tracked {
+    /// What there is to know of the connection, if there is one.
+    fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) {
+        let Some((handle, direction)) = self.connection else { return };
+        let found = connections.connection(handle.index, now);
+        let Some(found) = found.filter(|found| found.handle == handle) else {
+            // It has ended since.
+            self.keep = false;
+            return;
+        };
+        (self.mark, self.label, self.helper) = (found.mark, found.label, found.helper);
+        self.original = Some(found.original);
+        if found.is_snat || found.is_dnat {
+            let translation = connections.translation(handle, direction);
+            self.translation = translation.map(|translation| translation.tuple);
+            self.keep &= self.translation.is_some();
+        }
+    }
+}
+
+/// The tuple of the packet that an ICMP error quotes.
+fn quoted_tuple(quoted: &Quoted) -> Option<conntrack::Tuple> {
+    let Quoted { addresses, protocol, .. } = *quoted;
+    match quoted.upper {
+        Upper::Ports { source, destination } => {
+            Some(conntrack::Tuple::new(addresses, protocol, source, destination))
+        }
+        Upper::Icmp { kind, code, identifier } => {
+            conntrack::Tuple::icmp(addresses, kind, code, identifier)
+        }
+        Upper::Spi(_) | Upper::None => Some(conntrack::Tuple::new(addresses, protocol, 0, 0)),
+    }
+}
+
+/// A packet of which only the key is known: of TCP, one that opens a connection.
+fn unseen(key: &FlowKey) -> conntrack::Packet {
+    let flags = match key.fields.tcp_flags() {
+        TcpFlags(0) => TcpFlags::SYN,
+        flags => flags,
+    };
+    match key.protocol {
+        Protocol::TCP => conntrack::Packet::Tcp(Segment { flags, ..Segment::default() }),
+        _ => conntrack::Packet::Datagram,
+    }
+}
+
+impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
+    /// Asks the flows, of a packet whose source its port may receive from. `Err` is the end of others.
+    pub(super) fn ask_flows(mut self, flow: &FlowKey) -> Result<Said, Decision> {
+        if let Some(reason) = self.wrong_source() {
+            return Err(Decision::drop(reason));
+        }
+        let mark = self.mark.mark().unwrap_or_default();
+        let seen = self.looked_up.seen;
+        Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace))
+    }
+
+    /// The frame leaves by a port as it came, if the boundary lets it: as a routed packet that leaves
+    /// there would be, unless that is encrypted.
+    pub(super) fn output(mut self, port: PortId) -> Decision {
+        if self.vrf.spd.is_empty() && !self.vrf.is_closed() {
+            self.trace.asks(|| Question::Policies(self.key.vrf()));
+            return Decision::new(Verdict::Output(port), None, None);
+        }
+        if self.vrf.is_closed() {
+            self.trace.asks(|| Question::Policies(self.key.vrf()));
+            return Decision::drop(DropReason::IpsecClosed);
+        }
+        let admission = match self.admit_forwarded() {
+            Ok(Admission::Admitted(policy)) => policy,
+            Ok(Admission::Unmatched) => return Decision::drop(DropReason::PolicyNoMatch),
+            Err(refused) => return refused,
+        };
+        if self.tables.boundary(port).side == Side::Protected {
+            return Decision::new(Verdict::Output(port), admission, None);
+        }
+        let policy = self.policy(Scope::Vrf(self.key.vrf()), PolicyDirection::Out);
+        let outbound = policy.map(|policy| policy.handle.place());
+        let verdict = match policy.map(|policy| policy.spec.action) {
+            Some(tables::Action::Bypass) => Verdict::Output(port),
+            Some(tables::Action::Protect(template)) => {
+                self.protect(Scope::Vrf(self.key.vrf()), &template)
+            }
+            Some(tables::Action::Discard) => Verdict::Drop(DropReason::PolicyDiscard),
+            None if self.accepts_unmatched() => Verdict::Output(port),
+            None => Verdict::Drop(DropReason::PolicyNoMatch),
+        };
+        Decision::new(verdict, admission, outbound)
+    }
+}

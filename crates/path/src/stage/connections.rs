@@ -1,0 +1,271 @@
+//! Connections: every decision that was made for a connection is held against it, in the order of the
+//! packets, whether it was found in the cache or made a moment ago.
+//!
+//! If the decision is right, the connection is updated. If not, the packet is decided again. What a
+//! decision asks of connections is done here too, so that the next packet finds it.
+
+use conntrack::nat::NotLent;
+use conntrack::{Connections, Handle, Hit, Named, New, Packet as Seen, Refused, Tuple};
+use packet::{DropReason, Packet};
+use pipeline::{NatEnd, NatNew};
+use wire::common::Facts;
+use wire::quoted::Quoted;
+
+use crate::batch::{Known, Packets};
+use crate::cache::Cache;
+use crate::cache::lookup::{Family, V4, V6};
+use crate::connection::{self, Change};
+use crate::decide::Decider;
+use crate::decision::{Decision, Verdict};
+use crate::extension::Extensions;
+use crate::outputs::Objects;
+use crate::statistics::WorkerStatistics;
+
+/// A packet is decided again so often at most: others may change its connection meanwhile, but not for
+/// ever.
+const TRIES: usize = 8;
+
+/// What is needed to hold decisions against connections.
+pub(crate) struct Confirming<'a, 't> {
+    pub cache: &'a mut Cache,
+    pub decider: Decider<'t>,
+    pub extensions: &'a mut Extensions,
+    pub statistics: &'a WorkerStatistics,
+}
+
+/// Holds the decisions of a batch against their connections.
+pub(crate) fn confirm(
+    batch: &mut Packets,
+    connections: &Connections,
+    confirming: &mut Confirming<'_, '_>,
+) {
+    let count = batch.len();
+    for record in &batch.records[..count] {
+        connections.prefetch(record.decision.reference());
+    }
+    for at in 0..count {
+        let decision = &batch.records[at].decision;
+        if decision.reference().0 != 0 || decision.is_passing() {
+            confirming.confirm(batch, at, connections);
+        }
+    }
+}
+
+impl Confirming<'_, '_> {
+    fn confirm(&mut self, batch: &mut Packets, at: usize, connections: &Connections) {
+        let (facts, now) = (batch.records[at].facts, self.decider.now());
+        let key = match facts.is(Facts::V6) {
+            true => V6::flow(V6::key(batch, at as u8)),
+            false => V4::flow(V4::key(batch, at as u8)),
+        };
+        let packet = connection::read(batch.packets[at].bytes(), facts, &key);
+        let length = u32::from(facts.total_length());
+        let (mut is_counted, mut was_decided) = (false, false);
+        for _ in 0..TRIES {
+            let decision = batch.records[at].decision;
+            let reference = decision.reference();
+            let is_right = match reference.named() {
+                // It was made for this very packet.
+                Named::Untracked | Named::Related(..) => true,
+                // Its connection was made of this packet, which that has counted.
+                _ if is_counted => true,
+                _ => matches!(connections.hit(reference, &packet, length, now), Hit::Valid { .. }),
+            };
+            if is_right {
+                let change = match decision.is_passing() {
+                    true => self.extensions.take_change(at as u8),
+                    false => None,
+                };
+                match self.change(change, (&packet, length), connections) {
+                    Changed::Nothing => {
+                        if was_decided {
+                            self.cache.keep(batch, at, self.decider, self.statistics);
+                        }
+                        return;
+                    }
+                    Changed::Made => return,
+                    Changed::DecideAgain { counted } => is_counted |= counted,
+                    Changed::Refused(why) => {
+                        let ended = Decision::new(Verdict::Drop(why), None, None);
+                        batch.records[at].decision = ended.instead_of(&decision);
+                        return;
+                    }
+                }
+            }
+            self.decide_again(batch, at);
+            was_decided = true;
+        }
+        batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
+    }
+
+    fn decide_again(&mut self, batch: &mut Packets, at: usize) {
+        let list = [at as u8];
+        match batch.records[at].facts.is(Facts::V6) {
+            true => self.decider.decide::<_, V6>(&list, batch, self.extensions),
+            false => self.decider.decide::<_, V4>(&list, batch, self.extensions),
+        }
+        self.statistics.decided.add(1);
+    }
+
+    /// Does what a decision asks of connections.
+    fn change(
+        &mut self,
+        change: Option<Change>,
+        (packet, length): (&Seen, u32),
+        connections: &Connections,
+    ) -> Changed {
+        let now = self.decider.now();
+        match change {
+            None => Changed::Nothing,
+            Some(Change::Write { handle, mark, label, helper }) => {
+                write(connections, handle, mark, label, helper);
+                Changed::DecideAgain { counted: true }
+            }
+            Some(Change::Make { new, nat, instead_of }) => {
+                if let Some(handle) = instead_of {
+                    let mut ended = |ended: &_| self.decider.connection_ended(ended);
+                    connections.remove(handle, now, &mut ended);
+                    return Changed::DecideAgain { counted: false };
+                }
+                match self.make(&new, nat.as_ref(), (packet, length), connections) {
+                    // What it is translated to is known now.
+                    Ok(_) if nat.is_some() => Changed::DecideAgain { counted: true },
+                    Ok(_) => Changed::Made,
+                    Err(NotMade::Exists) => Changed::DecideAgain { counted: false },
+                    Err(NotMade::Dropped(why)) => Changed::Refused(why),
+                }
+            }
+        }
+    }
+
+    fn make(
+        &mut self,
+        new: &New,
+        nat: Option<&NatNew>,
+        (packet, length): (&Seen, u32),
+        connections: &Connections,
+    ) -> Result<Handle, NotMade> {
+        let (now, decider) = (self.decider.now(), self.decider);
+        let commit = |new: &New| {
+            connections
+                .commit(new, packet, length, now, &mut |ended| decider.connection_ended(ended))
+        };
+        let Some(nat) = nat else { return commit(new).map_err(NotMade::from) };
+        match nat.end {
+            NatEnd::Source => {
+                let Some((id, pool)) = decider.nat_pool(nat) else {
+                    return commit(new).map_err(NotMade::from);
+                };
+                let lent = pool.pool.lend(new.zone, &new.original, |lease| {
+                    let reply = lease.translated.reversed();
+                    commit(&New { reply, binding: id.binding(lease.binding), ..*new })
+                });
+                lent.map_err(|why| match why {
+                    NotLent::Refused(refused) => refused.into(),
+                    NotLent::Exhausted
+                    | NotLent::Block
+                    | NotLent::NoSubscriber
+                    | NotLent::Family => NotMade::Dropped(DropReason::NatExhausted),
+                })
+            }
+            NatEnd::Destination => {
+                let candidates = connection::destinations(nat, &new.original);
+                let mut last = NotMade::Dropped(DropReason::NatExhausted);
+                for to in candidates {
+                    match commit(&New { reply: Tuple::reversed(&to), ..*new }) {
+                        Ok(handle) => return Ok(handle),
+                        Err(Refused::TupleTaken) => {}
+                        Err(other) => {
+                            last = other.into();
+                            break;
+                        }
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+}
+
+/// What became of what a decision asks of connections.
+enum Changed {
+    /// It asks for nothing.
+    Nothing,
+    /// It is done, and concerns this packet no more.
+    Made,
+    /// The packet is to be decided again. `counted` says whether the connection has counted it.
+    DecideAgain { counted: bool },
+    /// The packet is dropped.
+    Refused(DropReason),
+}
+
+/// Why there is no new connection.
+enum NotMade {
+    Exists,
+    Dropped(DropReason),
+}
+
+impl From<Refused> for NotMade {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::Exists => Self::Exists,
+            Refused::Full | Refused::BucketFull => Self::Dropped(DropReason::ConnectionFull),
+            Refused::Limit(_) => Self::Dropped(DropReason::ConnectionLimit),
+            Refused::TupleTaken => Self::Dropped(DropReason::NatExhausted),
+            Refused::NotNew | Refused::Tuples => Self::Dropped(DropReason::FlowUnsupported),
+        }
+    }
+}
+
+/// Writes bits of a connection's mark and label, and its helper.
+fn write(
+    connections: &Connections,
+    handle: Handle,
+    (mark, mark_bits): (u32, u32),
+    (label, label_bits): (u128, u128),
+    helper: u16,
+) {
+    let mut handle = Some(handle);
+    if mark_bits != 0 {
+        handle = handle.and_then(|handle| connections.set_mark(handle, mark, mark_bits));
+    }
+    if label_bits != 0 {
+        handle = handle.and_then(|handle| connections.set_label(handle, label, label_bits));
+    }
+    if helper != 0 {
+        handle.and_then(|handle| connections.set_helper(handle, helper));
+    }
+}
+
+/// Translates a packet as its connection says. Hands it back if that is not known any more: it must
+/// not leave untranslated.
+#[inline(never)]
+pub(crate) fn translate(
+    mut packet: Packet,
+    known: &Known,
+    objects: Objects<'_>,
+) -> Result<Packet, Packet> {
+    match try_translate(&mut packet, known, objects) {
+        Some(()) => Ok(packet),
+        None => Err(packet),
+    }
+}
+
+fn try_translate(packet: &mut Packet, known: &Known, objects: Objects<'_>) -> Option<()> {
+    let connections = objects.connections()?;
+    match known.decision.reference().named() {
+        Named::Connection(handle, direction, _) => {
+            let translation = connections.translation(handle, direction)?;
+            let upper = usize::from(known.facts.upper_offset());
+            translation.apply(packet.bytes_mut(), upper, true).ok()
+        }
+        Named::Related(handle, direction, _) => {
+            let translation = connections.translation(handle, direction)?;
+            let headers = known.headers(packet);
+            let Quoted { places: [icmp, quoted, upper], .. } =
+                Quoted::read(packet.bytes(), &headers)?;
+            translation.apply_to_error(packet.bytes_mut(), icmp, quoted, upper).ok()
+        }
+        Named::Untracked | Named::Absent(..) => None,
+    }
+}

@@ -1,0 +1,111 @@
+//! The match-action tables of a snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use conntrack::{Connections, Ended};
+use packet::Time;
+use pipeline::{Entry, FlowId, NatNew, Pipeline};
+
+use super::Tables;
+use crate::counters::FlowCounters;
+use crate::error::TableError;
+use crate::flows::{FlowMeter, NatPool, PoolId};
+use crate::log::Change;
+
+impl Tables {
+    /// The flows of all VRFs.
+    #[inline(always)]
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.flows.pipeline
+    }
+
+    /// Whether any VRF has flows.
+    #[inline(always)]
+    pub fn has_flows(&self) -> bool {
+        !self.flows.pipeline.is_empty()
+    }
+
+    /// The connection table, if there is one.
+    #[inline(always)]
+    pub fn connections(&self) -> Option<&Arc<Connections>> {
+        self.flows.connections.as_ref()
+    }
+
+    /// What a flow has counted.
+    pub fn flow_meter(&self, id: FlowId) -> Option<&FlowMeter> {
+        self.flows.meters.get(&id).map(|meter| &**meter)
+    }
+
+    /// The pool for a translation of sources.
+    pub fn nat_pool_of(&self, new: &NatNew) -> Option<PoolId> {
+        self.flows.pool_of(new)
+    }
+
+    /// A pool.
+    pub fn nat_pool(&self, id: PoolId) -> Option<&NatPool> {
+        self.flows.pool(id)
+    }
+
+    /// Every pool.
+    pub fn nat_pools(&self) -> impl Iterator<Item = &NatPool> {
+        self.flows.pools()
+    }
+
+    /// A connection has ended: what it had of a pool is given back.
+    pub fn connection_ended(&self, ended: &Ended) {
+        self.flows.ended(ended);
+    }
+
+    /// Connections are tracked in this table from now on.
+    pub fn set_connections(&mut self, connections: Arc<Connections>) {
+        Arc::make_mut(&mut self.flows).connections = Some(connections);
+        let all: Vec<_> = self.vrfs().map(|vrf| vrf.id).collect();
+        all.into_iter().for_each(|vrf| self.changed(Change::Flows(vrf)));
+    }
+
+    /// Takes other flows than before. Those that stay, which is known by their ids, keep what they
+    /// have counted.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`], [`TableError::Flows`].
+    pub fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), TableError> {
+        let mut flows = self.flows.clone();
+        let changed = Arc::make_mut(&mut flows);
+        changed.make_pools(&pipeline).map_err(TableError::Flows)?;
+        let (old, new) = (by_id(&self.flows.pipeline), by_id(&pipeline));
+        let mut vrfs = BTreeSet::new();
+        for (id, entry) in &old {
+            if !new.contains_key(id) {
+                changed.meters.remove(id);
+                vrfs.insert(entry.flow.vrf);
+            }
+        }
+        for (id, entry) in &new {
+            self.existing_vrf(entry.flow.vrf)?;
+            let before = old.get(id);
+            if before.is_none() {
+                let counters = FlowCounters::new(self.workers);
+                let used = AtomicU64::new(now.0);
+                changed.meters.insert(*id, Arc::new(FlowMeter { counters, created: now, used }));
+            }
+            if before.is_none_or(|before| !core::ptr::eq(*before, *entry) && before != entry) {
+                vrfs.insert(entry.flow.vrf);
+            }
+        }
+        changed.pipeline = pipeline;
+        self.flows = flows;
+        for vrf in vrfs {
+            self.changed(Change::Flows(vrf));
+            if self.vrf(vrf).is_some() {
+                self.judge_features(vrf)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_id(pipeline: &Pipeline) -> BTreeMap<FlowId, &Entry> {
+    pipeline.flows().map(|entry| (entry.id, entry)).collect()
+}
