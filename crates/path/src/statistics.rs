@@ -47,6 +47,8 @@ counters! {
     generated,
     /// Decisions made.
     decided,
+    /// Decisions made anew as the connection of the one that was found, or just made, had changed.
+    decided_again,
     /// Decisions not kept, as more sets of rules and taps are in use than have places.
     features_not_kept,
     /// Packets sent on in clear.

@@ -348,7 +348,7 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
 
     /// Keeps a flow's decision, over what is known of it, or in a free place, or in the place of
     /// another flow, or not at all.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, hash: u64, key: &[u64; KEY], stamp: u64, value: &Value) {
         let (set, tag) = (self.set(hash), tag(hash));
         let [places, turned_away] = self.sets[set];

@@ -420,11 +420,7 @@ impl Looking<'_, '_> {
         statistics.missed_stale.add(outcome.stale);
         statistics.missed_evicted.add(outcome.evicted);
         let Some(table) = &half.table else { return };
-        statistics.inserted.set(table.counts.inserted);
-        statistics.evicted.set(table.counts.evicted);
-        statistics.refused.set(table.counts.refused);
-        statistics.live.set(table.counts.live);
-        statistics.occupied.set(table.counts.occupied);
+        tell(&table.counts, statistics);
         let is_bypassing = half.mode == CacheMode::Auto && half.controller.is_bypassing();
         statistics.bypassing.set(is_bypassing.into());
         if is_measured {
@@ -451,8 +447,19 @@ impl<const KEY: usize, const PLACE: usize> Half<KEY, PLACE> {
         if may_stay(decision, statistics) {
             let (mut open, key) = (table.open(), F::key(batch, at as u8));
             open.insert(open.hash(key), key, decider.generation(), &decision.words());
+            tell(&table.counts, &statistics.caches[table_of(batch.records[at].facts)]);
         }
     }
+}
+
+/// Tells what a table has counted.
+#[inline(always)]
+fn tell(counts: &flow::Counts, statistics: &CacheStatistics) {
+    statistics.inserted.set(counts.inserted);
+    statistics.evicted.set(counts.evicted);
+    statistics.refused.set(counts.refused);
+    statistics.live.set(counts.live);
+    statistics.occupied.set(counts.occupied);
 }
 
 /// Whether a decision may be kept.

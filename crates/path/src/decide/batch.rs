@@ -95,8 +95,8 @@ impl Decider<'_> {
             let facts = batch.records[usize::from(at)].facts;
             let decision = &mut batch.records[usize::from(at)].decision;
             if FEATURES {
-                let seen = seen(self, &batch.packets, facts, at);
-                let looked_up = &LookedUp { seen: seen.as_ref(), ..LookedUp::NOTHING };
+                beside.seen = seen(self, &batch.packets, facts, at);
+                let looked_up = &LookedUp::NOTHING;
                 decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
                 number(at, decision, &mut beside, extensions);
             } else {
@@ -136,7 +136,7 @@ fn seen<'p>(decider: &Decider<'_>, packets: &'p Batch, facts: Facts, at: u8) -> 
 
 /// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.
 #[inline(always)]
-fn number(at: u8, decision: &mut Decision, beside: &mut Beside, extensions: &mut Extensions) {
+fn number(at: u8, decision: &mut Decision, beside: &mut Beside<'_>, extensions: &mut Extensions) {
     if decision.is_extended() {
         decision.set_extension(match decision.is_passing() {
             true => extensions.pass(at, &beside.extension, beside.change.take()),
@@ -224,7 +224,6 @@ impl<'t> Policies<'t> {
         LookedUp {
             admission: found(&self.admitting).map(|found| (self.admission, found)),
             outbound: found(&self.outbound),
-            seen: None,
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn decide<'a>(
     (key, tables, vrf): (impl KeyView, &'a Tables, &'a Vrf),
     looked_up: &LookedUp<'a>,
     trace: &mut impl Trace,
-    (decision, beside): (&mut Decision, &mut Beside),
+    (decision, beside): (&mut Decision, &mut Beside<'_>),
 ) {
     trace.asks(|| Question::Filters(vrf.id));
     let flow = key.flow();
@@ -64,7 +64,7 @@ pub(super) fn decide<'a>(
             if has_flows {
                 let mark = passing.mark;
                 let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
-                match asked.ask_flows(&flow) {
+                match asked.ask_flows(&flow, beside.seen.as_ref()) {
                     Ok(answer) => {
                         passing.mark = answer.mark;
                         passing.matched.flows = answer.flows;

@@ -414,12 +414,15 @@ fn unseen(key: &FlowKey) -> conntrack::Packet {
 
 impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// Asks the flows, of a packet whose source its port may receive from. `Err` is the end of others.
-    pub(super) fn ask_flows(mut self, flow: &FlowKey) -> Result<Said, Decision> {
+    pub(super) fn ask_flows(
+        mut self,
+        flow: &FlowKey,
+        seen: Option<&Seen<'_>>,
+    ) -> Result<Said, Decision> {
         if let Some(reason) = self.wrong_source() {
             return Err(Decision::drop(reason));
         }
         let mark = self.mark.mark().unwrap_or_default();
-        let seen = self.looked_up.seen;
         Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace))
     }
 

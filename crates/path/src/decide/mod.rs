@@ -71,30 +71,39 @@ pub fn decide(
 ) -> (Decision, Extension) {
     let mut made = Made::NOTHING;
     trace.step(|| Step::Key(key));
-    let looked_up = LookedUp { seen: seen.as_ref(), ..LookedUp::NOTHING };
-    decide_by::<true>(*key, tables, &looked_up, trace, &mut made.decision, &mut made.beside);
+    made.beside.seen = seen;
+    decide_by::<true>(
+        *key,
+        tables,
+        &LookedUp::NOTHING,
+        trace,
+        &mut made.decision,
+        &mut made.beside,
+    );
     (made.decision, made.beside.extension)
 }
 
 /// A decision, and what belongs to it.
-pub(crate) struct Made {
+pub(crate) struct Made<'p> {
     pub decision: Decision,
-    pub beside: Beside,
+    pub beside: Beside<'p>,
 }
 
 /// What belongs to a decision beside it.
-pub(crate) struct Beside {
+pub(crate) struct Beside<'p> {
+    /// The packet, if flows may ask for more than its key.
+    pub seen: Option<Seen<'p>>,
     pub extension: Extension,
     /// What it asks of connections.
     pub change: Option<Change>,
 }
 
-impl Made {
+impl Made<'_> {
     pub(crate) const NOTHING: Self = Self { decision: Decision::NONE, beside: Beside::NOTHING };
 }
 
-impl Beside {
-    const NOTHING: Self = Self { extension: Extension::NONE, change: None };
+impl Beside<'_> {
+    const NOTHING: Self = Self { seen: None, extension: Extension::NONE, change: None };
 }
 
 /// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be
@@ -217,12 +226,10 @@ struct LookedUp<'t> {
     admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
     /// Of its way out.
     outbound: Option<Option<&'t Arc<Policy>>>,
-    /// The packet, if flows may ask for more than its key.
-    seen: Option<&'t Seen<'t>>,
 }
 
 impl LookedUp<'_> {
-    const NOTHING: Self = Self { admission: None, outbound: None, seen: None };
+    const NOTHING: Self = Self { admission: None, outbound: None };
 }
 
 /// The same as [`decide()`], where some of the policies were looked up before.
@@ -238,7 +245,7 @@ fn decide_by<'t, const FEATURES: bool>(
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
     decision: &mut Decision,
-    beside: &mut Beside,
+    beside: &mut Beside<'_>,
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
@@ -730,20 +737,22 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         {
             return self.policy_of_link(if_id, direction);
         }
-        let judged = self.mark.received().map(|_| self.judged(direction));
         let spd = &self.vrf.spd;
+        if let Some(received) = self.mark.received() {
+            let flow = if direction == Direction::Out { self.key.flow() } else { *received };
+            return self.policy_of_flow(spd, &flow, direction);
+        }
         let found = match (direction, self.looked_up) {
             (Direction::Out, LookedUp { outbound: Some(found), .. }) => *found,
             (_, LookedUp { admission: Some((of, found)), .. }) if *of == direction => *found,
             _ if spd.count(direction) == 0 => None,
-            _ if judged.is_some() => judged.and_then(|flow| spd.lookup(direction, &flow)),
             _ => look_up(spd, direction, self.key),
         };
         let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
         let place = || {
-            let flow = judged.unwrap_or_else(|| self.key.flow());
-            spd.lookup_linear(direction, &flow).map(|(position, policy)| (position, &**policy))
+            spd.lookup_linear(direction, &self.key.flow())
+                .map(|(position, policy)| (position, &**policy))
         };
         self.trace.step(|| Step::Policy {
             direction,
@@ -751,6 +760,23 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             default: spd.default_action(direction),
         });
         found
+    }
+
+    /// The policy of a flow that is not what the packet looks like now.
+    #[cold]
+    #[inline(never)]
+    fn policy_of_flow(
+        &mut self,
+        spd: &'a Spd,
+        flow: &FlowKey,
+        direction: Direction,
+    ) -> Option<&'a Policy> {
+        self.trace.step(|| Step::Policy {
+            direction,
+            found: spd.lookup_linear(direction, flow).map(|(position, found)| (position, &**found)),
+            default: spd.default_action(direction),
+        });
+        spd.lookup(direction, flow).map(|policy| &**policy)
     }
 
     /// The route of the packet, or of an outer packet from an address of ours.

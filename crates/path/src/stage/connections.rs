@@ -104,7 +104,7 @@ impl Confirming<'_, '_> {
             true => self.decider.decide::<_, V6>(&list, batch, self.extensions),
             false => self.decider.decide::<_, V4>(&list, batch, self.extensions),
         }
-        self.statistics.decided.add(1);
+        self.statistics.decided_again.add(1);
     }
 
     /// Does what a decision asks of connections.

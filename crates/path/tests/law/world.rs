@@ -2,11 +2,14 @@
 //! selectors and tunnels are few, so that they meet.
 #![allow(dead_code, reason = "the law and the unit test of validity use a part each")]
 
+#[path = "flows.rs"]
+mod flows;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use esp::{Algorithm, Cipher, InboundSa, Integrity, KeyMaterial, OutboundSa, WindowSize};
-use packet::LinkKind;
+use packet::{LinkKind, Time};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use rand::SeedableRng;
@@ -159,6 +162,12 @@ pub(crate) enum Act {
     RemoveQdisc(QdiscDevice),
     AddVrf,
     RemoveVrf(VrfId),
+    /// Flows of this kind become those of a VRF, by two of its ports.
+    SetFlows(VrfId, usize),
+    /// Connection N of a few ends.
+    RemoveConnection(u32),
+    /// Its mark becomes another one.
+    SetConnectionMark(u32, u32),
     /// So many changes that concern nobody.
     Noise(usize),
     /// So many policies that they are not tried one after the other.
@@ -194,6 +203,9 @@ pub(crate) struct World {
     pub(crate) sas: Vec<Arc<Sa>>,
     pub(crate) filter_rules: Vec<FilterRule>,
     pub(crate) qdiscs: Vec<Arc<QdiscCounters>>,
+    /// The kind of each VRF's flows.
+    flows: [usize; VRFS.len()],
+    pub(crate) now: Time,
 }
 
 fn parsed<T: std::str::FromStr<Err: core::fmt::Debug>>(text: &str) -> T {
@@ -276,7 +288,10 @@ impl World {
             sas: Vec::new(),
             filter_rules: Vec::new(),
             qdiscs: Vec::new(),
+            flows: [0; VRFS.len()],
+            now: Time(1_000_000_000),
         };
+        world.tables.set_connections(flows::connections());
         (0..=PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in WAYS_OUT {
             for (to, by) in
@@ -379,6 +394,19 @@ impl World {
         }
     }
 
+    fn set_flows(&mut self, vrf: VrfId, kind: usize) {
+        let mut kinds = self.flows;
+        kinds[usize::from(vrf.0)] = kind;
+        let all: Vec<_> = VRFS
+            .into_iter()
+            .zip(kinds)
+            .map(|(vrf, kind)| (vrf, kind, [PortId(2 * vrf.0), PortId(2 * vrf.0 + 1)]))
+            .collect();
+        if self.tables.set_pipeline(flows::pipeline(&all), self.now).is_ok() {
+            self.flows = kinds;
+        }
+    }
+
     /// Does what can be done.
     pub(crate) fn apply(&mut self, act: &Act) {
         let tables = &mut self.tables;
@@ -470,6 +498,20 @@ impl World {
             Act::RemoveQdisc(device) => _ = tables.remove_qdisc(*device),
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
+            Act::SetFlows(vrf, kind) => self.set_flows(*vrf, *kind),
+            Act::RemoveConnection(index) => {
+                let connections = Arc::clone(tables.connections().unwrap());
+                if let Some(found) = connections.connection(*index, self.now) {
+                    let ended = &mut |ended: &_| tables.connection_ended(ended);
+                    connections.remove(found.handle, self.now, ended);
+                }
+            }
+            Act::SetConnectionMark(index, mark) => {
+                let connections = tables.connections().unwrap();
+                if let Some(found) = connections.connection(*index, self.now) {
+                    connections.set_mark(found.handle, *mark, 3);
+                }
+            }
             Act::Crowd(vrf, direction) => {
                 for number in 0..40 {
                     let selector = Selector {
@@ -940,6 +982,9 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         2 => (of(&LOOSE), route()).prop_map(|(table, (prefix, _))| Act::RemoveLooseRoute(table, prefix)),
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
+        4 => (vrf(), 0..flows::KINDS).prop_map(|(vrf, kind)| Act::SetFlows(vrf, kind)),
+        2 => (0..5u32).prop_map(Act::RemoveConnection),
+        2 => (0..5u32, 0..4u32).prop_map(|(index, mark)| Act::SetConnectionMark(index, mark)),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),
         1 => (vrf(), direction()).prop_map(|(vrf, direction)| Act::Crowd(vrf, direction)),
     ]

@@ -92,6 +92,7 @@ impl Tables {
             }
             if before.is_none_or(|before| !core::ptr::eq(*before, *entry) && before != entry) {
                 vrfs.insert(entry.flow.vrf);
+                vrfs.extend(before.map(|before| before.flow.vrf));
             }
         }
         changed.pipeline = pipeline;

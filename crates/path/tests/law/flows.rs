@@ -1,0 +1,193 @@
+//! Flows of few kinds, for worlds whose packets are tracked and translated.
+
+use std::sync::Arc;
+
+use conntrack::{Connections, CtState, Settings};
+use packet::Time;
+use pipeline::{
+    Action, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, SetWord, Zone,
+};
+use wire::{IpRange, PortId, VrfId};
+
+/// How many kinds of flows a VRF may have, with none.
+pub(crate) const KINDS: usize = 9;
+
+/// So few that they do not suffice.
+const CONNECTIONS: u32 = 5;
+
+const TRK: CtState = CtState::TRK;
+const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
+const EST: CtState = CtState(CtState::EST.0 | TRK.0);
+const REL: CtState = CtState(CtState::REL.0 | TRK.0);
+
+/// A connection table, the same in all worlds.
+pub(crate) fn connections() -> Arc<Connections> {
+    let settings =
+        Settings { connections: CONNECTIONS, ipv6_connections: CONNECTIONS, ..Settings::default() };
+    Arc::new(Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap())
+}
+
+/// The flows of VRFs with these kinds; `ports` are two of each VRF.
+pub(crate) fn pipeline(kinds: &[(VrfId, usize, [PortId; 2])]) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for &(vrf, kind, ports) in kinds {
+        for flow in flows(vrf, kind, ports) {
+            pipeline.add(flow, Owner::User);
+        }
+    }
+    pipeline
+}
+
+type Condition = (Field, u128, u128);
+
+fn has(state: CtState) -> Condition {
+    (Field::CtState, state.0.into(), state.0.into())
+}
+
+fn untracked() -> Condition {
+    (Field::CtState, 0, TRK.0.into())
+}
+
+fn by(port: PortId) -> Condition {
+    (Field::InPort, port.0.into(), 0xffff)
+}
+
+fn ct(ct: Ct) -> Action {
+    Action::Ct(Box::new(ct))
+}
+
+const CT: Ct = Ct {
+    commit: false,
+    force: false,
+    zone: Zone::Vrf,
+    table: None,
+    nat: None,
+    exec: Vec::new(),
+    alg: None,
+};
+
+fn commit() -> Ct {
+    Ct { commit: true, ..CT }
+}
+
+fn to_table_1(nat: Option<NatSpec>) -> Action {
+    ct(Ct { table: Some(1), nat, ..CT })
+}
+
+fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
+    let addresses = addresses.parse::<IpRange>().unwrap();
+    let new = NatNew { end, addresses: Some(addresses), ports, choice: None, persistent: false };
+    Some(NatSpec { new: Some(new) })
+}
+
+fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
+    let flow = |table: u8, priority: u16, conditions: &[Condition], actions: &[Action]| {
+        let mut matches = Match::ANY;
+        for (field, value, mask) in conditions {
+            matches.set(*field, *value, *mask);
+        }
+        let actions = actions.to_vec();
+        let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+        Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+    };
+    let normal = Action::Normal;
+    match kind {
+        0 => vec![],
+        1 => vec![flow(0, 1, &[], &[normal])],
+        // What begins at the first port goes out and is answered.
+        2 => vec![
+            flow(0, 10, &[untracked()], &[to_table_1(None)]),
+            flow(1, 10, &[has(NEW), by(a)], &[ct(commit()), normal.clone()]),
+            flow(1, 10, &[has(EST)], &[normal.clone()]),
+            flow(1, 5, &[has(REL)], &[normal]),
+        ],
+        // The same as frames.
+        3 => vec![
+            flow(0, 10, &[untracked()], &[to_table_1(None)]),
+            flow(1, 10, &[has(NEW), by(a)], &[ct(commit()), Action::Output(b)]),
+            flow(1, 10, &[has(EST), by(a)], &[Action::Output(b)]),
+            flow(1, 10, &[has(EST), by(b)], &[Action::Output(a)]),
+        ],
+        // Sources are translated, and few ports there are.
+        4 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 10, &[has(EST)], &[normal.clone()]),
+            flow(1, 9, &[has(REL)], &[normal.clone()]),
+            flow(
+                1,
+                8,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff)],
+                &[
+                    ct(Ct { nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3002))), ..commit() }),
+                    normal.clone(),
+                ],
+            ),
+            flow(
+                1,
+                7,
+                &[has(NEW)],
+                &[
+                    ct(Ct { nat: nat(NatEnd::Source, "fd02::77-fd02::78", None), ..commit() }),
+                    normal,
+                ],
+            ),
+        ],
+        // Destinations.
+        5 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 10, &[has(EST)], &[normal.clone()]),
+            flow(1, 9, &[has(REL)], &[normal.clone()]),
+            flow(
+                1,
+                8,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff), by(b)],
+                &[
+                    ct(Ct {
+                        nat: nat(NatEnd::Destination, "10.1.0.5-10.1.0.6", Some((53, 54))),
+                        ..commit()
+                    }),
+                    normal.clone(),
+                ],
+            ),
+            flow(1, 7, &[has(NEW)], &[ct(commit()), normal]),
+        ],
+        // Marks: who is marked is not forwarded by the second port.
+        6 => vec![
+            flow(0, 10, &[], &[to_table_1(None)]),
+            flow(1, 10, &[(Field::CtMark, 1, 1), by(b)], &[]),
+            flow(
+                1,
+                9,
+                &[(Field::NwProto, 6, 0xff)],
+                &[
+                    ct(Ct {
+                        exec: vec![Action::Set {
+                            word: SetWord::SetField,
+                            field: Field::CtMark,
+                            value: 1,
+                            mask: 0xffff_ffff,
+                        }],
+                        ..commit()
+                    }),
+                    normal.clone(),
+                ],
+            ),
+            flow(1, 1, &[], &[ct(commit()), normal]),
+        ],
+        // Some without tracking, by fields of packets.
+        7 => vec![
+            flow(0, 10, &[(Field::NwTtl, 64, 0xff)], &[Action::GotoTable(3)]),
+            flow(0, 9, &[(Field::NwTos, 0, 0xfc)], &[normal.clone()]),
+            flow(3, 10, &[(Field::IpFrag, 1, 1)], &[normal.clone()]),
+            flow(3, 9, &[(Field::NwProto, 17, 0xff)], &[to_table_1(None)]),
+            flow(3, 8, &[], &[Action::Resubmit { in_port: None, table: Some(1) }]),
+            flow(1, 1, &[], &[normal]),
+        ],
+        // Two zones, two outputs: refused.
+        _ => vec![
+            flow(0, 10, &[by(a)], &[ct(Ct { zone: Zone::Number(9), ..CT }), to_table_1(None)]),
+            flow(0, 9, &[by(b)], &[Action::Output(a), normal.clone()]),
+            flow(1, 1, &[], &[normal]),
+        ],
+    }
+}
