@@ -12,7 +12,7 @@ use runtime::output;
 use crate::compare;
 use crate::context::Context;
 use crate::core_state::CoreState;
-use crate::experiment::{churn, esp, forward, lookup, spd_in, spd_out, vrf, xfrm};
+use crate::experiment::{churn, conntrack, esp, forward, lookup, spd_in, spd_out, vrf, xfrm};
 use crate::plot::Chart;
 use crate::row::{Report, Row};
 use crate::target::{self, Target};
@@ -79,6 +79,9 @@ enum Experiment {
     /// A VRF and its features, of no VRF; many VRFs and VLANs, of one: streams and requests with
     /// responses, TCP and UDP
     Vrf(vrf::Options),
+    /// The published stateful firewall, and NAT, both directions: by connections, with the cache off,
+    /// as published, on and left to itself; and what opening a connection costs
+    Conntrack(conntrack::Options),
     /// Forwarding while policies change, and while SAs are rekeyed: how long a change takes, and
     /// what it costs the others
     Churn(churn::Options),
@@ -102,7 +105,7 @@ struct View {
     targets: fn(&[&Row]) -> Vec<Target>,
 }
 
-const VIEWS: [View; 8] = [
+const VIEWS: [View; 9] = [
     View {
         experiment: "forward",
         render: forward::render,
@@ -123,6 +126,12 @@ const VIEWS: [View; 8] = [
     },
     View { experiment: "xfrm", render: xfrm::render, charts: xfrm::charts, targets: xfrm::targets },
     View { experiment: "vrf", render: vrf::render, charts: vrf::charts, targets: vrf::targets },
+    View {
+        experiment: "conntrack",
+        render: conntrack::render,
+        charts: conntrack::charts,
+        targets: conntrack::targets,
+    },
     View {
         experiment: "churn",
         render: churn::render,
@@ -205,6 +214,7 @@ impl Experiment {
             Self::SpdIn(options) => spd_in::run(context, options),
             Self::Xfrm(options) => xfrm::run(context, options),
             Self::Vrf(options) => vrf::run(context, options),
+            Self::Conntrack(options) => conntrack::run(context, options),
             Self::Churn(options) => churn::run(context, options),
             Self::Lookup(options) => lookup::run(context, options),
             Self::Forward(options) => forward::run(context, options),
@@ -217,6 +227,7 @@ impl Experiment {
                 rows.extend(spd_in::run(context, &by_default()?)?);
                 rows.extend(xfrm::run(context, &by_default()?)?);
                 rows.extend(vrf::run(context, &by_default()?)?);
+                rows.extend(conntrack::run(context, &by_default()?)?);
                 rows.extend(churn::run(context, &by_default()?)?);
                 rows.extend(lookup::run(context, &by_default()?)?);
                 rows.extend(esp::run(context, &by_default()?)?);
@@ -283,6 +294,7 @@ mod tests {
         by_default::<spd_in::Options>().unwrap();
         by_default::<xfrm::Options>().unwrap();
         by_default::<vrf::Options>().unwrap();
+        by_default::<conntrack::Options>().unwrap();
         by_default::<churn::Options>().unwrap();
         by_default::<lookup::Options>().unwrap();
         by_default::<forward::Options>().unwrap();

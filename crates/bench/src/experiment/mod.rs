@@ -1,6 +1,7 @@
 //! The experiments, one file each: what is measured, how it is shown, what is to be reached.
 
 pub(crate) mod churn;
+pub(crate) mod conntrack;
 pub(crate) mod esp;
 pub(crate) mod forward;
 pub(crate) mod lookup;

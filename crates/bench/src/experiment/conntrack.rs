@@ -1,0 +1,729 @@
+//! `hitpath bench conntrack`: the published firewall, both directions, by how many connections there
+//! are, with the decision cache off, on and left to itself; and what a packet costs that opens a
+//! connection.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use conntrack::{Connections, CtState, Settings};
+use flow::{Associativity, CacheMode, CacheSettings};
+use io::memory::{self, MemoryHandle, MemoryOptions};
+use packet::{BATCH, Time};
+use path::{Worker, WorkerSettings};
+use pipeline::{Action, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone};
+use serde_json::json;
+use tables::{Publisher, RouteSpec, Tables};
+use wire::ethernet::{self, EtherType};
+use wire::{Addresses, Protocol, TcpFlags, VrfId, checksum, ipv4};
+
+use crate::context::Context;
+use crate::dut::{SETTLING, dropped, lookups};
+use crate::frame::{Family, Fields};
+use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
+use crate::plot::Chart;
+use crate::row::Row;
+use crate::target::Target;
+use crate::text;
+use crate::topology::{self, IN, OUT, PEER_IN, STATION};
+use crate::traffic::{Spread, Traffic};
+use crate::variant::Mode;
+
+/// Length of every frame.
+const FRAME: usize = 64;
+/// Bytes of data of a TCP segment.
+const DATA: usize =
+    FRAME - ethernet::HEADER_LENGTH - ipv4::HEADER_LENGTH - wire::tcp::HEADER_LENGTH;
+/// When the benches begin.
+const START: Time = Time(1_000_000_000);
+/// So much time passes with a batch.
+const BATCH_TIME: u64 = 25_600;
+/// Entries of the published cache.
+const PUBLISHED_CACHE: u32 = 8192;
+
+/// What flows a gateway has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Flows {
+    /// None: plain forwarding
+    Plain,
+    /// The published seven flows: what begins on one side may go out and is answered
+    Firewall,
+    /// The same, and packets are routed
+    Routed,
+    /// The same, and sources are translated
+    Nat,
+    /// Eight tables, and what the first two do in the published flows is done in the last two
+    Tables,
+}
+
+impl Flows {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Firewall => "firewall",
+            Self::Routed => "routed",
+            Self::Nat => "nat",
+            Self::Tables => "tables",
+        }
+    }
+}
+
+/// What the connections carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Carried {
+    /// Datagrams
+    Udp,
+    /// Segments whose sequence numbers go on
+    Tcp,
+}
+
+impl Carried {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// The decision cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Cache {
+    /// None
+    Off,
+    /// As published: 8,192 places, and every flow is kept
+    Published,
+    /// Used always
+    On,
+    /// Used while it pays
+    Auto,
+}
+
+impl Cache {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Off => Mode::Off.name(),
+            Self::On => Mode::On.name(),
+            Self::Auto => Mode::Auto.name(),
+        }
+    }
+
+    fn settings(self, flows: u32) -> [CacheSettings; 4] {
+        // Two flows for each connection, one of each direction.
+        let buckets =
+            (2 * flows).next_power_of_two().clamp(CacheSettings::DEFAULT_BUCKETS, 1 << 22);
+        let settings = |mode, buckets| {
+            let associativity = Associativity::Four;
+            [CacheSettings { mode, buckets, associativity }; 4]
+        };
+        match self {
+            Self::Off => [CacheSettings::OFF; 4],
+            Self::Published => {
+                [CacheSettings {
+                    mode: CacheMode::On,
+                    buckets: PUBLISHED_CACHE,
+                    associativity: Associativity::Direct,
+                }; 4]
+            }
+            Self::On => settings(CacheMode::On, buckets),
+            Self::Auto => settings(CacheMode::Auto, buckets),
+        }
+    }
+}
+
+/// What is to be measured.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// What flows the gateway has
+    #[arg(long, value_delimiter = ',', default_value = "firewall,nat,tables")]
+    flows: Vec<Flows>,
+    /// What the connections carry
+    #[arg(long, value_delimiter = ',', default_value = "udp,tcp")]
+    protocols: Vec<Carried>,
+    /// How many connections there are [default: 1 to 1000000, quickly 1,1000,100000]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    connections: Vec<u32>,
+    /// The decision cache
+    #[arg(long, value_delimiter = ',', default_value = "off,published,on,auto")]
+    cache: Vec<Cache>,
+    /// How many connections are alive while each packet opens another one; 0 leaves that out
+    /// [default: 1000000, quickly 100000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=4_000_000))]
+    opened: Option<u32>,
+}
+
+/// The rows of each number of connections are measured against each other.
+pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
+    let usual: &[u32] = match context.quick {
+        true => &[1, 1000, 100_000],
+        false => &[1, 10, 100, 1000, 10_000, 100_000, 1_000_000],
+    };
+    let numbers = if options.connections.is_empty() { usual } else { &options.connections };
+    let mut rows = Vec::new();
+    for &connections in numbers {
+        let mut series: Vec<Box<dyn Series>> = Vec::new();
+        let mut parameters = Vec::new();
+        let mut add = |flows: Flows, carried: Carried, cache: Cache| -> anyhow::Result<()> {
+            series.push(Box::new(Dut::new(flows, carried, cache, connections)?));
+            parameters.push(json!({
+                "flows": flows.name(),
+                "protocol": carried.name(),
+                "cache": cache.name(),
+                "connections": connections,
+                "frame_bytes": FRAME,
+            }));
+            Ok(())
+        };
+        add(Flows::Plain, Carried::Udp, Cache::Off)?;
+        for &flows in &options.flows {
+            for &carried in &options.protocols {
+                for &cache in &options.cache {
+                    add(flows, carried, cache)?;
+                }
+            }
+        }
+        let costs = context.measure(&format!("conntrack, {connections}"), &mut series)?;
+        rows.extend(series.iter().zip(parameters).zip(costs).map(
+            |((series, parameters), cost)| {
+                Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
+            },
+        ));
+    }
+    let opened = options.opened.unwrap_or(if context.quick { 100_000 } else { 1_000_000 });
+    if opened > 0 {
+        let mut series: Vec<Box<dyn Series>> = vec![
+            Box::new(Opening::new(Flows::Firewall, opened)?),
+            Box::new(Opening::new(Flows::Nat, opened)?),
+        ];
+        let costs = context.measure("conntrack, opening", &mut series)?;
+        rows.extend(series.iter().zip(["firewall", "nat"]).zip(costs).map(
+            |((series, flows), cost)| {
+                let parameters = json!({
+                    "flows": flows,
+                    "protocol": "udp",
+                    "cache": "auto",
+                    "opened": opened,
+                    "frame_bytes": FRAME,
+                });
+                Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
+            },
+        ));
+    }
+    Ok(rows)
+}
+
+/// The tables, one for each protocol and kind of flows: cycles a packet by connections.
+pub(crate) fn render(rows: &[&Row]) -> String {
+    let numbers = numbers(rows);
+    let mut names: Vec<String> = Vec::new();
+    for row in rows.iter().filter(|row| row.number("connections").is_some()) {
+        if !names.contains(&name(row)) {
+            names.push(name(row));
+        }
+    }
+    let cells: Vec<Vec<String>> = names
+        .iter()
+        .map(|wanted| {
+            let of = |number: &f64| {
+                let found = rows
+                    .iter()
+                    .find(|row| row.number("connections") == Some(*number) && name(row) == *wanted);
+                found.map_or_else(String::new, |row| {
+                    format!("{:.0}{}", row.cost.cycles_per_packet, row.mark())
+                })
+            };
+            [wanted.clone()].into_iter().chain(numbers.iter().map(of)).collect()
+        })
+        .collect();
+    let heads: Vec<String> =
+        numbers.iter().map(|number| text::grouped(&number.to_string())).collect();
+    let heads: Vec<&str> = ["flows"].into_iter().chain(heads.iter().map(String::as_str)).collect();
+    let title = format!(
+        "Connections, {FRAME}-byte frames, both directions: cycles a packet by connections"
+    );
+    let opening: Vec<Vec<String>> = rows
+        .iter()
+        .filter_map(|row| {
+            let alive = row.number("opened")?;
+            let cycles = format!("{:.0}{}", row.cost.cycles_per_packet, row.mark());
+            Some(vec![row.series.clone(), text::grouped(&alive.to_string()), cycles])
+        })
+        .collect();
+    let tables = text::title(&title) + &text::table(&heads, &cells);
+    match opening.is_empty() {
+        true => tables,
+        false => {
+            tables
+                + &text::title("Packets that open a connection each")
+                + &text::table(&["flows", "alive", "cycles"], &opening)
+        }
+    }
+}
+
+/// Cycles by connections, of each kind of flows and protocol.
+pub(crate) fn charts(_: &[&Row]) -> Vec<Chart> {
+    Vec::new()
+}
+
+/// Never slower than without the cache, TCP near UDP, and what a hit and an opening packet may cost.
+pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
+    let cycles = |flows: &str, protocol: &str, cache: &str, number: f64| {
+        let found = rows.iter().find(|row| {
+            row.text("flows") == flows
+                && row.text("protocol") == protocol
+                && row.text("cache") == cache
+                && row.number("connections") == Some(number)
+        });
+        found.map(|row| row.cost.cycles_per_packet)
+    };
+    let mut targets = Vec::new();
+    for number in numbers(rows) {
+        let count = text::grouped(&number.to_string());
+        let plain = cycles("plain", "udp", "off", number);
+        for protocol in ["udp", "tcp"] {
+            if let (Some(off), Some(auto)) = (
+                cycles("firewall", protocol, "off", number),
+                cycles("firewall", protocol, "auto", number),
+            ) {
+                let what = format!("off to auto, {protocol}, {count} connections");
+                let wanted = if number >= 1e4 { 1.3 } else { 1.0 };
+                targets.push(Target::at_least(what, off / auto, wanted));
+            }
+        }
+        if let (Some(udp), Some(tcp)) =
+            (cycles("firewall", "udp", "auto", number), cycles("firewall", "tcp", "auto", number))
+        {
+            let what = format!("UDP to TCP, {count} connections");
+            targets.push(Target::at_least(what, udp / tcp, 0.9));
+        }
+        if let (Some(two), Some(eight)) =
+            (cycles("firewall", "udp", "on", number), cycles("tables", "udp", "on", number))
+        {
+            let what = format!("eight tables to two, {count} connections");
+            targets.push(Target::at_most(what, eight / two, 1.05));
+        }
+        // The peers' figures are of a counter of another rate: ratios to plain forwarding compare.
+        if let (Some(plain), Some(tcp)) = (plain, cycles("firewall", "tcp", "auto", number)) {
+            let wanted = match number as u64 {
+                0..=1 => 80.0 / 50.0,
+                2..=1000 => 85.0 / 52.0,
+                1001..=10_000 => 100.0 / 54.0,
+                10_001..=100_000 => 150.0 / 53.0,
+                _ => 170.0 / 58.0,
+            };
+            let what = format!("TCP to plain forwarding, {count} connections");
+            targets.push(Target::at_most(what, tcp / plain, wanted));
+        }
+    }
+    targets
+}
+
+fn name(row: &Row) -> String {
+    match row.text("flows").as_str() {
+        "plain" => "plain forwarding".to_owned(),
+        flows => format!("{flows}, {}, cache {}", row.text("protocol"), row.text("cache")),
+    }
+}
+
+fn numbers(rows: &[&Row]) -> Vec<f64> {
+    let mut numbers: Vec<f64> = rows.iter().filter_map(|row| row.number("connections")).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    numbers
+}
+
+/// A gateway's tables with these flows, and a connection table of this size.
+fn tables(flows: Flows, connections: u32) -> anyhow::Result<Tables> {
+    let mut tables = topology::tables(1)?;
+    tables.set_neighbour(IN, PEER_IN.into(), STATION)?;
+    let back = RouteSpec::Via { port: IN, address: PEER_IN.into() };
+    tables.set_route(VrfId::MAIN, "10.128.0.0/9".parse()?, back)?;
+    if flows == Flows::Plain {
+        return Ok(tables);
+    }
+    let settings = Settings { connections, ipv6_connections: 1, ..Settings::default() };
+    tables.set_connections(Arc::new(Connections::new(&settings, [3, 5], START)?));
+    let mut pipeline = Pipeline::new();
+    for flow in list(flows) {
+        pipeline.add(flow, Owner::User);
+    }
+    tables.set_pipeline(pipeline, START)?;
+    Ok(tables)
+}
+
+fn list(flows: Flows) -> Vec<Flow> {
+    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
+    let flow = |table, priority, conditions: &[(Field, u8)], actions: Vec<Action>| {
+        let mut matches = Match::ANY;
+        for &(field, value) in conditions {
+            let mask = if field == Field::InPort { 0xffff } else { u128::from(value) };
+            let mask =
+                if value == 0 && field == Field::CtState { CtState::TRK.0.into() } else { mask };
+            matches.set(field, value.into(), mask);
+        }
+        let (vrf, cookie, idle_timeout, hard_timeout) = (VrfId::MAIN, 0, 0, 0);
+        Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+    };
+    let ct = |commit, table, nat| {
+        let (force, zone, exec, alg) = (false, Zone::Vrf, Vec::new(), None);
+        Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg }))
+    };
+    let (first, last) = if flows == Flows::Tables { (6, 7) } else { (0, 1) };
+    let nat = flows == Flows::Nat;
+    let translate = nat.then(NatSpec::default);
+    let new_nat = nat.then(|| NatSpec {
+        new: Some(NatNew {
+            end: NatEnd::Source,
+            addresses: "203.0.113.0-203.0.113.127".parse().ok(),
+            ports: None,
+            choice: None,
+            persistent: false,
+        }),
+    });
+    let to = |port| match flows {
+        Flows::Routed | Flows::Nat => Action::Normal,
+        _ => Action::Output(port),
+    };
+    let port = |id: wire::PortId| (Field::InPort, id.0 as u8);
+    let state = |state: CtState| (Field::CtState, state.0);
+    let mut list = vec![
+        flow(first, 100, &[state(CtState(0))], vec![ct(false, Some(last), translate)]),
+        flow(last, 10, &[state(new), port(IN)], vec![ct(true, None, new_nat), to(OUT)]),
+        flow(last, 10, &[state(new), port(OUT)], Vec::new()),
+        flow(last, 10, &[state(est), port(IN)], vec![to(OUT)]),
+        flow(last, 10, &[state(est), port(OUT)], vec![to(IN)]),
+    ];
+    list.extend((0..first).map(|table| flow(table, 1, &[], vec![Action::GotoTable(table + 1)])));
+    list
+}
+
+/// A connection, as who sends its packets knows it.
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    /// The next sequence number of each side.
+    next: [u32; 2],
+    /// Where answers go, as the gateway has translated it.
+    answered: ([u8; 4], [u8; 2]),
+}
+
+/// Makes the frames.
+struct Sender {
+    carried: Carried,
+    bytes: [u8; FRAME],
+    ends: Vec<Ends>,
+}
+
+impl Sender {
+    fn new(carried: Carried, connections: u32) -> Self {
+        Self { carried, bytes: [0; FRAME], ends: vec![Ends::default(); connections as usize] }
+    }
+
+    /// The frame of connection `number` that the one or the other side sends.
+    fn frame(&mut self, number: u64, is_answer: bool, flags: TcpFlags, data: usize) -> &[u8] {
+        let fields = Fields::of(Family::V4, number);
+        let (std::net::IpAddr::V4(inside), std::net::IpAddr::V4(outside)) =
+            (fields.source, fields.destination)
+        else {
+            return &[];
+        };
+        let ends = self.ends.get_mut(number as usize);
+        let ends = match ends {
+            Some(ends) => ends,
+            None => &mut Ends::default(),
+        };
+        let (mut source, mut destination) = (inside.octets(), outside.octets());
+        let mut ports = [fields.source_port.to_be_bytes(), fields.destination_port.to_be_bytes()];
+        if is_answer {
+            (source, destination) = (destination, ends.answered.0);
+            ports = [ports[1], ends.answered.1];
+        }
+        let to = topology::mac(if is_answer { OUT } else { IN });
+        let ethernet =
+            ethernet::Header { destination: to, source: STATION, ether_type: EtherType::IPV4 };
+        let (protocol, header) = match self.carried {
+            Carried::Udp => (Protocol::UDP, 8),
+            Carried::Tcp => (Protocol::TCP, wire::tcp::HEADER_LENGTH),
+        };
+        let upper = match self.carried {
+            Carried::Udp => FRAME - ethernet::HEADER_LENGTH - ipv4::HEADER_LENGTH,
+            Carried::Tcp => header + data,
+        };
+        let ip = ipv4::Header {
+            total_length: (ipv4::HEADER_LENGTH + upper) as u16,
+            protocol,
+            source: source.into(),
+            destination: destination.into(),
+            ..ipv4::Header::default()
+        };
+        let (link, rest) = self.bytes.split_at_mut(ethernet::HEADER_LENGTH);
+        link.copy_from_slice(&ethernet.to_bytes());
+        let (front, bytes) = rest.split_at_mut(ipv4::HEADER_LENGTH);
+        front.copy_from_slice(&ip.to_bytes());
+        let bytes = &mut bytes[..upper];
+        bytes.fill(0);
+        bytes[..2].copy_from_slice(&ports[0]);
+        bytes[2..4].copy_from_slice(&ports[1]);
+        let addresses = Addresses::V4 { source: ip.source, destination: ip.destination };
+        match self.carried {
+            Carried::Udp => {
+                bytes[4..6].copy_from_slice(&(upper as u16).to_be_bytes());
+                wire::udp::fill_checksum(&addresses, bytes);
+            }
+            Carried::Tcp => {
+                let (own, other) = (usize::from(is_answer), usize::from(!is_answer));
+                let segment = wire::tcp::Header {
+                    source: u16::from_be_bytes(ports[0]),
+                    destination: u16::from_be_bytes(ports[1]),
+                    sequence: ends.next[own],
+                    acknowledgment: ends.next[other],
+                    header_length: wire::tcp::HEADER_LENGTH as u8,
+                    flags,
+                    window: 60_000,
+                    ..Default::default()
+                };
+                bytes[..header].copy_from_slice(&segment.to_bytes());
+                wire::tcp::fill_checksum(&addresses, bytes);
+                let more = data as u32 + u32::from(flags.0 & 3 != 0);
+                ends.next[own] = ends.next[own].wrapping_add(more);
+            }
+        }
+        debug_assert!(checksum::upper_is_right(&addresses, protocol, bytes));
+        &self.bytes[..ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH + upper]
+    }
+}
+
+/// A worker between two ports, with packets both ways.
+struct Dut {
+    name: String,
+    worker: Worker,
+    ports: [MemoryHandle; 2],
+    sender: Sender,
+    traffic: Traffic,
+    connections: u32,
+    is_answer: bool,
+    now: Time,
+    cached: [bool; 4],
+}
+
+impl Dut {
+    fn new(flows: Flows, carried: Carried, cache: Cache, connections: u32) -> anyhow::Result<Self> {
+        let name = format!("{}, {}, cache {}", flows.name(), carried.name(), cache.name());
+        let tables = tables(flows, connections + connections / 8 + 64)?;
+        let caches = cache.settings(connections);
+        let (worker, ports) = worker(tables, caches)?;
+        let cached = caches.map(|cache| cache.mode != CacheMode::Off);
+        let traffic = Traffic::new(connections.into(), Spread::UNIFORM, 1);
+        let (sender, is_answer) = (Sender::new(carried, connections), false);
+        Ok(Self {
+            name,
+            worker,
+            ports,
+            sender,
+            traffic,
+            connections,
+            is_answer,
+            now: START,
+            cached,
+        })
+    }
+
+    /// Opens the connections.
+    fn open(&mut self) -> anyhow::Result<()> {
+        let all: Vec<u64> = (0..self.connections.into()).collect();
+        for part in all.chunks(BATCH) {
+            let (syn, ack) = (TcpFlags::SYN, TcpFlags::ACK);
+            let rounds = match self.sender.carried {
+                Carried::Udp => vec![(false, syn), (true, syn), (false, syn)],
+                Carried::Tcp => vec![(false, syn), (true, TcpFlags(syn.0 | ack.0)), (false, ack)],
+            };
+            for (is_answer, flags) in rounds {
+                for &number in part {
+                    let frame = self.sender.frame(number, is_answer, flags, 0);
+                    ensure!(self.ports[usize::from(is_answer)].push(frame), "the port is full");
+                }
+                self.poll(part.len())?;
+                for &number in part {
+                    let (ends, out) =
+                        (&mut self.sender.ends, &mut self.ports[usize::from(!is_answer)]);
+                    let seen = out.pop_with(|frame| {
+                        let answered = &frame[ethernet::HEADER_LENGTH..];
+                        let mut address = [0; 4];
+                        address.copy_from_slice(&answered[12..16]);
+                        (address, [answered[20], answered[21]])
+                    });
+                    ensure!(seen.is_some(), "{}: {}", self.name, dropped(&self.worker));
+                    if let Some(seen) = seen.filter(|_| !is_answer) {
+                        ends[number as usize].answered = seen;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, count: usize) -> anyhow::Result<()> {
+        self.now = Time(self.now.0 + BATCH_TIME);
+        let received = self.worker.poll(self.now);
+        let received =
+            received.map_err(|(port, error)| anyhow::anyhow!("port {}: {error}", port.0))?;
+        ensure!(received == count, "of {count} packets {received} were received");
+        Ok(())
+    }
+
+    fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
+        let is_answer = self.is_answer;
+        self.is_answer = !is_answer;
+        for _ in 0..BATCH {
+            let number = self.traffic.next_flow();
+            let frame = self.sender.frame(number, is_answer, TcpFlags::ACK, DATA);
+            ensure!(self.ports[usize::from(is_answer)].push(frame), "the port is full");
+        }
+        self.now = Time(self.now.0 + BATCH_TIME);
+        stopwatch.start();
+        let received = self.worker.poll(self.now);
+        stopwatch.stop();
+        ensure!(received.ok() == Some(BATCH), "not every packet was received");
+        let mut sent = 0;
+        while self.ports[usize::from(!is_answer)].pop_with(|_| ()).is_some() {
+            sent += 1;
+        }
+        ensure!(sent == BATCH, "{}: {sent} of {BATCH} sent; {}", self.name, dropped(&self.worker));
+        Ok(BATCH as u64)
+    }
+}
+
+impl Series for Dut {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
+        self.open()?;
+        let all = Effort {
+            packets: 2 * u64::from(self.connections),
+            longest: std::time::Duration::MAX,
+            ..effort
+        };
+        meter.run(all, |stopwatch| self.round(stopwatch))?;
+        let long = Effort {
+            packets: SETTLING * effort.packets,
+            longest: SETTLING as u32 * effort.longest,
+            ..effort
+        };
+        meter.run(long, |stopwatch| self.round(stopwatch))?;
+        Ok(())
+    }
+
+    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
+        meter.run(effort, |stopwatch| self.round(stopwatch))
+    }
+
+    fn lookups(&self) -> Lookups {
+        lookups(&self.worker, self.cached)
+    }
+}
+
+/// Packets each of which opens a connection, while as many end as are opened.
+struct Opening {
+    name: String,
+    worker: Worker,
+    ports: [MemoryHandle; 2],
+    sender: Sender,
+    next: u64,
+    alive: u32,
+    step: u64,
+    now: Time,
+}
+
+impl Opening {
+    fn new(flows: Flows, alive: u32) -> anyhow::Result<Self> {
+        let tables = tables(flows, alive + alive / 4 + 1024)?;
+        let (worker, ports) = worker(tables, Cache::Auto.settings(0))?;
+        // Nobody answers, so each connection lives as long as one without an answer does.
+        let lives = 30_000_000_000_u64;
+        let step = lives * BATCH as u64 / u64::from(alive.max(1));
+        let sender = Sender::new(Carried::Udp, 0);
+        let name = format!("opening, {}", flows.name());
+        Ok(Self { name, worker, ports, sender, next: 0, alive, step, now: START })
+    }
+
+    fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
+        for _ in 0..BATCH {
+            let frame = self.sender.frame(self.next, false, TcpFlags::SYN, 0);
+            self.next += 1;
+            ensure!(self.ports[0].push(frame), "the port is full");
+        }
+        self.now = Time(self.now.0 + self.step);
+        stopwatch.start();
+        let received = self.worker.poll(self.now);
+        stopwatch.stop();
+        ensure!(received.ok() == Some(BATCH), "not every packet was received");
+        let mut sent = 0;
+        while self.ports[1].pop_with(|_| ()).is_some() {
+            sent += 1;
+        }
+        ensure!(sent == BATCH, "{}: {sent} of {BATCH} sent; {}", self.name, dropped(&self.worker));
+        Ok(BATCH as u64)
+    }
+}
+
+impl Series for Opening {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
+        let packets = u64::from(self.alive) + u64::from(self.alive) / 4;
+        let all = Effort { packets, longest: std::time::Duration::MAX, ..effort };
+        meter.run(all, |stopwatch| self.round(stopwatch)).map(drop)
+    }
+
+    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
+        meter.run(effort, |stopwatch| self.round(stopwatch))
+    }
+}
+
+fn worker(
+    tables: Tables,
+    caches: [CacheSettings; 4],
+) -> anyhow::Result<(Worker, [MemoryHandle; 2])> {
+    let (inside, input) = memory::port(MemoryOptions::ethernet("in", IN), 2 * BATCH);
+    let (outside, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
+    let (events, _) = rtrb::RingBuffer::new(16);
+    let (_, probes) = rtrb::RingBuffer::new(16);
+    let settings = WorkerSettings {
+        index: 0,
+        buffers: 4 * BATCH,
+        seed: [1; 32],
+        caches,
+        ticks: runtime::clock::ticks,
+        large_buffers: 0,
+    };
+    let reader = Publisher::new(tables).shared().reader();
+    let mut worker = Worker::new(&settings, reader, events, probes)?;
+    worker.attach(IN, Box::new(inside));
+    worker.attach(OUT, Box::new(outside));
+    Ok((worker, [input, out]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dut fails if a packet is lost; so a row is a proof.
+    #[test]
+    fn every_packet_of_every_row_is_forwarded() {
+        let options = Options {
+            flows: vec![Flows::Firewall, Flows::Routed, Flows::Nat, Flows::Tables],
+            protocols: vec![Carried::Udp, Carried::Tcp],
+            connections: vec![1, 600],
+            cache: vec![Cache::Off, Cache::Published, Cache::On, Cache::Auto],
+            opened: Some(1000),
+        };
+        let rows = run(&Context::tiny(), &options).unwrap();
+        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 2);
+        let all: Vec<&Row> = rows.iter().collect();
+        assert!(render(&all).contains("nat, tcp, cache auto"));
+        assert!(!targets(&all).is_empty());
+    }
+}
