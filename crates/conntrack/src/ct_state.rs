@@ -165,6 +165,12 @@ impl Reference {
         }
     }
 
+    /// Whether it names a connection that the packets belong to.
+    #[inline(always)]
+    pub fn is_connection(self) -> bool {
+        self.0 >> 62 == 1
+    }
+
     /// What it was decided for.
     #[inline(always)]
     pub fn ct_state(self) -> CtState {

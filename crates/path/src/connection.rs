@@ -10,23 +10,33 @@ use wire::{FlowKey, FragmentClass, Protocol, Upper, checksum};
 /// Reads what the trackers look at. A wrong checksum makes a packet malformed, as what it says may
 /// be wrong; ports complete the checksums that hosts on the same machine leave out.
 pub(crate) fn read(packet: &[u8], facts: Facts, key: &FlowKey) -> Packet {
-    let places = usize::from(facts.upper_offset())..usize::from(facts.total_length());
-    let bytes = packet.get(places).unwrap_or_default();
-    match is_right(key, bytes) {
-        true => Packet::parse(key.protocol, bytes),
-        false => Packet::Malformed,
-    }
+    let pseudo = checksum::pseudo_header(&key.addresses, Protocol(0), 0);
+    read_words(packet, facts, pseudo.into(), key.protocol)
 }
 
-fn is_right(key: &FlowKey, bytes: &[u8]) -> bool {
-    match key.protocol {
+/// The same, of a packet whose addresses sum to this, in 32 bits each.
+#[inline(always)]
+pub(crate) fn read_words(
+    packet: &[u8],
+    facts: Facts,
+    addresses: u64,
+    protocol: Protocol,
+) -> Packet {
+    let places = usize::from(facts.upper_offset())..usize::from(facts.total_length());
+    let bytes = packet.get(places).unwrap_or_default();
+    let pseudo = || addresses + u64::from(protocol.0) + bytes.len() as u64;
+    let is_right = match protocol {
         // None (RFC 768).
-        Protocol::UDP if !key.addresses.is_v6() && bytes.get(6..8) == Some(&[0, 0]) => true,
+        Protocol::UDP if !facts.is(Facts::V6) && bytes.get(6..8) == Some(&[0, 0]) => true,
         Protocol::TCP | Protocol::UDP | Protocol::ICMPV6 => {
-            checksum::upper_is_right(&key.addresses, key.protocol, bytes)
+            checksum::sum_with(bytes, pseudo()) == 0xffff
         }
-        Protocol::ICMP => checksum::checksum(bytes) == 0,
+        Protocol::ICMP => checksum::sum(bytes) == 0xffff,
         _ => true,
+    };
+    match is_right {
+        true => Packet::parse(protocol, bytes),
+        false => Packet::Malformed,
     }
 }
 

@@ -152,7 +152,7 @@ impl Decision {
             code::DECRYPT => Verdict::Decrypt(self.slot()),
             code::REASSEMBLE => Verdict::Reassemble,
             code::DELIVER => Verdict::Deliver,
-            code::OUTPUT => Verdict::Output(PortId((self.way >> 32) as u16)),
+            code::OUTPUT => Verdict::Output(self.output_port()),
             _ => Verdict::Drop(self.reason()),
         }
     }
@@ -253,10 +253,22 @@ impl Decision {
         self.is_extended().then_some((self.sa >> 32) as u32)
     }
 
-    /// Whether its packets leave in clear and nothing else is done with them.
+    /// Whether its packets leave in clear, and no more is done with them than translating them.
     #[inline(always)]
     pub(crate) fn is_plain_forward(&self) -> bool {
-        self.way & (0xff | EXTENDED | TRANSLATED) == u64::from(code::FORWARD)
+        self.way & (0xff | EXTENDED) == u64::from(code::FORWARD)
+    }
+
+    /// Whether its packets leave as the frames that they came in, and nothing else is done with them.
+    #[inline(always)]
+    pub(crate) fn is_plain_output(&self) -> bool {
+        self.way & (0xff | EXTENDED | TRANSLATED) == u64::from(code::OUTPUT)
+    }
+
+    /// The port of [`Verdict::Output`].
+    #[inline(always)]
+    pub(crate) fn output_port(&self) -> PortId {
+        PortId((self.way >> 32) as u16)
     }
 
     /// What stands in the cache.

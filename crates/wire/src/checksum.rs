@@ -12,6 +12,12 @@ use types::Protocol;
 /// The sum of `bytes`; an odd last byte counts as if a zero followed.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
+    sum_with(bytes, 0)
+}
+
+/// The sum of `bytes` and of a number, whose halves of 16 bits are added as they are.
+#[inline]
+pub fn sum_with(bytes: &[u8], more: u64) -> u16 {
     // Ones' complement sums do not care for byte order (RFC 1071 section 2), so whole words are
     // added as the machine reads them and the result is swapped once. Halves of 32 bits in 64-bit
     // lanes leave the carries for the end: 2^32 words fit.
@@ -24,14 +30,24 @@ pub fn sum(bytes: &[u8]) -> u16 {
         }
     }
     let mut total = lanes.into_iter().fold(0, add);
-    let (pairs, odd) = rest.as_chunks::<2>();
-    for pair in pairs {
-        total = add(total, u64::from(u16::from_ne_bytes(*pair)));
+    let mut rest = rest;
+    if let Some((part, others)) = rest.split_first_chunk::<8>() {
+        let part = u64::from_ne_bytes(*part);
+        total = add(add(total, part & 0xffff_ffff), part >> 32);
+        rest = others;
     }
-    if let [last] = odd {
+    if let Some((part, others)) = rest.split_first_chunk::<4>() {
+        total = add(total, u64::from(u32::from_ne_bytes(*part)));
+        rest = others;
+    }
+    if let Some((part, others)) = rest.split_first_chunk::<2>() {
+        total = add(total, u64::from(u16::from_ne_bytes(*part)));
+        rest = others;
+    }
+    if let [last] = rest {
         total = add(total, u64::from(u16::from_ne_bytes([*last, 0])));
     }
-    u16::from_be(fold(total))
+    fold(u64::from(u16::from_be(fold(total))) + more)
 }
 
 /// The sum of several sums. Each must be of an even number of bytes, but for the last.

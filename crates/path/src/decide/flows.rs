@@ -2,12 +2,12 @@
 //! connection.
 
 use conntrack::{CtState, Direction, Handle, New, Reference, Segment};
-use packet::{DropReason, Time};
+use packet::{DropReason, LinkKind, Time};
 use pipeline::{Commit, CtFields, Fields, NatSpec, To, Track};
 use tables::{Direction as PolicyDirection, Scope, Side, Tables, Vrf};
 use wire::common::Facts;
 use wire::quoted::{self, Quoted};
-use wire::{FlowKey, FragmentClass, PortId, Protocol, TcpFlags, Upper};
+use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, TcpFlags, Upper};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
@@ -429,6 +429,19 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// The frame leaves by a port as it came, if the boundary lets it: as a routed packet that leaves
     /// there would be, unless that is encrypted.
     pub(super) fn output(mut self, port: PortId) -> Decision {
+        // Frames that are there as they came, and a port that sends them so.
+        let is_frame = |id| {
+            let port = self.tables.port(id);
+            port.is_some_and(|port| {
+                port.spec.link == LinkKind::Ethernet
+                    && port.spec.vlan.is_none()
+                    && port.spec.if_id.is_none()
+            })
+        };
+        let came = matches!(self.key.origin(), Origin::Port(by) if is_frame(by));
+        if !came || !is_frame(port) {
+            return Decision::drop(DropReason::FlowUnsupported);
+        }
         if self.vrf.spd.is_empty() && !self.vrf.is_closed() {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
             return Decision::new(Verdict::Output(port), None, None);

@@ -361,6 +361,9 @@ fn questions(
     {
         all.push(Question::Sa { vrf: key.vrf, destination, spi });
     }
+    if let Verdict::Output(port) = decision.verdict() {
+        all.push(Question::Vrf(tables.port(port)?.spec.vrf));
+    }
     let is_sent_on = matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..));
     if is_ike(key) && !is_sent_on {
         all.push(Question::Ike(key.vrf));

@@ -10,7 +10,7 @@
 
 use arrayvec::ArrayVec;
 use flow::{FairLimiter, Reassembled, Reassembly};
-use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
+use packet::{BATCH, Batch, DropReason, Packet};
 use rand::rngs::StdRng;
 use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
@@ -159,7 +159,11 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
                 queue = Some(way.next_hop.queue);
             }
-            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
+            let (packets_left, records) = (&mut packets[at - sent..], &records[at..]);
+            let (done, bytes) = match decision.is_translated() {
+                false => way.send::<false>(packets_left, records, objects),
+                true => way.send::<true>(packets_left, records, objects),
+            };
             tally.add(decision.policies(), done as u64, bytes, objects);
             applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
             at += done;
@@ -177,11 +181,28 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 }
                 continue;
             }
+        } else if let Some(way) = FrameWay::of(&decision, objects) {
+            if queue != Some(way.queue) {
+                hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
+                queue = Some(way.queue);
+            }
+            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
+            at += done;
+            if done > 0 {
+                tally.add(decision.policies(), done as u64, bytes, objects);
+                applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
+                if decision.is_counted() {
+                    applier.count_flows(&decision, done as u64, bytes);
+                }
+                continue;
+            }
         }
         hand_over(packets, &mut sent, at, queue.take(), &mut applier.neighbours.outputs);
         // This one, and those behind it that do not leave in clear either.
         let others = records[at + 1..].iter();
-        let count = 1 + others.take_while(|next| !next.decision.is_plain_forward()).count();
+        let is_run =
+            |decision: &Decision| decision.is_plain_forward() || decision.is_plain_output();
+        let count = 1 + others.take_while(|next| !is_run(&next.decision)).count();
         for packet in packets.drain(..count) {
             let Record { facts, decision, ref key } = records[at];
             tally.add(decision.policies(), 1, facts.total_length().into(), objects);
@@ -253,21 +274,29 @@ impl<'t> ClearWay<'t> {
     /// Makes frames of packets, up to the first that does not go this way or is not common. Returns
     /// how many these are, and their bytes without the link header.
     #[inline(always)]
-    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
+    fn send<const NAT: bool>(
+        &self,
+        packets: &mut [Packet],
+        records: &[Record],
+        objects: Objects<'_>,
+    ) -> (usize, u64) {
         match self.next_hop.link.length() {
-            ETHERNET => self.run::<ETHERNET, { ETHERNET + IP }>(packets, records),
-            TAGGED => self.run::<TAGGED, { TAGGED + IP }>(packets, records),
-            TWICE_TAGGED => self.run::<TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records),
+            ETHERNET => self.run::<NAT, ETHERNET, { ETHERNET + IP }>(packets, records, objects),
+            TAGGED => self.run::<NAT, TAGGED, { TAGGED + IP }>(packets, records, objects),
+            TWICE_TAGGED => {
+                self.run::<NAT, TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records, objects)
+            }
             _ => (0, 0),
         }
     }
 
     /// [`ClearWay::send`] with a link header of `LINK` bytes; `ALL` is that and an IPv4 header.
     #[inline(never)]
-    fn run<const LINK: usize, const ALL: usize>(
+    fn run<const NAT: bool, const LINK: usize, const ALL: usize>(
         &self,
         packets: &mut [Packet],
         records: &[Record],
+        objects: Objects<'_>,
     ) -> (usize, u64) {
         /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
         const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN;
@@ -286,6 +315,10 @@ impl<'t> ClearWay<'t> {
             if is_other_way != 0 || !is_common || facts.total_length() > mtu {
                 break;
             }
+            // Of a connection that has ended since, packets are dropped elsewhere.
+            if NAT && !connections::translate_whole(packet, record, objects) {
+                break;
+            }
             let Some(frame) = packet.grow_front(LINK) else { break };
             let Some(front) = frame.first_chunk_mut::<ALL>() else { break };
             front[..LINK].copy_from_slice(&header);
@@ -295,6 +328,47 @@ impl<'t> ClearWay<'t> {
                 wire::checksum::decrement_ttl_of_20(header);
             }
             bytes += u64::from(facts.total_length());
+            done += 1;
+        }
+        (done, bytes)
+    }
+}
+
+/// How frames leave as they came: what a run has in common.
+struct FrameWay {
+    way: [u64; 2],
+    policies: u64,
+    queue: PortId,
+    mtu: u16,
+}
+
+impl FrameWay {
+    /// `None` if the packet leaves otherwise, or not at all.
+    fn of(decision: &Decision, objects: Objects<'_>) -> Option<Self> {
+        if !decision.is_plain_output() {
+            return None;
+        }
+        let queue = decision.output_port();
+        let port = objects.port(queue).filter(|port| port.spec.up)?;
+        let (way, policies) = (decision.way(), decision.policies());
+        Some(Self { way, policies, queue, mtu: port.spec.mtu })
+    }
+
+    /// Makes frames of packets again, up to the first that does not go this way. Returns how many these
+    /// are, and their bytes without the link header. Parse has taken the link header off, and nothing
+    /// has written there since.
+    #[inline(never)]
+    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
+        let (mut done, mut bytes) = (0, 0);
+        for (packet, record) in packets.iter_mut().zip(records) {
+            let length = record.facts.total_length();
+            let is_other_way = (record.decision.way()[0] ^ self.way[0])
+                | (record.decision.way()[1] ^ self.way[1])
+                | (record.decision.policies() ^ self.policies);
+            if is_other_way != 0 || length > self.mtu || packet.grow_front(ETHERNET).is_none() {
+                break;
+            }
+            bytes += u64::from(length);
             done += 1;
         }
         (done, bytes)
@@ -487,9 +561,9 @@ impl Applier<'_, '_> {
         }
     }
 
-    /// Sends the frame that a packet came in by a port, as it was.
+    /// Sends the frame that a packet came in by a port, as it was but for its translation.
     #[cold]
-    fn output<const EXTENSION: bool>(&mut self, mut packet: Packet, known: &Known, port: PortId) {
+    fn output<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known, port: PortId) {
         let outputs = &mut self.neighbours.outputs;
         let Some(to) = outputs.objects.port(port).filter(|port| port.spec.up) else {
             return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
@@ -497,12 +571,14 @@ impl Applier<'_, '_> {
         if known.facts.total_length() > to.spec.mtu {
             return self.end::<EXTENSION>(packet, known, DropReason::TooBig);
         }
-        // Parse has taken the link header off and changed nothing in front of the packet.
-        let is_whole = match to.spec.link {
-            LinkKind::Ethernet => packet.grow_front(ETHERNET).is_some(),
-            LinkKind::Ip => true,
+        let mut packet = match self.translate(packet, known) {
+            Ok(packet) => packet,
+            Err(packet) => {
+                return self.end::<EXTENSION>(packet, known, DropReason::ConnectionGone);
+            }
         };
-        if !is_whole {
+        // See `FrameWay::send`.
+        if packet.grow_front(ETHERNET).is_none() {
             return self.end::<EXTENSION>(packet, known, DropReason::LinkProtocol);
         }
         if EXTENSION {

@@ -5,13 +5,14 @@
 //! decision asks of connections is done here too, so that the next packet finds it.
 
 use conntrack::nat::NotLent;
-use conntrack::{Connections, Handle, Hit, Named, New, Packet as Seen, Refused, Tuple};
-use packet::{DropReason, Packet};
+use conntrack::{Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Tuple};
+use packet::{DropReason, Packet, Time};
 use pipeline::{NatEnd, NatNew};
+use wire::Protocol;
 use wire::common::Facts;
 use wire::quoted::Quoted;
 
-use crate::batch::{Known, Packets};
+use crate::batch::{Known, Packets, Record};
 use crate::cache::Cache;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::connection::{self, Change};
@@ -43,12 +44,52 @@ pub(crate) fn confirm(
     for record in &batch.records[..count] {
         connections.prefetch(record.decision.reference());
     }
-    for at in 0..count {
-        let decision = &batch.records[at].decision;
-        if decision.reference().0 != 0 || decision.is_passing() {
+    let mut at = 0;
+    while at < count {
+        at += updated(batch, at, connections, confirming.decider.now());
+        if at < count {
             confirming.confirm(batch, at, connections);
+            at += 1;
         }
     }
+}
+
+/// Updates the connections of packets from a position on, up to the first whose decision is wrong or
+/// asks for more. Returns how many packets these are.
+#[inline(never)]
+fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -> usize {
+    let count = batch.len();
+    let rows = batch.records[from..count].iter().zip(&batch.packets[from..]).zip(from..);
+    let mut done = 0;
+    for ((record, packet), at) in rows {
+        let decision = &record.decision;
+        if decision.is_passing() {
+            break;
+        }
+        let reference = decision.reference();
+        if reference != Reference::NONE {
+            if !reference.is_connection() {
+                break;
+            }
+            let facts = record.facts;
+            let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
+            let (addresses, class) = match facts.is(Facts::V6) {
+                false => (halves(record.key[0]), record.key[1]),
+                true => {
+                    let [a, b, c, d, class, _] = batch.v6[at];
+                    (halves(a) + halves(b) + halves(c) + halves(d), class)
+                }
+            };
+            let protocol = Protocol((class >> 8) as u8);
+            let seen = connection::read_words(packet.bytes(), facts, addresses, protocol);
+            let length = facts.total_length().into();
+            if connections.hit(reference, &seen, length, now) == Hit::Stale {
+                break;
+            }
+        }
+        done += 1;
+    }
+    done
 }
 
 impl Confirming<'_, '_> {
@@ -249,6 +290,20 @@ pub(crate) fn translate(
         Some(()) => Ok(packet),
         None => Err(packet),
     }
+}
+
+/// The same in place, of a packet of a connection that is no error and no fragment. False if it is as it
+/// was.
+#[inline(always)]
+pub(crate) fn translate_whole(packet: &mut Packet, record: &Record, objects: Objects<'_>) -> bool {
+    let translation = || {
+        let Named::Connection(handle, direction, _) = record.decision.reference().named() else {
+            return None;
+        };
+        objects.connections()?.translation(handle, direction)
+    };
+    let upper = usize::from(record.facts.upper_offset());
+    translation().is_some_and(|it| it.apply(packet.bytes_mut(), upper, true).is_ok())
 }
 
 fn try_translate(packet: &mut Packet, known: &Known, objects: Objects<'_>) -> Option<()> {
