@@ -11,7 +11,8 @@ use crate::matches::reads_of_field;
 use crate::outcome::{DropReason, End, Outcome, Step, To, Trace};
 use crate::pipeline::{Pipeline, Tables};
 
-/// Actions that lead back to the same or an earlier table, one inside the other: as in Open vSwitch.
+/// Actions that lead back to the same or an earlier table, one inside the other: as in Open
+/// vSwitch.
 pub const MOST_LEVELS: usize = 64;
 /// Tables that one packet may go through: as in Open vSwitch.
 pub const MOST_RESUBMITS: usize = 4_096;
@@ -31,6 +32,19 @@ impl Pipeline {
         connections: &mut impl Track,
         trace: &mut impl Trace,
     ) -> Outcome {
+        self.walk(0, fields, false, connections, trace)
+    }
+
+    /// As [`Pipeline::evaluate`], from another table on. If it is only about the way through the
+    /// tables, copies and connections are not noted, and so do not end it.
+    pub(crate) fn walk(
+        &self,
+        table: u8,
+        fields: &Fields,
+        way_only: bool,
+        connections: &mut impl Track,
+        trace: &mut impl Trace,
+    ) -> Outcome {
         let outcome = Outcome {
             ends: Vec::new(),
             drop: None,
@@ -47,11 +61,12 @@ impl Pipeline {
             resubmits: 0,
             levels: 0,
             missed: false,
+            way_only,
             outcome,
             connections,
             trace,
         };
-        walk.lookup(0, None, false, None);
+        walk.lookup(table, None, false, None);
         while walk.outcome.drop.is_none() && walk.step() {}
         walk.end()
     }
@@ -74,6 +89,7 @@ struct Walk<'a, 't, C, T> {
     levels: usize,
     /// Whether the last lookup found no flow.
     missed: bool,
+    way_only: bool,
     /// Its fields are those of the packet at this moment.
     outcome: Outcome,
     connections: &'t mut C,
@@ -155,11 +171,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             To::InPort if fields.in_port().is_none() => return,
             _ => {}
         }
-        if self.outcome.ends.len() == MOST_ENDS {
-            self.outcome.drop = Some(DropReason::TooManyOutputs);
-            return;
+        match self.outcome.ends.len() {
+            _ if self.way_only => {}
+            MOST_ENDS => self.outcome.drop = Some(DropReason::TooManyOutputs),
+            _ => self.outcome.ends.push(End { to, fields: fields.clone() }),
         }
-        self.outcome.ends.push(End { to, fields: fields.clone() });
     }
 
     fn ct(&mut self, ct: &'a Ct, table: u8) {
@@ -216,6 +232,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
                 _ => {}
             }
         }
+        if self.way_only {
+            return;
+        }
         let fields = &self.outcome.fields;
         self.outcome.commits.push(Commit {
             zone,
@@ -238,6 +257,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         } else if self.resubmits == MOST_RESUBMITS {
             self.outcome.drop = Some(DropReason::TooManyResubmits);
         } else {
+            self.resubmits += 1;
             self.lookup(next, in_port, deepens, restore);
         }
     }
@@ -249,7 +269,6 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         deepens: bool,
         restore: Option<Box<Fields>>,
     ) {
-        self.resubmits += 1;
         let fields = &mut self.outcome.fields;
         let port = fields.words[word::PORT];
         if let Some(in_port) = in_port {

@@ -9,6 +9,8 @@ pub enum Field {
     InPort,
     /// The SA that decrypted the packet. Ours.
     Sa,
+    /// Whether an SA has decrypted the packet. Ours.
+    Decrypted,
     DlType,
     NwProto,
     /// The type of service octet without ECN.
@@ -165,40 +167,76 @@ const WRITE: Access = Access::Write;
 
 #[rustfmt::skip] // A table.
 fields! {
-    InPort => info(&["in_port"], &["NXM_OF_IN_PORT", "OXM_OF_IN_PORT"], (word::PORT, 0, 16), Needs::Nothing, READ, false, Form::Port);
-    Sa => info(&["sa"], &[], (word::SA, 0, 32), Needs::Nothing, READ, false, Form::Sa);
-    DlType => info(&["dl_type", "eth_type"], &["NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"], (word::PORT, 16, 16), Needs::Nothing, READ, false, Form::EtherType);
-    NwProto => info(&["nw_proto", "ip_proto"], &["NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"], (word::IP, 24, 8), Needs::Ip, READ, false, Form::Decimal);
-    NwTos => info(&["nw_tos"], &["NXM_OF_IP_TOS"], (word::IP, 16, 8), Needs::Ip, WRITE, false, Form::Decimal);
-    IpDscp => info(&["ip_dscp"], &["OXM_OF_IP_DSCP"], (word::IP, 18, 6), Needs::Ip, WRITE, false, Form::Decimal);
-    NwTtl => info(&["nw_ttl"], &["NXM_NX_IP_TTL"], (word::IP, 8, 8), Needs::Ip, WRITE, false, Form::Decimal);
-    IpFrag => info(&["ip_frag", "nw_frag"], &["NXM_NX_IP_FRAG"], (word::IP, 0, 2), Needs::Ip, READ, true, Form::Fragment);
-    NwSrc => info(&["nw_src", "ip_src"], &["NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"], (word::SOURCE + 3, 0, 32), Needs::Ipv4, WRITE, true, Form::Ipv4);
-    NwDst => info(&["nw_dst", "ip_dst"], &["NXM_OF_IP_DST", "OXM_OF_IPV4_DST"], (word::DESTINATION + 3, 0, 32), Needs::Ipv4, WRITE, true, Form::Ipv4);
-    Ipv6Src => info(&["ipv6_src"], &["NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"], (word::SOURCE, 0, 128), Needs::Ipv6, WRITE, true, Form::Ipv6);
-    Ipv6Dst => info(&["ipv6_dst"], &["NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"], (word::DESTINATION, 0, 128), Needs::Ipv6, WRITE, true, Form::Ipv6);
-    TcpSrc => info(&["tcp_src"], &["NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"], (word::TP, 16, 16), Needs::Tcp, WRITE, true, Form::Decimal);
-    TcpDst => info(&["tcp_dst"], &["NXM_OF_TCP_DST", "OXM_OF_TCP_DST"], (word::TP, 0, 16), Needs::Tcp, WRITE, true, Form::Decimal);
-    UdpSrc => info(&["udp_src"], &["NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"], (word::TP, 16, 16), Needs::Udp, WRITE, true, Form::Decimal);
-    UdpDst => info(&["udp_dst"], &["NXM_OF_UDP_DST", "OXM_OF_UDP_DST"], (word::TP, 0, 16), Needs::Udp, WRITE, true, Form::Decimal);
-    SctpSrc => info(&["sctp_src"], &["OXM_OF_SCTP_SRC"], (word::TP, 16, 16), Needs::Sctp, WRITE, true, Form::Decimal);
-    SctpDst => info(&["sctp_dst"], &["OXM_OF_SCTP_DST"], (word::TP, 0, 16), Needs::Sctp, WRITE, true, Form::Decimal);
-    TcpFlags => info(&["tcp_flags"], &["NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"], (word::STATE, 16, 12), Needs::Tcp, READ, true, Form::TcpFlags);
-    IcmpType => info(&["icmp_type", "icmpv4_type"], &["NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"], (word::TP, 16, 8), Needs::Icmp, READ, false, Form::Decimal);
-    IcmpCode => info(&["icmp_code", "icmpv4_code"], &["NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"], (word::TP, 0, 8), Needs::Icmp, READ, false, Form::Decimal);
-    Icmpv6Type => info(&["icmpv6_type"], &["NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"], (word::TP, 16, 8), Needs::Icmpv6, READ, false, Form::Decimal);
-    Icmpv6Code => info(&["icmpv6_code"], &["NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"], (word::TP, 0, 8), Needs::Icmpv6, READ, false, Form::Decimal);
-    CtState => info(&["ct_state"], &["NXM_NX_CT_STATE"], (word::STATE, 8, 8), Needs::Nothing, READ, true, Form::CtState);
-    CtZone => info(&["ct_zone"], &["NXM_NX_CT_ZONE"], (word::CT_ZONE, 0, 16), Needs::Nothing, READ, false, Form::Decimal);
-    CtMark => info(&["ct_mark"], &["NXM_NX_CT_MARK"], (word::CT_MARK, 0, 32), Needs::Nothing, Access::Exec, true, Form::Hexadecimal);
-    CtLabel => info(&["ct_label"], &["NXM_NX_CT_LABEL"], (word::CT_LABEL, 0, 128), Needs::Nothing, Access::Exec, true, Form::Hexadecimal);
-    CtNwProto => info(&["ct_nw_proto"], &["NXM_NX_CT_NW_PROTO"], (word::STATE, 0, 8), Needs::Ip, READ, false, Form::Decimal);
-    CtNwSrc => info(&["ct_nw_src"], &["NXM_NX_CT_NW_SRC"], (word::CT_SOURCE + 3, 0, 32), Needs::Ipv4, READ, true, Form::Ipv4);
-    CtNwDst => info(&["ct_nw_dst"], &["NXM_NX_CT_NW_DST"], (word::CT_DESTINATION + 3, 0, 32), Needs::Ipv4, READ, true, Form::Ipv4);
-    CtIpv6Src => info(&["ct_ipv6_src"], &["NXM_NX_CT_IPV6_SRC"], (word::CT_SOURCE, 0, 128), Needs::Ipv6, READ, true, Form::Ipv6);
-    CtIpv6Dst => info(&["ct_ipv6_dst"], &["NXM_NX_CT_IPV6_DST"], (word::CT_DESTINATION, 0, 128), Needs::Ipv6, READ, true, Form::Ipv6);
-    CtTpSrc => info(&["ct_tp_src"], &["NXM_NX_CT_TP_SRC"], (word::CT_TP, 16, 16), Needs::Ip, READ, true, Form::Decimal);
-    CtTpDst => info(&["ct_tp_dst"], &["NXM_NX_CT_TP_DST"], (word::CT_TP, 0, 16), Needs::Ip, READ, true, Form::Decimal);
+    InPort => info(&["in_port"], &["NXM_OF_IN_PORT", "OXM_OF_IN_PORT"],
+        (word::PORT, 0, 16), Needs::Nothing, READ, false, Form::Port);
+    Sa => info(&["sa"], &[],
+        (word::SA, 0, 32), Needs::Nothing, READ, false, Form::Sa);
+    Decrypted => info(&["sa"], &[],
+        (word::IP, 2, 1), Needs::Nothing, READ, false, Form::Sa);
+    DlType => info(&["dl_type", "eth_type"], &["NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"],
+        (word::PORT, 16, 16), Needs::Nothing, READ, false, Form::EtherType);
+    NwProto => info(&["nw_proto", "ip_proto"], &["NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"],
+        (word::IP, 24, 8), Needs::Ip, READ, false, Form::Decimal);
+    NwTos => info(&["nw_tos"], &["NXM_OF_IP_TOS"],
+        (word::IP, 16, 8), Needs::Ip, WRITE, false, Form::Decimal);
+    IpDscp => info(&["ip_dscp"], &["OXM_OF_IP_DSCP"],
+        (word::IP, 18, 6), Needs::Ip, WRITE, false, Form::Decimal);
+    NwTtl => info(&["nw_ttl"], &["NXM_NX_IP_TTL"],
+        (word::IP, 8, 8), Needs::Ip, WRITE, false, Form::Decimal);
+    IpFrag => info(&["ip_frag", "nw_frag"], &["NXM_NX_IP_FRAG"],
+        (word::IP, 0, 2), Needs::Ip, READ, true, Form::Fragment);
+    NwSrc => info(&["nw_src", "ip_src"], &["NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"],
+        (word::SOURCE + 3, 0, 32), Needs::Ipv4, WRITE, true, Form::Ipv4);
+    NwDst => info(&["nw_dst", "ip_dst"], &["NXM_OF_IP_DST", "OXM_OF_IPV4_DST"],
+        (word::DESTINATION + 3, 0, 32), Needs::Ipv4, WRITE, true, Form::Ipv4);
+    Ipv6Src => info(&["ipv6_src"], &["NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"],
+        (word::SOURCE, 0, 128), Needs::Ipv6, WRITE, true, Form::Ipv6);
+    Ipv6Dst => info(&["ipv6_dst"], &["NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"],
+        (word::DESTINATION, 0, 128), Needs::Ipv6, WRITE, true, Form::Ipv6);
+    TcpSrc => info(&["tcp_src"], &["NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"],
+        (word::TP, 16, 16), Needs::Tcp, WRITE, true, Form::Decimal);
+    TcpDst => info(&["tcp_dst"], &["NXM_OF_TCP_DST", "OXM_OF_TCP_DST"],
+        (word::TP, 0, 16), Needs::Tcp, WRITE, true, Form::Decimal);
+    UdpSrc => info(&["udp_src"], &["NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"],
+        (word::TP, 16, 16), Needs::Udp, WRITE, true, Form::Decimal);
+    UdpDst => info(&["udp_dst"], &["NXM_OF_UDP_DST", "OXM_OF_UDP_DST"],
+        (word::TP, 0, 16), Needs::Udp, WRITE, true, Form::Decimal);
+    SctpSrc => info(&["sctp_src"], &["OXM_OF_SCTP_SRC"],
+        (word::TP, 16, 16), Needs::Sctp, WRITE, true, Form::Decimal);
+    SctpDst => info(&["sctp_dst"], &["OXM_OF_SCTP_DST"],
+        (word::TP, 0, 16), Needs::Sctp, WRITE, true, Form::Decimal);
+    TcpFlags => info(&["tcp_flags"], &["NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"],
+        (word::STATE, 16, 8), Needs::Tcp, READ, true, Form::TcpFlags);
+    IcmpType => info(&["icmp_type", "icmpv4_type"], &["NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"],
+        (word::TP, 16, 8), Needs::Icmp, READ, false, Form::Decimal);
+    IcmpCode => info(&["icmp_code", "icmpv4_code"], &["NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"],
+        (word::TP, 0, 8), Needs::Icmp, READ, false, Form::Decimal);
+    Icmpv6Type => info(&["icmpv6_type"], &["NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"],
+        (word::TP, 16, 8), Needs::Icmpv6, READ, false, Form::Decimal);
+    Icmpv6Code => info(&["icmpv6_code"], &["NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"],
+        (word::TP, 0, 8), Needs::Icmpv6, READ, false, Form::Decimal);
+    CtState => info(&["ct_state"], &["NXM_NX_CT_STATE"],
+        (word::STATE, 8, 8), Needs::Nothing, READ, true, Form::CtState);
+    CtZone => info(&["ct_zone"], &["NXM_NX_CT_ZONE"],
+        (word::CT_ZONE, 0, 16), Needs::Nothing, READ, false, Form::Decimal);
+    CtMark => info(&["ct_mark"], &["NXM_NX_CT_MARK"],
+        (word::CT_MARK, 0, 32), Needs::Nothing, Access::Exec, true, Form::Hexadecimal);
+    CtLabel => info(&["ct_label"], &["NXM_NX_CT_LABEL"],
+        (word::CT_LABEL, 0, 128), Needs::Nothing, Access::Exec, true, Form::Hexadecimal);
+    CtNwProto => info(&["ct_nw_proto"], &["NXM_NX_CT_NW_PROTO"],
+        (word::STATE, 0, 8), Needs::Ip, READ, false, Form::Decimal);
+    CtNwSrc => info(&["ct_nw_src"], &["NXM_NX_CT_NW_SRC"],
+        (word::CT_SOURCE + 3, 0, 32), Needs::Ipv4, READ, true, Form::Ipv4);
+    CtNwDst => info(&["ct_nw_dst"], &["NXM_NX_CT_NW_DST"],
+        (word::CT_DESTINATION + 3, 0, 32), Needs::Ipv4, READ, true, Form::Ipv4);
+    CtIpv6Src => info(&["ct_ipv6_src"], &["NXM_NX_CT_IPV6_SRC"],
+        (word::CT_SOURCE, 0, 128), Needs::Ipv6, READ, true, Form::Ipv6);
+    CtIpv6Dst => info(&["ct_ipv6_dst"], &["NXM_NX_CT_IPV6_DST"],
+        (word::CT_DESTINATION, 0, 128), Needs::Ipv6, READ, true, Form::Ipv6);
+    CtTpSrc => info(&["ct_tp_src"], &["NXM_NX_CT_TP_SRC"],
+        (word::CT_TP, 16, 16), Needs::Ip, READ, true, Form::Decimal);
+    CtTpDst => info(&["ct_tp_dst"], &["NXM_NX_CT_TP_DST"],
+        (word::CT_TP, 0, 16), Needs::Ip, READ, true, Form::Decimal);
     Reg0 => register!(0, "reg0", "NXM_NX_REG0");
     Reg1 => register!(1, "reg1", "NXM_NX_REG1");
     Reg2 => register!(2, "reg2", "NXM_NX_REG2");
@@ -207,7 +245,8 @@ fields! {
     Reg5 => register!(5, "reg5", "NXM_NX_REG5");
     Reg6 => register!(6, "reg6", "NXM_NX_REG6");
     Reg7 => register!(7, "reg7", "NXM_NX_REG7");
-    PktMark => info(&["pkt_mark"], &["NXM_NX_PKT_MARK"], (word::PKT_MARK, 0, 32), Needs::Nothing, WRITE, true, Form::Hexadecimal);
+    PktMark => info(&["pkt_mark"], &["NXM_NX_PKT_MARK"],
+        (word::PKT_MARK, 0, 32), Needs::Nothing, WRITE, true, Form::Hexadecimal);
 }
 
 impl Field {
@@ -219,6 +258,11 @@ impl Field {
     /// What a packet must be to have it.
     pub const fn needs(self) -> Needs {
         self.info().needs
+    }
+
+    /// Whether some of its bits can be matched.
+    pub const fn is_maskable(self) -> bool {
+        self.info().maskable
     }
 
     /// Its highest value.

@@ -72,6 +72,10 @@ impl Fields {
         fields
     }
 
+    pub(crate) const fn from_words(vrf: VrfId, words: [u32; WORDS]) -> Self {
+        Self { vrf, words }
+    }
+
     /// Of an IP packet. One that was decrypted came by no port: see [`Fields::set_in_port`]. The
     /// optional fields that the key does not have are zero.
     pub fn of(key: &FlowKey, pkt_mark: u32) -> Self {
@@ -266,7 +270,8 @@ impl Fields {
         Some(Tuple::new(self.addresses()?, self.protocol(), source, destination))
     }
 
-    /// Whether the ports are there: a whole packet or the first fragment of a protocol that has any.
+    /// Whether the ports are there: a whole packet or the first fragment of a protocol that has
+    /// any.
     pub(crate) fn has_ports(&self) -> bool {
         self.protocol().has_ports() && self.fragment() != FragmentClass::Later
     }

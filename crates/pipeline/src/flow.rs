@@ -1,6 +1,8 @@
 //! A flow: what it matches, and what becomes of the packets.
 
-use types::{PacketFields, VrfId};
+use core::cmp::Reverse;
+
+use types::{PacketFields, PortId, VrfId};
 
 use crate::action::Action;
 use crate::matches::Match;
@@ -34,10 +36,30 @@ impl Flow {
     /// The most actions of one flow, with those of `exec`.
     pub const MOST_ACTIONS: usize = 256;
 
-    /// The optional fields that it reads.
-    pub fn reads(&self) -> PacketFields {
+    /// The optional fields that its actions read.
+    pub fn actions_read(&self) -> PacketFields {
         let of = |reads, action: &Action| reads | action.reads();
-        self.actions.iter().fold(self.matches.reads(), of)
+        self.actions.iter().fold(PacketFields::NONE, of)
+    }
+
+    /// Whether it sends to a port.
+    pub fn sends_to(&self, port: PortId) -> bool {
+        self.actions.contains(&Action::Output(port))
+    }
+
+    /// The tables that it leads to.
+    pub fn nexts(&self) -> impl Iterator<Item = u8> {
+        self.actions.iter().filter_map(|action| match action {
+            Action::Resubmit { table, .. } => Some(table.unwrap_or(self.table)),
+            Action::GotoTable(table) => Some(*table),
+            Action::Ct(ct) => ct.table,
+            _ => None,
+        })
+    }
+
+    /// Whether it leads to its own table or an earlier one.
+    pub(crate) fn leads_back(&self) -> bool {
+        self.nexts().any(|next| next <= self.table)
     }
 }
 
@@ -63,6 +85,16 @@ pub struct Entry {
     pub id: FlowId,
     /// Who made it.
     pub owner: Owner,
+    /// Later ones have higher numbers.
+    pub(crate) order: u64,
     /// The flow.
     pub flow: Flow,
+}
+
+impl Entry {
+    /// Of the flows that a packet matches, the one with the lowest rank counts: the highest
+    /// priority, and among equal ones the oldest.
+    pub(crate) const fn rank(&self) -> (Reverse<u16>, u64) {
+        (Reverse(self.flow.priority), self.order)
+    }
 }

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use types::PacketFields;
+use types::{PacketFields, SaSlot, VrfId};
 
-use crate::field::{Field, ones};
-use crate::fields::{Fields, WORDS, word};
+use crate::field::{Field, Needs, ones};
+use crate::fields::{Fields, IPV4, IPV6, WORDS, bits, word};
 
 /// A range that bits do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +71,19 @@ impl Match {
         }
     }
 
+    /// Asks that an SA of this slot have decrypted the packet; with `None` that none has.
+    pub fn set_sa(&mut self, slot: Option<SaSlot>) {
+        self.set_decrypted(slot.is_some());
+        if let Some(slot) = slot {
+            self.set(Field::Sa, slot.0.into(), Field::Sa.max());
+        }
+    }
+
+    /// Asks that some SA have decrypted the packet, or that none has.
+    pub fn set_decrypted(&mut self, decrypted: bool) {
+        self.set(Field::Decrypted, decrypted.into(), 1);
+    }
+
     /// The bits of a field that count, and what these are.
     pub fn get(&self, field: Field) -> (u128, u128) {
         (field.get(&self.value), field.get(&self.mask))
@@ -81,11 +94,110 @@ impl Match {
         self.ranges.iter().find(|range| range.field == field).copied()
     }
 
+    /// Whether every packet that matches has what a field needs.
+    pub fn has(&self, needs: Needs) -> bool {
+        let dl_type = self.get(Field::DlType).0 as u16;
+        let protocol = self.get(Field::NwProto).0;
+        let is_ip = matches!(dl_type, IPV4 | IPV6);
+        // A fragment that is known not to be the first has no ports.
+        let is_first = self.get(Field::IpFrag).0 & u128::from(bits::LATER) == 0;
+        match needs {
+            Needs::Nothing => true,
+            Needs::Ip => is_ip,
+            Needs::Ipv4 => dl_type == IPV4,
+            Needs::Ipv6 => dl_type == IPV6,
+            Needs::Tcp => is_ip && protocol == 6 && is_first,
+            Needs::Udp => is_ip && protocol == 17 && is_first,
+            Needs::Sctp => is_ip && protocol == 132 && is_first,
+            Needs::Icmp => dl_type == IPV4 && protocol == 1,
+            Needs::Icmpv6 => dl_type == IPV6 && protocol == 58,
+        }
+    }
+
+    /// A packet that matches by its bits, and is zero in everything else. Ranges are not looked at.
+    pub fn example(&self, vrf: VrfId) -> Fields {
+        Fields::from_words(vrf, self.value)
+    }
+
+    /// Whether every packet that matches another one matches this.
+    pub fn covers(&self, other: &Self) -> bool {
+        let bits = (0..WORDS).all(|at| {
+            self.mask[at] & !other.mask[at] == 0
+                && (self.value[at] ^ other.value[at]) & self.mask[at] == 0
+        });
+        bits && self.ranges.iter().all(|range| {
+            let (first, last) = other.ends(range.field);
+            range.first <= first && last <= range.last
+        })
+    }
+
+    /// Whether a packet may match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.and(other).is_some()
+    }
+
+    /// What matches both; `None` if nothing can. Of two ranges the bits that a value of both has
+    /// are taken.
+    pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        let mut both = self.clone();
+        for at in 0..WORDS {
+            if (self.value[at] ^ other.value[at]) & self.mask[at] & other.mask[at] != 0 {
+                return None;
+            }
+            both.value[at] |= other.value[at];
+            both.mask[at] |= other.mask[at];
+        }
+        both.ranges.clear();
+        for range in self.ranges.iter().chain(&other.ranges) {
+            let field = range.field;
+            let (mine, theirs) = (self.range(field), other.range(field));
+            let of = |range: Option<Range>| range.map_or((0, field.max()), |r| (r.first, r.last));
+            let ((a, b), (c, d)) = (of(mine), of(theirs));
+            let (value, mask) = both.get(field);
+            let within = lowest_at_least(a.max(c), value, mask, field.max())?;
+            if within > b.min(d) {
+                return None;
+            }
+            both.set(field, within, field.max());
+        }
+        Some(both)
+    }
+
+    /// The lowest and the highest value of a field that may match.
+    fn ends(&self, field: Field) -> (u128, u128) {
+        let (value, mask) = self.get(field);
+        match self.range(field) {
+            Some(range) => (range.first, range.last),
+            None => (value, value | field.max() & !mask),
+        }
+    }
+
     /// The optional fields that it reads.
     pub fn reads(&self) -> PacketFields {
         let ranges = self.ranges.iter().map(|range| reads_of_field(range.field));
         ranges.fold(reads(&self.mask), |all, reads| all | reads)
     }
+}
+
+/// The lowest number from `from` to `max` that has the bits of `value` where `mask` has bits.
+fn lowest_at_least(from: u128, value: u128, mask: u128, max: u128) -> Option<u128> {
+    let free = max & !mask;
+    if from & mask == value {
+        return Some(from);
+    }
+    // Up to the highest bit that is wrong, the number is that of `from`. If it must be more there,
+    // the free bits below are zero; if less, the lowest free bit above that is zero goes up.
+    let differing = 127 - ((from ^ value) & mask).leading_zeros();
+    let below = (1 << differing) - 1;
+    if value >> differing & 1 == 1 {
+        return Some((from & !mask & !below | value) & !(free & below));
+    }
+    let above = free & !from & !below;
+    let up = above & above.wrapping_neg();
+    if up == 0 {
+        return None;
+    }
+    Some(from & free & !(up - 1) | up | value)
 }
 
 /// The optional fields among bits that are read.

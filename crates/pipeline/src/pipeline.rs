@@ -1,6 +1,6 @@
 //! The flows of all VRFs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use types::{PacketFields, VrfId};
@@ -8,22 +8,29 @@ use types::{PacketFields, VrfId};
 use crate::action::Action;
 use crate::ct::NatNew;
 use crate::fields::Fields;
-use crate::flow::{Entry, Flow, FlowId, Owner};
+use crate::flow::{Entry, FlowId};
+use crate::table::Table;
 
-/// The flows of all VRFs. A clone shares everything, and a change to a clone copies one table.
-#[derive(Clone, Debug, Default)]
+/// The flows of all VRFs. A clone shares everything, and a change to a clone copies one table's
+/// flows of one mask.
+#[derive(Clone, Default)]
 pub struct Pipeline {
     vrfs: Arc<BTreeMap<VrfId, Arc<Tables>>>,
     count: usize,
     next: u32,
+    /// Whether numbers have begun anew, so that one may be in use.
+    wrapped: bool,
+    order: u64,
 }
 
 /// The flows of a VRF.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tables {
-    /// By number; empty ones are not there.
-    tables: BTreeMap<u8, Arc<Vec<Arc<Entry>>>>,
+    /// By number. Behind the last table that has flows there is none.
+    tables: Vec<Arc<Table>>,
+    len: usize,
     reads: PacketFields,
+    leads_back: bool,
 }
 
 impl Pipeline {
@@ -52,28 +59,17 @@ impl Pipeline {
         self.tables(vrf).map_or(PacketFields::NONE, |tables| tables.reads)
     }
 
-    /// Adds a flow. One with the same match and priority in the same table goes, and its counters
-    /// with it.
-    pub fn add(&mut self, flow: Flow, owner: Owner) -> FlowId {
-        let id = FlowId(self.next);
-        self.next = self.next.wrapping_add(1);
-        let tables = Arc::make_mut(Arc::make_mut(&mut self.vrfs).entry(flow.vrf).or_default());
-        let table = Arc::make_mut(tables.tables.entry(flow.table).or_default());
-        let before = table.len();
-        table.retain(|old| old.flow.priority != flow.priority || old.flow.matches != flow.matches);
-        let at = table.partition_point(|old| old.flow.priority >= flow.priority);
-        tables.reads = tables.reads | flow.reads();
-        table.insert(at, Arc::new(Entry { id, owner, flow }));
-        self.count = self.count + table.len() - before;
-        id
+    /// All flows, in the order of [`Pipeline::sorted`] by VRFs and tables alone.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        let tables = self.vrfs.values().flat_map(|tables| &tables.tables);
+        tables.flat_map(|table| table.entries())
     }
 
-    /// All flows: by VRF, by table, and the highest priority first.
-    pub fn flows(&self) -> impl Iterator<Item = &Entry> {
-        self.vrfs
-            .values()
-            .flat_map(|tables| tables.tables.values())
-            .flat_map(|table| table.iter().map(|entry| &**entry))
+    /// All flows: by VRF, by table, the highest priority first, and then the oldest.
+    pub fn sorted(&self) -> Vec<&Arc<Entry>> {
+        let mut entries: Vec<_> = self.entries().collect();
+        entries.sort_by_key(|entry| (entry.flow.vrf, entry.flow.table, entry.rank()));
+        entries
     }
 
     /// What `ct` translates of new connections, of all flows.
@@ -87,6 +83,73 @@ impl Pipeline {
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {
         self.vrfs.get(&vrf).map(|tables| &**tables)
     }
+
+    pub(crate) fn table(&self, vrf: VrfId, table: u8) -> Option<&Table> {
+        self.tables(vrf)?.tables.get(usize::from(table)).map(|table| &**table)
+    }
+
+    /// Whether a flow of a VRF leads to its own table or an earlier one.
+    pub(crate) fn leads_back(&self, vrf: VrfId) -> bool {
+        self.tables(vrf).is_some_and(|tables| tables.leads_back)
+    }
+
+    /// A table to be changed. [`Pipeline::recount`] is due then.
+    pub(crate) fn table_mut(&mut self, vrf: VrfId, table: u8) -> &mut Table {
+        let tables = Arc::make_mut(Arc::make_mut(&mut self.vrfs).entry(vrf).or_default());
+        let at = usize::from(table);
+        if tables.tables.len() <= at {
+            tables.tables.resize_with(at + 1, Arc::default);
+        }
+        Arc::make_mut(&mut tables.tables[at])
+    }
+
+    /// Puts right what is known of a VRF's flows together.
+    pub(crate) fn recount(&mut self, vrf: VrfId) {
+        let vrfs = Arc::make_mut(&mut self.vrfs);
+        let Some(tables) = vrfs.get_mut(&vrf).map(Arc::make_mut) else { return };
+        while tables.tables.last().is_some_and(|table| table.len() == 0) {
+            tables.tables.pop();
+        }
+        let before = tables.len;
+        tables.len = tables.tables.iter().map(|table| table.len()).sum();
+        tables.leads_back = tables.tables.iter().any(|table| table.leads_back());
+        let reads = tables.tables.iter().map(|table| table.reads());
+        tables.reads = reads.fold(PacketFields::NONE, |all, reads| all | reads);
+        self.count = self.count + tables.len - before;
+        if tables.len == 0 {
+            vrfs.remove(&vrf);
+        }
+    }
+
+    /// A number for a new flow.
+    pub(crate) fn next_id(&mut self) -> FlowId {
+        // There are fewer flows than numbers, so that one is free.
+        let used: HashSet<u32> = match self.wrapped {
+            true => self.entries().map(|entry| entry.id.0).collect(),
+            false => HashSet::new(),
+        };
+        loop {
+            let id = self.next;
+            self.next = self.next.wrapping_add(1);
+            self.wrapped |= self.next == 0;
+            if !used.contains(&id) {
+                return FlowId(id);
+            }
+        }
+    }
+
+    pub(crate) const fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+}
+
+/// Flows, not counters or ages.
+impl core::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let flows = self.sorted();
+        f.debug_list().entries(flows.iter().map(|entry| (entry.id, &entry.flow))).finish()
+    }
 }
 
 impl Tables {
@@ -97,10 +160,6 @@ impl Tables {
         fields: &Fields,
         reads: &mut PacketFields,
     ) -> Option<&Entry> {
-        let found = self.tables.get(&table)?.iter().find(|entry| {
-            *reads = *reads | entry.flow.matches.reads();
-            entry.flow.matches.matches(fields)
-        });
-        found.map(|entry| &**entry)
+        self.tables.get(usize::from(table))?.lookup(fields, reads)
     }
 }

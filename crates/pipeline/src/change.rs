@@ -1,0 +1,349 @@
+//! Changes of flows, with the meaning that they have for ovs-ofctl.
+
+use core::mem;
+use std::sync::Arc;
+
+use thiserror::Error;
+use types::{PortId, VrfId};
+
+use crate::action::Action;
+use crate::cycle;
+use crate::flow::{Entry, Flow, FlowId, Owner};
+use crate::matches::Match;
+use crate::pipeline::Pipeline;
+use crate::table::{MOST_MASKS, Table};
+
+/// The most flows of a [`Pipeline`].
+pub const MOST_FLOWS: usize = 262_144;
+
+/// Which flows are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Criteria {
+    /// Of this VRF; of all if none is given.
+    pub vrf: Option<VrfId>,
+    /// Of this table; of all if none is given.
+    pub table: Option<u8>,
+    /// With exactly this match, and this priority. Otherwise those with this match or one that
+    /// asks for more.
+    pub strict: Option<u16>,
+    /// Cookie and mask.
+    pub cookie: Option<(u64, u64)>,
+    /// Those that send to this port.
+    pub out_port: Option<PortId>,
+    /// The match.
+    pub matches: Match,
+}
+
+/// A change of the flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds a flow, in place of one with the same match and priority.
+    Add {
+        /// The flow.
+        flow: Flow,
+        /// Whether it is refused if a packet may match it and another one of the same priority.
+        check_overlap: bool,
+    },
+    /// Changes actions, and perhaps cookies. Adds a flow if none is meant.
+    Modify {
+        /// Which flows.
+        criteria: Box<Criteria>,
+        /// Its actions; and what is added if no flow is meant.
+        flow: Flow,
+        /// The new cookie.
+        cookie: Option<u64>,
+        /// Whether counters begin anew: the flows have new numbers.
+        reset_counts: bool,
+    },
+    /// Removes flows.
+    Delete {
+        /// Which flows.
+        criteria: Criteria,
+    },
+}
+
+/// What a change has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// New flows. One that replaces another of the same match and priority has a new number.
+    pub added: Vec<FlowId>,
+    /// Flows that were changed and keep their numbers and counters.
+    pub modified: Vec<FlowId>,
+    /// Flows that are gone.
+    pub removed: Vec<Arc<Entry>>,
+}
+
+/// Why flows were not changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// Too many flows.
+    #[error("there are {MOST_FLOWS} flows, and more are not possible; remove some")]
+    TooManyFlows,
+    /// Too many ways to match in one table.
+    #[error(
+        "table {0} has {MOST_MASKS} different sets of fields and masks that its flows match; \
+         spread the flows over tables, or let them match the same fields"
+    )]
+    TooManyMasks(u8),
+    /// Another flow of the same priority may match the same packet.
+    #[error("flow {} of table {table} has the same priority and may match the same packets", .id.0)]
+    Overlaps {
+        /// The table.
+        table: u8,
+        /// The other flow.
+        id: FlowId,
+    },
+    /// Made by the compiler of `[firewall]`.
+    #[error("flow {} of table {table} was made by [firewall], where it is changed", .id.0)]
+    NotYours {
+        /// The table.
+        table: u8,
+        /// The flow.
+        id: FlowId,
+    },
+    /// Leads back.
+    #[error("goto_table:{next} leads from table {table} to an earlier one; resubmit leads to any")]
+    GotoBack {
+        /// The table of the flow.
+        table: u8,
+        /// Where it leads.
+        next: u8,
+    },
+    /// Goes in a circle.
+    #[error("packets would go round for ever by the tables {}", Tables(.0))]
+    Cycle(Vec<u8>),
+}
+
+struct Tables<'a>(&'a [u8]);
+
+impl core::fmt::Display for Tables<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (at, table) in self.0.iter().enumerate() {
+            write!(f, "{}{table}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Criteria {
+    /// Every flow of a VRF, or of all.
+    pub const fn all(vrf: Option<VrfId>) -> Self {
+        let (table, strict, cookie, out_port) = (None, None, None, None);
+        Self { vrf, table, strict, cookie, out_port, matches: Match::ANY }
+    }
+
+    /// Whether a flow is meant.
+    pub fn includes(&self, flow: &Flow) -> bool {
+        self.vrf.is_none_or(|vrf| vrf == flow.vrf)
+            && self.table.is_none_or(|table| table == flow.table)
+            && self.cookie.is_none_or(|(value, mask)| flow.cookie & mask == value & mask)
+            && self.out_port.is_none_or(|port| flow.sends_to(port))
+            && match self.strict {
+                Some(priority) => flow.priority == priority && flow.matches == self.matches,
+                None => self.matches.covers(&flow.matches),
+            }
+    }
+}
+
+impl Pipeline {
+    /// Makes a change. Nothing is changed if it is refused.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn apply(&mut self, change: Change, owner: Owner) -> Result<Changed, Refused> {
+        match change {
+            Change::Add { flow, check_overlap } => {
+                let mut changed = Changed::default();
+                self.add(flow, owner, check_overlap, &mut changed)?;
+                Ok(changed)
+            }
+            Change::Delete { criteria } => self.delete(&criteria, owner),
+            Change::Modify { criteria, flow, cookie, reset_counts } => {
+                self.modify(&criteria, flow, cookie, reset_counts, owner)
+            }
+        }
+    }
+
+    /// Makes all flows of an owner these, with one change: flows that are the same stay, with their
+    /// numbers.
+    ///
+    /// # Errors
+    /// [`Refused`]. Nothing is changed then.
+    pub fn replace(
+        &mut self,
+        vrf: VrfId,
+        flows: Vec<Flow>,
+        owner: Owner,
+    ) -> Result<Changed, Refused> {
+        let mut new = self.clone();
+        let mut changed = Changed::default();
+        let mut kept = std::collections::HashSet::new();
+        for flow in flows {
+            match new.find(&flow) {
+                Some(old) if old.owner == owner && old.flow == flow => _ = kept.insert(old.id),
+                _ => _ = kept.insert(new.add(flow, owner, false, &mut changed)?),
+            }
+        }
+        let goes = |entry: &Entry| {
+            entry.owner == owner && entry.flow.vrf == vrf && !kept.contains(&entry.id)
+        };
+        new.remove_if(goes, &mut changed);
+        // A flow that was given twice: the first of them is gone again.
+        changed
+            .added
+            .retain(|id| kept.contains(id) && !changed.removed.iter().any(|old| old.id == *id));
+        *self = new;
+        Ok(changed)
+    }
+
+    /// Removes flows by their numbers, whoever made them: those whose time is over.
+    pub fn remove(&mut self, ids: &[FlowId]) -> Changed {
+        let ids: std::collections::HashSet<_> = ids.iter().copied().collect();
+        let mut changed = Changed::default();
+        self.remove_if(|entry| ids.contains(&entry.id), &mut changed);
+        changed
+    }
+
+    /// Adds a flow.
+    fn add(
+        &mut self,
+        flow: Flow,
+        owner: Owner,
+        check_overlap: bool,
+        changed: &mut Changed,
+    ) -> Result<FlowId, Refused> {
+        let (vrf, table) = (flow.vrf, flow.table);
+        check_goto(&flow.actions, table)?;
+        let old = self.find(&flow).cloned();
+        match &old {
+            Some(old) if old.owner != owner => {
+                return Err(Refused::NotYours { table, id: old.id });
+            }
+            None if self.len() >= MOST_FLOWS => return Err(Refused::TooManyFlows),
+            _ => {}
+        }
+        if let Some(flows) = self.table(vrf, table) {
+            if check_overlap && let Some(other) = flows.overlapping(&flow) {
+                return Err(Refused::Overlaps { table, id: other.id });
+            }
+            if old.is_none() && !flows.has_room(&flow.matches) {
+                return Err(Refused::TooManyMasks(table));
+            }
+        }
+        let id = self.next_id();
+        let entry = Arc::new(Entry { id, owner, order: self.next_order(), flow });
+        let tables = self.table_mut(vrf, table);
+        if let Some(old) = &old {
+            tables.remove(old);
+        }
+        tables.insert(&entry);
+        self.recount(vrf);
+        if let Some(cycle) = cycle::find(self, &entry.flow) {
+            let tables = self.table_mut(vrf, table);
+            tables.remove(&entry);
+            old.iter().for_each(|old| tables.insert(old));
+            self.recount(vrf);
+            return Err(Refused::Cycle(cycle));
+        }
+        changed.removed.extend(old);
+        changed.added.push(id);
+        Ok(id)
+    }
+
+    fn delete(&mut self, criteria: &Criteria, owner: Owner) -> Result<Changed, Refused> {
+        // `flow del` without conditions removes what a user may remove; what [firewall] made is
+        // refused if it is named.
+        let is_wide = criteria.matches == Match::ANY && criteria.strict.is_none();
+        if !is_wide && let Some(other) = self.selected(criteria).find(|old| old.owner != owner) {
+            return Err(Refused::NotYours { table: other.flow.table, id: other.id });
+        }
+        let mut changed = Changed::default();
+        self.remove_if(|old| old.owner == owner && criteria.includes(&old.flow), &mut changed);
+        Ok(changed)
+    }
+
+    fn modify(
+        &mut self,
+        criteria: &Criteria,
+        flow: Flow,
+        cookie: Option<u64>,
+        reset_counts: bool,
+        owner: Owner,
+    ) -> Result<Changed, Refused> {
+        let olds: Vec<_> = self.selected(criteria).cloned().collect();
+        let mut changed = Changed::default();
+        if olds.is_empty() {
+            // As in Open vSwitch, one that looks for a cookie adds nothing.
+            if criteria.cookie.is_none() {
+                self.add(flow, owner, false, &mut changed)?;
+            }
+            return Ok(changed);
+        }
+        for old in &olds {
+            if old.owner != owner {
+                return Err(Refused::NotYours { table: old.flow.table, id: old.id });
+            }
+            check_goto(&flow.actions, old.flow.table)?;
+        }
+        let before = self.clone();
+        let mut vrfs = Vec::new();
+        for old in &olds {
+            let mut new = Entry::clone(old);
+            new.flow.actions.clone_from(&flow.actions);
+            new.flow.cookie = cookie.unwrap_or(new.flow.cookie);
+            if reset_counts {
+                new.id = self.next_id();
+                changed.added.push(new.id);
+                changed.removed.push(old.clone());
+            } else {
+                changed.modified.push(new.id);
+            }
+            let vrf = new.flow.vrf;
+            let table = self.table_mut(vrf, new.flow.table);
+            table.remove(old);
+            table.insert(&Arc::new(new));
+            vrfs.push(vrf);
+        }
+        vrfs.sort_unstable();
+        vrfs.dedup();
+        vrfs.into_iter().for_each(|vrf| self.recount(vrf));
+        for old in &olds {
+            let new = Flow { actions: flow.actions.clone(), ..old.flow.clone() };
+            if let Some(cycle) = cycle::find(self, &new) {
+                *self = before;
+                return Err(Refused::Cycle(cycle));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Which flows are meant.
+    pub fn selected<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.entries().filter(|entry| criteria.includes(&entry.flow))
+    }
+
+    fn remove_if(&mut self, goes: impl Fn(&Entry) -> bool, changed: &mut Changed) {
+        let first = changed.removed.len();
+        changed.removed.extend(self.entries().filter(|entry| goes(entry)).cloned());
+        let gone = mem::take(&mut changed.removed);
+        for entry in &gone[first..] {
+            self.table_mut(entry.flow.vrf, entry.flow.table).remove(entry);
+        }
+        let mut vrfs: Vec<_> = gone[first..].iter().map(|entry| entry.flow.vrf).collect();
+        vrfs.sort_unstable();
+        vrfs.dedup();
+        vrfs.into_iter().for_each(|vrf| self.recount(vrf));
+        changed.removed = gone;
+    }
+
+    fn find(&self, flow: &Flow) -> Option<&Arc<Entry>> {
+        self.table(flow.vrf, flow.table).and_then(|table: &Table| table.find(flow))
+    }
+}
+
+fn check_goto(actions: &[Action], table: u8) -> Result<(), Refused> {
+    actions.iter().try_for_each(|action| match *action {
+        Action::GotoTable(next) if next <= table => Err(Refused::GotoBack { table, next }),
+        _ => Ok(()),
+    })
+}

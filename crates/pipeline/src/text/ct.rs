@@ -1,0 +1,232 @@
+//! Reads `ct`.
+
+use core::net::IpAddr;
+
+use conntrack::CtState;
+use types::IpRange;
+
+use crate::ct::{Alg, Ct, NatEnd, NatNew, NatSpec, PortChoice, Zone};
+use crate::field::{Access, Field};
+use crate::fields::{IPV4, IPV6};
+use crate::flow::Flow;
+
+use super::actions::{Context, load, moved, set_field};
+use super::scan::{Pair, Pairs, Result, number_of_16_bits, short, table, wrong};
+use super::{Names, matches};
+
+/// Reads `ct(...)`.
+pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Ct> {
+    let mut ct = Ct {
+        commit: false,
+        force: false,
+        zone: Zone::Vrf,
+        table: None,
+        nat: None,
+        exec: Vec::new(),
+        alg: None,
+    };
+    let (dl_type, _) = context.matches.get(Field::DlType);
+    if !matches!(dl_type as u16, IPV4 | IPV6) {
+        return Err(wrong(pair.key, "`ct` needs the protocol to be matched")
+            .right("add ip or ipv6 to the match"));
+    }
+    let mut pairs = Pairs::new(pair.value.unwrap_or_default());
+    // Where what asks for `commit` stands.
+    let mut commits = None;
+    while let Some(argument) = pairs.next()? {
+        match argument.key {
+            "commit" => {
+                argument.alone()?;
+                ct.commit = true;
+            }
+            "force" => {
+                argument.alone()?;
+                ct.force = true;
+                commits = commits.or(Some(argument.key));
+            }
+            "table" => ct.table = Some(table(argument.value("table=TABLE")?)?),
+            "zone" => ct.zone = zone(&argument, context)?,
+            "nat" => {
+                let spec = nat(&argument, dl_type as u16)?;
+                if spec.new.is_some() {
+                    commits = commits.or(Some(argument.key));
+                }
+                ct.nat = Some(spec);
+            }
+            "exec" => {
+                exec(argument.value("exec(ACTIONS)")?, &mut ct, context)?;
+                commits = commits.or(Some(argument.key));
+            }
+            "alg" => ct.alg = Some(alg(&argument, context)?),
+            "timeout" => {
+                return Err(wrong(argument.key, "timeouts belong to zones, not to flows"));
+            }
+            key => {
+                return Err(wrong(key, format!("ct has no argument `{}`", short(key)))
+                    .right("expected commit, force, table, zone, nat, exec or alg"));
+            }
+        }
+    }
+    let (state, _) = context.matches.get(Field::CtState);
+    if ct.commit && state & u128::from(CtState::INV.0) != 0 {
+        return Err(wrong(pair.key, "an invalid packet makes no connection")
+            .right("leave out commit, or +inv in the match"));
+    }
+    match commits {
+        Some(key) if !ct.commit => {
+            Err(wrong(key, format!("`{key}` is for new connections and needs `commit`"))
+                .right(format!("ct(commit,{key}...)")))
+        }
+        _ => Ok(ct),
+    }
+}
+
+fn zone<'t, N: Names>(argument: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Zone> {
+    let text = argument.value("zone=NUMBER or zone=FIELD[FIRST..LAST]")?;
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return number_of_16_bits(text).map(Zone::Number);
+    }
+    let part = matches::subfield(text)?;
+    if part.bits != 16 {
+        return Err(wrong(text, format!("a zone has 16 bits, not {}", part.bits))
+            .right("as in NXM_NX_REG0[0..15]"));
+    }
+    match context.matches.has(part.field.needs()) {
+        true => Ok(Zone::Field(part)),
+        false => Err(wrong(text, format!("`{}` needs the protocol to be matched", short(text)))
+            .right(format!("add {} to the match", matches::what(part.field.needs())))),
+    }
+}
+
+fn exec<'t, N: Names>(text: &'t str, ct: &mut Ct, context: &Context<'_, N>) -> Result<'t, ()> {
+    let mut pairs = Pairs::new(text);
+    while let Some(pair) = pairs.next()? {
+        if ct.exec.len() == Flow::MOST_ACTIONS {
+            return Err(wrong(pair.key, format!("at most {} actions", Flow::MOST_ACTIONS)));
+        }
+        ct.exec.push(match pair.key {
+            "set_field" => set_field(&pair, context.matches, Access::Exec)?,
+            "load" => load(&pair, context.matches, Access::Exec)?,
+            "move" => moved(&pair, context.matches, Access::Exec)?,
+            key => {
+                return Err(wrong(key, format!("`{}` cannot stand inside of exec", short(key)))
+                    .right("expected set_field, load or move to ct_mark or ct_label"));
+            }
+        });
+    }
+    Ok(())
+}
+
+fn alg<'t, N: Names>(argument: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Alg> {
+    let text = argument.value("alg=ftp or alg=tftp")?;
+    let (alg, protocol, name) = match text {
+        "ftp" => (Alg::Ftp, 6, "tcp"),
+        "tftp" => (Alg::Tftp, 17, "udp"),
+        _ => {
+            return Err(wrong(text, format!("there is no helper `{}`", short(text)))
+                .right("expected ftp or tftp"));
+        }
+    };
+    match context.matches.get(Field::NwProto).0 == protocol {
+        true => Ok(alg),
+        false => Err(wrong(text, format!("{text} is a protocol over {name}"))
+            .right(format!("add {name} or {name}6 to the match"))),
+    }
+}
+
+/// Reads `nat` and `nat(...)`.
+fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
+    let mut pairs = Pairs::new(pair.value.unwrap_or_default());
+    let mut new: Option<NatNew> = None;
+    let (mut choice, mut persistent, mut last) = (None, false, None);
+    while let Some(argument) = pairs.next()? {
+        let end = match argument.key {
+            "src" => NatEnd::Source,
+            "dst" => NatEnd::Destination,
+            "persistent" | "hash" | "random" => {
+                argument.alone()?;
+                last = Some(argument.key);
+                match argument.key {
+                    "persistent" => persistent = true,
+                    _ if choice.is_some() => {
+                        return Err(wrong(argument.key, "either `hash` or `random`"));
+                    }
+                    "hash" => choice = Some(PortChoice::Hash),
+                    _ => choice = Some(PortChoice::Random),
+                }
+                continue;
+            }
+            key => {
+                return Err(wrong(key, format!("nat has no argument `{}`", short(key)))
+                    .right("expected src, dst, persistent, hash or random"));
+            }
+        };
+        if new.is_some() {
+            return Err(wrong(argument.key, "either `src` or `dst`, and once")
+                .right("another ct in a later table translates the other end"));
+        }
+        let (addresses, ports) = match argument.value {
+            Some(text) if !text.is_empty() => {
+                let (addresses, ports) = range(text, dl_type)?;
+                (Some(addresses), ports)
+            }
+            _ if end == NatEnd::Destination => {
+                return Err(wrong(argument.key, "`dst` needs an address").right("dst=ADDRESS:PORT"));
+            }
+            _ => (None, None),
+        };
+        new = Some(NatNew { end, addresses, ports, choice: None, persistent: false });
+    }
+    match (&mut new, last) {
+        (Some(new), _) => (new.choice, new.persistent) = (choice, persistent),
+        (None, Some(key)) => {
+            return Err(wrong(key, format!("`{key}` needs `src` or `dst`")));
+        }
+        (None, None) => {}
+    }
+    if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, last) {
+        return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
+    }
+    Ok(NatSpec { new })
+}
+
+/// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address with ports is in brackets.
+fn range(text: &str, dl_type: u16) -> Result<'_, (IpRange, Option<(u16, u16)>)> {
+    let is_v6 = dl_type == IPV6;
+    let right = match is_v6 {
+        true => "expected [ADDRESS], [ADDRESS]-[ADDRESS] and perhaps :PORT or :PORT-PORT",
+        false => "expected ADDRESS, ADDRESS-ADDRESS and perhaps :PORT or :PORT-PORT",
+    };
+    // Of IPv6, what follows the last bracket; without brackets there are no ports.
+    let colon = match is_v6 {
+        true => text.rfind("]:").map(|at| at + 1),
+        false => text.find(':'),
+    };
+    let (addresses, ports) = match colon {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let address = |text: &'_ str| {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        bare.parse::<IpAddr>().ok().filter(|address| address.is_ipv6() == is_v6)
+    };
+    let family = if is_v6 { "IPv6" } else { "IPv4" };
+    let not_one =
+        |text| wrong(text, format!("`{}` is no {family} address", short(text))).right(right);
+    let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
+    let from = address(first).ok_or_else(|| not_one(first))?;
+    let to = address(last).ok_or_else(|| not_one(last))?;
+    let range = IpRange::new(from, to).map_err(|why| wrong(addresses, why.to_string()))?;
+    let ports = ports.map(|ports| {
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let (first, last) = (number_of_16_bits(first)?, number_of_16_bits(last)?);
+        match first {
+            0 => Err(wrong(ports, "port 0 cannot be given to a connection").right("1 to 65535")),
+            _ if first > last => {
+                Err(wrong(ports, "the first of a range must not be greater than the last"))
+            }
+            _ => Ok((first, last)),
+        }
+    });
+    Ok((range, ports.transpose()?))
+}

@@ -1,0 +1,408 @@
+//! What becomes of packets.
+
+mod random;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use conntrack::{CtState, Tuple};
+use pipeline::text::{Command, ShownFields, parse_change, parse_criteria};
+use pipeline::{
+    Change, CtFields, DropReason, Fields, NatSpec, Outcome, Owner, Pipeline, Refused, Step, To,
+    Trace, Track,
+};
+use random::{Called, Says};
+use types::{
+    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot, Upper, VrfId,
+};
+
+fn change(command: Command, text: &str) -> Change {
+    parse_change(command, text, &Called).unwrap_or_else(|why| panic!("{text}: {why}"))
+}
+
+fn pipeline(flows: &[&str]) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for flow in flows {
+        let done = pipeline.apply(change(Command::Add, flow), Owner::User);
+        done.unwrap_or_else(|why| panic!("{flow}: {why}"));
+    }
+    pipeline
+}
+
+/// A packet, written as a match.
+fn packet(text: &str) -> Fields {
+    let criteria = parse_criteria(text, &Called).unwrap_or_else(|why| panic!("{text}: {why}"));
+    criteria.matches.example(criteria.vrf.unwrap_or_default())
+}
+
+fn says(state: CtState) -> Says {
+    Says(CtFields { state: state | CtState::TRK, ..CtFields::default() })
+}
+
+/// Where a packet goes, by what connection tracking says.
+fn ends(pipeline: &Pipeline, text: &str, state: CtState) -> (Vec<To>, Option<DropReason>) {
+    let outcome = pipeline.evaluate(&packet(text), &mut says(state), &mut ());
+    assert_eq!(outcome.ends.is_empty(), outcome.drop.is_some());
+    (outcome.ends.iter().map(|end| end.to).collect(), outcome.drop)
+}
+
+fn to(port: u16) -> (Vec<To>, Option<DropReason>) {
+    (vec![To::Port(PortId(port))], None)
+}
+
+fn dropped(why: DropReason) -> (Vec<To>, Option<DropReason>) {
+    (Vec::new(), Some(why))
+}
+
+#[test]
+fn the_published_firewall_lets_the_inside_open_connections() {
+    let firewall = pipeline(&[
+        "table=0, priority=1 actions=drop",
+        "table=0, priority=10,arp actions=NORMAL",
+        "table=0, priority=100,ct_state=-trk,ip actions=ct(table=1)",
+        "table=1, ct_state=+new+trk,ip,in_port=p1 actions=ct(commit),output:p2",
+        "table=1, ct_state=+new+trk,ip,in_port=p2 actions=drop",
+        "table=1, ct_state=+est+trk,ip,in_port=p1 actions=output:p2",
+        "table=1, ct_state=+est+trk,ip,in_port=p2 actions=output:p1",
+    ]);
+    let (inside, outside) = ("in_port=p1,udp,tp_dst=53", "in_port=p2,udp,tp_src=53");
+    assert_eq!(ends(&firewall, inside, CtState::NEW), to(2));
+    assert_eq!(ends(&firewall, outside, CtState::NEW), dropped(DropReason::Explicit));
+    assert_eq!(ends(&firewall, inside, CtState::EST), to(2));
+    assert_eq!(ends(&firewall, outside, CtState::EST), to(1));
+    assert_eq!(ends(&firewall, inside, CtState::INV), dropped(DropReason::TableMiss));
+    assert_eq!(ends(&firewall, "in_port=p1,arp", CtState::NEW), (vec![To::Normal], None));
+    assert_eq!(ends(&firewall, "in_port=p1,ipv6", CtState::NEW), dropped(DropReason::Explicit));
+    let outcome = firewall.evaluate(&packet(inside), &mut says(CtState::NEW), &mut ());
+    assert_eq!(outcome.commits.len(), 1);
+    assert_eq!(outcome.commits[0].zone, 0);
+    assert!(outcome.commits[0].ct.state.contains(CtState::NEW));
+    let numbers: Vec<u32> = outcome.matched.iter().map(|id| id.0).collect();
+    assert_eq!(numbers, [2, 3]);
+    // No flow reads optional fields, so that no key needs to have them.
+    assert_eq!(outcome.reads, PacketFields::NONE);
+    let established = firewall.evaluate(&packet(inside), &mut says(CtState::EST), &mut ());
+    assert!(established.commits.is_empty());
+}
+
+#[test]
+fn every_word_of_a_key_is_in_the_fields() {
+    let addresses = Addresses::V4 {
+        source: "10.0.0.1".parse().unwrap(),
+        destination: "10.0.0.2".parse().unwrap(),
+    };
+    let fields = PacketFields::new(types::TcpFlags::SYN, types::Dscp::from_traffic_class(0xb8), 63);
+    let mut key = FlowKey {
+        vrf: VrfId(7),
+        origin: Origin::Port(PortId(3)),
+        addresses,
+        protocol: Protocol::TCP,
+        fragment: FragmentClass::First,
+        upper: Upper::Ports { source: 1000, destination: 80 },
+        fields,
+    };
+    let text = |key: &FlowKey| ShownFields(&Fields::of(key, 9), &Called).to_string();
+    assert_eq!(
+        text(&key),
+        "pkt_mark=0x9,tcp,in_port=p3,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=184,nw_ttl=63,\
+         nw_frag=first,tp_src=1000,tp_dst=80,tcp_flags=syn"
+    );
+    assert_eq!(Fields::of(&key, 9).packet_fields(), fields);
+    key.origin = Origin::Sa(SaSlot(0));
+    key.protocol = Protocol::ICMP;
+    key.fragment = FragmentClass::Whole;
+    key.upper = Upper::Icmp { kind: 8, code: 0, identifier: 77 };
+    key.fields = PacketFields::NONE;
+    let shown = "pkt_mark=0x9,icmp,in_port=NONE,sa=0,nw_src=10.0.0.1,nw_dst=10.0.0.2,icmp_type=8";
+    assert_eq!(text(&key), shown);
+    let fields = Fields::of(&key, 0);
+    assert_eq!(
+        (fields.vrf(), fields.sa(), fields.in_port(), fields.addresses()),
+        (VrfId(7), Some(SaSlot(0)), None, Some(addresses))
+    );
+}
+
+#[test]
+fn decrypted_packets_are_told_apart() {
+    let flows = pipeline(&[
+        "priority=3,ip,sa=0 actions=output:p3",
+        "priority=2,ip,sa=any actions=output:p2",
+        "priority=1,ip,sa=none actions=output:p1",
+    ]);
+    for (text, port) in [("ip,sa=0", 3), ("ip,sa=5", 2), ("ip,sa=none", 1)] {
+        assert_eq!(ends(&flows, text, CtState::NEW), to(port), "{text}");
+    }
+}
+
+/// Connection tracking that translates.
+struct Translates(Tuple);
+
+impl Track for Translates {
+    fn track(&mut self, zone: u16, _: bool, fields: &Fields, nat: Option<&NatSpec>) -> CtFields {
+        assert_eq!(zone, 5);
+        CtFields {
+            state: CtState::EST | CtState::TRK | CtState::SNAT,
+            mark: 0xf0,
+            label: 1 << 100,
+            original: fields.tuple(),
+            translated: nat.map(|_| self.0),
+        }
+    }
+}
+
+#[test]
+fn a_tracked_packet_goes_on_beside_the_untracked_one() {
+    let flows = pipeline(&[
+        "table=0,udp actions=ct(table=1,zone=5,nat,commit,exec(set_field:0x3/0xf->ct_mark)),\
+         output:p4,resubmit(,2)",
+        "table=1,ct_state=+est+snat,udp,nw_src=192.0.2.1,tp_src=4000,ct_nw_src=10.0.0.1,\
+         ct_tp_src=99,ct_zone=5,ct_mark=0xf3,ct_label=0x10000000000000000000000000 \
+         actions=output:p3",
+        "table=2,udp,ct_state=-trk,ct_mark=0,ct_zone=0 actions=output:p5",
+    ]);
+    let addresses = Addresses::V4 {
+        source: "192.0.2.1".parse().unwrap(),
+        destination: "10.0.0.2".parse().unwrap(),
+    };
+    let mut track = Translates(Tuple::new(addresses, Protocol::UDP, 4000, 53));
+    let fields = packet("udp,in_port=p1,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=99,tp_dst=53");
+    let outcome = flows.evaluate(&fields, &mut track, &mut ());
+    let ports: Vec<To> = outcome.ends.iter().map(|end| end.to).collect();
+    assert_eq!(ports, [3, 4, 5].map(|port| To::Port(PortId(port))));
+    // The packet itself was translated, so both go on with the new address.
+    for end in &outcome.ends {
+        assert_eq!(end.fields.addresses(), Some(addresses));
+        assert_eq!(end.fields.ports(), (4000, 53));
+    }
+    let commit = &outcome.commits[0];
+    assert_eq!((commit.mark, commit.label, commit.zone), ((3, 0xf), (0, 0), 5));
+    assert_eq!(commit.fields.ports(), (99, 53));
+}
+
+#[test]
+fn registers_and_headers_are_written() {
+    let flows = pipeline(&[
+        "table=0,tcp actions=load:0x5->NXM_NX_REG0[4..7],set_field:0x1/0xf->reg1,\
+         move:NXM_NX_REG0[0..7]->NXM_NX_REG2[8..15],mod_nw_src:192.0.2.9,mod_tp_dst:8080,\
+         mod_nw_tos:184,set_field:7->pkt_mark,dec_ttl,goto_table:1",
+        "table=1,tcp,reg0=0x50,reg1=1,reg2=0x5000,nw_src=192.0.2.9,tp_dst=8080,pkt_mark=7,nw_ttl=9 \
+         actions=output:p2,mod_nw_ttl:1,dec_ttl,output:p3",
+    ]);
+    let outcome = flows.evaluate(
+        &packet("in_port=p1,tcp,nw_src=10.0.0.1,nw_ttl=10,tp_dst=80"),
+        &mut says(CtState::NEW),
+        &mut (),
+    );
+    // What stands behind a dec_ttl at 1 is left out.
+    assert_eq!(outcome.ends.len(), 1);
+    assert!(outcome.ttl_exceeded);
+    let shown = ShownFields(&outcome.ends[0].fields, &Called).to_string();
+    assert_eq!(
+        shown,
+        "pkt_mark=0x7,tcp,reg0=0x50,reg1=0x1,reg2=0x5000,in_port=p1,nw_src=192.0.2.9,\
+         nw_tos=184,nw_ttl=9,tp_dst=8080"
+    );
+    assert_eq!(outcome.reads, PacketFields::HOP_LIMIT);
+    assert_eq!(flows.reads(VrfId::MAIN), PacketFields::HOP_LIMIT);
+    let spent = flows.evaluate(&packet("tcp,nw_ttl=1"), &mut says(CtState::NEW), &mut ());
+    assert_eq!(spent.drop, Some(DropReason::TtlExceeded));
+}
+
+#[test]
+fn a_resubmit_takes_another_port_for_one_lookup() {
+    let flows = pipeline(&[
+        "table=0,in_port=p1 actions=resubmit(p2,1),IN_PORT,output:p1,output:p9",
+        "table=1,in_port=p2 actions=output:p2",
+        "table=1,in_port=p1 actions=output:p8",
+    ]);
+    let (ends, drop) = ends(&flows, "in_port=p1,ip", CtState::NEW);
+    // A packet is not sent where it came from, but by IN_PORT.
+    assert_eq!(ends, [To::Port(PortId(2)), To::InPort, To::Port(PortId(9))]);
+    assert_eq!(drop, None);
+}
+
+#[test]
+fn a_vrf_has_its_own_flows_and_zone() {
+    let flows = pipeline(&["vrf=\"blue 7\",ip actions=ct(commit,table=1)"]);
+    assert!(flows.has(VrfId(7)) && !flows.has(VrfId::MAIN));
+    let mut fields = packet("ip");
+    let none = flows.evaluate(&fields, &mut says(CtState::NEW), &mut ());
+    assert_eq!(none.drop, Some(DropReason::TableMiss));
+    fields = packet("vrf=\"blue 7\",ip");
+    let outcome = flows.evaluate(&fields, &mut says(CtState::NEW), &mut ());
+    assert_eq!(outcome.commits[0].zone, 7);
+}
+
+/// Counts what happens.
+#[derive(Default)]
+struct Counted(HashMap<&'static str, usize>);
+
+impl Trace for Counted {
+    fn step(&mut self, step: &Step<'_>) {
+        let what = match step {
+            Step::Lookup { .. } => "lookup",
+            Step::Action { .. } => "action",
+            Step::Tracked { .. } => "ct",
+            Step::SameAsInPort(_) => "same port",
+        };
+        *self.0.entry(what).or_default() += 1;
+    }
+}
+
+#[test]
+fn levels_and_resubmits_have_an_end() {
+    // Leads back as long as connection tracking says new, so that adding it is not refused.
+    let back = pipeline(&[
+        "table=0,ip actions=ct(table=1)",
+        "table=1,ct_state=+new,ip actions=resubmit(,0)",
+    ]);
+    let mut trace = Counted::default();
+    let outcome = back.evaluate(&packet("ip"), &mut says(CtState::NEW), &mut trace);
+    assert_eq!(outcome.drop, Some(DropReason::TooDeep));
+    assert_eq!(trace.0["lookup"], 2 + 2 * 64);
+    assert_eq!(outcome.matched.len(), 64);
+    assert!(outcome.matched_more);
+    assert_eq!(ends(&back, "ip", CtState::EST), dropped(DropReason::TableMiss));
+
+    // Each table goes twice through the next one: 2^20 if nothing ends it.
+    let mut flows = Vec::new();
+    for table in 0..20 {
+        let next = table + 1;
+        flows.push(format!("table={table},ip actions=resubmit(,{next}),resubmit(,{next})"));
+    }
+    flows.push("table=20,ip actions=output:p1".to_owned());
+    let flows: Vec<&str> = flows.iter().map(String::as_str).collect();
+    let many = pipeline(&flows);
+    let mut trace = Counted::default();
+    let outcome = many.evaluate(&packet("ip"), &mut says(CtState::NEW), &mut trace);
+    // Copies end it first, unless they go nowhere.
+    assert_eq!(outcome.drop, Some(DropReason::TooManyOutputs));
+    let mut none = many.clone();
+    none.apply(change(Command::Add, "table=20,ip actions=drop"), Owner::User).unwrap();
+    let mut trace = Counted::default();
+    let outcome = none.evaluate(&packet("ip"), &mut says(CtState::NEW), &mut trace);
+    assert_eq!(outcome.drop, Some(DropReason::TooManyResubmits));
+    assert_eq!(trace.0["lookup"], 1 + 4096);
+    assert!(outcome.ends.is_empty() && outcome.commits.is_empty());
+}
+
+fn refusal(pipeline: &mut Pipeline, text: &str) -> Refused {
+    let before = format!("{pipeline:?}");
+    let refused = pipeline.apply(change(Command::Add, text), Owner::User);
+    assert_eq!(format!("{pipeline:?}"), before);
+    refused.expect_err(text)
+}
+
+#[test]
+fn a_circle_is_refused_when_it_is_added() {
+    let mut empty = Pipeline::new();
+    assert_eq!(refusal(&mut empty, "actions=resubmit(,0)"), Refused::Cycle(vec![0]));
+    assert_eq!(refusal(&mut empty, "ip actions=ct(table=0)"), Refused::Cycle(vec![0]));
+    let mut flows = pipeline(&["table=3,ip actions=resubmit(,1)", "table=3,arp actions=NORMAL"]);
+    assert_eq!(refusal(&mut flows, "table=1 actions=goto_table:3"), Refused::Cycle(vec![1, 3]));
+    assert_eq!(
+        refusal(&mut flows, "table=1,tcp,tp_dst=80 actions=output:p1,goto_table:3"),
+        Refused::Cycle(vec![1, 3])
+    );
+    // A field that changes on the way leads out.
+    let step = change(Command::Add, "table=1,ip,reg0=0 actions=load:1->NXM_NX_REG0[],goto_table:3");
+    flows.apply(step, Owner::User).unwrap();
+    let way = change(Command::Add, "table=1,ip,reg0=1 actions=output:p1");
+    flows.apply(way, Owner::User).unwrap();
+    assert_eq!(ends(&flows, "ip", CtState::NEW), dropped(DropReason::TableMiss));
+    // Changed actions can make a circle as well.
+    let before = flows.clone();
+    let modify = change(Command::ModifyStrict, "table=1,ip,reg0=1 actions=goto_table:3");
+    assert_eq!(flows.apply(modify, Owner::User), Err(Refused::Cycle(vec![1, 3])));
+    assert_eq!(format!("{flows:?}"), format!("{before:?}"));
+}
+
+#[test]
+fn flows_are_changed_as_by_ovs_ofctl() {
+    let mut flows = pipeline(&[
+        "cookie=1,table=0,priority=5,tcp,tp_dst=80 actions=output:p1",
+        "cookie=2,table=0,priority=6,tcp actions=output:p2",
+        "cookie=3,table=1,priority=6,udp actions=output:p1",
+    ]);
+    let ids =
+        |flows: &Pipeline| -> Vec<u32> { flows.sorted().iter().map(|entry| entry.id.0).collect() };
+    // The same match and priority replaces, and has a new number.
+    let changed =
+        flows.apply(change(Command::Add, "priority=6,tcp actions=drop"), Owner::User).unwrap();
+    assert_eq!((changed.added[0].0, changed.removed[0].id.0), (3, 1));
+    assert_eq!(ids(&flows), [3, 0, 2]);
+    // A loose change takes all that ask for as much, and leaves numbers and counters.
+    let loose = change(Command::Modify, "tcp actions=output:p7");
+    let changed = flows.apply(loose, Owner::User).unwrap();
+    assert_eq!(changed.modified.len(), 2);
+    assert_eq!(ends(&flows, "tcp,tp_dst=80", CtState::NEW), to(7));
+    assert_eq!(flows.sorted()[1].flow.cookie, 1);
+    // A strict one takes one; if there is none it is added.
+    let strict = change(Command::ModifyStrict, "priority=5,tcp,cookie=9 actions=output:p8");
+    assert_eq!(flows.apply(strict, Owner::User).unwrap().added.len(), 1);
+    assert_eq!(flows.len(), 4);
+    let overlap = change(Command::Add, "check_overlap,priority=6,ip,nw_dst=10.0.0.1 actions=drop");
+    let refused = flows.apply(overlap, Owner::User);
+    assert!(matches!(refused, Err(Refused::Overlaps { table: 0, .. })), "{refused:?}");
+    let apart = change(Command::Add, "check_overlap,priority=6,udp actions=drop");
+    flows.apply(apart, Owner::User).unwrap();
+    for (command, text, left) in [
+        (Command::DeleteStrict, "priority=4,tcp", 5),
+        (Command::DeleteStrict, "priority=5,tcp", 4),
+        (Command::Delete, "out_port=p1", 3),
+        (Command::Delete, "cookie=1/-1", 2),
+        (Command::Delete, "table=1", 2),
+        (Command::Delete, "", 0),
+    ] {
+        flows.apply(change(command, text), Owner::User).unwrap();
+        assert_eq!(flows.len(), left, "{text}");
+    }
+    assert!(!flows.has(VrfId::MAIN));
+}
+
+#[test]
+fn what_the_firewall_made_is_not_changed_by_hand() {
+    let mut flows = Pipeline::new();
+    let own = change(Command::Add, "priority=9,tcp actions=drop");
+    flows.apply(own, Owner::Firewall).unwrap();
+    for (command, text) in [
+        (Command::Add, "priority=9,tcp actions=output:p1"),
+        (Command::Modify, "ip actions=output:p1"),
+        (Command::Delete, "ip"),
+        (Command::DeleteStrict, "priority=9,tcp"),
+    ] {
+        // A match of IPv4 names the flow of TCP as well.
+        let refused = flows.apply(change(command, text), Owner::User);
+        assert!(matches!(refused, Err(Refused::NotYours { .. })), "{text}: {refused:?}");
+    }
+    flows.apply(change(Command::Delete, ""), Owner::User).unwrap();
+    assert_eq!(flows.len(), 1);
+    flows.replace(VrfId::MAIN, Vec::new(), Owner::User).unwrap();
+    assert_eq!(flows.len(), 1);
+    flows.replace(VrfId::MAIN, Vec::new(), Owner::Firewall).unwrap();
+    assert!(flows.is_empty());
+}
+
+#[test]
+fn a_hundred_thousand_flows_are_added_in_seconds() {
+    let mut flows = Pipeline::new();
+    let start = Instant::now();
+    for number in 0..100_000_u32 {
+        let address = core::net::Ipv4Addr::from_bits(0x0a00_0000 + number);
+        let text = format!("ip,nw_dst={address} actions=output:p1");
+        flows.apply(change(Command::Add, &text), Owner::User).unwrap();
+    }
+    assert_eq!(ends(&flows, "ip,nw_dst=10.1.134.159", CtState::NEW), to(1));
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+/// An outcome is small enough to be made for every packet that is decided.
+#[test]
+fn outcomes_name_what_was_read() {
+    let flows = pipeline(&["priority=1,tcp,tcp_flags=+syn-ack actions=output:p1", "ip actions=p2"]);
+    let outcome: Outcome = flows.evaluate(&packet("udp"), &mut says(CtState::NEW), &mut ());
+    assert_eq!(outcome.ends[0].to, To::Port(PortId(2)));
+    assert_eq!(outcome.reads, PacketFields::NONE);
+    let flags = flows.reads(VrfId::MAIN);
+    assert_eq!(flags, PacketFields::from_bits(0x12));
+}
