@@ -19,11 +19,13 @@ pub(crate) struct Arrival {
     pub as_quoted: bool,
     /// It came in fragments.
     pub defragmented: bool,
+    /// Its frame is for another station.
+    pub foreign: bool,
 }
 
 impl Arrival {
     pub(crate) const fn new(vrf: VrfId, origin: Origin) -> Self {
-        Self { vrf, origin, as_quoted: false, defragmented: false }
+        Self { vrf, origin, as_quoted: false, defragmented: false, foreign: false }
     }
 }
 
@@ -68,6 +70,10 @@ pub(crate) const AS_QUOTED: u64 = 1 << 57;
 
 /// In a packet's facts: it came in fragments, and is larger than its sender's link allows.
 pub(crate) const DEFRAGMENTED: u64 = 1 << 58;
+
+/// In a packet's facts: its frame is for another station, and the gateway sees it because flows send
+/// frames by its port.
+pub(crate) const FOREIGN: u64 = 1 << 59;
 
 /// The facts that the table of the cache follows from.
 pub(crate) const TABLE_FACTS: u64 = INBOUND | Facts::ESP | Facts::V6;

@@ -58,6 +58,8 @@ pub enum Verdict {
     Deliver,
     /// Sent as the frame that it came in, unchanged.
     Output(PortId),
+    /// Sent so by all ports that flows join with its own.
+    Flood,
 }
 
 /// What the sender of a refused packet is told.
@@ -99,6 +101,7 @@ pub(crate) mod code {
     pub(crate) const REASSEMBLE: u8 = 6;
     pub(crate) const DELIVER: u8 = 7;
     pub(crate) const OUTPUT: u8 = 8;
+    pub(crate) const FLOOD: u8 = 9;
 }
 
 impl Decision {
@@ -128,6 +131,7 @@ impl Decision {
             Verdict::Decrypt(slot) => (number(code::DECRYPT), u64::from(slot.0)),
             Verdict::Reassemble => (number(code::REASSEMBLE), 0),
             Verdict::Deliver => (number(code::DELIVER), 0),
+            Verdict::Flood => (number(code::FLOOD), 0),
             Verdict::Output(PortId(port)) => (number(code::OUTPUT) | u64::from(port) << 32, 0),
         };
         let policies = slot_word(inbound) | slot_word(outbound) << 32;
@@ -152,6 +156,7 @@ impl Decision {
             code::DECRYPT => Verdict::Decrypt(self.slot()),
             code::REASSEMBLE => Verdict::Reassemble,
             code::DELIVER => Verdict::Deliver,
+            code::FLOOD => Verdict::Flood,
             code::OUTPUT => Verdict::Output(self.output_port()),
             _ => Verdict::Drop(self.reason()),
         }
@@ -372,6 +377,7 @@ mod tests {
             any::<u16>().prop_map(|port| Verdict::Output(PortId(port))),
             Just(Verdict::Reassemble),
             Just(Verdict::Deliver),
+            Just(Verdict::Flood),
         ]
     }
 

@@ -51,6 +51,12 @@ impl MatchedFlows {
         true
     }
 
+    /// Lists that are different are mostly in different places.
+    fn place(&self) -> usize {
+        let ids = self.ids[..8].iter().fold(0u32, |all, id| all.rotate_left(5) ^ *id);
+        (ids.wrapping_mul(0x9e37_79b1) >> 24) as usize % LATEST
+    }
+
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = FlowId> + '_ {
         self.ids[..usize::from(self.count)].iter().copied().map(FlowId)
@@ -116,6 +122,9 @@ impl Extension {
     }
 }
 
+/// How many numbers are remembered to look at first.
+const LATEST: usize = 256;
+
 /// The most extensions that stay. Decisions with further ones are not kept in the cache.
 pub(crate) const MOST: usize = 16_384;
 
@@ -140,6 +149,8 @@ pub(crate) struct Extensions {
     free: Vec<u32>,
     /// Those that do not stay, numbered behind the others.
     passing: Vec<Extension>,
+    /// Some numbers, by what their extensions begin with: where to look first.
+    latest: [u32; LATEST],
     /// By number: whether it was seen in use since the sweep began.
     seen: Box<[bool]>,
     sweep: Sweep,
@@ -183,6 +194,7 @@ impl Extensions {
             counts: vec![Count::default(); MOST + MOST_PASSING].into(),
             counted: Vec::with_capacity(MOST + MOST_PASSING),
             changes: Box::new([const { None }; BATCH]),
+            latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
             log: FilterLog::new(),
@@ -191,7 +203,14 @@ impl Extensions {
 
     /// The number of an extension, which is the same for equal ones while they stay.
     pub(crate) fn number(&mut self, extension: &Extension) -> u32 {
+        let latest = extension.flows.place();
+        let guess = self.latest[latest];
+        if self.all.get(guess as usize) == Some(extension) {
+            self.saw(guess);
+            return guess;
+        }
         if let Some(&number) = self.numbers.get(extension) {
+            self.latest[latest] = number;
             // A sweep may have passed the place that the decision gets.
             self.saw(number);
             return number;
@@ -208,6 +227,7 @@ impl Extensions {
             None => None,
         };
         if let Some(number) = number {
+            self.latest[latest] = number;
             self.numbers.insert(*extension, number);
             self.saw(number);
             return number;
@@ -330,10 +350,11 @@ impl Extensions {
         }
         let rest = (now.since(*begun) * REST).max(PAUSE);
         self.sweep = Sweep::Rests { until: now + rest };
-        let Self { numbers, seen, free, .. } = self;
+        let Self { all, numbers, seen, free, .. } = self;
         numbers.retain(|_, number| {
             let stays = seen[*number as usize];
             if !stays {
+                all[*number as usize] = Extension::NONE;
                 free.push(*number);
             }
             stays

@@ -67,6 +67,11 @@ impl<'t> Objects<'t> {
         self.tables.xfrm_link(if_id)
     }
 
+    /// See [`Tables::joined`].
+    pub(crate) fn joined(&self, vrf: VrfId) -> &'t [PortId] {
+        self.tables.joined(vrf)
+    }
+
     /// The connection table, if there is one.
     #[inline(always)]
     pub(crate) fn connections(&self) -> Option<&'t conntrack::Connections> {
@@ -184,6 +189,15 @@ impl<'t> Objects<'t> {
     ) -> Option<IpAddr> {
         crate::decide::source_of_error(&known.key, &known.decision, packet, self.tables)
     }
+}
+
+/// Length of the link header of frames that leave as they came.
+const FRAME_HEADER: usize = wire::ethernet::HEADER_LENGTH;
+
+/// Whether frames come and leave by a port as they are: one of Ethernet, and no VLAN.
+fn is_of_frames(port: &tables::Port) -> bool {
+    let spec = &port.spec;
+    spec.link == packet::LinkKind::Ethernet && spec.vlan.is_none() && spec.if_id.is_none()
 }
 
 /// A port's queue and what is to leave by it.
@@ -393,6 +407,51 @@ impl Outputs<'_> {
             rest.copy_from_slice(payload);
         }
         self.send_from(port, packet, header.length());
+    }
+
+    /// Sends a frame, whose header parse has stripped, by another port of Ethernet as it came.
+    #[cold]
+    pub(crate) fn send_frame_on(&mut self, mut packet: Packet, by: &tables::Port, to: PortId) {
+        match packet.grow_front(FRAME_HEADER).is_some() {
+            true => self.send_whole(packet, by, to),
+            false => self.drop(packet, DropReason::LinkTruncated),
+        }
+    }
+
+    /// The same, by all ports that flows join with its own. One takes the packet, the others copies.
+    #[cold]
+    pub(crate) fn flood(&mut self, mut packet: Packet, by: &tables::Port) {
+        let others = || {
+            let joined = self.objects.joined(by.spec.vrf).iter().copied();
+            joined.filter(|port| *port != by.id)
+        };
+        let mut others = others();
+        let Some(first) = others.next() else {
+            return self.drop(packet, DropReason::FlowMiss);
+        };
+        if packet.grow_front(FRAME_HEADER).is_none() {
+            return self.drop(packet, DropReason::LinkTruncated);
+        }
+        for other in others {
+            let Some(mut copy) = self.buffers.new_packet(by.id, packet.len()) else { break };
+            if let Some(room) = copy.append(packet.len()) {
+                room.copy_from_slice(packet.bytes());
+            }
+            self.send_whole(copy, by, other);
+        }
+        self.send_whole(packet, by, first);
+    }
+
+    fn send_whole(&mut self, packet: Packet, by: &tables::Port, to: PortId) {
+        let port = self.objects.port(to);
+        match port.filter(|port| is_of_frames(by) && is_of_frames(port)) {
+            None => self.drop(packet, DropReason::FlowUnsupported),
+            Some(port) if !port.spec.up => self.drop(packet, DropReason::PortDown),
+            Some(_) => {
+                self.buffers.statistics.forwarded.add(1);
+                self.send(packet, to);
+            }
+        }
     }
 
     /// Sends a finished frame of our own with a link header of so many bytes. As in Linux, it passes

@@ -9,7 +9,7 @@ use conntrack::{Connections, CtState, Settings};
 use fixture::*;
 use flow::CacheTable;
 use packet::{DropReason, Time};
-use pipeline::{Action, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline};
+use pipeline::{Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline};
 use tables::Tables;
 use wire::{PortId, Protocol, TcpFlags, VrfId, headers};
 
@@ -99,7 +99,10 @@ fn with_flows(mut tables: Tables, flows: Vec<Flow>, connections: u32) -> Tables 
     let table = Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap();
     tables.set_connections(Arc::new(table));
     let mut pipeline = Pipeline::new();
-    flows.into_iter().for_each(|flow| _ = pipeline.add(flow, Owner::User));
+    for flow in flows {
+        let change = Change::Add { flow, check_overlap: false };
+        pipeline.apply(change, Owner::User).unwrap();
+    }
     tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
     tables
 }
@@ -116,7 +119,7 @@ fn counts(gateway: &Gateway) -> conntrack::Counts {
 fn counted(gateway: &Gateway) -> Vec<u64> {
     let tables = gateway.publisher.current();
     let count = |id| tables.flow_meter(id).unwrap().counters.read().0;
-    tables.pipeline().flows().map(|entry| count(entry.id)).collect()
+    tables.pipeline().sorted().into_iter().map(|entry| count(entry.id)).collect()
 }
 
 fn segment(ends: (&str, &str), ports: (u16, u16), flags: u8, numbers: (u32, u32)) -> Vec<u8> {
@@ -325,5 +328,113 @@ fn a_hop_limit_that_runs_out_is_told_of_the_packet_as_it_came() {
     assert_eq!(gateway.sent(WAN), []);
     let (_, told) = gateway.sent_one(LAN);
     assert_eq!(told[28 + 12..28 + 20], [192, 168, 13, 5, 192, 168, 12, 7]);
+    gateway.assert_nothing_lost();
+}
+
+/// The flows of the literature with its lines for ARP.
+fn seven_flows_with_arp() -> Vec<Flow> {
+    let arp = (Field::DlType, pipeline::ARP.into(), 0xffff);
+    let mut flows = seven_flows();
+    flows[1].matches.set(Field::DlType, pipeline::IPV4.into(), 0xffff);
+    flows.push(flow(0, 10, &[arp], &[Action::Normal]));
+    flows
+}
+
+const OTHER_MAC: wire::Mac = wire::Mac([2, 0xcc, 0, 0, 0, 7]);
+
+fn arp_request(sender: &str, target: &str) -> Vec<u8> {
+    let request = wire::arp::Packet {
+        operation: wire::arp::Operation::Request,
+        sender_mac: HOST_MAC,
+        sender_ip: v4(sender),
+        target_mac: wire::Mac([0; 6]),
+        target_ip: v4(target),
+    };
+    let header = wire::ethernet::Header {
+        destination: wire::Mac([0xff; 6]),
+        source: HOST_MAC,
+        ether_type: wire::ethernet::EtherType::ARP,
+    };
+    [&header.to_bytes()[..], &request.to_bytes()].concat()
+}
+
+#[test]
+fn frames_for_other_stations_go_where_flows_send_them() {
+    let mut gateway = gateway(seven_flows_with_arp());
+    let out = frame(OTHER_MAC, HOST_MAC, &udp(HERE, THERE, (5000, 53), 10));
+    let back = frame(HOST_MAC, OTHER_MAC, &udp(THERE, HERE, (53, 5000), 10));
+    for _ in 0..3 {
+        assert!(gateway.lan.push(&out));
+        gateway.poll();
+        assert_eq!(gateway.wan.pop().as_deref(), Some(&out[..]));
+        assert!(gateway.wan.push(&back));
+        gateway.poll();
+        assert_eq!(gateway.lan.pop().as_deref(), Some(&back[..]));
+    }
+    // Who asks for another station is heard by the others, and who asks for us is answered.
+    let ask = arp_request("192.168.13.5", "192.168.13.77");
+    assert!(gateway.lan.push(&ask));
+    gateway.poll();
+    assert_eq!(gateway.wan.pop().as_deref(), Some(&ask[..]));
+    assert!(gateway.lan.push(&arp_request("192.168.13.5", "192.168.13.1")));
+    gateway.poll();
+    assert_eq!(gateway.wan.pop(), None);
+    assert_eq!(gateway.lan.pop().unwrap()[21], 2);
+    assert_eq!(gateway.drops(), []);
+    gateway.assert_nothing_lost();
+}
+
+/// A router forwards no frame that is for somebody else, whatever flows make of those for it.
+#[test]
+fn frames_for_other_stations_are_not_routed() {
+    let mut flows = masquerade("203.0.113.9");
+    flows.push(flow(9, 1, &[], &[Action::Output(WAN), Action::Output(LAN)]));
+    let mut gateway = gateway(flows);
+    let packet = udp(HERE, THERE, (5000, 53), 10);
+    assert!(gateway.lan.push(&frame(OTHER_MAC, HOST_MAC, &packet)));
+    gateway.poll();
+    assert_eq!(gateway.drops(), [("link_not_for_us", 1)]);
+    gateway.receive(LAN, &packet);
+    gateway.sent_one(WAN);
+    // The same flow, from the cache.
+    assert!(gateway.lan.push(&frame(OTHER_MAC, HOST_MAC, &packet)));
+    gateway.poll();
+    assert_eq!(gateway.sent(WAN), []);
+    assert_eq!(gateway.dropped(DropReason::LinkNotForUs), 2);
+    gateway.assert_nothing_lost();
+}
+
+/// A VRF that has flows answers nobody they do not let through.
+#[test]
+fn arp_that_no_flow_matches_is_not_answered() {
+    let mut gateway = gateway(seven_flows());
+    assert!(gateway.lan.push(&arp_request("192.168.13.5", "192.168.13.1")));
+    gateway.poll();
+    assert_eq!(gateway.drops(), [("flow_miss", 1)]);
+    assert_eq!(gateway.lan.pop(), None);
+}
+
+#[test]
+fn fragments_of_a_translated_connection_are_made_whole_and_cut_again() {
+    let mut gateway = gateway(masquerade("203.0.113.9"));
+    let mut whole = udp(HERE, THERE, (5000, 53), 2000);
+    whole[6] = 0;
+    wire::ipv4::fill_checksum(&mut whole);
+    let plan = wire::fragment::plan(&whole, 1500).unwrap();
+    let pieces: Vec<Vec<u8>> = plan
+        .map(|piece| {
+            let mut bytes = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
+            bytes
+        })
+        .collect();
+    for piece in pieces.iter().rev() {
+        gateway.receive(LAN, piece);
+    }
+    let sent = gateway.sent(WAN);
+    assert_eq!(sent.len(), 2, "{:?}", gateway.drops());
+    for (_, piece) in &sent {
+        assert_eq!(piece[12..16], [203, 0, 113, 9]);
+    }
     gateway.assert_nothing_lost();
 }

@@ -1,5 +1,6 @@
 //! Takes a packet through the tables.
 
+use arrayvec::ArrayVec;
 use types::PacketFields;
 
 use crate::action::Action;
@@ -50,7 +51,7 @@ impl Pipeline {
             drop: None,
             fields: fields.clone(),
             commits: Vec::new(),
-            matched: Vec::new(),
+            matched: ArrayVec::new(),
             matched_more: false,
             ttl_exceeded: false,
             reads: PacketFields::NONE,
@@ -291,10 +292,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     }
 
     fn matched(&mut self, entry: &Entry) {
-        match self.outcome.matched.len() {
-            MOST_MATCHED => self.outcome.matched_more = true,
-            _ => self.outcome.matched.push(entry.id),
-        }
+        self.outcome.matched_more |= self.outcome.matched.try_push(entry.id).is_err();
     }
 
     fn end(self) -> Outcome {

@@ -1,9 +1,11 @@
 //! What becomes of a packet.
 
+use arrayvec::ArrayVec;
 use types::{PacketFields, PortId};
 
 use crate::action::Action;
 use crate::ct::{Commit, CtFields};
+use crate::evaluate::MOST_MATCHED;
 use crate::fields::Fields;
 use crate::flow::{Entry, FlowId};
 
@@ -20,7 +22,7 @@ pub struct Outcome {
     /// that was dropped for a limit does not.
     pub commits: Vec<Commit>,
     /// The flows that it has matched, in order: the first 64.
-    pub matched: Vec<FlowId>,
+    pub matched: ArrayVec<FlowId, MOST_MATCHED>,
     /// Whether it has matched more flows than these.
     pub matched_more: bool,
     /// Whether an action was to decrement a TTL or hop limit of 1 or 0.

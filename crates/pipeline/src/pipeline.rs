@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use types::{PacketFields, VrfId};
+use types::{PacketFields, PortId, VrfId};
 
 use crate::action::Action;
 use crate::ct::NatNew;
@@ -74,10 +74,22 @@ impl Pipeline {
 
     /// What `ct` translates of new connections, of all flows.
     pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
-        self.flows().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
+        self.entries().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
             Action::Ct(ct) => ct.nat.as_ref()?.new.as_ref(),
             _ => None,
         })
+    }
+
+    /// The ports that flows of a VRF send frames by, in order.
+    pub fn outputs(&self, vrf: VrfId) -> Vec<PortId> {
+        let of_vrf = self.entries().filter(|entry| entry.flow.vrf == vrf);
+        let ports =
+            of_vrf.flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
+                Action::Output(port) => Some(*port),
+                _ => None,
+            });
+        let ports: std::collections::BTreeSet<PortId> = ports.collect();
+        ports.into_iter().collect()
     }
 
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {

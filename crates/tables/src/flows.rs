@@ -9,6 +9,7 @@ use conntrack::{Connections, Ended};
 use packet::Time;
 use pipeline::{FlowId, NatEnd, NatNew, Pipeline, PortChoice};
 use thiserror::Error;
+use wire::{PortId, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::map::{Map, MapKey};
@@ -79,11 +80,12 @@ pub enum FlowError {
 pub(crate) struct Flows {
     pub(crate) pipeline: Pipeline,
     pub(crate) meters: Map<FlowId, Arc<FlowMeter>>,
+    /// The ports that flows send frames by, by VRF.
+    pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
     /// One table for all workers, the same in all snapshots once it is there.
     pub(crate) connections: Option<Arc<Connections>>,
     /// By number. One stays as long as the gateway runs, as connections may hold ports of it.
     pools: Arc<Vec<Arc<NatPool>>>,
-    numbers: Arc<BTreeMap<String, PoolId>>,
     secret: u64,
 }
 
@@ -92,9 +94,9 @@ impl Flows {
         Self {
             pipeline: Pipeline::new(),
             meters: Map::new(secret),
+            joined: Arc::default(),
             connections: None,
             pools: Arc::default(),
-            numbers: Arc::default(),
             secret,
         }
     }
@@ -102,25 +104,24 @@ impl Flows {
     /// Makes the pools that the flows ask for, as far as they are not there.
     pub(crate) fn make_pools(&mut self, pipeline: &Pipeline) -> Result<(), FlowError> {
         for new in pipeline.translations().filter(|new| new.end == NatEnd::Source) {
-            let name = format!("{new:?}");
-            let Some(settings) = settings(new) else { continue };
-            if self.numbers.contains_key(&name) {
+            let Some(settings) = settings(new).filter(|_| self.pool_of(new).is_none()) else {
                 continue;
-            }
+            };
             if self.pools.len() >= MAX_NAT_POOLS {
                 return Err(FlowError::Pools);
             }
             let number = self.pools.len() as u64;
             let secret = [self.secret.rotate_left(17) ^ number, self.secret ^ number << 32];
             let pool = NatPool { spec: new.clone(), pool: Pool::new(settings, secret)? };
-            Arc::make_mut(&mut self.numbers).insert(name, PoolId(number as u16));
             Arc::make_mut(&mut self.pools).push(Arc::new(pool));
         }
         Ok(())
     }
 
+    /// There are few kinds of pools, and each is compared quickly.
     pub(crate) fn pool_of(&self, new: &NatNew) -> Option<PoolId> {
-        self.numbers.get(&format!("{new:?}")).copied()
+        let place = self.pools.iter().position(|pool| pool.spec == *new)?;
+        Some(PoolId(place as u16))
     }
 
     pub(crate) fn pool(&self, PoolId(number): PoolId) -> Option<&NatPool> {

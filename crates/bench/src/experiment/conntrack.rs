@@ -10,7 +10,9 @@ use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, Time};
 use path::{Worker, WorkerSettings};
-use pipeline::{Action, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone};
+use pipeline::{
+    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone,
+};
 use serde_json::json;
 use tables::{Publisher, RouteSpec, Tables};
 use wire::ethernet::{self, EtherType};
@@ -345,7 +347,7 @@ fn tables(flows: Flows, connections: u32) -> anyhow::Result<Tables> {
     tables.set_connections(Arc::new(Connections::new(&settings, [3, 5], START)?));
     let mut pipeline = Pipeline::new();
     for flow in list(flows) {
-        pipeline.add(flow, Owner::User);
+        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User)?;
     }
     tables.set_pipeline(pipeline, START)?;
     Ok(tables)

@@ -293,6 +293,6 @@ fn outcome(decision: &Decision, exit: Option<Exit>) -> &'static str {
         Verdict::Decrypt(_) => "decrypted",
         Verdict::Reassemble => "reassembled",
         Verdict::Deliver => "delivered",
-        Verdict::Output(_) => "sent-unchanged",
+        Verdict::Output(_) | Verdict::Flood => "sent-unchanged",
     }
 }

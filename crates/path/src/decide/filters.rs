@@ -64,10 +64,10 @@ pub(super) fn decide<'a>(
             if has_flows {
                 let mark = passing.mark;
                 let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
-                match asked.ask_flows(&flow, beside.seen.as_ref()) {
+                let flows = &mut passing.matched.flows;
+                match asked.ask_flows(&flow, beside.seen.as_ref(), flows) {
                     Ok(answer) => {
                         passing.mark = answer.mark;
-                        passing.matched.flows = answer.flows;
                         said = Some(answer);
                     }
                     Err(refused) => *decision = refused,
@@ -203,6 +203,9 @@ impl Passing<'_, '_> {
         targets: [Option<FilterTarget>; 2],
         trace: &mut impl Trace,
     ) -> Option<Verdict> {
+        if !self.tables.has_filters() {
+            return None;
+        }
         for (number, target) in targets.into_iter().enumerate() {
             let Some(place) = target.map(|target| FilterPlace { target, hook }) else { continue };
             let Some(filter) = self.tables.filter(place) else { continue };

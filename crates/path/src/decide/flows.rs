@@ -4,7 +4,7 @@
 use conntrack::{CtState, Direction, Handle, New, Reference, Segment};
 use packet::{DropReason, LinkKind, Time};
 use pipeline::{Commit, CtFields, Fields, NatSpec, To, Track};
-use tables::{Direction as PolicyDirection, Scope, Side, Tables, Vrf};
+use tables::{Direction as PolicyDirection, FlowId, Scope, Side, Tables, Vrf};
 use wire::common::Facts;
 use wire::quoted::{self, Quoted};
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, TcpFlags, Upper};
@@ -36,7 +36,6 @@ pub(super) struct Said {
     /// What it is like when it leaves, if that is not what it is like now.
     pub after: Option<FlowKey>,
     pub mark: u32,
-    pub flows: MatchedFlows,
     pub reference: Reference,
     pub is_translated: bool,
     /// Whether that is for other packets of the flow too.
@@ -61,13 +60,13 @@ fn ask(
     mark: u32,
     seen: Option<&Seen<'_>>,
     trace: &mut impl Trace,
+    flows: &mut MatchedFlows,
 ) -> Said {
     trace.asks(|| Question::Flows(vrf.id));
     let mut tracking =
         Tracking { key, tables, seen, said: None, has_second: false, wants_whole: false };
     let fields = Fields::of(key, mark);
     let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut Teller(&mut *trace));
-    let mut flows = MatchedFlows::NONE;
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
     let tracked = tracking.said.take();
     let (reference, keep, is_translated) = match &tracked {
@@ -78,7 +77,6 @@ fn ask(
         end: None,
         after: None,
         mark: outcome.fields.pkt_mark(),
-        flows,
         reference,
         is_translated,
         stays: keep && !outcome.matched_more,
@@ -86,6 +84,12 @@ fn ask(
     };
     if tracking.wants_whole {
         said.end = Some(Verdict::Reassemble);
+        return said;
+    }
+    // What it has there may be asked for behind the flows.
+    let is_known = key.upper != Upper::None || !key.protocol.has_ports();
+    if key.fragment == FragmentClass::Later && !is_known {
+        said.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
         return said;
     }
     if tracking.has_second || outcome.commits.len() > 1 {
@@ -103,6 +107,9 @@ fn ask(
         }
         [end] => {
             match end.to {
+                To::Normal if is_neighbour_discovery(key) => {
+                    said.end = flooded(key, tables);
+                }
                 To::Normal => {}
                 To::Port(port) => said.end = Some(Verdict::Output(port)),
                 To::InPort => said.end = end.fields.in_port().map(Verdict::Output),
@@ -115,7 +122,7 @@ fn ask(
         }
     };
     said.mark = fields.pkt_mark();
-    if is_rewritten(&Fields::of(key, mark), fields, tracked.as_ref()) {
+    if is_rewritten(key, fields, tracked.as_ref()) {
         said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
         return said;
     }
@@ -123,6 +130,58 @@ fn ask(
         said.after = Some(connection::translated(key, &tuple));
     }
     said
+}
+
+/// How a frame ends that is no IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameEnd {
+    Normal,
+    Output(PortId),
+    Drop(DropReason),
+}
+
+/// What flows say of an ARP packet that came by a port.
+#[cold]
+pub(super) fn decide_arp(
+    tables: &Tables,
+    port: &tables::Port,
+    mut matched: impl FnMut(FlowId),
+) -> FrameEnd {
+    let fields = Fields::new(port.spec.vrf, Some(port.id), pipeline::ARP);
+    let outcome = tables.pipeline().evaluate(&fields, &mut Untracked, &mut ());
+    outcome.matched.iter().for_each(|id| matched(*id));
+    match outcome.ends.as_slice() {
+        [] => FrameEnd::Drop(reason(outcome.drop)),
+        [end] => match end.to {
+            To::Normal => FrameEnd::Normal,
+            To::Port(port) => FrameEnd::Output(port),
+            To::InPort => FrameEnd::Output(port.id),
+        },
+        [..] => FrameEnd::Drop(DropReason::FlowUnsupported),
+    }
+}
+
+/// Of packets that no connection has.
+struct Untracked;
+
+impl Track for Untracked {
+    fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
+        CtFields { state: CtState::INVALID, ..CtFields::default() }
+    }
+}
+
+/// Neighbour discovery that concerns other stations goes to all of them.
+fn is_neighbour_discovery(key: &FlowKey) -> bool {
+    let Upper::Icmp { kind: 133..=137, code: 0, .. } = key.upper else { return false };
+    key.protocol == Protocol::ICMPV6
+}
+
+/// Where neighbour discovery goes that is not for us: to the stations of the ports that are joined with
+/// its own.
+fn flooded(key: &FlowKey, tables: &Tables) -> Option<Verdict> {
+    let Origin::Port(port) = key.origin else { return None };
+    let is_ours = tables.is_local(key.vrf, port, key.addresses.destination());
+    (!is_ours && tables.joined(key.vrf).contains(&port)).then_some(Verdict::Flood)
 }
 
 fn reason(why: Option<pipeline::DropReason>) -> DropReason {
@@ -137,16 +196,19 @@ fn reason(why: Option<pipeline::DropReason>) -> DropReason {
 }
 
 /// Whether flows have written what no connection's translation writes.
-fn is_rewritten(before: &Fields, after: &Fields, tracked: Option<&Tracked>) -> bool {
-    let mut expected = before.clone();
-    if let Some(tuple) = tracked.and_then(|tracked| tracked.translated) {
-        expected.set_addresses(&tuple.addresses);
-        if before.protocol().has_ports() {
-            expected.set_ports(tuple.source, tuple.destination);
-        }
-    }
-    let read = |fields: &Fields| (fields.addresses(), fields.ports(), fields.packet_fields());
-    read(&expected) != read(after)
+fn is_rewritten(key: &FlowKey, after: &Fields, tracked: Option<&Tracked>) -> bool {
+    let expected = match tracked.and_then(|tracked| tracked.translated) {
+        Some(tuple) => connection::translated(key, &tuple),
+        None => *key,
+    };
+    let ports = match expected.upper {
+        Upper::Ports { source, destination } => (source, destination),
+        Upper::Icmp { kind, code, .. } => (kind.into(), code.into()),
+        Upper::Spi(_) | Upper::None => (0, 0),
+    };
+    after.addresses() != Some(expected.addresses)
+        || after.ports() != ports
+        || after.packet_fields() != key.fields
 }
 
 /// What a `ct(commit)` asks for, if it is not so already.
@@ -418,12 +480,13 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         mut self,
         flow: &FlowKey,
         seen: Option<&Seen<'_>>,
+        flows: &mut MatchedFlows,
     ) -> Result<Said, Decision> {
         if let Some(reason) = self.wrong_source() {
             return Err(Decision::drop(reason));
         }
         let mark = self.mark.mark().unwrap_or_default();
-        Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace))
+        Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace, flows))
     }
 
     /// The frame leaves by a port as it came, if the boundary lets it: as a routed packet that leaves

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use tables::{Tables, VrfParsing};
+use super::flows::{self, FrameEnd};
+use tables::{FlowId, Port, Tables, VrfParsing};
 use wire::{Addresses, PortId, Spi, VrfId};
 
 /// The addresses that are the gateway's own, and what VRFs ask for.
@@ -13,6 +14,24 @@ pub(crate) struct Locality<'t>(&'t Tables);
 impl<'t> Locality<'t> {
     pub(crate) fn new(tables: &'t Tables) -> Self {
         Self(tables)
+    }
+
+    /// Whether a VRF has flows.
+    pub(crate) fn has_flows(&self, vrf: VrfId) -> bool {
+        self.0.has_flows() && self.0.pipeline().has(vrf)
+    }
+
+    /// Whether frames for all stations are taken from a port, as flows send them on.
+    pub(crate) fn is_joined(&self, port: &Port) -> bool {
+        self.0.has_flows() && self.0.joined(port.spec.vrf).contains(&port.id)
+    }
+
+    /// What flows say of ARP packets that come by a port; each that matches is told.
+    pub(crate) fn arp(&self, port: &Port, matched: impl FnMut(FlowId)) -> FrameEnd {
+        match self.has_flows(port.spec.vrf) {
+            true => flows::decide_arp(self.0, port, matched),
+            false => FrameEnd::Normal,
+        }
     }
 
     /// See [`Tables::is_local`].

@@ -29,6 +29,7 @@ use tables::{
 use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::batch::LookUp;
+pub(crate) use self::flows::FrameEnd;
 pub use self::flows::Seen;
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::source_of_error;

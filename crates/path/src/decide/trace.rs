@@ -501,6 +501,7 @@ fn verdict(
         Verdict::Reassemble => return f.write_str("keep until all fragments are here"),
         Verdict::Deliver => return f.write_str("deliver to the gateway itself"),
         Verdict::Output(_) => "send the frame as it came by",
+        Verdict::Flood => return f.write_str("send the frame by all ports that flows join"),
         Verdict::Forward(_) => "forward in clear by",
         Verdict::Protect(..) => "encrypt and send by",
     };

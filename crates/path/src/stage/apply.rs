@@ -16,7 +16,9 @@ use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
 use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
-use crate::batch::{AS_QUOTED, Arrival, Known, Opening, Packets, Queues, Record, Sealing};
+use crate::batch::{
+    AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, Known, Opening, Packets, Queues, Record, Sealing,
+};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict};
 use crate::encapsulation::Inner;
@@ -299,7 +301,7 @@ impl<'t> ClearWay<'t> {
         objects: Objects<'_>,
     ) -> (usize, u64) {
         /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
-        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN;
+        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN | FOREIGN;
         let mtu = self.next_hop.mtu;
         // A copy of its own, which stays in registers.
         let mut header = [0; LINK];
@@ -365,7 +367,12 @@ impl FrameWay {
             let is_other_way = (record.decision.way()[0] ^ self.way[0])
                 | (record.decision.way()[1] ^ self.way[1])
                 | (record.decision.policies() ^ self.policies);
-            if is_other_way != 0 || length > self.mtu || packet.grow_front(ETHERNET).is_none() {
+            let is_frame = !record.facts.is(DEFRAGMENTED);
+            if is_other_way != 0
+                || length > self.mtu
+                || !is_frame
+                || packet.grow_front(ETHERNET).is_none()
+            {
                 break;
             }
             bytes += u64::from(length);
@@ -456,6 +463,15 @@ impl Applier<'_, '_> {
         queues: &mut Queues,
     ) {
         match known.decision.verdict() {
+            Verdict::Forward(_)
+            | Verdict::Protect(..)
+            | Verdict::Refuse(..)
+            | Verdict::Deliver
+            | Verdict::Decrypt(_)
+                if known.facts.is(FOREIGN) =>
+            {
+                self.end::<EXTENSION>(packet, known, DropReason::LinkNotForUs);
+            }
             Verdict::Forward(next_hop) => {
                 let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
                 self.send_on::<EXTENSION>(packet, known, None, (next_hop, limit), queues);
@@ -487,6 +503,7 @@ impl Applier<'_, '_> {
             Verdict::Reassemble => self.reassemble(packet, known, queues),
             Verdict::Deliver => host::deliver(self, packet, known, queues),
             Verdict::Output(port) => self.output::<EXTENSION>(packet, known, port),
+            Verdict::Flood => self.flood::<EXTENSION>(packet, known),
         }
     }
 
@@ -561,9 +578,27 @@ impl Applier<'_, '_> {
         }
     }
 
+    /// Sends the frame that a packet came in by all ports that flows join with its own.
+    #[cold]
+    fn flood<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known) {
+        let outputs = &mut self.neighbours.outputs;
+        let port = match known.key.origin {
+            Origin::Port(by) => outputs.objects.port(by),
+            _ => None,
+        };
+        match port.filter(|_| !known.facts.is(DEFRAGMENTED)) {
+            Some(port) => outputs.flood(packet, port),
+            None => self.end::<EXTENSION>(packet, known, DropReason::FlowUnsupported),
+        }
+    }
+
     /// Sends the frame that a packet came in by a port, as it was but for its translation.
     #[cold]
     fn output<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known, port: PortId) {
+        // What was made whole has no frame.
+        if known.facts.is(DEFRAGMENTED) {
+            return self.end::<EXTENSION>(packet, known, DropReason::FlowUnsupported);
+        }
         let outputs = &mut self.neighbours.outputs;
         let Some(to) = outputs.objects.port(port).filter(|port| port.spec.up) else {
             return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
@@ -662,7 +697,8 @@ impl Applier<'_, '_> {
         if let Reassembled::Complete(packet) = outcome {
             statistics.reassembled.add(1);
             let arrival = Arrival::new(known.key.vrf, known.key.origin);
-            self.again(packet, Arrival { defragmented: true, ..arrival }, queues);
+            let foreign = known.facts.is(FOREIGN);
+            self.again(packet, Arrival { defragmented: true, foreign, ..arrival }, queues);
         }
     }
 

@@ -14,13 +14,14 @@ use tables::{Port, VlanId, VlanProtocol, VrfParsing};
 use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
 use wire::mld;
-use wire::{FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
+use wire::{FragmentClass, Headers, Mac, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
 use crate::batch::{
-    AS_QUOTED, Arrival, DEFRAGMENTED, INBOUND, Packets, Queue, Record, TABLE_FACTS, table_of,
+    AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, INBOUND, Packets, Queue, Record, TABLE_FACTS,
+    table_of,
 };
 use crate::cache::key::{self, Prefix, Words};
-use crate::decide::Locality;
+use crate::decide::{FrameEnd, Locality};
 use crate::host::{arp, nd};
 use crate::outputs::Neighbours;
 
@@ -61,7 +62,8 @@ impl Source {
         let is_inbound = matches!(arrival.origin, Origin::Sa(_)) || is_clear_inbound;
         let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
         let defragmented = if arrival.defragmented { DEFRAGMENTED } else { 0 };
-        let facts = own | quoted | defragmented | if is_inbound { INBOUND } else { 0 };
+        let foreign = if arrival.foreign { FOREIGN } else { 0 };
+        let facts = own | quoted | defragmented | foreign | if is_inbound { INBOUND } else { 0 };
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }
     }
 
@@ -488,7 +490,9 @@ impl<'n> Parser<'_, 'n> {
             return self.drop(packet, DropReason::LinkSource);
         }
         let group = header.destination.is_group();
-        if !group && header.destination != port.spec.mac {
+        let is_joined = self.locality.is_joined(port);
+        let is_foreign = header.destination != port.spec.mac;
+        if is_foreign && !group && !is_joined {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
         let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
@@ -525,17 +529,40 @@ impl<'n> Parser<'_, 'n> {
                 return self.drop(packet, DropReason::IpTruncated);
             }
             (EtherType::ARP, _) => {
-                arp::receive(&mut self.neighbours.outputs, port, packet, header.source);
+                self.arp(packet, port, header.source);
                 return None;
             }
             _ => return self.drop(packet, DropReason::LinkProtocol),
         }
         // A unicast packet in a group frame is nobody's to forward (RFC 1122 section 3.3.6), and
         // broadcasts are not forwarded (RFC 2644) nor of any use to us.
-        if group && !is_multicast(packet.bytes()) {
+        if group && !is_joined && !is_multicast(packet.bytes()) {
             return self.drop(packet, DropReason::NotUnicast);
         }
+        if is_foreign && is_joined && !(group && is_multicast(packet.bytes())) {
+            let arrival = Arrival { foreign: true, ..source.arrival };
+            source = Source::new(arrival, self.locality);
+        }
         Some((packet, source))
+    }
+
+    /// An ARP packet, its link header stripped: as the flows of its VRF say, if there are any.
+    fn arp(&mut self, packet: Packet, port: &Port, from: Mac) {
+        let outputs = &mut self.neighbours.outputs;
+        let (objects, length, now) = (outputs.objects, packet.len() as u64, outputs.now);
+        let end = self.locality.arp(port, |flow| objects.count_flow(flow, 1, length, now));
+        let is_for_us = || {
+            let message = wire::arp::Packet::parse(packet.bytes());
+            message.is_ok_and(|message| port.owns(message.target_ip.into()))
+        };
+        match end {
+            FrameEnd::Normal if self.locality.is_joined(port) && !is_for_us() => {
+                outputs.flood(packet, port);
+            }
+            FrameEnd::Normal => arp::receive(outputs, port, packet, from),
+            FrameEnd::Output(to) => outputs.send_frame_on(packet, port, to),
+            FrameEnd::Drop(why) => outputs.drop(packet, why),
+        }
     }
 
     /// The port of a VLAN by `parent`, if it is up.
@@ -634,6 +661,8 @@ impl<'n> Parser<'_, 'n> {
                 (headers.upper, headers.tcp_flags) = (upper, tcp_flags);
                 Ok(())
             }
+            // Flows may ask for the whole datagram first.
+            Recalled::Unknown if self.locality.has_flows(arrival.vrf) => Ok(()),
             Recalled::Unknown => Err(DropReason::FragmentUnknown),
             Recalled::Contradicted => Err(DropReason::FragmentContradicted),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conntrack::{Connections, CtState, Settings};
 use packet::Time;
 use pipeline::{
-    Action, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, SetWord, Zone,
+    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, SetWord, Zone,
 };
 use wire::{IpRange, PortId, VrfId};
 
@@ -32,7 +32,8 @@ pub(crate) fn pipeline(kinds: &[(VrfId, usize, [PortId; 2])]) -> Pipeline {
     let mut pipeline = Pipeline::new();
     for &(vrf, kind, ports) in kinds {
         for flow in flows(vrf, kind, ports) {
-            pipeline.add(flow, Owner::User);
+            let change = Change::Add { flow, check_overlap: false };
+            pipeline.apply(change, Owner::User).unwrap();
         }
     }
     pipeline

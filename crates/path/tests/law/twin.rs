@@ -172,7 +172,8 @@ impl Twin {
         let counters = tables.ports().filter_map(|port| tables.port_counters(port.id));
         seen.vlans = counters.map(|all| [all.received(), all.sent()]).collect();
         let counters = |id| tables.flow_meter(id).unwrap().counters.read();
-        seen.flows = tables.pipeline().flows().map(|entry| counters(entry.id)).collect();
+        seen.flows =
+            tables.pipeline().sorted().into_iter().map(|entry| counters(entry.id)).collect();
         let connections = tables.connections().unwrap();
         seen.connections =
             (0..8).filter_map(|index| connections.connection(index, self.now)).collect();

@@ -21,6 +21,12 @@ impl Tables {
         self.filters.get(&place).map(|filter| &**filter)
     }
 
+    /// Whether there is a filter.
+    #[inline(always)]
+    pub fn has_filters(&self) -> bool {
+        self.filters.len() > 0
+    }
+
     /// Every filter that has rules.
     pub fn filters(&self) -> impl Iterator<Item = (FilterPlace, &Filter)> {
         self.filters.iter().map(|(place, filter)| (*place, &**filter))

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use conntrack::{Connections, Ended};
 use packet::Time;
 use pipeline::{Entry, FlowId, NatNew, Pipeline};
+use wire::{PortId, VrfId};
 
 use super::Tables;
 use crate::counters::FlowCounters;
@@ -25,6 +26,12 @@ impl Tables {
     #[inline(always)]
     pub fn has_flows(&self) -> bool {
         !self.flows.pipeline.is_empty()
+    }
+
+    /// The ports that the flows of a VRF send frames by: frames for all stations go from one to the
+    /// others.
+    pub fn joined(&self, vrf: VrfId) -> &[PortId] {
+        self.flows.joined.get(&vrf).map_or(&[], |ports| ports)
     }
 
     /// The connection table, if there is one.
@@ -95,6 +102,13 @@ impl Tables {
                 vrfs.extend(before.map(|before| before.flow.vrf));
             }
         }
+        let joined = Arc::make_mut(&mut changed.joined);
+        for vrf in &vrfs {
+            match pipeline.outputs(*vrf) {
+                ports if ports.is_empty() => _ = joined.remove(vrf),
+                ports => _ = joined.insert(*vrf, ports.into()),
+            }
+        }
         changed.pipeline = pipeline;
         self.flows = flows;
         for vrf in vrfs {
@@ -108,5 +122,5 @@ impl Tables {
 }
 
 fn by_id(pipeline: &Pipeline) -> BTreeMap<FlowId, &Entry> {
-    pipeline.flows().map(|entry| (entry.id, entry)).collect()
+    pipeline.entries().map(|entry| (entry.id, &**entry)).collect()
 }
