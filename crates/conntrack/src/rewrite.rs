@@ -75,6 +75,12 @@ pub(crate) fn update(field: &mut [u8], delta: u16) {
 }
 
 impl Translation {
+    /// What makes packets that look like `before` look like `after`, which are of one protocol and
+    /// family.
+    pub fn between(before: &Tuple, after: &Tuple) -> Self {
+        Self::new(*after, deltas(before, after) as u32, false)
+    }
+
     pub(crate) fn new(tuple: Tuple, deltas: u32, is_source: bool) -> Self {
         let (addresses_delta, upper_delta) = ((deltas >> 16) as u16, deltas as u16);
         Self { tuple, addresses_delta, upper_delta, is_source }

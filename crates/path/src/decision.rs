@@ -21,7 +21,8 @@ use wire::{PortId, SaSlot};
 /// | 0 | 20 | whether its packets are translated as their connection says |
 /// | 0 | 21 | whether it is for one packet alone |
 /// | 0 | 22 | whether its extension does nothing but count flows |
-/// | 0 | 23-31 | free: a set of actions |
+/// | 0 | 23 | whether its extension says what is written into its packets |
+/// | 0 | 24-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
@@ -90,6 +91,9 @@ const TRANSLATED: u64 = 1 << 20;
 const PASSING: u64 = 1 << 21;
 /// Whether it has an extension that only says which flows count the packet.
 const COUNTED: u64 = 1 << 22;
+
+/// Whether flows write into its packets.
+const REWRITTEN: u64 = 1 << 23;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -208,6 +212,18 @@ impl Decision {
         self.way |= before.way & (EXTENDED | COUNTED | PASSING);
         self.sa |= before.sa & !0xffff_ffff;
         self
+    }
+
+    /// The same, whose extension says what is written into its packets.
+    pub(crate) fn rewritten(mut self) -> Self {
+        self.way |= REWRITTEN;
+        self
+    }
+
+    /// Whether its extension says what is written into its packets.
+    #[inline(always)]
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.way & REWRITTEN != 0
     }
 
     /// The same, for one packet alone.

@@ -5,6 +5,7 @@
 //! so there are few, and the others pay nothing for it.
 
 use core::fmt;
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -25,8 +26,21 @@ pub struct Extension {
     pub(crate) taps: TapSet,
     /// How the MSS that a SYN announces is lowered.
     pub(crate) mss: Option<MssWay>,
+    /// What flows write into packets.
+    pub(crate) rewrite: Option<Rewrite>,
     /// The flows that matched.
     pub(crate) flows: MatchedFlows,
+}
+
+/// What flows write into packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rewrite {
+    /// Source and destination with their ports, if they are others than before.
+    pub(crate) ends: Option<[(IpAddr, u16); 2]>,
+    /// DSCP.
+    pub(crate) dscp: Option<u8>,
+    /// TTL or hop limit, before the gateway counts its own hop.
+    pub(crate) hop_limit: Option<u8>,
 }
 
 /// The flows of the match-action tables that a packet has matched, in order; they count it.
@@ -91,8 +105,13 @@ pub(crate) struct MssWay {
 
 impl Extension {
     /// Nothing.
-    pub const NONE: Self =
-        Self { rules: [0; 4], taps: TapSet::NONE, mss: None, flows: MatchedFlows::NONE };
+    pub const NONE: Self = Self {
+        rules: [0; 4],
+        taps: TapSet::NONE,
+        mss: None,
+        rewrite: None,
+        flows: MatchedFlows::NONE,
+    };
 
     /// Notes the rule that decided in one of the four places.
     pub(crate) fn note_rule(&mut self, place: usize, slot: FilterSlot) {
@@ -103,7 +122,10 @@ impl Extension {
 
     /// Whether it does no more than saying which flows count the packet.
     pub(crate) fn only_counts(&self) -> bool {
-        self.rules == [0; 4] && self.taps == TapSet::NONE && self.mss.is_none()
+        self.rules == [0; 4]
+            && self.taps == TapSet::NONE
+            && self.mss.is_none()
+            && self.rewrite.is_none()
     }
 
     /// The flows of the match-action tables that matched, in order.

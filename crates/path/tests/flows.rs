@@ -438,3 +438,34 @@ fn fragments_of_a_translated_connection_are_made_whole_and_cut_again() {
     }
     gateway.assert_nothing_lost();
 }
+
+fn set(field: Field, value: u128) -> Action {
+    Action::Set { word: pipeline::SetWord::Mod, field, value, mask: field.max() }
+}
+
+#[test]
+fn what_flows_write_stands_in_the_packet() {
+    let to = v4("192.168.12.99").to_bits().into();
+    let mut gateway = gateway(vec![flow(
+        0,
+        1,
+        &[],
+        &[
+            set(Field::NwDst, to),
+            set(Field::UdpDst, 5353),
+            set(Field::NwTos, 0x28),
+            set(Field::NwTtl, 9),
+            Action::Normal,
+        ],
+    )]);
+    for _ in 0..3 {
+        gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
+        let (_, packet) = gateway.sent_one(WAN);
+        assert_eq!(ends(&packet), "192.168.13.5:5000 192.168.12.99:5353");
+        assert_eq!((packet[1], packet[8]), (0x28, 8));
+        assert_eq!(wire::checksum::checksum(&packet[..20]), 0);
+        assert_checksums_are_right(&packet);
+    }
+    assert_eq!(gateway.drops(), []);
+    gateway.assert_nothing_lost();
+}

@@ -55,6 +55,7 @@ impl Pipeline {
             matched_more: false,
             ttl_exceeded: false,
             reads: PacketFields::NONE,
+            writes: PacketFields::NONE,
         };
         let mut walk = Walk {
             tables: self.tables(fields.vrf()),
@@ -143,6 +144,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
 
     fn set(&mut self, field: Field, value: u128, mask: u128) {
         if field.is_in(&self.outcome.fields) {
+            self.outcome.writes = self.outcome.writes | reads_of_field(field);
             field.set(&mut self.outcome.fields.words, value, mask);
         }
     }

@@ -266,7 +266,7 @@ impl Field {
     }
 
     /// Its highest value.
-    pub(crate) const fn max(self) -> u128 {
+    pub const fn max(self) -> u128 {
         ones(self.info().bits)
     }
 

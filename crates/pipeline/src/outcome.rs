@@ -27,6 +27,8 @@ pub struct Outcome {
     pub matched_more: bool,
     /// Whether an action was to decrement a TTL or hop limit of 1 or 0.
     pub ttl_exceeded: bool,
+    /// The optional fields that were written, whatever they were before.
+    pub writes: PacketFields,
     /// The optional fields that were read: packets that differ in other bits have the same outcome.
     pub reads: PacketFields,
 }

@@ -100,6 +100,16 @@ pub fn set_traffic_class(packet: &mut [u8], traffic_class: u8) {
     update_checksum(header, old, u16::from_be_bytes([header[0], traffic_class]));
 }
 
+/// Sets the TTL, and brings the header's checksum along. Fewer bytes than a header has are left as
+/// they are.
+#[inline]
+pub fn set_ttl(packet: &mut [u8], ttl: u8) {
+    let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() else { return };
+    let old = u16::from_be_bytes([header[8], header[9]]);
+    header[8] = ttl;
+    update_checksum(header, old, u16::from_be_bytes([ttl, header[9]]));
+}
+
 /// Sets the total length, and brings the header's checksum along. Fewer bytes than a header has are
 /// left as they are.
 #[inline]

@@ -69,6 +69,14 @@ pub fn flow_label(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*first) & 0xf_ffff)
 }
 
+/// Sets the hop limit. Fewer bytes than a header has are left as they are.
+#[inline]
+pub fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
+    if let Some(header) = packet.first_chunk_mut::<HEADER_LENGTH>() {
+        header[7] = hop_limit;
+    }
+}
+
 /// Takes one from the hop limit. A hop limit of 0, or fewer bytes than a header has, is left as it
 /// is.
 #[inline]

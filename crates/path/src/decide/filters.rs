@@ -68,6 +68,7 @@ pub(super) fn decide<'a>(
                 match asked.ask_flows(&flow, beside.seen.as_ref(), flows) {
                     Ok(answer) => {
                         passing.mark = answer.mark;
+                        passing.matched.rewrite = answer.rewrite;
                         said = Some(answer);
                     }
                     Err(refused) => *decision = refused,

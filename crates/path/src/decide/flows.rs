@@ -7,14 +7,14 @@ use pipeline::{Commit, CtFields, Fields, NatSpec, To, Track};
 use tables::{Direction as PolicyDirection, FlowId, Scope, Side, Tables, Vrf};
 use wire::common::Facts;
 use wire::quoted::{self, Quoted};
-use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, TcpFlags, Upper};
+use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, TcpFlags, Upper};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
 use super::{Admission, Deciding, KeyView, Mark};
 use crate::connection::{self, Change};
 use crate::decision::{Decision, Verdict};
-use crate::extension::MatchedFlows;
+use crate::extension::{MatchedFlows, Rewrite};
 
 /// What decide may read of a packet beside its key, if connections are tracked: whether it belongs to
 /// a connection depends on its sequence numbers. What it was told is compared when a kept decision
@@ -38,6 +38,8 @@ pub(super) struct Said {
     pub mark: u32,
     pub reference: Reference,
     pub is_translated: bool,
+    /// What is written into the packet besides.
+    pub rewrite: Option<Rewrite>,
     /// Whether that is for other packets of the flow too.
     pub stays: bool,
     pub change: Option<Change>,
@@ -49,6 +51,9 @@ impl Said {
         let mut decision = decision.of_connection(self.reference);
         if self.is_translated {
             decision = decision.translated();
+        }
+        if self.rewrite.is_some() {
+            decision = decision.rewritten();
         }
         if self.stays { decision } else { decision.passing() }
     }
@@ -79,6 +84,7 @@ fn ask(
         mark: outcome.fields.pkt_mark(),
         reference,
         is_translated,
+        rewrite: None,
         stays: keep && !outcome.matched_more,
         change: None,
     };
@@ -122,12 +128,21 @@ fn ask(
         }
     };
     said.mark = fields.pkt_mark();
-    if is_rewritten(key, fields, tracked.as_ref()) {
-        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
-        return said;
-    }
-    if let Some(tuple) = tracked.and_then(|tracked| tracked.translated) {
-        said.after = Some(connection::translated(key, &tuple));
+    let translated = tracked.and_then(|tracked| tracked.translated);
+    let translated = translated.map_or(*key, |tuple| connection::translated(key, &tuple));
+    match written(key, &translated, fields, outcome.writes | counted_hops(key, fields)) {
+        Some((after, rewrite)) => {
+            if after != *key {
+                said.after = Some(after);
+            }
+            // What a connection translates and nobody else writes is its own.
+            let is_ours = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
+            if is_ours || after != translated {
+                said.rewrite = Some(rewrite);
+                said.is_translated = false;
+            }
+        }
+        None => said.end = Some(Verdict::Drop(DropReason::FlowUnsupported)),
     }
     said
 }
@@ -195,20 +210,48 @@ fn reason(why: Option<pipeline::DropReason>) -> DropReason {
     }
 }
 
-/// Whether flows have written what no connection's translation writes.
-fn is_rewritten(key: &FlowKey, after: &Fields, tracked: Option<&Tracked>) -> bool {
-    let expected = match tracked.and_then(|tracked| tracked.translated) {
-        Some(tuple) => connection::translated(key, &tuple),
-        None => *key,
+/// The hop limit, if flows have counted a hop.
+fn counted_hops(key: &FlowKey, after: &Fields) -> PacketFields {
+    match after.packet_fields().hop_limit() == key.fields.hop_limit() {
+        true => PacketFields::NONE,
+        false => PacketFields::HOP_LIMIT,
+    }
+}
+
+/// What a packet looks like afterwards, with these optional fields written, and what is to be written
+/// for that. `None` if that cannot be done.
+fn written(
+    key: &FlowKey,
+    translated: &FlowKey,
+    after: &Fields,
+    writes: PacketFields,
+) -> Option<(FlowKey, Rewrite)> {
+    let addresses = after.addresses()?;
+    let upper = match (key.upper, after.ports()) {
+        (Upper::Ports { .. }, (source, destination)) => Upper::Ports { source, destination },
+        (Upper::Icmp { kind, code, .. }, ports) if ports != (kind.into(), code.into()) => {
+            return None;
+        }
+        // Flows know no identifier.
+        _ => translated.upper,
     };
-    let ports = match expected.upper {
-        Upper::Ports { source, destination } => (source, destination),
-        Upper::Icmp { kind, code, .. } => (kind.into(), code.into()),
-        Upper::Spi(_) | Upper::None => (0, 0),
+    let fields = after.packet_fields();
+    let is_written = |field: PacketFields| !(writes & field).is_empty();
+    let after = FlowKey { addresses, upper, ..*key };
+    let ports = match upper {
+        Upper::Ports { source, destination } => [source, destination],
+        _ => [0; 2],
     };
-    after.addresses() != Some(expected.addresses)
-        || after.ports() != ports
-        || after.packet_fields() != key.fields
+    let ends = (after != *key)
+        .then(|| [(addresses.source(), ports[0]), (addresses.destination(), ports[1])]);
+    let dscp = is_written(PacketFields::DSCP).then(|| fields.dscp().bits());
+    let hop_limit = is_written(PacketFields::HOP_LIMIT).then(|| fields.hop_limit());
+    let is_ours = dscp.is_some() || hop_limit.is_some() || after != *translated;
+    // An identifier is translated by the connection alone.
+    if is_ours && matches!(upper, Upper::Icmp { .. }) && upper != key.upper {
+        return None;
+    }
+    Some((after, Rewrite { ends, dscp, hop_limit }))
 }
 
 /// What a `ct(commit)` asks for, if it is not so already.

@@ -318,8 +318,11 @@ impl<'t> Asked<'t> {
 }
 
 /// What packets of a flow look like when they leave. `None` if that is not known any more, since the
-/// connection has ended by which they are translated.
+/// connection has ended by which they are translated, or since flows write into them.
 fn after(key: &FlowKey, decision: &Decision, tables: &Tables) -> Option<FlowKey> {
+    if decision.is_rewritten() {
+        return None;
+    }
     if !decision.is_translated() {
         return Some(*key);
     }

@@ -450,7 +450,11 @@ impl Applier<'_, '_> {
             }
         }
         self.tap_ingress(packet.bytes(), known);
-        self.handle::<true>(packet, known, limit, queues);
+        let (mut packet, mut known) = (packet, *known);
+        if let Some(rewrite) = self.extensions.get(number).rewrite {
+            connections::write_fields(&mut packet, &mut known, &rewrite);
+        }
+        self.handle::<true>(packet, &known, limit, queues);
     }
 
     /// Does what was decided to a packet, which has an `EXTENSION` or none.
@@ -572,6 +576,10 @@ impl Applier<'_, '_> {
     /// the connection has ended since.
     #[inline(always)]
     pub(crate) fn translate(&mut self, packet: Packet, known: &Known) -> Result<Packet, Packet> {
+        if known.decision.is_rewritten() {
+            let extension = known.decision.extension().map(|number| self.extensions.get(number));
+            return connections::rewrite(packet, known, extension.and_then(|it| it.rewrite));
+        }
         match known.decision.is_translated() {
             false => Ok(packet),
             true => connections::translate(packet, known, self.neighbours.outputs.objects),

@@ -5,12 +5,14 @@
 //! decision asks of connections is done here too, so that the next packet finds it.
 
 use conntrack::nat::NotLent;
-use conntrack::{Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Tuple};
+use conntrack::{
+    Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Translation, Tuple,
+};
 use packet::{DropReason, Packet, Time};
 use pipeline::{NatEnd, NatNew};
-use wire::Protocol;
 use wire::common::Facts;
 use wire::quoted::Quoted;
+use wire::{FragmentClass, Protocol, Upper};
 
 use crate::batch::{Known, Packets, Record};
 use crate::cache::Cache;
@@ -18,7 +20,7 @@ use crate::cache::lookup::{Family, V4, V6};
 use crate::connection::{self, Change};
 use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
-use crate::extension::Extensions;
+use crate::extension::{Extensions, Rewrite};
 use crate::outputs::Objects;
 use crate::statistics::WorkerStatistics;
 
@@ -290,6 +292,57 @@ pub(crate) fn translate(
         Some(()) => Ok(packet),
         None => Err(packet),
     }
+}
+
+/// Writes the TTL or hop limit and the DSCP that flows have set. The gateway counts its own hop from
+/// there on.
+#[cold]
+pub(crate) fn write_fields(packet: &mut Packet, known: &mut Known, rewrite: &Rewrite) {
+    let bytes = packet.bytes_mut();
+    if let Some(dscp) = rewrite.dscp {
+        let class = dscp << 2 | known.inner.traffic_class & 3;
+        match known.is_v6() {
+            true => wire::ipv6::set_traffic_class(bytes, class),
+            false => wire::ipv4::set_traffic_class(bytes, class),
+        }
+        known.inner.traffic_class = class;
+    }
+    if let Some(hop_limit) = rewrite.hop_limit {
+        match known.is_v6() {
+            true => wire::ipv6::set_hop_limit(bytes, hop_limit),
+            false => wire::ipv4::set_ttl(bytes, hop_limit),
+        }
+        known.facts.0 = known.facts.0 & !(0xff << 32) | u64::from(hop_limit) << 32;
+    }
+}
+
+/// Writes the addresses and ports that flows have set.
+#[cold]
+pub(crate) fn rewrite(
+    mut packet: Packet,
+    known: &Known,
+    rewrite: Option<Rewrite>,
+) -> Result<Packet, Packet> {
+    let Some([(source, source_port), (destination, destination_port)]) =
+        rewrite.and_then(|rewrite| rewrite.ends)
+    else {
+        return Ok(packet);
+    };
+    let before = match known.key.upper {
+        Upper::Ports { source, destination } => {
+            Tuple::new(known.key.addresses, known.key.protocol, source, destination)
+        }
+        _ => connection::addresses(&known.key),
+    };
+    let after = before.with_source(source, source_port);
+    let after = after.and_then(|after| after.with_destination(destination, destination_port));
+    let upper = usize::from(known.facts.upper_offset());
+    let has_ports = known.key.fragment != FragmentClass::Later;
+    let written = after.is_some_and(|after| {
+        let translation = Translation::between(&before, &after);
+        translation.apply(packet.bytes_mut(), upper, has_ports).is_ok()
+    });
+    if written { Ok(packet) } else { Err(packet) }
 }
 
 /// The same in place, of a packet of a connection that is no error and no fragment. False if it is as it

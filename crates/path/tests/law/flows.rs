@@ -10,7 +10,7 @@ use pipeline::{
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 9;
+pub(crate) const KINDS: usize = 11;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
@@ -79,6 +79,10 @@ fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpe
     let addresses = addresses.parse::<IpRange>().unwrap();
     let new = NatNew { end, addresses: Some(addresses), ports, choice: None, persistent: false };
     Some(NatSpec { new: Some(new) })
+}
+
+fn set(field: Field, value: u128) -> Action {
+    Action::Set { word: SetWord::Mod, field, value, mask: field.max() }
 }
 
 fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
@@ -183,6 +187,29 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(3, 9, &[(Field::NwProto, 17, 0xff)], &[to_table_1(None)]),
             flow(3, 8, &[], &[Action::Resubmit { in_port: None, table: Some(1) }]),
             flow(1, 1, &[], &[normal]),
+        ],
+        // Fields are written, some of tracked packets.
+        9 => vec![
+            flow(
+                0,
+                10,
+                &[(Field::DlType, 0x800, 0xffff), by(a)],
+                &[set(Field::NwSrc, 0x0a02_0063), Action::DecTtl, normal.clone()],
+            ),
+            flow(
+                0,
+                9,
+                &[(Field::DlType, 0x800, 0xffff), (Field::NwProto, 17, 0xff)],
+                &[set(Field::UdpDst, 54), set(Field::NwTos, 0), normal.clone()],
+            ),
+            flow(0, 8, &[(Field::NwProto, 6, 0xff)], &[to_table_1(None)]),
+            flow(0, 1, &[], &[set(Field::NwTtl, 3), normal.clone()]),
+            flow(1, 1, &[], &[ct(commit()), set(Field::TcpSrc, 9), normal]),
+        ],
+        // Fields are written into frames.
+        10 => vec![
+            flow(0, 10, &[by(a)], &[set(Field::NwTos, 0x28), Action::DecTtl, Action::Output(b)]),
+            flow(0, 1, &[], &[normal]),
         ],
         // Two zones, two outputs: refused.
         _ => vec![

@@ -253,6 +253,13 @@ impl Seen {
         if self.qdiscs != other.qdiscs {
             text += &format!("qdiscs: {:?} and {:?}\n", self.qdiscs, other.qdiscs);
         }
+        if self.flows != other.flows {
+            text += &format!("flows: {:?} and {:?}\n", self.flows, other.flows);
+        }
+        if self.connections != other.connections {
+            let (mine, theirs) = (&self.connections, &other.connections);
+            text += &format!("connections: {mine:#?} and {theirs:#?}\n");
+        }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
     }
 }
