@@ -28,11 +28,17 @@ pub const fn graph() -> &'static [Stage] {
             name: "decide",
             does: "finds the flow's decision in the cache, or decides and keeps it; changes no \
                 packet",
+            next: &["confirm"],
+        },
+        Stage {
+            name: "confirm",
+            does: "holds decisions that were made for a connection against it, updates the connection \
+                or makes it, and has decided again what is out of date",
             next: &["apply"],
         },
         Stage {
             name: "apply",
-            does: "does what was decided: counts, hop limit, size, link header",
+            does: "does what was decided: counts, hop limit, size, translation, link header",
             next: &["seal", "open", "transmit", "queue", "waiting", "reassembly", "host", "drop"],
         },
         Stage {

@@ -391,6 +391,7 @@ impl<'t> Stages<'t> {
     fn stages(&mut self) {
         for depth in 1.. {
             self.decide();
+            self.confirm();
             self.apply();
             self.seal();
             self.open();
@@ -432,12 +433,17 @@ impl<'t> Stages<'t> {
             }
             self.extensions.forget_passing();
             self.cache.decide(self.batch, self.decider, self.extensions, statistics);
-            if let Some(connections) = self.decider.connections() {
-                let (cache, decider) = (&mut *self.cache, self.decider);
-                let extensions = &mut *self.extensions;
-                let mut confirming = Confirming { cache, decider, extensions, statistics };
-                confirm(self.batch, connections, &mut confirming);
-            }
+        }
+    }
+
+    /// See [`confirm`]. Without flows there are no connections.
+    fn confirm(&mut self) {
+        if let Some(connections) = self.decider.connections() {
+            let statistics = self.neighbours.outputs.buffers.statistics;
+            let (cache, decider) = (&mut *self.cache, self.decider);
+            let extensions = &mut *self.extensions;
+            let mut confirming = Confirming { cache, decider, extensions, statistics };
+            confirm(self.batch, connections, &mut confirming);
         }
     }
 
