@@ -87,7 +87,9 @@ impl Connections {
         };
         let result = (0..4).find_map(|_| {
             let locked = self.buckets.lock(hashes);
-            let others = [original, reply].into_iter().zip(hashes).take(1 + usize::from(is_paired));
+            // The reply's is looked for as well if it is the original reversed: it may be the original
+            // of a connection that is translated.
+            let others = [original, reply].into_iter().zip(hashes);
             let taken = |(tuple, hash)| self.find_any(hash, new.zone, tuple);
             let Some((other, direction, is_original)) = others
                 .enumerate()

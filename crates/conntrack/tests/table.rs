@@ -146,6 +146,22 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
     assert_eq!(gate.table.counts().connections, 0);
 }
 
+/// Who opens a connection whose answers would look like packets of one that is translated is refused:
+/// nobody could tell whose they are.
+#[test]
+fn answers_are_of_one_connection() {
+    let mut gate = Gate::new(&settings(8));
+    let (there, ends) = (udp(1, 1000), addresses(9, 8));
+    // Translated, so that its own answers look like others.
+    let reply = Tuple::new(ends, Protocol::UDP, 7, 7);
+    let new = New { reply, ..New::plain(0, there) };
+    gate.table.commit(&new, &DATAGRAM, 100, gate.now, &mut |_| {}).unwrap();
+    let plain = New::plain(0, there.reversed());
+    let refused = gate.table.commit(&plain, &DATAGRAM, 100, gate.now, &mut |_| {});
+    assert_eq!(refused, Err(Refused::TupleTaken));
+    assert_eq!(gate.table.counts().connections, 1);
+}
+
 #[test]
 fn ipv6_connections_have_places_of_their_own() {
     let settings = Settings { ipv6_connections: 3, ..settings(8) };

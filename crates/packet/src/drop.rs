@@ -146,6 +146,9 @@ reasons! {
     ConnectionFull = "connection_full",
     /// A zone or a source has as many connections as it may.
     ConnectionLimit = "connection_limit",
+    /// The answers to a new connection would look like packets of another connection, which is
+    /// translated.
+    ConnectionTaken = "connection_taken",
     /// All ports of a NAT pool are in use.
     NatExhausted = "nat_exhausted",
     /// The connection ended while its packet was handled.

@@ -79,8 +79,8 @@ pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = 
             + 1
     });
     let (first_port, ports) = match nat.ports {
-        Some((first, last)) => (first, u32::from(last - first) + 1),
-        None => (tuple.destination, 1),
+        Some((first, last)) if tuple.protocol.has_ports() => (first, u32::from(last - first) + 1),
+        _ => (tuple.destination, 1),
     };
     let hash = source_hash(&tuple);
     let tries = addresses.saturating_mul(ports).min(MOST);

@@ -254,7 +254,7 @@ impl From<Refused> for NotMade {
             Refused::Exists => Self::Exists,
             Refused::Full | Refused::BucketFull => Self::Dropped(DropReason::ConnectionFull),
             Refused::Limit(_) => Self::Dropped(DropReason::ConnectionLimit),
-            Refused::TupleTaken => Self::Dropped(DropReason::NatExhausted),
+            Refused::TupleTaken => Self::Dropped(DropReason::ConnectionTaken),
             Refused::NotNew | Refused::Tuples => Self::Dropped(DropReason::FlowUnsupported),
         }
     }
