@@ -59,6 +59,13 @@ impl Pipeline {
         self.tables(vrf).map_or(PacketFields::NONE, |tables| tables.reads)
     }
 
+    /// How many sets of fields and masks the flows match, over all tables. A lookup makes as many
+    /// probes as its table has, at most.
+    pub fn masks(&self) -> usize {
+        let tables = self.vrfs.values().flat_map(|tables| &tables.tables);
+        tables.map(|table| table.masks()).sum()
+    }
+
     /// All flows, in the order of [`Pipeline::sorted`] by VRFs and tables alone.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let tables = self.vrfs.values().flat_map(|tables| &tables.tables);

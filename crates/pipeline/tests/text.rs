@@ -113,6 +113,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("actions=output:NXM_NX_REG0[]", 16, "a port out of a field is not supported"),
         ("actions=output:reg0", 16, "a port out of a field is not supported"),
         ("actions=controller", 9, "there is no controller"),
+        ("actions=check_pkt_larger(9)->reg0[0]", 9, "`check_pkt_larger` is not supported"),
         ("actions=p1,foo:3", 12, "there is no action `foo`"),
         ("actions=output:eth7", 16, "there is no port `eth7`"),
         ("tp_dst=80,actions=drop", 1, "add tcp, udp or sctp"),
