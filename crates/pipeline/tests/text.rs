@@ -2,7 +2,8 @@
 
 mod random;
 
-use pipeline::text::{ShownFlow, parse_flow};
+use pipeline::text::{Counters, ShownEntry, ShownFlow, parse_flow};
+use pipeline::{Change, Owner, Pipeline};
 use proptest::prelude::*;
 use random::Called;
 
@@ -97,6 +98,24 @@ fn other_spellings_mean_the_same() {
     ] {
         assert_eq!(read(text), shown, "{text}");
     }
+}
+
+#[test]
+fn a_dump_has_the_shape_of_ovs_ofctl_and_is_read_again() {
+    let text = "cookie=0x2a,vrf=\"blue 7\",table=3,idle_timeout=30,priority=5,tcp,tp_dst=80 \
+                actions=ct(commit),output:p1";
+    let flow = parse_flow(text, &Called).unwrap();
+    let mut pipeline = Pipeline::new();
+    let change = Change::Add { flow: flow.clone(), check_overlap: false };
+    pipeline.apply(change, Owner::User).unwrap();
+    let counters = Counters { age: 12_345, packets: 6, bytes: 789, idle: 2 };
+    let shown = ShownEntry { entry: pipeline.sorted()[0], counters, names: &Called }.to_string();
+    assert_eq!(
+        shown,
+        "cookie=0x2a, duration=12.345s, vrf=\"blue 7\", table=3, n_packets=6, n_bytes=789, \
+         idle_timeout=30, idle_age=2, priority=5,tcp,tp_dst=80 actions=ct(commit),output:p1"
+    );
+    assert_eq!(parse_flow(&shown, &Called), Ok(flow));
 }
 
 #[test]
