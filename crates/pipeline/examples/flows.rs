@@ -10,8 +10,9 @@
 use std::io::{self, BufRead, Write};
 use std::{env, fs, process};
 
+use conntrack::CtState;
 use pipeline::text::{Command, Names, ShownFields, ShownFlow, ShownMatch, parse_change};
-use pipeline::{Change, CtFields, Fields, NatSpec, Outcome, Owner, Pipeline, To, Track};
+use pipeline::{Change, CtFields, Fields, NatEnd, NatSpec, Outcome, Owner, Pipeline, To, Track};
 use types::{PortId, SaSlot, VrfId};
 
 /// Everything is called by its number.
@@ -43,13 +44,23 @@ impl Names for Numbers {
     }
 }
 
-/// Says of every packet that it opens a connection, as `ofproto/trace` does by default: `trk|new`.
+/// Says of every packet that it opens a connection, and translates it to the first address and
+/// port of a range, as `ofproto/trace` does.
 struct New;
 
 impl Track for New {
-    fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
-        let state = conntrack::CtState::NEW | conntrack::CtState::TRK;
-        CtFields { state, ..CtFields::default() }
+    fn track(&mut self, _: u16, _: bool, fields: &Fields, nat: Option<&NatSpec>) -> CtFields {
+        let new = nat.and_then(|nat| nat.new.as_ref());
+        let translated = new.zip(fields.tuple()).and_then(|(new, tuple)| {
+            let address = new.addresses?.first();
+            let port = |own| new.ports.map_or(own, |(first, _)| first);
+            match new.end {
+                NatEnd::Source => tuple.with_source(address, port(tuple.source)),
+                NatEnd::Destination => tuple.with_destination(address, port(tuple.destination)),
+            }
+        });
+        let state = CtState::NEW | CtState::TRK;
+        CtFields { state, translated, ..CtFields::default() }
     }
 }
 

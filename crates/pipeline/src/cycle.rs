@@ -25,21 +25,37 @@ pub(crate) fn find(pipeline: &Pipeline, flow: &Flow) -> Option<Vec<u8>> {
     let both = others
         .flat_map(|table| table.entries().take(MOST_TRIED))
         .filter_map(|entry| flow.matches.and(&entry.flow.matches));
-    core::iter::once(flow.matches.clone()).chain(both).find_map(|matches| {
-        [0, u32::MAX].into_iter().find_map(|fill| goes_round(pipeline, flow, &matches, fill))
-    })
+    let mut budget = MOST_LOOKUPS;
+    let tried = core::iter::once(flow.matches.clone()).chain(both).take(MOST_TRIED);
+    tried.flat_map(|matches| [0, u32::MAX].map(|fill| example(flow, &matches, fill))).find_map(
+        |fields| match budget {
+            0 => None,
+            _ => goes_round(pipeline, flow, &fields, &mut budget),
+        },
+    )
 }
 
-/// Other flows of a table that are tried.
-const MOST_TRIED: usize = 64;
-
-/// The tables that one packet goes round. It has what a match asks for, and `fill` in all else.
-fn goes_round(pipeline: &Pipeline, flow: &Flow, matches: &Match, fill: u32) -> Option<Vec<u8>> {
+/// A packet that has what a match asks for, and `fill` in all else.
+fn example(flow: &Flow, matches: &Match, fill: u32) -> Fields {
     let mut words = [0; WORDS];
     for (at, word) in words.iter_mut().enumerate() {
         *word = matches.value[at] | fill & !matches.mask[at];
     }
-    let fields = Fields::from_words(flow.vrf, words);
+    Fields::from_words(flow.vrf, words)
+}
+
+/// Kinds of packets that are tried, and other flows of a table that are looked at.
+const MOST_TRIED: usize = 64;
+/// Lookups after which no other packet is tried.
+const MOST_LOOKUPS: usize = 65_536;
+
+/// The tables that one packet goes round.
+fn goes_round(
+    pipeline: &Pipeline,
+    flow: &Flow,
+    fields: &Fields,
+    budget: &mut usize,
+) -> Option<Vec<u8>> {
     let states = [
         CtState::NEW | CtState::TRK,
         CtState::EST | CtState::TRK,
@@ -48,8 +64,10 @@ fn goes_round(pipeline: &Pipeline, flow: &Flow, matches: &Match, fill: u32) -> O
     ];
     let mut tables = Vec::new();
     for state in states {
-        let mut trace = Visited { flow, seen: false, tables: Vec::new(), tracked: false };
-        let outcome = pipeline.walk(flow.table, &fields, true, &mut Says(state), &mut trace);
+        let mut trace =
+            Visited { flow, seen: false, tables: Vec::new(), tracked: false, lookups: 0 };
+        let outcome = pipeline.walk(flow.table, fields, true, &mut Says(state), &mut trace);
+        *budget = budget.saturating_sub(trace.lookups);
         if outcome.drop != Some(DropReason::TooDeep) || !trace.seen {
             return None;
         }
@@ -76,6 +94,7 @@ struct Visited<'a> {
     seen: bool,
     tables: Vec<u8>,
     tracked: bool,
+    lookups: usize,
 }
 
 impl Trace for Visited<'_> {
@@ -87,6 +106,7 @@ impl Trace for Visited<'_> {
                         && entry.flow.priority == self.flow.priority
                         && entry.flow.matches == self.flow.matches
                 };
+                self.lookups += 1;
                 self.seen |= found.filter(is_it).is_some();
                 if !self.tables.contains(table) {
                     self.tables.push(*table);

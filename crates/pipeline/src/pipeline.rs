@@ -59,6 +59,13 @@ impl Pipeline {
         self.tables(vrf).map_or(PacketFields::NONE, |tables| tables.reads)
     }
 
+    /// How many sets of fields and masks the flows match, over all tables. A lookup makes as many
+    /// probes as its table has, at most.
+    pub fn masks(&self) -> usize {
+        let tables = self.vrfs.values().flat_map(|tables| &tables.tables);
+        tables.map(|table| table.masks()).sum()
+    }
+
     /// All flows, in the order of [`Pipeline::sorted`] by VRFs and tables alone.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let tables = self.vrfs.values().flat_map(|tables| &tables.tables);
@@ -173,5 +180,36 @@ impl Tables {
         reads: &mut PacketFields,
     ) -> Option<&Entry> {
         self.tables.get(usize::from(table))?.lookup(fields, reads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::field::Field;
+    use crate::flow::{Flow, Owner};
+    use crate::matches::Match;
+
+    fn add(pipeline: &mut Pipeline, reg: u128) -> u32 {
+        let mut matches = Match::ANY;
+        matches.set(Field::Reg0, reg, u128::MAX);
+        let (vrf, table, priority, actions) = (VrfId::MAIN, 0, 1, Vec::new());
+        let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+        let flow =
+            Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout };
+        let change = Change::Add { flow, check_overlap: false };
+        pipeline.apply(change, Owner::User).unwrap().added[0].0
+    }
+
+    #[test]
+    fn a_number_is_given_again_when_all_were_given_and_never_while_it_is_in_use() {
+        let mut pipeline = Pipeline::new();
+        assert_eq!([0, 1, 2].map(|reg| add(&mut pipeline, reg)), [0, 1, 2]);
+        pipeline.remove(&[FlowId(1)]);
+        assert_eq!(add(&mut pipeline, 1), 3);
+        pipeline.next = u32::MAX;
+        let numbers = [10, 11, 12].map(|reg| add(&mut pipeline, reg));
+        assert_eq!(numbers, [u32::MAX, 1, 4]);
     }
 }

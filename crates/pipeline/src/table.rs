@@ -57,6 +57,11 @@ impl Table {
         self.len
     }
 
+    /// How many groups there are.
+    pub(crate) const fn masks(&self) -> usize {
+        self.groups.len()
+    }
+
     /// The optional fields that flows read.
     pub(crate) fn reads(&self) -> PacketFields {
         let matched = self.groups.iter().map(|group| group.reads);

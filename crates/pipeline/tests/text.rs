@@ -2,7 +2,8 @@
 
 mod random;
 
-use pipeline::text::{ShownFlow, parse_flow};
+use pipeline::text::{Counters, ShownEntry, ShownFlow, parse_flow};
+use pipeline::{Change, Owner, Pipeline};
 use proptest::prelude::*;
 use random::Called;
 
@@ -100,6 +101,24 @@ fn other_spellings_mean_the_same() {
 }
 
 #[test]
+fn a_dump_has_the_shape_of_ovs_ofctl_and_is_read_again() {
+    let text = "cookie=0x2a,vrf=\"blue 7\",table=3,idle_timeout=30,priority=5,tcp,tp_dst=80 \
+                actions=ct(commit),output:p1";
+    let flow = parse_flow(text, &Called).unwrap();
+    let mut pipeline = Pipeline::new();
+    let change = Change::Add { flow: flow.clone(), check_overlap: false };
+    pipeline.apply(change, Owner::User).unwrap();
+    let counters = Counters { age: 12_345, packets: 6, bytes: 789, idle: 2 };
+    let shown = ShownEntry { entry: pipeline.sorted()[0], counters, names: &Called }.to_string();
+    assert_eq!(
+        shown,
+        "cookie=0x2a, duration=12.345s, vrf=\"blue 7\", table=3, n_packets=6, n_bytes=789, \
+         idle_timeout=30, idle_age=2, priority=5,tcp,tp_dst=80 actions=ct(commit),output:p1"
+    );
+    assert_eq!(parse_flow(&shown, &Called), Ok(flow));
+}
+
+#[test]
 fn what_is_wrong_is_named_with_its_place() {
     for (text, column, part) in [
         ("", 1, "actions are missing"),
@@ -113,6 +132,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("actions=output:NXM_NX_REG0[]", 16, "a port out of a field is not supported"),
         ("actions=output:reg0", 16, "a port out of a field is not supported"),
         ("actions=controller", 9, "there is no controller"),
+        ("actions=check_pkt_larger(9)->reg0[0]", 9, "`check_pkt_larger` is not supported"),
         ("actions=p1,foo:3", 12, "there is no action `foo`"),
         ("actions=output:eth7", 16, "there is no port `eth7`"),
         ("tp_dst=80,actions=drop", 1, "add tcp, udp or sctp"),

@@ -120,6 +120,10 @@ impl<'t> Pairs<'t> {
                 let length = value_length(&after[1..], Some(')'))?;
                 let value = Some(&after[1..=length]);
                 self.rest = &after[length + 2..];
+                // As in check_pkt_larger(200)->reg0[0], which is refused by its name.
+                if self.rest.starts_with("->") {
+                    self.rest = &self.rest[value_length(self.rest, None)?..];
+                }
                 if !self.rest.is_empty() && !self.rest.starts_with(BETWEEN) {
                     return Err(wrong(self.rest, "expected a comma, a blank or the end"));
                 }

@@ -269,7 +269,16 @@ pub(crate) fn show(
             }
         }
         _ if is_all || field == Field::NwTos => show_number(f, field, value),
-        _ => write!(f, "{value:#x}/{mask:#x}"),
+        _ => write!(f, "{}/{mask:#x}", Hexadecimal(value)),
+    }
+}
+
+/// A number in hexadecimal, as C's `%#x` writes it: zero without `0x`.
+struct Hexadecimal(u128);
+
+impl fmt::Display for Hexadecimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { f.write_str("0") } else { write!(f, "{:#x}", self.0) }
     }
 }
 
@@ -279,7 +288,7 @@ pub(crate) fn show_number(f: &mut fmt::Formatter<'_>, field: Field, value: u128)
         Form::Ipv4 => write!(f, "{}", Ipv4Addr::from_bits(value as u32)),
         Form::Ipv6 => write!(f, "{}", Ipv6Addr::from_bits(value)),
         Form::EtherType => write!(f, "{value:#06x}"),
-        Form::Hexadecimal => write!(f, "{value:#x}"),
+        Form::Hexadecimal => write!(f, "{}", Hexadecimal(value)),
         _ => write!(f, "{value}"),
     }
 }
