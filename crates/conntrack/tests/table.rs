@@ -150,7 +150,7 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
 /// nobody could tell whose they are.
 #[test]
 fn answers_are_of_one_connection() {
-    let mut gate = Gate::new(&settings(8));
+    let gate = Gate::new(&settings(8));
     let (there, ends) = (udp(1, 1000), addresses(9, 8));
     // Translated, so that its own answers look like others.
     let reply = Tuple::new(ends, Protocol::UDP, 7, 7);
