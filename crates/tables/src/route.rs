@@ -50,8 +50,11 @@ pub enum RouteSpec {
 pub struct MemberSpec {
     /// The port the next hop is on.
     pub port: PortId,
-    /// The next hop's address, of the packet's family.
-    pub address: IpAddr,
+    /// The next hop's address, of the packet's family. `None` if the destination itself is on the
+    /// port's link.
+    pub address: Option<IpAddr>,
+    /// Whether the next hop is on the port's link though no prefix of the port's addresses holds it.
+    pub onlink: bool,
     /// From 1 to [`crate::MAX_WEIGHT`].
     pub weight: u16,
 }

@@ -374,7 +374,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
-                one_of(group, self.key, None, self.tables, self.trace)
+                one_of(group, destination, self.key, None, self.tables, self.trace)
             }
             None => Way::None,
             Some(RouteKind::Vrf { vrf }) => {
@@ -847,7 +847,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
-                one_of(group, self.key, Some(tunnel), self.tables, self.trace)
+                one_of(group, end, self.key, Some(tunnel), self.tables, self.trace)
             }
             Some(RouteKind::Blackhole) => return Err(Verdict::Drop(DropReason::RouteBlackhole)),
             Some(RouteKind::Prohibit) => {

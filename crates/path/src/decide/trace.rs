@@ -528,8 +528,9 @@ fn member(
     let name = |f: &mut fmt::Formatter<'_>, position: usize| {
         let Some(member) = group.members().get(position) else { return f.write_str("none") };
         if let Some(next_hop) = tables.next_hop(member.next_hop) {
-            if let Some(address) = next_hop.address {
-                write!(f, "{address}")?;
+            match next_hop.address {
+                Some(address) => write!(f, "{address}")?,
+                None => f.write_str("the destination")?,
             }
             if let Some(port) = tables.port(next_hop.port) {
                 write!(f, " on {}", port.spec.name)?;

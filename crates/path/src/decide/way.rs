@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
-    GroupId, NextHopId, PathKey, PolicySlot, ReversePath, Route, RouteKind, SaIdentity, Side,
-    Tables, Vrf,
+    GroupId, NextHop, NextHopId, PathKey, PolicySlot, ReversePath, Route, RouteKind, SaIdentity,
+    Side, Tables, Vrf,
 };
 use wire::{Origin, PortId, VrfId};
 
@@ -51,7 +51,9 @@ pub(super) fn led_on(
         None => Ok(Way::None),
         Some(RouteKind::Connected { port }) => Ok(Way::OnLink(port, destination)),
         Some(RouteKind::Via { next_hop }) => Ok(Way::NextHop(next_hop)),
-        Some(RouteKind::Multipath { group }) => Ok(one_of(group, key, tunnel, tables, trace)),
+        Some(RouteKind::Multipath { group }) => {
+            Ok(one_of(group, destination, key, tunnel, tables, trace))
+        }
         Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
         Some(RouteKind::Local | RouteKind::Unreachable) => {
             refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
@@ -97,6 +99,7 @@ pub(super) fn tell_route(
 #[inline(never)]
 pub(super) fn one_of(
     group: GroupId,
+    destination: IpAddr,
     key: impl KeyView,
     tunnel: Option<&SaIdentity>,
     tables: &Tables,
@@ -109,9 +112,10 @@ pub(super) fn one_of(
     });
     let chosen = group.choose(hash);
     trace.step(|| Step::Member { group, hash, chosen, tables });
-    match group.members().get(chosen) {
-        Some(member) => Way::NextHop(member.next_hop),
-        None => Way::None,
+    let Some(member) = group.members().get(chosen) else { return Way::None };
+    match tables.next_hop(member.next_hop) {
+        Some(&NextHop { port, address: None, .. }) => Way::OnLink(port, destination),
+        _ => Way::NextHop(member.next_hop),
     }
 }
 
