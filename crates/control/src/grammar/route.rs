@@ -239,7 +239,7 @@ impl Parts {
     }
 
     fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
-        let first = self.nexthops.first().map(|one| one.gateway);
+        let first = self.nexthops.iter().find_map(|one| one.gateway);
         let said = words.family() == Some(Family::V6);
         let v6 = self.via.or(first).map_or(said, |via| via.is_ipv6());
         Ok(
@@ -395,9 +395,11 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     Ok(filter)
 }
 
-/// One of several next hops, after `nexthop`: `via ADDRESS [ dev PORT ] [ weight N ]` in any order.
+/// One of several next hops, after `nexthop`:
+/// `[ via ADDRESS ] [ dev PORT [ port-vrf NAME ] ] [ onlink ] [ weight N ]` in any order.
 fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
-    let (mut address, mut port, mut weight) = (None, None, None);
+    let (mut address, mut port, mut port_vrf, mut weight) = (None, None, None, None);
+    let mut onlink = false;
     while let Some(key) = words.next() {
         match key {
             "via" => {
@@ -408,6 +410,11 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
                 words.once(key, &port)?;
                 port = Some(words.port()?);
             }
+            "port-vrf" => {
+                words.once(key, &port_vrf)?;
+                port_vrf = Some(words.need("the name of a VRF")?.to_owned());
+            }
+            "onlink" => onlink = true,
             "weight" => {
                 words.once(key, &weight)?;
                 let word = words.need("a number")?;
@@ -426,8 +433,14 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
             }
         }
     }
-    let gateway = words.given("via", address, "the address of this next hop, as in 192.0.2.1")?;
-    Ok(MemberSpec { gateway, dev: port, weight: weight.unwrap_or(1) })
+    if address.is_none() && port.is_none() {
+        words.given(
+            "via",
+            address,
+            "the address of this next hop, as in 192.0.2.1, or dev PORT",
+        )?;
+    }
+    Ok(MemberSpec { gateway: address, dev: port, port_vrf, onlink, weight: weight.unwrap_or(1) })
 }
 
 /// The next hop, after `via`.

@@ -293,7 +293,14 @@ fn what_is_refused_and_why() {
         ("route add 10.0.0.0/8 via 192.0.2.1 flavour sweet", "'flavour' is not expected"),
         ("route add 10.0.0.0/8 via 192.0.2.1 onlink", "one next hop is on the link of a port"),
         ("route add 10.0.0.0/8 via 192.0.2.1 src 192.0.2.2/24", "src '192.0.2.2/24'"),
-        ("route add 10.0.0.0/8 nexthop dev lan", "'via' is missing"),
+        ("route add 10.0.0.0/8 nexthop weight 2", "'via' is missing"),
+        ("route add 10.0.0.0/8 nexthop dev lan nexthop dev lan", "port lan is given twice"),
+        ("route add 10.0.0.0/8 nexthop dev lan onlink", "onlink says that one next hop is"),
+        ("route add 10.0.0.0/8 nexthop via 192.0.2.1 onlink", "onlink says that one next hop is"),
+        (
+            "route add 10.0.0.0/8 table 7 nexthop via 192.0.2.1 dev lan port-vrf blue",
+            "a table that no VRF has may have routes by ports of any VRF",
+        ),
         ("route add 10.0.0.0/8 nexthop via 192.0.2.1 weight 0", "weight '0' (1 to 256)"),
         ("route add 10.0.0.0/8 nexthop via 192.0.2.1 weight 257", "weight '257' (1 to 256)"),
         ("route add 10.0.0.0/8 nexthop via 192.0.2.1 via 192.0.2.2", "'via' is given twice"),
@@ -573,6 +580,8 @@ fn what_is_described_can_be_typed() {
         "route add blackhole ::/0",
         "route add ::/0 metric 5 vrf red nexthop via fe80::1 dev wan weight 2 nexthop via fd00::1 \
         weight 1",
+        "route add 10.0.0.0/8 vrf red nexthop via 192.0.2.1 dev blue0 port-vrf blue onlink weight 1 \
+        nexthop dev wan weight 2",
     ] {
         let Request::RouteAdd(route) = accepted(line) else { panic!() };
         assert_eq!(format!("route add {}", describe::route(&route)), line);

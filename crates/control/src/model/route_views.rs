@@ -11,7 +11,7 @@ use types::{IpPrefix, PortId};
 
 use super::desired::{Desired, DesiredRoute};
 use super::recursive::{self, Routes};
-use super::routes::{matches, of_filter, on_link, places, port_to, resolve, usable};
+use super::routes::{matches, member, of_filter, on_link, places, resolve, usable};
 
 /// Routes as they are, by VRF, then prefix, then metric.
 pub(super) fn list(
@@ -42,7 +42,7 @@ pub(super) fn list(
     views.retain(|view| {
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
             let several = view.nexthops.iter();
-            let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
+            let several = several.map(|one| (one.dev.as_deref(), one.gateway));
             let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
             let ways: Vec<_> = several.chain([(by, view.via)]).collect();
             matches(filter, view.destination, view.kind, &ways)
@@ -170,19 +170,20 @@ fn view(
 
 /// The next hops on links that a recursive one comes to.
 fn resolved_view(tables: &Tables, found: &TableRoute) -> Vec<MemberView> {
-    let one = |port: PortId, gateway: IpAddr, weight: u16| {
+    let one = |port: PortId, gateway: Option<IpAddr>, weight: u16| {
         let port = tables.port(port);
         let is_up = port.is_some_and(|port| port.spec.up);
         MemberView {
             gateway,
             dev: port.map(|port| port.spec.name.to_string()),
+            port_vrf: None,
             weight,
             flags: if is_up { Vec::new() } else { vec!["dead".to_owned()] },
         }
     };
     match found {
         TableRoute::Via { port, address } | TableRoute::Onlink { port, address } => {
-            vec![one(*port, *address, 1)]
+            vec![one(*port, Some(*address), 1)]
         }
         TableRoute::Multipath(members) => {
             members.iter().map(|it| one(it.port, it.address, it.weight)).collect()
@@ -192,15 +193,16 @@ fn resolved_view(tables: &Tables, found: &TableRoute) -> Vec<MemberView> {
 }
 
 fn member_view(tables: &Tables, vrf: TableRef, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
-    let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref());
-    let port = port.ok().and_then(|port| tables.port(port));
+    let port = member(tables, vrf, spec, one).ok().and_then(|member| tables.port(member.port));
     let is_up = port.is_some_and(|port| port.spec.up);
     let is_alive = is_up && on_link(tables, vrf, spec, one).is_some();
+    let flags = [(one.onlink, "onlink"), (!is_alive, "dead")];
     MemberView {
         gateway: one.gateway,
         dev: port.map(|port| port.spec.name.to_string()).or_else(|| one.dev.clone()),
+        port_vrf: one.port_vrf.clone(),
         weight: one.weight,
-        flags: if is_alive { Vec::new() } else { vec!["dead".to_owned()] },
+        flags: flags.iter().filter(|(is, _)| *is).map(|(_, flag)| (*flag).to_owned()).collect(),
     }
 }
 

@@ -228,15 +228,22 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     }
     text.push('\n');
     for MemberView { gateway, dev, flags, .. } in &view.resolved {
-        let _ = write!(text, "\tresolved via {gateway} dev {}", dev.as_deref().unwrap_or("?"));
+        text.push_str("\tresolved");
+        if let Some(gateway) = gateway {
+            let _ = write!(text, " via {gateway}");
+        }
+        let _ = write!(text, " dev {}", dev.as_deref().unwrap_or("?"));
         flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
         text.push('\n');
     }
     if let Some(why) = &view.unresolved {
         let _ = writeln!(text, "\tunresolved: {why}");
     }
-    for MemberView { gateway, dev, weight, flags } in &view.nexthops {
-        let _ = write!(text, "\tnexthop via {gateway}");
+    for MemberView { gateway, dev, weight, flags, .. } in &view.nexthops {
+        text.push_str("\tnexthop");
+        if let Some(gateway) = gateway {
+            let _ = write!(text, " via {gateway}");
+        }
         if let Some(port) = dev {
             let _ = write!(text, " dev {port}");
         }

@@ -221,6 +221,48 @@ fn routes_have_several_next_hops() {
     }
 }
 
+/// By a port alone, by an address that no prefix holds, and by a port of another VRF.
+#[test]
+fn next_hops_of_every_kind() {
+    let mut control = running(BASE);
+    for line in [
+        "vrf add blue",
+        "vrf add red",
+        "link set lan vrf blue",
+        "route add 10.0.0.0/8 nexthop dev wan nexthop via 172.16.0.1 dev wan onlink nexthop via \
+        192.168.13.9 dev lan weight 2",
+    ] {
+        run(&mut control, line).expect(line);
+    }
+    let shown = "10.0.0.0/8\n\tnexthop dev wan weight 1\n\tnexthop via 172.16.0.1 dev wan weight 1 \
+        onlink\n\tnexthop via 192.168.13.9 dev lan weight 2";
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown}\n"));
+    assert_eq!(show(&mut control, "route show dev lan vrf main"), format!("{shown}\n"));
+    // A route tells where its port is, and does not follow it.
+    run(&mut control, "link set lan vrf red").unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown} dead\n"));
+    run(&mut control, "link set lan vrf blue").unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown}\n"));
+    let saved = control.save(Some("keys")).unwrap().text;
+    for member in [
+        "{ port = \"wan\", weight = 1 }",
+        "{ via = \"172.16.0.1\", port = \"wan\", onlink = true, weight = 1 }",
+        "{ via = \"192.168.13.9\", port = \"lan\", port-vrf = \"blue\", weight = 2 }",
+    ] {
+        assert!(saved.contains(member), "{member}: {saved}");
+    }
+    run(&mut control, "link set wan down").unwrap();
+    let told = show(&mut control, "route show 10.0.0.0/8");
+    assert_eq!(told.matches(" dead").count(), 2, "{told}");
+    let wrong = "route add 10.2.0.0/16 nexthop dev wan nexthop dev blue";
+    let refusal = run(&mut control, wrong).unwrap_err().to_string();
+    assert!(refusal.contains("'blue' is a VRF"), "{refusal}");
+    let del =
+        "route del 10.0.0.0/8 nexthop via 192.168.13.9 nexthop dev wan nexthop via 172.16.0.1";
+    run(&mut control, del).unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), "");
+}
+
 #[test]
 fn flushes_take_what_they_name() {
     let mut control = running(BASE);
