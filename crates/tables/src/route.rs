@@ -39,7 +39,7 @@ pub enum RouteSpec {
     },
     /// Drop silently.
     Blackhole,
-    /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
+    /// Drop and tell the sender: host unreachable, or ICMPv6 no route to destination.
     Unreachable,
     /// Drop and tell the sender: administratively prohibited.
     Prohibit,
@@ -89,8 +89,11 @@ pub enum RouteKind {
     },
     /// Drop silently.
     Blackhole,
-    /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
+    /// Drop and tell the sender, as Linux does: host unreachable, or ICMPv6 no route to destination.
     Unreachable,
+    /// The same, as a policy rule says and no route: network unreachable, or ICMPv6 no route to
+    /// destination.
+    NetworkUnreachable,
     /// Drop and tell the sender: administratively prohibited.
     Prohibit,
 }

@@ -31,7 +31,7 @@ pub(crate) use self::batch::LookUp;
 pub(crate) use self::flows::FrameEnd;
 pub use self::flows::Seen;
 pub(crate) use self::locality::Locality;
-pub(crate) use self::source::source_of_error;
+pub(crate) use self::source::{has_broadcast, source_of_error};
 use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
@@ -39,7 +39,7 @@ use question::Question;
 use trace::{Exit, Step, Trace};
 use way::{
     Way, clear, crosses, entry_side, exit_port, exit_side, judge_source, led_on, next_hop, one_of,
-    tell_route,
+    tell_route, told_of,
 };
 
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
@@ -462,8 +462,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             RouteKind::Local => self.deliver(),
             RouteKind::Broadcast => Decision::drop(DropReason::NotUnicast),
             RouteKind::Blackhole => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
-            RouteKind::Unreachable => self
-                .turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)),
+            RouteKind::Unreachable | RouteKind::NetworkUnreachable => {
+                let how = told_of(route, self.key.destination());
+                self.turn_away(Verdict::Refuse(DropReason::RouteUnreachable, how))
+            }
             RouteKind::Prohibit => {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
@@ -853,8 +855,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Prohibit) => {
                 return Err(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited));
             }
-            Some(RouteKind::Unreachable) => {
-                let how = Refusal::HostUnreachable;
+            Some(kind @ (RouteKind::Unreachable | RouteKind::NetworkUnreachable)) => {
+                let how = told_of(kind, end);
                 return Err(Verdict::Refuse(DropReason::RouteUnreachable, how));
             }
             Some(RouteKind::Vrf { vrf }) => {

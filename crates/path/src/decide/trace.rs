@@ -325,7 +325,9 @@ impl fmt::Display for Step<'_> {
                         write!(f, ", by the table of VRF {}", port.unwrap_or("?"))
                     }
                     RouteKind::Blackhole => f.write_str(", blackhole"),
-                    RouteKind::Unreachable => f.write_str(", unreachable"),
+                    RouteKind::Unreachable | RouteKind::NetworkUnreachable => {
+                        f.write_str(", unreachable")
+                    }
                     RouteKind::Prohibit => f.write_str(", prohibit"),
                 }
             }

@@ -55,12 +55,24 @@ pub(super) fn led_on(
             Ok(one_of(group, destination, key, tunnel, tables, trace))
         }
         Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
-        Some(RouteKind::Local | RouteKind::Unreachable) => {
-            refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
+        Some(RouteKind::Local) => refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable),
+        Some(kind @ (RouteKind::Unreachable | RouteKind::NetworkUnreachable)) => {
+            refuse(DropReason::RouteUnreachable, told_of(kind, destination))
         }
         Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
         Some(RouteKind::Broadcast) => Err(Verdict::Drop(DropReason::NotUnicast)),
         Some(RouteKind::Blackhole) => Err(Verdict::Drop(DropReason::RouteBlackhole)),
+    }
+}
+
+/// What a sender is told of a route or rule that is unreachable, as by Linux: of an IPv4 route that
+/// the host is (`RTN_UNREACHABLE`, `-EHOSTUNREACH`), of a rule that the network is
+/// (`-ENETUNREACH`), and of both for IPv6 that there is no route (`ip6_pkt_discard`).
+#[cold]
+pub(super) fn told_of(kind: RouteKind, destination: IpAddr) -> Refusal {
+    match (kind, destination) {
+        (RouteKind::Unreachable, IpAddr::V4(_)) => Refusal::HostUnreachable,
+        _ => Refusal::NoRoute,
     }
 }
 

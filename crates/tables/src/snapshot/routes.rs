@@ -163,7 +163,7 @@ impl Tables {
     /// What a route was asked to do; `None` for one that only comes with an address of a port.
     pub fn route_spec(&self, kind: RouteKind) -> Option<RouteSpec> {
         Some(match kind {
-            RouteKind::Local | RouteKind::Broadcast => return None,
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::NetworkUnreachable => return None,
             RouteKind::Connected { port } => RouteSpec::Connected { port },
             RouteKind::Via { next_hop } => {
                 let &NextHop { port, address, .. } = self.next_hop(next_hop)?;
