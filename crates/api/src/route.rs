@@ -126,6 +126,19 @@ pub struct RouteQuery {
     pub table: Option<u32>,
     /// The destination.
     pub destination: IpAddr,
+    /// The packet's source, which policy rules may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<IpAddr>,
+    /// The port or VRF that the packet comes by; absent for one that the gateway itself sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iif: Option<String>,
+    /// The packet's mark.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mark: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Which routes are meant. What is absent is not looked at.

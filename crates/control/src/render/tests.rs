@@ -174,10 +174,13 @@ fn routes_look_as_in_iproute2() {
         table: None,
         vrf: "main".into(),
         destination: "10.10.1.1".parse().unwrap(),
+        from: Some("10.10.2.2".parse().unwrap()),
+        iif: Some("v1".into()),
+        mark: 5,
     });
     assert_eq!(
         render(&query, &Reply::Routes(vec![via])),
-        "10.10.1.1 via 10.9.0.2 dev v0 src 10.9.0.1\n"
+        "10.10.1.1 from 10.10.2.2 via 10.9.0.2 dev v0 mark 0x5 iif v1\n"
     );
 }
 
