@@ -207,7 +207,8 @@ pub(super) fn judge_source(
     }
 }
 
-/// The packet leaves in clear. A function beside [`Deciding`](super::Deciding), which so need not be in memory.
+/// The packet leaves in clear. A function beside [`Deciding`](super::Deciding), which so need not be
+/// in memory.
 #[inline(always)]
 pub(super) fn clear(
     way: Way,
