@@ -156,9 +156,6 @@ CASES = {
 DIFFERENCES = {
     "too-big": ("error-source", {4, 6}),
     "silent": ("error-source", {4, 6}),
-    "no-route": ("unreachable", {6}),
-    "unreachable-route": ("unreachable", {6}),
-    "unreachable-rule": ("unreachable", {4, 6}),
     "iif-vrf-rule": ("iif", {4}),
     "iif-port-rule": ("iif", {6}),
     "port-out-of-its-vrf": ("silent-leak", {4, 6}),

@@ -169,7 +169,6 @@ DIFFERENCES = {
     "before-own": ("before-own", {4, 6}),
     "iif-vrf": ("iif", {4}),
     "iif-port": ("iif", {6}),
-    "unreachable": ("unreachable", {4, 6}),
     "port-down": ("port-down", {4, 6}),
     "port-goes-back": ("port-goes-back", {4, 6}),
     "vrf-deleted": ("vrf-deleted", {4, 6}),
@@ -193,12 +192,13 @@ class Linux:
     """A namespace of the guest with devices of these names."""
 
     ERRORS = {
-        "Network is unreachable": "no route",
+        # What exactly a sender is told, test_guest_vrf_errors.py compares.
+        "Network is unreachable": "unreachable",
         "No route to host": "unreachable",
         "Permission denied": "prohibited",
         "Invalid argument": "dropped",
     }
-    V6_ERRORS = {-101: "no route", -113: "unreachable", -13: "prohibited", -22: "dropped"}
+    V6_ERRORS = {-101: "unreachable", -113: "unreachable", -13: "prohibited", -22: "dropped"}
 
     def __init__(self, guest, family):
         self.guest, self.family = guest, family
@@ -256,7 +256,7 @@ class Hitpath:
     """A gateway with ports of these names. A filter makes the mark of a packet from its source port."""
 
     REASONS = {
-        "no_route": "no route",
+        "no_route": "unreachable",
         "route_unreachable": "unreachable",
         "route_prohibit": "prohibited",
         "route_blackhole": "dropped",

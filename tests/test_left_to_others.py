@@ -114,7 +114,9 @@ def test_router_advertisements_from_the_same_interface(topology, tmp_path):
         Port(label, [f"{side['own']}/64"], kind="af-packet", interface=label)
         for label, side in (("left", LEFT), ("right", RIGHT))
     ]
-    with Gateway(gw, Config(ports=ports), tmp_path):
+    with Gateway(gw, Config(ports=ports), tmp_path) as gateway:
+        told = gateway.log()
+        assert "IPv6 is on" in told and "forwards IPv6" not in told, told
         with gw.entered():
             kernel = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
             index = socket.if_nametoindex("left")

@@ -59,11 +59,19 @@ pub struct RouteSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSpec {
-    /// Its address, of the destination's family.
-    pub gateway: IpAddr,
+    /// Its address, of the destination's family. Where absent, the destinations themselves are on
+    /// the port's link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
     /// The port. Where absent, the one on whose link the next hop is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
+    /// The VRF of the port, if it is another one than the route's: packets leave there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_vrf: Option<String>,
+    /// Whether the next hop is on the port's link though no prefix of the port's addresses holds it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub onlink: bool,
     /// Its share of the flows is this much of the sum of all weights; 1 to 256.
     #[serde(default = "one")]
     pub weight: u16,
@@ -118,6 +126,19 @@ pub struct RouteQuery {
     pub table: Option<u32>,
     /// The destination.
     pub destination: IpAddr,
+    /// The packet's source, which policy rules may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<IpAddr>,
+    /// The port or VRF that the packet comes by; absent for one that the gateway itself sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iif: Option<String>,
+    /// The packet's mark.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mark: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Which routes are meant. What is absent is not looked at.
@@ -217,15 +238,19 @@ pub struct RouteView {
 /// One of several next hops of a route, as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberView {
-    /// Its address.
-    pub gateway: IpAddr,
+    /// Its address, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
     /// The port, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
+    /// The VRF of the port, if it is another one than the route's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_vrf: Option<String>,
     /// Its share of the flows is this much of the sum of all weights.
     pub weight: u16,
-    /// `dead` if no flow takes it while another one is there: its port is down, or does not reach
-    /// it.
+    /// `onlink` if it is said to be on the port's link. `dead` if no flow takes it while another one
+    /// is there: its port is down, or does not reach it.
     pub flags: Vec<String>,
 }
 

@@ -121,10 +121,18 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
         Some(table) => format!("{text} table {table}"),
         None => in_vrf(text, &spec.vrf),
     };
-    for MemberSpec { gateway, dev, weight } in &spec.nexthops {
-        let _ = write!(text, " nexthop via {gateway}");
-        if let Some(port) = dev {
-            let _ = write!(text, " dev {port}");
+    for MemberSpec { gateway, dev, port_vrf, onlink, weight } in &spec.nexthops {
+        text.push_str(" nexthop");
+        if let Some(gateway) = gateway {
+            let _ = write!(text, " via {gateway}");
+        }
+        for (word, name) in [("dev", dev), ("port-vrf", port_vrf)] {
+            if let Some(name) = name {
+                let _ = write!(text, " {word} {name}");
+            }
+        }
+        if *onlink {
+            text.push_str(" onlink");
         }
         let _ = write!(text, " weight {weight}");
     }

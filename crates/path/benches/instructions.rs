@@ -256,7 +256,8 @@ fn tables(way: &Way) -> Tables {
         let members = (0..way.next_hops).map(|number| {
             let address = Ipv4Addr::new(10, 0, 1, 2 + number).into();
             tables.set_neighbour(OUT, address, STATION).expect("a neighbour");
-            MemberSpec { port: OUT, address, weight: 1 + u16::from(number) }
+            let weight = 1 + u16::from(number);
+            MemberSpec { port: OUT, address: Some(address), onlink: false, weight }
         });
         let members = RouteSpec::Multipath(members.collect());
         tables.set_route(VrfId::MAIN, prefix("198.18.0.0/15"), members).expect("a route");

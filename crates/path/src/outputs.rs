@@ -8,7 +8,7 @@ use flow::{Guarantee, Held, NeighbourQueue, RateLimiter};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
-use wire::{Mac, PortId, SaSlot, VrfId};
+use wire::{Addresses, Mac, PortId, SaSlot, VrfId};
 
 use crate::decide::trace::Step;
 use crate::decision::Decision;
@@ -93,6 +93,12 @@ impl<'t> Objects<'t> {
     /// The slot's SAs.
     pub(crate) fn slot(&self, slot: SaSlot) -> Option<&'t tables::Slot> {
         self.tables.sad().slot(slot)
+    }
+
+    /// See [`crate::decide::has_broadcast`].
+    #[cold]
+    pub(crate) fn has_broadcast(&self, vrf: VrfId, addresses: &Addresses) -> bool {
+        crate::decide::has_broadcast(vrf, addresses, self.tables)
     }
 
     /// The SA that packets of the slot are encrypted by.

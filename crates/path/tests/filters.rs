@@ -212,6 +212,32 @@ fn a_rejected_connection_is_reset() {
     gateway.assert_nothing_lost();
 }
 
+/// RFC 1122 sections 3.2.2 and 4.2.3.10: nobody is told of what went to many, or came from none.
+#[test]
+fn what_is_rejected_on_its_way_to_many_is_not_answered() {
+    for with in RejectWith::ALL {
+        let mut gateway = gateway(&[rejecting(rule(port(LAN), INGRESS, 10), with)]);
+        let ends = [
+            (HERE[0], "192.168.13.255"),
+            (HERE[0], "192.168.11.255"),
+            (HERE[0], "224.0.0.9"),
+            (HERE[0], "255.255.255.255"),
+            ("192.168.13.255", THERE[0]),
+            (HERE[1], "ff0e::9"),
+        ];
+        for ends in ends {
+            for packet in [tcp(ends, syn(), 0), udp(ends.0, ends.1, (5000, 53), 10)] {
+                gateway.receive(LAN, &packet);
+                assert_eq!(gateway.sent(LAN), [], "{with} {ends:?}");
+            }
+        }
+        assert_eq!(gateway.drops(), [("filter_ingress", 2 * ends.len() as u64)]);
+        gateway.receive(LAN, &tcp((HERE[0], THERE[0]), syn(), 0));
+        gateway.sent_one(LAN);
+        gateway.assert_nothing_lost();
+    }
+}
+
 /// The port's before the VRF's, and after routing the VRF's before the port's: each filter finds
 /// the mark that the one before it has set.
 #[test]

@@ -29,7 +29,8 @@ const MACS: [Mac; 3] = [PEER_MAC, OTHER_MAC, BACK_MAC];
 fn spec(next_hops: &[&str]) -> RouteSpec {
     let member = |(number, address): (usize, &&str)| MemberSpec {
         port: if number < 2 { WAN } else { LAN },
-        address: ip(address),
+        address: Some(ip(address)),
+        onlink: false,
         weight: WEIGHTS[number],
     };
     RouteSpec::Multipath(next_hops.iter().enumerate().map(member).collect())
@@ -149,6 +150,74 @@ fn a_neighbour_that_is_not_known_makes_no_flow_move() {
 
 fn numbered(number: u8) -> Mac {
     Mac([2, 0xcc, 0, 0, 0, number])
+}
+
+/// By the port alone, flows go to their destination itself, whose neighbour may come and go.
+#[test]
+fn flows_by_a_port_alone_go_to_their_destination() {
+    for (from, to, route, next_hops) in FAMILIES {
+        let mut tables = plain_tables();
+        tables.set_neighbour(WAN, ip(next_hops[0]), PEER_MAC).unwrap();
+        tables.set_neighbour(LAN, ip(to), BACK_MAC).unwrap();
+        // On the link of the WAN by its word alone.
+        let far = ip(next_hops[2]);
+        let members =
+            [(WAN, Some(ip(next_hops[0])), false), (LAN, None, false), (WAN, Some(far), true)];
+        let members =
+            members.map(|(port, address, onlink)| MemberSpec { port, address, onlink, weight: 1 });
+        tables.set_neighbour(WAN, far, OTHER_MAC).unwrap();
+        tables.set_route(VrfId::MAIN, prefix(route), RouteSpec::Multipath(members.into())).unwrap();
+        let mut loaded = Loaded::new(tables, from, to);
+        let (first, decided) = loaded.send_and_count();
+        assert_eq!((first.len(), decided), (FLOWS.into(), FLOWS.into()));
+        let third = u64::from(FLOWS) / 3;
+        MACS.iter().for_each(|mac| assert!(of(&first, *mac).abs_diff(third) < 40, "{first:?}"));
+        assert_eq!(loaded.send_and_count(), (first.clone(), 0));
+
+        // The flows by the WAN move with it, and come back.
+        loaded.set_up(WAN, false);
+        let (then, decided) = loaded.send_and_count();
+        assert_eq!(
+            (of(&then, BACK_MAC), decided),
+            (FLOWS.into(), u64::from(FLOWS) - of(&first, BACK_MAC))
+        );
+        loaded.set_up(WAN, true);
+        assert_eq!(loaded.send(), first);
+
+        // The destination moves: one object changes, and no decision.
+        loaded.gateway.change(|t| t.set_neighbour(LAN, ip(to), numbered(7)).unwrap());
+        let (then, decided) = loaded.send_and_count();
+        assert_eq!((of(&then, numbered(7)), decided), (of(&first, BACK_MAC), 0));
+
+        // The port goes, and its routes with it.
+        loaded.gateway.change(|t| t.remove_port(WAN).unwrap());
+        let tables = loaded.gateway.publisher.current();
+        assert!(tables.vrf(VrfId::MAIN).unwrap().route_of(prefix(route)).is_none());
+    }
+}
+
+/// The flows of a port without a next hop's address are decided anew when it goes down.
+#[test]
+fn a_port_alone_that_goes_down_moves_its_flows() {
+    for (from, to, route, next_hops) in FAMILIES {
+        let mut tables = plain_tables();
+        tables.set_neighbour(LAN, ip(next_hops[2]), BACK_MAC).unwrap();
+        tables.set_neighbour(WAN, ip(to), PEER_MAC).unwrap();
+        let members = [(LAN, Some(ip(next_hops[2]))), (WAN, None)];
+        let members =
+            members.map(|(port, address)| MemberSpec { port, address, onlink: false, weight: 1 });
+        tables.set_route(VrfId::MAIN, prefix(route), RouteSpec::Multipath(members.into())).unwrap();
+        let mut loaded = Loaded::new(tables, from, to);
+        let first = loaded.send();
+        let moved = of(&first, PEER_MAC);
+        assert!(moved > 0 && of(&first, BACK_MAC) > 0);
+        loaded.set_up(WAN, false);
+        let (then, decided) = loaded.send_and_count();
+        assert_eq!((of(&then, BACK_MAC), decided), (FLOWS.into(), moved));
+        loaded.set_up(WAN, true);
+        assert_eq!(loaded.send_and_count(), (first, FLOWS.into()));
+        loaded.gateway.assert_nothing_lost();
+    }
 }
 
 #[test]

@@ -329,8 +329,10 @@ fn reverse_paths() {
     let via = |port, address: &str| tables::RouteSpec::Via { port, address: ip(address) };
     let by_lan = ("10.1.0.9", via(LAN, "192.168.13.5"), [true, true, true]);
     let members = [(LAN, "192.168.13.5"), (WAN, "192.168.11.1")];
-    let members =
-        members.map(|(port, address)| tables::MemberSpec { port, address: ip(address), weight: 1 });
+    let members = members.map(|(port, address)| {
+        let address = Some(ip(address));
+        tables::MemberSpec { port, address, onlink: false, weight: 1 }
+    });
     let by_both = ("10.1.0.9", tables::RouteSpec::Multipath(members.into()), [true, true, false]);
     let by_wan = ("10.1.0.9", via(WAN, "192.168.11.1"), [true, false, false]);
     let nowhere = ("10.1.0.9", tables::RouteSpec::Blackhole, [false, false, false]);

@@ -301,16 +301,17 @@ pub enum TableError {
     #[error("a multipath route has 1 to {MAX_MEMBERS} next hops, not {0}")]
     Members(usize),
     /// No next hop can have this weight.
-    #[error("next hop {next_hop} has a weight of {weight}: 1 to {MAX_WEIGHT} can be")]
+    #[error("a next hop has a weight of {weight}: 1 to {MAX_WEIGHT} can be")]
     MemberWeight {
-        /// The next hop.
-        next_hop: IpAddr,
         /// Its weight.
         weight: u16,
     },
     /// A route has a next hop twice.
     #[error("next hop {0} is given twice on the same port")]
     MemberTwice(IpAddr),
+    /// A route has a port without a next hop's address twice.
+    #[error("a port without the address of a next hop is given twice")]
+    MemberPortTwice,
 
     // Neighbours
     /// The port's frames begin with the IP header.

@@ -48,7 +48,8 @@ const _: () = assert!(MAX_MEMBERS <= u64::BITS as usize);
 /// One of several next hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which one. It exists as long as the route does.
+    /// Which one. It exists as long as the route does. A port's own, which has no address, says that
+    /// the destination is on the port's link.
     pub next_hop: NextHopId,
     /// Of all flows, its share is this much of the sum of all weights.
     pub weight: u16,
@@ -173,7 +174,8 @@ impl PathHasher {
 
     /// The same for the same next hop, whatever its id and its place in the route are.
     fn member(&self, spec: &MemberSpec) -> u64 {
-        let [a, b] = spec.address.to_words();
+        // No station has the address of all zeros.
+        let [a, b] = spec.address.map_or([0; 2], |address| address.to_words());
         self.hash([a, b, u64::from(spec.port.0)])
     }
 
@@ -190,13 +192,16 @@ pub(crate) fn check_members(members: &[MemberSpec]) -> Result<(), TableError> {
     if members.is_empty() || members.len() > MAX_MEMBERS {
         return Err(TableError::Members(members.len()));
     }
-    for (position, &MemberSpec { port, address, weight }) in members.iter().enumerate() {
+    for (position, &MemberSpec { port, address, weight, .. }) in members.iter().enumerate() {
         if weight == 0 || weight > MAX_WEIGHT {
-            return Err(TableError::MemberWeight { next_hop: address, weight });
+            return Err(TableError::MemberWeight { weight });
         }
         let is_same = |other: &MemberSpec| (other.port, other.address) == (port, address);
         if members[..position].iter().any(is_same) {
-            return Err(TableError::MemberTwice(address));
+            return Err(match address {
+                Some(address) => TableError::MemberTwice(address),
+                None => TableError::MemberPortTwice,
+            });
         }
     }
     Ok(())
@@ -286,13 +291,14 @@ mod tests {
     const SECRET: u64 = 7;
 
     fn spec(number: u8, weight: u16) -> MemberSpec {
-        MemberSpec { port: wire::PortId(0), address: [10, 0, 0, number].into(), weight }
+        let address = Some([10, 0, 0, number].into());
+        MemberSpec { port: wire::PortId(0), address, onlink: false, weight }
     }
 
     /// Of members, with the ids of their last octets, all up.
     fn group(members: &[MemberSpec]) -> Group {
         let mut groups = Groups::new(SECRET);
-        let id = |spec: &MemberSpec| NextHopId(spec.address.to_words()[1] as u32 & 0xff);
+        let id = |spec: &MemberSpec| NextHopId(spec.address.unwrap().to_words()[1] as u32 & 0xff);
         let next_hops: Vec<_> = members.iter().map(id).collect();
         let prefix = "10.1.0.0/16".parse().unwrap();
         let id = groups.add((wire::VrfId::MAIN.into(), prefix), members, &next_hops);
@@ -394,14 +400,15 @@ mod tests {
     #[test]
     fn members_that_cannot_be() {
         let two = [spec(1, 1), spec(1, 2)];
-        assert_eq!(check_members(&two), Err(TableError::MemberTwice(two[0].address)));
+        assert_eq!(check_members(&two), Err(TableError::MemberTwice(two[0].address.unwrap())));
+        let alone = two.map(|one| MemberSpec { address: None, ..one });
+        assert_eq!(check_members(&alone), Err(TableError::MemberPortTwice));
         assert_eq!(check_members(&[]), Err(TableError::Members(0)));
         let many: Vec<_> = (0..65).map(|number| spec(number, 256)).collect();
         assert_eq!(check_members(&many), Err(TableError::Members(65)));
         assert_eq!(check_members(&many[1..]), Ok(()));
         for weight in [0, 257] {
-            let next_hop = two[0].address;
-            let wrong = Err(TableError::MemberWeight { next_hop, weight });
+            let wrong = Err(TableError::MemberWeight { weight });
             assert_eq!(check_members(&[spec(1, weight)]), wrong);
         }
     }

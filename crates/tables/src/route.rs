@@ -39,7 +39,7 @@ pub enum RouteSpec {
     },
     /// Drop silently.
     Blackhole,
-    /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
+    /// Drop and tell the sender: host unreachable, or ICMPv6 no route to destination.
     Unreachable,
     /// Drop and tell the sender: administratively prohibited.
     Prohibit,
@@ -50,8 +50,11 @@ pub enum RouteSpec {
 pub struct MemberSpec {
     /// The port the next hop is on.
     pub port: PortId,
-    /// The next hop's address, of the packet's family.
-    pub address: IpAddr,
+    /// The next hop's address, of the packet's family. `None` if the destination itself is on the
+    /// port's link.
+    pub address: Option<IpAddr>,
+    /// Whether the next hop is on the port's link though no prefix of the port's addresses holds it.
+    pub onlink: bool,
     /// From 1 to [`crate::MAX_WEIGHT`].
     pub weight: u16,
 }
@@ -86,8 +89,11 @@ pub enum RouteKind {
     },
     /// Drop silently.
     Blackhole,
-    /// Drop and tell the sender: host unreachable, or ICMPv6 address unreachable.
+    /// Drop and tell the sender, as Linux does: host unreachable, or ICMPv6 no route to destination.
     Unreachable,
+    /// The same, as a policy rule says and no route: network unreachable, or ICMPv6 no route to
+    /// destination.
+    NetworkUnreachable,
     /// Drop and tell the sender: administratively prohibited.
     Prohibit,
 }

@@ -332,7 +332,10 @@ fn a_next_hop_that_gets_a_used_id_begins_to_count_at_zero() {
 fn many_next_hops_that_go_down_at_once_are_one_change() {
     let mut tables = with_port(&["192.0.2.1/24"]);
     tables.add_port(P1, spec("lan", &["198.51.100.1/24"])).unwrap();
-    let member = |(port, address)| MemberSpec { port, address: ip(address), weight: 1 };
+    let member = |(port, address)| {
+        let address = Some(ip(address));
+        MemberSpec { port, address, onlink: false, weight: 1 }
+    };
     let both = [(P0, "192.0.2.9"), (P1, "198.51.100.9")].map(member);
     let down = |tables: &mut Tables, count: u8| {
         for number in 0..count {

@@ -144,7 +144,10 @@ const OPTION_MSS: u8 = 2;
 
 /// Writes the packet that resets the connection that a segment belongs to, from the segment's
 /// destination (RFC 9293 section 3.10.7.1). Returns its length; `None` if a segment may not be
-/// answered so: a reset, a fragment, one with a wrong checksum, or no TCP.
+/// answered so: a reset, a fragment, one with a wrong checksum, no TCP, or one that is not between
+/// two hosts (RFC 9293 section 3.9.2.3: MUST-57, MUST-63).
+///
+/// The caller knows, and this does not, which addresses are directed broadcasts of its networks.
 pub fn write_reset(headers: &Headers, offending: &[u8], out: &mut [u8]) -> Option<usize> {
     let segment = headers.upper_bytes(offending);
     let header = Header::parse(segment)?;
@@ -152,6 +155,7 @@ pub fn write_reset(headers: &Headers, offending: &[u8], out: &mut [u8]) -> Optio
     if headers.protocol != Protocol::TCP
         || !is_whole
         || header.flags.contains(TcpFlags::RST)
+        || !are_hosts(&headers.addresses)
         || !is_right(&headers.addresses, segment)
     {
         return None;
@@ -207,11 +211,26 @@ pub fn write_reset(headers: &Headers, offending: &[u8], out: &mut [u8]) -> Optio
     Some(length)
 }
 
+/// Whether both addresses may be those of single hosts of a network: no groups, no broadcast, not
+/// unspecified and no loopback.
+fn are_hosts(addresses: &Addresses) -> bool {
+    match addresses {
+        Addresses::V4 { source, destination } => {
+            [source, destination].iter().all(|end| !matches!(end.octets()[0], 0 | 127 | 224..))
+        }
+        Addresses::V6 { source, destination } => [source, destination]
+            .iter()
+            .all(|end| !end.is_unspecified() && !end.is_loopback() && !end.is_multicast()),
+    }
+}
+
 /// Length of the longest packet that [`write_reset`] writes, in bytes.
 pub const MAX_RESET_PACKET: usize = ipv6::HEADER_LENGTH + HEADER_LENGTH;
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -358,6 +377,59 @@ mod tests {
             let (answer, _) = answer.unwrap();
             assert_eq!((answer.flags, answer.sequence), (TcpFlags::RST, 77));
             assert_eq!(reset(TcpFlags::RST.0, v6).1, None);
+        }
+    }
+
+    #[test]
+    fn nothing_is_reset_but_between_two_hosts() {
+        let one: IpAddr = [10, 0, 0, 1].into();
+        let one_6: IpAddr = [0xfd00, 0, 0, 0, 0, 0, 0, 1].into();
+        let answers = |ends: [IpAddr; 2]| {
+            let header = Header { flags: TcpFlags::SYN, header_length: 20, ..Header::default() };
+            let mut segment = header.to_bytes().to_vec();
+            let protocol = Protocol::TCP;
+            let mut packet = match ends {
+                [IpAddr::V4(source), IpAddr::V4(destination)] => {
+                    fill_checksum(&Addresses::V4 { source, destination }, &mut segment);
+                    let total_length = 40;
+                    let ip = ipv4::Header {
+                        total_length,
+                        protocol,
+                        source,
+                        destination,
+                        ..Default::default()
+                    };
+                    ip.to_bytes().to_vec()
+                }
+                [IpAddr::V6(source), IpAddr::V6(destination)] => {
+                    fill_checksum(&Addresses::V6 { source, destination }, &mut segment);
+                    let next_header = protocol;
+                    let ip = ipv6::Header {
+                        payload_length: 20,
+                        next_header,
+                        source,
+                        destination,
+                        ..Default::default()
+                    };
+                    ip.to_bytes().to_vec()
+                }
+                _ => panic!("two families"),
+            };
+            packet.extend(segment);
+            // Most of such sources are refused there.
+            let Ok(headers) = crate::headers::parse(&packet) else { return false };
+            write_reset(&headers, &packet, &mut [0; MAX_RESET_PACKET]).is_some()
+        };
+        assert!(answers([one, [10, 0, 0, 2].into()]) && answers([one_6, one_6]));
+        for many in
+            ["224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1", "0.0.0.0", "127.0.0.1"]
+        {
+            let many = many.parse().unwrap();
+            assert!(!answers([one, many]) && !answers([many, one]), "{many}");
+        }
+        for many in ["ff02::1", "ff0e::1", "::", "::1"] {
+            let many = many.parse().unwrap();
+            assert!(!answers([one_6, many]) && !answers([many, one_6]), "{many}");
         }
     }
 

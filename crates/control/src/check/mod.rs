@@ -5,6 +5,7 @@
 //! `tables`; what is added here is which part of the object is wrong, and what would be right.
 
 mod algorithm;
+pub(crate) mod circle;
 mod filter;
 mod policy;
 mod qdisc;
@@ -300,10 +301,6 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         let message = "recursive says that another route leads to one next hop, by whatever port";
         return Err(Fault::invalid("recursive", message).hint("via ADDRESS recursive"));
     }
-    if spec.recursive && spec.table.is_some() {
-        let message = "next hops are resolved in the tables of VRFs alone";
-        return Err(Fault::invalid("recursive", message).hint("leave recursive out"));
-    }
     if let Some(into) = &spec.nexthop_vrf {
         let part = spec.via.map(|_| "via").or(spec.port.as_ref().map(|_| "port"));
         let several = (!spec.nexthops.is_empty()).then_some("next-hops");
@@ -321,8 +318,7 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         return Ok(());
     }
     if spec.port_vrf.is_some() && spec.table.is_some() {
-        let message = "a table that no VRF has may have routes by ports of any VRF";
-        return Err(Fault::invalid("port-vrf", message).hint("leave it out"));
+        return Err(any_port());
     }
     if !spec.nexthops.is_empty() {
         if let Some(part) = part_of(spec) {
@@ -330,6 +326,9 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
                 .hint("what is said of each next hop stands with it"));
         }
         members(&spec.nexthops)?;
+        if spec.table.is_some() && spec.nexthops.iter().any(|one| one.port_vrf.is_some()) {
+            return Err(any_port());
+        }
         return spec.nexthops.iter().try_for_each(|one| member(spec.destination, one));
     }
     let Some(via) = spec.via else {
@@ -343,6 +342,11 @@ pub(crate) fn route(spec: &RouteSpec) -> Result<(), Fault> {
         return Ok(());
     };
     next_hop(spec.destination, via, spec.port.as_deref())
+}
+
+fn any_port() -> Fault {
+    let message = "a table that no VRF has may have routes by ports of any VRF";
+    Fault::invalid("port-vrf", message).hint("leave it out")
 }
 
 /// What is said of where a route leads, several next hops aside.
@@ -377,12 +381,32 @@ fn next_hop(destination: IpPrefix, via: IpAddr, port: Option<&str>) -> Result<()
 
 /// One of several next hops of a route.
 pub(crate) fn member(destination: IpPrefix, spec: &MemberSpec) -> Result<(), Fault> {
-    next_hop(destination, spec.gateway, spec.dev.as_deref())?;
+    match (spec.gateway, &spec.dev) {
+        (Some(gateway), dev) => next_hop(destination, gateway, dev.as_deref())?,
+        (None, Some(_)) => {}
+        (None, None) => {
+            let message = "one of several next hops leads nowhere";
+            return Err(Fault::invalid("next-hops", message)
+                .hint("its address, as in via 192.0.2.1; a port; or both"));
+        }
+    }
+    if spec.onlink && (spec.gateway.is_none() || spec.dev.is_none()) {
+        let message = "onlink says that one next hop is on the link of a port";
+        return Err(Fault::invalid("onlink", message).hint("via ADDRESS dev PORT onlink"));
+    }
     if spec.weight == 0 || spec.weight > MAX_WEIGHT {
-        let message = format!("next hop {} has a weight of {}", spec.gateway, spec.weight);
+        let message = format!("{} has a weight of {}", named(spec), spec.weight);
         return Err(Fault::invalid("weight", message).hint(format!("1 to {MAX_WEIGHT}")));
     }
     Ok(())
+}
+
+/// `next hop 192.0.2.1`, or `port wan`
+fn named(one: &MemberSpec) -> String {
+    match (one.gateway, &one.dev) {
+        (Some(gateway), _) => format!("next hop {gateway}"),
+        (None, dev) => format!("port {}", dev.as_deref().unwrap_or_default()),
+    }
 }
 
 /// Several next hops of a route, beside what each of them has to be.
@@ -394,7 +418,7 @@ fn members(all: &[MemberSpec]) -> Result<(), Fault> {
     for (at, one) in all.iter().enumerate() {
         let is_same = |other: &MemberSpec| (other.gateway, &other.dev) == (one.gateway, &one.dev);
         if all[..at].iter().any(is_same) {
-            let message = format!("next hop {} is given twice", one.gateway);
+            let message = format!("{} is given twice", named(one));
             return Err(Fault::invalid("next-hops", message)
                 .hint("once, with the weights of both together"));
         }

@@ -1,4 +1,4 @@
-//! Routes into the tables of other VRFs that lead in a circle.
+//! Routes that lead in a circle: into the tables of other VRFs, or by recursive next hops.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,6 +9,7 @@ use types::IpPrefix;
 
 use super::Said;
 use super::diagnostic::Errors;
+use crate::check::circle::{Says, circle, fault};
 use crate::settings::PortSettings;
 
 /// Where the first of a prefix's routes in a VRF leads.
@@ -96,6 +97,52 @@ fn lookup<'t>(ways: &Ways<'t>, vrf: &'t str, address: IpAddr) -> Option<(&'t str
     found.next()?.into
 }
 
+/// Routes of the file by VRF, table and prefix: their recursive next hops, or `None` for others.
+type Recursive<'t> = HashMap<(&'t str, Option<u32>, IpPrefix), Vec<Option<IpAddr>>>;
+
+/// Refuses recursive routes that depend on themselves; each circle once. It is what the commands
+/// that add routes refuse.
+pub(super) fn check_recursive(
+    routes: &[Said<'_, RouteSpec>],
+    ports: &[Said<'_, PortSettings>],
+    errors: &mut Errors<'_>,
+) {
+    if !routes.iter().any(|route| route.value.recursive) {
+        return;
+    }
+    let mut all = Recursive::new();
+    for route in routes {
+        let RouteSpec { vrf, table, destination, via, recursive, .. } = &route.value;
+        let via = via.filter(|_| *recursive);
+        all.entry((vrf, *table, destination.network())).or_default().push(via);
+    }
+    // What comes with an address goes before all.
+    for port in ports {
+        for own in &port.value.addresses {
+            for prefix in [own.network(), IpPrefix::host(own.address())] {
+                all.insert((&port.value.vrf, None, prefix), vec![None]);
+            }
+        }
+    }
+    let mut told = BTreeSet::new();
+    for route in routes {
+        let RouteSpec { vrf, table, destination, via, recursive: true, .. } = &route.value else {
+            continue;
+        };
+        let says = |prefix| match all.get(&(vrf.as_str(), *table, prefix)) {
+            None => Says::Nothing,
+            Some(vias) => {
+                vias.iter().copied().collect::<Option<_>>().map_or(Says::Ends, Says::Recursive)
+            }
+        };
+        let Some(path) = via.and_then(|via| circle(*destination, via, says)) else { continue };
+        if !path.iter().any(|prefix| told.contains(&(vrf, table, *prefix))) {
+            route.table.fault(fault(*destination, &path), errors);
+        }
+        told.extend(path.into_iter().map(|prefix| (vrf, table, prefix)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::load;
@@ -143,5 +190,44 @@ mod tests {
         // IPv6, by defaults.
         let both = refused(&[("a", "::/0", "b"), ("b", "::/0", "a")]);
         assert!(both.contains("packets to ::/0"), "{both}");
+    }
+
+    #[test]
+    fn recursive_routes_that_depend_on_themselves_are_refused() {
+        let file = |routes: &[(&str, &str)]| {
+            let route = |(to, via): &(&str, &str)| match via.strip_suffix(" recursive") {
+                Some(via) => {
+                    format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\nrecursive = true\n")
+                }
+                None => format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\n"),
+            };
+            let port = "[[port]]\nname = \"wan\"\nkind = \"memory\"\naddresses = \
+                [\"10.9.0.1/24\", \"2001:db8::1/64\"]\n";
+            load("gw.toml", &format!("{port}{}", routes.iter().map(route).collect::<String>()))
+        };
+        // In any order, and whatever comes with an address ends the way.
+        let one = ("10.0.0.0/8", "172.16.0.1 recursive");
+        for good in [
+            &[one, ("172.16.0.0/12", "10.9.0.2")][..],
+            &[("172.16.0.0/12", "10.9.0.7 recursive"), one],
+            &[one, ("172.16.0.0/12", "10.1.0.1 recursive"), ("10.1.0.0/24", "10.9.0.2")],
+            &[("default", "10.1.0.1 recursive"), ("10.1.0.0/24", "10.9.0.2")],
+            &[one],
+        ] {
+            file(good).unwrap_or_else(|told| panic!("{good:?}: {told}"));
+        }
+        for (bad, path) in [
+            (&[("default", "10.1.0.1 recursive")][..], "0.0.0.0/0 > 0.0.0.0/0"),
+            (&[("::/0", "2001:db8:1::1 recursive")], "::/0 > ::/0"),
+            (
+                &[one, ("172.16.0.0/12", "10.1.0.1 recursive")],
+                "10.0.0.0/8 > 172.16.0.0/12 > 10.0.0.0/8",
+            ),
+        ] {
+            let told = file(bad).unwrap_err().to_string();
+            assert!(told.contains("would depend on itself") && told.contains(path), "{told}");
+            assert_eq!(told.matches("depend on itself").count(), 1, "{told}");
+            assert!(told.contains("gw.toml:"), "{told}");
+        }
     }
 }

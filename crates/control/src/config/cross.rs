@@ -82,6 +82,7 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_qdiscs(qdiscs, &names, errors);
     check_routes(routes, ports, &tables, &names, errors);
     circles::check(routes, ports, errors);
+    circles::check_recursive(routes, ports, errors);
     check_rules(rules, &names, errors);
     check_neighbours(neighbours, &names, errors);
     check_states(states, &names, errors);
@@ -265,7 +266,9 @@ fn check_routes(
             let what = format!("route {} with metric {}", spec.destination, spec.metric);
             errors.add_duplicate(route.table.place("to"), &what, first);
         }
-        for (part, other) in [("port-vrf", &spec.port_vrf), ("nexthop-vrf", &spec.nexthop_vrf)] {
+        let of_members = spec.nexthops.iter().map(|one| ("next-hops", &one.port_vrf));
+        let one = [("port-vrf", &spec.port_vrf), ("nexthop-vrf", &spec.nexthop_vrf)];
+        for (part, other) in one.into_iter().chain(of_members) {
             if let Some(other) = other {
                 names.check_vrf_at(route, part, other, errors);
             }
@@ -273,8 +276,6 @@ fn check_routes(
         if spec.nexthop_vrf.is_some() {
             continue;
         }
-        // Where its port is.
-        let in_vrf = spec.port_vrf.as_ref().unwrap_or(&spec.vrf);
         let links = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
         // Local and connected routes stand in the tables of VRFs.
         let made = links.iter().find(|(own, _)| made_by(own, spec.destination));
@@ -283,27 +284,38 @@ fn check_routes(
                 format!("the route to {} comes with an address of port {port}", spec.destination);
             errors.add(route.table.place("to"), message, Some("leave the route out".to_owned()));
         }
-        let links = connected.get(in_vrf.as_str()).map_or(&[][..], Vec::as_slice);
-        let is_one = spec.nexthops.is_empty();
-        let one = is_one.then_some((spec.port.as_deref(), "port", spec.via));
-        let several = spec.nexthops.iter();
-        let several = several.map(|one| (one.dev.as_deref(), "next-hops", Some(one.gateway)));
-        for (port, part, via) in one.into_iter().chain(several) {
+        let one = spec.nexthops.is_empty().then_some(Way {
+            port: spec.port.as_deref(),
+            port_vrf: spec.port_vrf.as_deref(),
+            via: spec.via,
+            onlink: spec.onlink,
+            part: "port",
+        });
+        let several = spec.nexthops.iter().map(|one| Way {
+            port: one.dev.as_deref(),
+            port_vrf: one.port_vrf.as_deref(),
+            via: one.gateway,
+            onlink: one.onlink,
+            part: "next-hops",
+        });
+        for Way { port, port_vrf, via, onlink, part } in one.into_iter().chain(several) {
+            // Where its port is.
+            let in_vrf = port_vrf.unwrap_or(&spec.vrf);
+            let links = connected.get(in_vrf).map_or(&[][..], Vec::as_slice);
             let port = match port {
                 None => None,
                 Some(name) => match names.check_port(route, name, errors) {
                     None => continue,
-                    Some(port) if port.vrf != *in_vrf && spec.table.is_none() => {
-                        let hint = match (&spec.port_vrf, is_one) {
-                            (None, true) => format!(
+                    Some(port) if port.vrf != in_vrf && spec.table.is_none() => {
+                        let hint = match port_vrf {
+                            None => format!(
                                 "a port of the route's VRF; or port-vrf = \"{}\", for packets to \
                                 leave there",
                                 port.vrf
                             ),
-                            (Some(_), _) => "a port of that VRF".to_owned(),
-                            (None, false) => "a port of the route's VRF".to_owned(),
+                            Some(_) => "a port of that VRF".to_owned(),
                         };
-                        let message = match &spec.port_vrf {
+                        let message = match port_vrf {
                             Some(said) => {
                                 format!("port {name} is in VRF {}, and not in {said}", port.vrf)
                             }
@@ -324,12 +336,21 @@ fn check_routes(
                 None => links,
             };
             if let (true, RouteKind::Unicast, Some(via)) =
-                (vrf && !spec.onlink && !spec.recursive, spec.kind, via)
+                (vrf && !onlink && !spec.recursive, spec.kind, via)
             {
-                check_next_hop(route, via, port, links, names.whole, errors);
+                check_next_hop(route, via, (port, in_vrf), links, names.whole, errors);
             }
         }
     }
+}
+
+/// One way that a route leads, and the key that says it.
+struct Way<'a> {
+    port: Option<&'a str>,
+    port_vrf: Option<&'a str>,
+    via: Option<IpAddr>,
+    onlink: bool,
+    part: &'static str,
 }
 
 /// Whether a port's address makes the route to `prefix` itself: the address, its link, and the
@@ -348,7 +369,7 @@ fn made_by(own: &IpPrefix, prefix: IpPrefix) -> bool {
 fn check_next_hop(
     route: &Said<'_, RouteSpec>,
     via: IpAddr,
-    port: Option<&PortSettings>,
+    (port, in_vrf): (Option<&PortSettings>, &str),
     links: &[(IpPrefix, &str)],
     whole: bool,
     errors: &mut Errors<'_>,
@@ -370,7 +391,7 @@ fn check_next_hop(
             (None, _) => "an address inside a prefix of a port of the VRF".to_owned(),
         };
         let of = port.map_or_else(
-            || format!("any port of VRF {}", route.value.vrf),
+            || format!("any port of VRF {in_vrf}"),
             |port| format!("port {}", port.name),
         );
         errors.add(at, format!("next hop {via} is not on the link of {of}"), Some(hint));

@@ -655,13 +655,33 @@ pub const SECTIONS: &[Section] = &[
                 "Several next hops in place of `via` and `port`, up to 64: each flow goes by one \
                 of them.",
             ),
-            key("next-hops.via", "address", "", "required", "Its address."),
+            key(
+                "next-hops.via",
+                "address",
+                "",
+                "none",
+                "Its address. Without one, the destinations themselves are on the port's link.",
+            ),
             key(
                 "next-hops.port",
                 "port name",
                 "",
                 "the one whose link it is on",
-                "The port to send by. Needed where the next hop is link-local.",
+                "The port to send by. Needed where the next hop is link-local or has no address.",
+            ),
+            key(
+                "next-hops.port-vrf",
+                "VRF name",
+                "",
+                "the route's",
+                "The VRF of that port, if it is another one: packets leave there.",
+            ),
+            key(
+                "next-hops.onlink",
+                "bool",
+                "",
+                "false",
+                "Whether it is on the port's link though no prefix of the port holds it.",
             ),
             key(
                 "next-hops.weight",

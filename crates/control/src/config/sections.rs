@@ -182,7 +182,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let members: Vec<_> = tables.iter().map(|one| member(one, errors)).collect();
     let destination = match table.text("to", errors) {
         Some(text) if text.value == "default" => {
-            let first = members.iter().flatten().map(|member| member.gateway).next();
+            let first = members.iter().flatten().find_map(|member| member.gateway);
             let v6 = via.map(|via| via.value).or(first).is_some_and(|via| via.is_ipv6());
             IpPrefix::new(if v6 { IpAddr::V6(0.into()) } else { IpAddr::V4(0.into()) }, 0).ok()
         }
@@ -286,13 +286,18 @@ pub(super) fn rule(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RuleSpe
 
 /// One of several next hops of a route.
 fn member(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<MemberSpec> {
-    let via = table.required("via", "\"192.0.2.1\"", errors);
-    let dev = table.text("port", errors).map(|found| found.value.to_owned());
+    let via: Option<Found<IpAddr>> = table.parsed("via", "\"192.0.2.1\"", errors);
+    if via.is_none() && table.has("via") {
+        return None;
+    }
+    let mut text = |key| table.text(key, errors).map(|found| found.value.to_owned());
+    let (dev, port_vrf) = (text("port"), text("port-vrf"));
+    let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
     let weight = match table.has("weight") {
         true => table.number("weight", 1..=MAX_WEIGHT.into(), errors)?.value,
         false => 1,
     };
-    Some(MemberSpec { gateway: via?.value, dev, weight })
+    Some(MemberSpec { gateway: via.map(|found| found.value), dev, port_vrf, onlink, weight })
 }
 
 pub(super) fn neighbour(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<NeighbourSpec> {

@@ -295,7 +295,12 @@ fn links_and_next_hops_must_fit_together() {
         ("{ via = \"192.168.11.1\" }, { via = \"192.168.11.1\" }", "192.168.11.1 is given twice"),
         ("{ via = \"2001:db8:13::2\" }", "two address families"),
         ("{ vai = \"192.168.11.1\" }", "did you mean via?"),
-        ("{ weight = 1 }", "next-hops without via"),
+        ("{ weight = 1 }", "one of several next hops leads nowhere"),
+        ("{ port = \"lan\", onlink = true }", "onlink says that one next hop is on the link"),
+        ("{ via = \"172.16.0.1\", onlink = true }", "onlink says that one next hop is on the link"),
+        ("{ port = \"lan\" }, { port = \"lan\", weight = 2 }", "port lan is given twice"),
+        ("{ port = \"lan\", port-vrf = \"red\" }", "port lan is in VRF main, and not in red"),
+        ("{ port = \"red0\", port-vrf = \"rde\" }", "did you mean red?"),
         ("\"192.168.11.1\"", "the list holds a text"),
         ("", "a list of no next hops"),
     ] {
@@ -317,6 +322,10 @@ fn links_and_next_hops_must_fit_together() {
     let members = &config.routes.last().unwrap().nexthops;
     let parts: Vec<_> = members.iter().map(|one| (one.dev.as_deref(), one.weight)).collect();
     assert_eq!(parts, [(None, 256), (Some("lan"), 1)]);
+    good(
+        "to = \"10.0.0.0/8\"\nnext-hops = [\n{ port = \"lan\" },\n{ port = \"red0\", port-vrf = \
+        \"red\" },\n{ via = \"172.16.0.1\", port = \"lan\", onlink = true },\n]",
+    );
 
     let port = "\n[[port]]\nname = \"b\"\nkind = \"memory\"\naddresses = [\"192.168.13.77/24\"]";
     let told = errors(&format!("{GOOD}{port}"));

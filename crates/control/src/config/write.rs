@@ -385,10 +385,16 @@ impl Writer {
             }
         }
         if !nexthops.is_empty() {
-            let member = |MemberSpec { gateway, dev, weight }: &MemberSpec| {
-                let port = dev.as_ref().map(|dev| format!(", port = \"{dev}\""));
-                let port = port.unwrap_or_default();
-                format!("{{ via = \"{gateway}\"{port}, weight = {weight} }}")
+            let member = |MemberSpec { gateway, dev, port_vrf, onlink, weight }: &MemberSpec| {
+                let via = gateway.map(|via| via.to_string());
+                let said = [("via", &via), ("port", dev), ("port-vrf", port_vrf)];
+                let said = said.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+                let mut text: String =
+                    said.map(|(key, value)| format!("{key} = \"{value}\", ")).collect();
+                if *onlink {
+                    text.push_str("onlink = true, ");
+                }
+                format!("{{ {text}weight = {weight} }}")
             };
             let members: Vec<_> = nexthops.iter().map(member).collect();
             self.value("next-hops", format_args!("[{}]", members.join(", ")));

@@ -239,7 +239,7 @@ impl Parts {
     }
 
     fn prefix(&self, words: &Words<'_>) -> Result<IpPrefix, Refusal> {
-        let first = self.nexthops.first().map(|one| one.gateway);
+        let first = self.nexthops.iter().find_map(|one| one.gateway);
         let said = words.family() == Some(Family::V6);
         let v6 = self.via.or(first).map_or(said, |via| via.is_ipv6());
         Ok(
@@ -312,15 +312,29 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
 
 fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
     let (mut table, mut destination) = (None, None);
+    let (mut from, mut iif, mut mark) = (None, None, None);
     while let Some(key) = words.next() {
         match key {
             "vrf" | "table" => {
                 words.once("vrf or table", &table)?;
                 table = Some(words.table(key)?);
             }
+            "from" => {
+                words.once(key, &from)?;
+                from = Some(words.address("from")?);
+            }
+            "iif" => {
+                words.once(key, &iif)?;
+                iif = Some(words.need("the name of a port or VRF, or lo")?.to_owned());
+            }
+            "mark" => {
+                words.once(key, &mark)?;
+                mark = Some(words.number(key)?);
+            }
             _ if LATER.contains(&key) || destination.is_some() => {
                 words.back();
-                return Err(words.refuse(&["ADDRESS", "vrf"], LATER));
+                let known = ["ADDRESS", "from", "iif", "mark", "vrf", "table"];
+                return Err(words.refuse(&known, LATER));
             }
             _ => {
                 if key != "to" {
@@ -331,8 +345,19 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
         }
     }
     let destination = words.given("ADDRESS", destination, "the destination, as in 192.0.2.1")?;
+    if from.is_some_and(|from: IpAddr| from.is_ipv4() != destination.is_ipv4()) {
+        return Err(words.invalid("from and the destination are of two address families"));
+    }
+    let is_of_table = matches!(table, Some(TableWord::Number(_)));
+    if is_of_table && (from.is_some() || iif.is_some() || mark.is_some()) {
+        return Err(words
+            .invalid("a table is asked for the destination alone, without rules")
+            .with_hint("vrf NAME, for rules to say which tables; or table N alone"));
+    }
     let (vrf, table) = TableWord::parts(table);
-    Ok(RouteQuery { vrf, table, destination })
+    // As with Linux, what the gateway itself sends.
+    let iif = iif.filter(|iif| iif != "lo");
+    Ok(RouteQuery { vrf, table, destination, from, iif, mark: mark.unwrap_or(0) })
 }
 
 fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
@@ -395,9 +420,11 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     Ok(filter)
 }
 
-/// One of several next hops, after `nexthop`: `via ADDRESS [ dev PORT ] [ weight N ]` in any order.
+/// One of several next hops, after `nexthop`:
+/// `[ via ADDRESS ] [ dev PORT [ port-vrf NAME ] ] [ onlink ] [ weight N ]` in any order.
 fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
-    let (mut address, mut port, mut weight) = (None, None, None);
+    let (mut address, mut port, mut port_vrf, mut weight) = (None, None, None, None);
+    let mut onlink = false;
     while let Some(key) = words.next() {
         match key {
             "via" => {
@@ -408,6 +435,11 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
                 words.once(key, &port)?;
                 port = Some(words.port()?);
             }
+            "port-vrf" => {
+                words.once(key, &port_vrf)?;
+                port_vrf = Some(words.need("the name of a VRF")?.to_owned());
+            }
+            "onlink" => onlink = true,
             "weight" => {
                 words.once(key, &weight)?;
                 let word = words.need("a number")?;
@@ -426,8 +458,14 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
             }
         }
     }
-    let gateway = words.given("via", address, "the address of this next hop, as in 192.0.2.1")?;
-    Ok(MemberSpec { gateway, dev: port, weight: weight.unwrap_or(1) })
+    if address.is_none() && port.is_none() {
+        words.given(
+            "via",
+            address,
+            "the address of this next hop, as in 192.0.2.1, or dev PORT",
+        )?;
+    }
+    Ok(MemberSpec { gateway: address, dev: port, port_vrf, onlink, weight: weight.unwrap_or(1) })
 }
 
 /// The next hop, after `via`.

@@ -198,7 +198,10 @@ impl Desired {
     /// Makes these the routes of a prefix.
     pub(super) fn put_routes(&mut self, place: Place, alternatives: Vec<DesiredRoute>) {
         let is_far = |entry: &DesiredRoute| {
-            entry.spec.port_vrf.is_some() || entry.spec.nexthop_vrf.is_some()
+            let spec = &entry.spec;
+            spec.port_vrf.is_some()
+                || spec.nexthop_vrf.is_some()
+                || spec.nexthops.iter().any(|one| one.port_vrf.is_some())
         };
         match alternatives.iter().any(is_far) {
             true => self.far_routes.insert(place),

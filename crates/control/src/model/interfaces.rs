@@ -171,7 +171,7 @@ fn why_not_used(
         let reaches = |port: &tables::Port| port.spec.vrf == vrf && port.reaches(address);
         tables.port(port.id).is_some_and(reaches)
     };
-    let ways = spec.nexthops.iter().map(|one| (one.dev.as_ref(), Some(one.gateway)));
+    let ways = spec.nexthops.iter().map(|one| (one.dev.as_ref(), one.gateway));
     let ways = ways.chain((spec.nexthops.is_empty()).then_some((spec.port.as_ref(), spec.via)));
     let mut text = String::new();
     for (name, gateway) in ways {

@@ -10,12 +10,17 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tables::{RouteKind, RouteSpec as TableRoute, TableError, TableRef, Tables};
-use types::IpPrefix;
+use tables::{
+    MAX_WEIGHT, MemberSpec, RouteKind, RouteSpec as TableRoute, TableError, TableRef, Tables,
+};
+use types::{IpPrefix, PortId};
+
+use api::{Refusal, RouteSpec};
 
 use super::Draft;
 use super::desired::{DesiredRoute, Place};
 use super::routes::{settle, usable};
+use crate::check::circle::{Says, circle, fault};
 
 /// One recursive route may be reached by another one, in all so many.
 const MAX_DEPTH: usize = 8;
@@ -130,19 +135,33 @@ impl Resolver<'_> {
         }
     }
 
+    fn reaches(&self, port: PortId, address: IpAddr) -> bool {
+        self.tables.port(port).is_some_and(|port| port.reaches(address))
+    }
+
     /// What packets to `via` take by a route that can be used.
     fn through(&self, route: TableRoute, via: IpAddr) -> Result<TableRoute, Unresolved> {
         match route {
-            TableRoute::Via { .. } | TableRoute::Onlink { .. } | TableRoute::Multipath(_) => {
-                Ok(route)
+            TableRoute::Via { .. } | TableRoute::Onlink { .. } => Ok(route),
+            TableRoute::Multipath(members) => {
+                let mut all: Vec<MemberSpec> = Vec::with_capacity(members.len());
+                for one in members.iter() {
+                    // By a port alone, `via` is on the link itself.
+                    let address = one.address.unwrap_or(via);
+                    let onlink = one.onlink || !self.reaches(one.port, address);
+                    let one = MemberSpec { address: Some(address), onlink, ..*one };
+                    let same = |it: &MemberSpec| (it.port, it.address);
+                    match all.iter_mut().find(|other| same(other) == same(&one)) {
+                        Some(other) => other.weight = MAX_WEIGHT.min(other.weight + one.weight),
+                        None => all.push(one),
+                    }
+                }
+                Ok(TableRoute::Multipath(all.into()))
             }
-            TableRoute::Connected { port } => {
-                let reaches = self.tables.port(port).is_some_and(|port| port.reaches(via));
-                Ok(match reaches {
-                    true => TableRoute::Via { port, address: via },
-                    false => TableRoute::Onlink { port, address: via },
-                })
-            }
+            TableRoute::Connected { port } => Ok(match self.reaches(port, via) {
+                true => TableRoute::Via { port, address: via },
+                false => TableRoute::Onlink { port, address: via },
+            }),
             TableRoute::Vrf { .. } => {
                 Err(Unresolved::Ends(via, "leads into the table of another VRF"))
             }
@@ -154,6 +173,27 @@ impl Resolver<'_> {
 }
 
 impl Draft<'_> {
+    /// Refuses a recursive route that depends on itself, as the routes are now.
+    pub(super) fn check_dependence(&self, spec: &RouteSpec) -> Result<(), Refusal> {
+        let Some(via) = spec.via.filter(|_| spec.recursive && !self.is_restoring) else {
+            return Ok(());
+        };
+        let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
+        let says = |prefix| {
+            let made = self.tables.routing_table(table).and_then(|it| it.route_of(prefix));
+            if made.is_some_and(|made| self.tables.comes_with_port(table, made)) {
+                return Says::Ends;
+            }
+            let Some(all) = self.desired.routes.get(&(table, prefix)) else { return Says::Nothing };
+            let recursive = |entry: &DesiredRoute| entry.spec.via.filter(|_| entry.spec.recursive);
+            all.iter().map(recursive).collect::<Option<_>>().map_or(Says::Ends, Says::Recursive)
+        };
+        match circle(spec.destination, via, says) {
+            Some(path) => Err(fault(spec.destination, &path).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Chooses anew among the routes of prefixes that depend on that of `place`, which has changed.
     pub(super) fn settle_dependents(&mut self, place: Place) -> Result<(), TableError> {
         let (table, changed) = place;

@@ -481,6 +481,7 @@ impl Draft<'_> {
             self.drop_route(place, spec.metric)?;
             notes.note(ChangeKind::Removed, "route", describe::route(&spec));
         }
+        let mut changed = Vec::new();
         for spec in &config.routes {
             let spec = &self.in_its_vrf(spec.clone());
             let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
@@ -502,13 +503,15 @@ impl Draft<'_> {
                 None => (ChangeKind::Added, describe::route(spec)),
             };
             let place = self.check_route(spec)?;
+            changed.push(spec.clone());
             self.put_route(
                 place,
                 DesiredRoute { spec: spec.clone(), origin: Origin::Configuration },
             )?;
             notes.note(change.0, "route", change.1);
         }
-        Ok(())
+        // Once all are there: the order of the file does not matter.
+        changed.iter().try_for_each(|spec| self.check_dependence(spec))
     }
 
     /// Those of the file come first, in its order, and then those of commands.

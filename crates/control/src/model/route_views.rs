@@ -6,12 +6,15 @@ use api::{
     MemberSpec, MemberView, NextHopView, Origin, Refusal, RefusalCode, RouteFilter,
     RouteKind as Kind, RouteQuery, RouteSpec, RouteView,
 };
-use tables::{NextHopState, Port, RouteKind, RouteSpec as TableRoute, TableId, TableRef, Tables};
-use types::{IpPrefix, PortId};
+use tables::{
+    NextHopState, Port, RouteKind, RouteSpec as TableRoute, RuleAction, RuleFlow, TableId,
+    TableRef, Tables,
+};
+use types::{Dscp, IpPrefix, PortId, Protocol};
 
 use super::desired::{Desired, DesiredRoute};
 use super::recursive::{self, Routes};
-use super::routes::{matches, of_filter, on_link, places, port_to, resolve, usable};
+use super::routes::{matches, member, of_filter, on_link, places, resolve, usable};
 
 /// Routes as they are, by VRF, then prefix, then metric.
 pub(super) fn list(
@@ -42,7 +45,7 @@ pub(super) fn list(
     views.retain(|view| {
         (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
             let several = view.nexthops.iter();
-            let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
+            let several = several.map(|one| (one.dev.as_deref(), one.gateway));
             let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
             let ways: Vec<_> = several.chain([(by, view.via)]).collect();
             matches(filter, view.destination, view.kind, &ways)
@@ -67,17 +70,20 @@ pub(super) fn query(
     desired: &Desired,
     query: &RouteQuery,
 ) -> Result<RouteView, Refusal> {
-    let vrf = desired.table(tables, &query.vrf, query.table)?;
+    let (of, vrf, route) = match query.table {
+        Some(number) => {
+            let table = desired.table(tables, &query.vrf, query.table)?;
+            let routes = tables.routing_table(table);
+            let route = routes.and_then(|routes| routes.route(query.destination));
+            (format!("table {number}"), table, route)
+        }
+        None => by_rules(tables, desired, query)?,
+    };
     let none = || {
-        let of = match query.table {
-            Some(table) => format!("table {table}"),
-            None => format!("VRF {}", query.vrf),
-        };
         let message = format!("{of} has no route to {}", query.destination);
         Refusal::new(RefusalCode::NotFound, message)
     };
-    let found = tables.routing_table(vrf).and_then(|routes| routes.route(query.destination));
-    let route = found.ok_or_else(none)?;
+    let route = route.ok_or_else(none)?;
     let owner = match vrf {
         TableRef::Vrf(vrf) => tables.vrf(vrf),
         TableRef::Number(_) => None,
@@ -97,6 +103,69 @@ pub(super) fn query(
         found.source = found.prefsrc.or_else(usual);
     }
     Ok(found)
+}
+
+/// Whose packet it is, and the route that policy rules find for it with the table that it is in.
+fn by_rules<'t>(
+    tables: &'t Tables,
+    desired: &Desired,
+    query: &RouteQuery,
+) -> Result<(String, TableRef, Option<&'t tables::Route>), Refusal> {
+    let mut name = query.vrf.as_str();
+    let mut port = None;
+    if let Some(iif) = &query.iif {
+        match desired.ports.get(iif) {
+            Some(found) => (name, port) = (&found.vrf, Some(found.id)),
+            None if desired.vrfs.contains_key(iif) => name = iif,
+            None => _ = desired.port(iif)?,
+        }
+        if query.vrf != api::MAIN_VRF && query.vrf != name {
+            let message = format!("what comes by {iif} is in VRF {name}, and not in {}", query.vrf);
+            return Err(Refusal::new(RefusalCode::Invalid, message).with_hint("leave vrf out"));
+        }
+    }
+    let id = desired.vrf(name)?;
+    let of = format!("VRF {name}");
+    let Some(vrf) = tables.vrf(id) else { return Ok((of, id.into(), None)) };
+    let nobody = match query.destination {
+        IpAddr::V4(_) => IpAddr::V4(0.into()),
+        IpAddr::V6(_) => IpAddr::V6(0.into()),
+    };
+    let flow = RuleFlow {
+        vrf: id,
+        port,
+        is_own: query.iif.is_none(),
+        source: query.from.unwrap_or(nobody),
+        destination: query.destination,
+        protocol: Protocol(0),
+        ports: None,
+        dscp: Dscp::default(),
+    };
+    let ruled = tables.ruled_route(vrf, &flow, query.mark);
+    let action = ruled.rule.map(|rule| (rule.action, rule.priority));
+    let is_own =
+        |route: &tables::Route| matches!(route.kind, RouteKind::Local | RouteKind::Broadcast);
+    match (action, ruled.kind) {
+        (Some((_, priority)), Some(RouteKind::Unreachable)) if ruled.route.is_some_and(is_own) => {
+            let to = query.destination;
+            let message = format!("rule {priority} leads to {to}, an own address of another VRF");
+            Err(Refusal::new(RefusalCode::NotFound, message))
+        }
+        (Some((RuleAction::Table { table, .. }, _)), _) => {
+            let table = tables.vrf_of_table(table).map_or(TableRef::Number(table), TableRef::Vrf);
+            Ok((of, table, ruled.route))
+        }
+        (Some((_, priority)), Some(kind)) if ruled.route.is_none() => {
+            let what = match kind {
+                RouteKind::Prohibit => "prohibits",
+                RouteKind::Blackhole => "drops",
+                _ => "makes unreachable",
+            };
+            let message = format!("rule {priority} {what} {}", query.destination);
+            Err(Refusal::new(RefusalCode::NotFound, message))
+        }
+        _ => Ok((of, id.into(), ruled.route)),
+    }
 }
 
 /// The metric of the route that packets take, of all of one prefix.
@@ -170,19 +239,20 @@ fn view(
 
 /// The next hops on links that a recursive one comes to.
 fn resolved_view(tables: &Tables, found: &TableRoute) -> Vec<MemberView> {
-    let one = |port: PortId, gateway: IpAddr, weight: u16| {
+    let one = |port: PortId, gateway: Option<IpAddr>, weight: u16| {
         let port = tables.port(port);
         let is_up = port.is_some_and(|port| port.spec.up);
         MemberView {
             gateway,
             dev: port.map(|port| port.spec.name.to_string()),
+            port_vrf: None,
             weight,
             flags: if is_up { Vec::new() } else { vec!["dead".to_owned()] },
         }
     };
     match found {
         TableRoute::Via { port, address } | TableRoute::Onlink { port, address } => {
-            vec![one(*port, *address, 1)]
+            vec![one(*port, Some(*address), 1)]
         }
         TableRoute::Multipath(members) => {
             members.iter().map(|it| one(it.port, it.address, it.weight)).collect()
@@ -192,15 +262,16 @@ fn resolved_view(tables: &Tables, found: &TableRoute) -> Vec<MemberView> {
 }
 
 fn member_view(tables: &Tables, vrf: TableRef, spec: &RouteSpec, one: &MemberSpec) -> MemberView {
-    let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref());
-    let port = port.ok().and_then(|port| tables.port(port));
+    let port = member(tables, vrf, spec, one).ok().and_then(|member| tables.port(member.port));
     let is_up = port.is_some_and(|port| port.spec.up);
     let is_alive = is_up && on_link(tables, vrf, spec, one).is_some();
+    let flags = [(one.onlink, "onlink"), (!is_alive, "dead")];
     MemberView {
         gateway: one.gateway,
         dev: port.map(|port| port.spec.name.to_string()).or_else(|| one.dev.clone()),
+        port_vrf: one.port_vrf.clone(),
         weight: one.weight,
-        flags: if is_alive { Vec::new() } else { vec!["dead".to_owned()] },
+        flags: flags.iter().filter(|(is, _)| *is).map(|(_, flag)| (*flag).to_owned()).collect(),
     }
 }
 

@@ -16,7 +16,7 @@ use tables::{
 use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
-use super::desired::{Desired, DesiredRoute};
+use super::desired::{Desired, DesiredPort, DesiredRoute};
 use super::recursive::{self, Routes};
 use super::refuse::{no_vrf, refusal};
 
@@ -33,6 +33,7 @@ impl Draft<'_> {
     pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
         let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
+        self.check_dependence(&spec)?;
         if self.alternatives(place).iter().any(|entry| entry.spec.metric == spec.metric) {
             let message =
                 format!("there is a route to {} with metric {}", spec.destination, spec.metric);
@@ -50,6 +51,7 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
+        self.check_dependence(&spec)?;
         let old = self.alternatives(place).iter().find(|entry| entry.spec.metric == spec.metric);
         if only_change && old.is_none() {
             let message =
@@ -107,7 +109,7 @@ impl Draft<'_> {
             .filter(|(_, entry)| {
                 let spec = &entry.spec;
                 let several = spec.nexthops.iter();
-                let several = several.map(|one| (one.dev.as_deref(), Some(one.gateway)));
+                let several = several.map(|one| (one.dev.as_deref(), one.gateway));
                 let by = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
                 let ways: Vec<_> = several.chain([(by, spec.via)]).collect();
                 matches(filter, spec.destination, spec.kind, &ways)
@@ -182,9 +184,10 @@ impl Draft<'_> {
 
     /// Chooses anew among the routes of prefixes that have one into another VRF.
     pub(super) fn settle_far_routes(&mut self) -> Result<(), TableError> {
-        for place in &self.desired.far_routes {
-            let alternatives = self.desired.routes.get(place).map_or(&[][..], Vec::as_slice);
-            settle(&mut self.tables, &self.desired.routes, *place, alternatives)?;
+        for place in self.desired.far_routes.clone() {
+            let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
+            settle(&mut self.tables, &self.desired.routes, place, alternatives)?;
+            self.settle_dependents(place)?;
         }
         Ok(())
     }
@@ -192,19 +195,34 @@ impl Draft<'_> {
     /// The route as it is meant. As with Linux, its `dev` may be a VRF. A route by a port of another
     /// VRF says which: if the port moves, the route does not lead to where it went.
     fn as_meant(&self, mut spec: RouteSpec) -> Result<RouteSpec, Refusal> {
-        let Some(name) = spec.port.clone().filter(|_| !self.is_restoring) else { return Ok(spec) };
-        match self.desired.ports.get(&name) {
-            Some(port) => {
-                let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
-                let is_elsewhere =
-                    |vrf| self.tables.vrf_named(&port.vrf).is_some_and(|it| it.id != vrf);
-                if let TableRef::Vrf(vrf) = table
-                    && spec.port_vrf.is_none()
-                    && is_elsewhere(vrf)
-                {
-                    spec.port_vrf = Some(port.vrf.clone());
+        if self.is_restoring {
+            return Ok(spec);
+        }
+        let table = self.desired.table(&self.tables, &spec.vrf, spec.table)?;
+        let elsewhere = |port: &DesiredPort| {
+            let TableRef::Vrf(vrf) = table else { return None };
+            let there = self.tables.vrf_named(&port.vrf)?;
+            (there.id != vrf).then(|| port.vrf.clone())
+        };
+        for one in &mut spec.nexthops {
+            let Some(name) = &one.dev else { continue };
+            match self.desired.ports.get(name) {
+                Some(port) if one.port_vrf.is_none() => one.port_vrf = elsewhere(port),
+                None if self.desired.vrfs.contains_key(name) => {
+                    let message =
+                        format!("'{name}' is a VRF, and one of several next hops is by a port");
+                    return Err(invalid(message).with_hint(
+                        "a port of that VRF; dev VRF alone leads into its table, where there may be \
+                        several next hops",
+                    ));
                 }
+                _ => {}
             }
+        }
+        let Some(name) = spec.port.clone() else { return Ok(spec) };
+        match self.desired.ports.get(&name) {
+            Some(port) if spec.port_vrf.is_none() => spec.port_vrf = elsewhere(port),
+            Some(_) => {}
             None if self.desired.vrfs.contains_key(&name) => {
                 if spec.via.is_some() {
                     let message = format!("'{name}' is a VRF, and a next hop is on a port's link");
@@ -419,14 +437,44 @@ fn is_own(tables: &Tables, table: TableRef, address: IpAddr) -> bool {
 /// One of several next hops of a route in the tables' terms, if it is on the link of its port.
 pub(super) fn on_link(
     tables: &Tables,
-    vrf: TableRef,
+    table: TableRef,
     spec: &RouteSpec,
     one: &MemberSpec,
 ) -> Option<TableMember> {
-    let MemberSpec { gateway: address, dev, weight } = one;
-    let port = port_to(tables, vrf, &spec.vrf, *address, dev.as_deref()).ok()?;
-    tables.check_next_hop(spec.destination, port, *address).ok()?;
-    Some(TableMember { port, address: *address, weight: *weight })
+    let member = member(tables, table, spec, one).ok()?;
+    tables.check_member(spec.destination, &member).ok()?;
+    Some(member)
+}
+
+/// One of several next hops of a route in the tables' terms, wherever its port is.
+pub(super) fn member(
+    tables: &Tables,
+    table: TableRef,
+    spec: &RouteSpec,
+    one: &MemberSpec,
+) -> Result<TableMember, Refusal> {
+    let (table, vrf_name) = port_table(tables, (table, &spec.vrf), one.port_vrf.as_ref())?;
+    let port = match (one.gateway, one.dev.as_deref()) {
+        (Some(address), dev) => port_to(tables, table, vrf_name, address, dev)?,
+        (None, Some(dev)) => port_of(tables, table, vrf_name, dev)?,
+        (None, None) => return Err(invalid("a next hop needs an address or a port".to_owned())),
+    };
+    let reaches = |address| tables.port(port).is_some_and(|port| port.reaches(address));
+    let onlink = one.onlink && !one.gateway.is_some_and(reaches);
+    Ok(TableMember { port, address: one.gateway, onlink, weight: one.weight })
+}
+
+/// The table of the VRF in which a route's port is, with the VRF's name: the route's own, unless it
+/// says another one.
+fn port_table<'a>(
+    tables: &Tables,
+    own: (TableRef, &'a String),
+    port_vrf: Option<&'a String>,
+) -> Result<(TableRef, &'a String), Refusal> {
+    let Some(name) = port_vrf else { return Ok(own) };
+    let known = || tables.vrfs().map(|vrf| &*vrf.name);
+    let there = tables.vrf_named(name).ok_or_else(|| no_vrf(name, known()))?;
+    Ok((TableRef::Vrf(there.id), name))
 }
 
 /// What a route does in the tables' terms.
@@ -449,23 +497,12 @@ pub(super) fn resolve(
         let into = tables.vrf_named(name).ok_or_else(|| no_vrf(name, known()))?;
         return Ok(TableRoute::Vrf { vrf: into.id });
     }
-    let port = spec.port.as_deref();
-    let (vrf, vrf_name) = match &spec.port_vrf {
-        Some(name) => {
-            let known = || tables.vrfs().map(|vrf| &*vrf.name);
-            let there = tables.vrf_named(name).ok_or_else(|| no_vrf(name, known()))?;
-            (TableRef::Vrf(there.id), name)
-        }
-        None => (vrf, &spec.vrf),
-    };
     if !spec.nexthops.is_empty() {
-        let member = |one: &MemberSpec| {
-            let port = port_to(tables, vrf, &spec.vrf, one.gateway, one.dev.as_deref())?;
-            Ok(TableMember { port, address: one.gateway, weight: one.weight })
-        };
-        let members = spec.nexthops.iter().map(member).collect::<Result<_, Refusal>>()?;
-        return Ok(TableRoute::Multipath(members));
+        let members = spec.nexthops.iter().map(|one| member(tables, vrf, spec, one));
+        return Ok(TableRoute::Multipath(members.collect::<Result<_, Refusal>>()?));
     }
+    let port = spec.port.as_deref();
+    let (vrf, vrf_name) = port_table(tables, (vrf, &spec.vrf), spec.port_vrf.as_ref())?;
     match (spec.via, port) {
         (Some(address), port) => {
             let port = port_to(tables, vrf, vrf_name, address, port)?;

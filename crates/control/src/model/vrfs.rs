@@ -71,20 +71,28 @@ impl Draft<'_> {
         id: VrfId,
         places: &[(TableRef, IpPrefix)],
     ) -> Result<(), Refusal> {
-        let mut adopted = Vec::with_capacity(places.len());
-        for place in places {
-            let mut all = self.desired.routes.get(place).cloned().unwrap_or_default();
+        // All of them before any is chosen: recursive ones depend on others.
+        for (table, prefix) in places {
+            let mut all = self.desired.routes.get(&(*table, *prefix)).cloned().unwrap_or_default();
             for entry in &mut all {
                 (entry.spec.vrf, entry.spec.table) = (name.to_owned(), None);
             }
-            let place = (TableRef::Vrf(id), place.1);
-            let routes = &self.desired.routes;
-            settle(&mut self.tables, routes, place, &all).map_err(|error| refusal(&error))?;
-            adopted.push((place, all));
+            self.desired.put_routes((id.into(), *prefix), all);
         }
-        places.iter().for_each(|place| self.desired.put_routes(*place, Vec::new()));
-        adopted.into_iter().for_each(|(place, all)| self.desired.put_routes(place, all));
-        Ok(())
+        let mut settled = Ok(());
+        for (_, prefix) in places {
+            let place = (TableRef::Vrf(id), *prefix);
+            let routes = &self.desired.routes;
+            let all = routes.get(&place).map_or(&[][..], Vec::as_slice);
+            settled = settled.and_then(|()| settle(&mut self.tables, routes, place, all));
+        }
+        let gone = |(_, prefix): &(TableRef, IpPrefix)| (TableRef::Vrf(id), *prefix);
+        let gone: Vec<_> = match &settled {
+            Ok(()) => places.to_vec(),
+            Err(_) => places.iter().map(gone).collect(),
+        };
+        gone.into_iter().for_each(|place| self.desired.put_routes(place, Vec::new()));
+        settled.map_err(|error| refusal(&error))
     }
 
     /// Gives a VRF's routing table the number that the configuration file says.
@@ -136,6 +144,7 @@ impl Draft<'_> {
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
         self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
         self.desired.far_routes.retain(|(table, _)| *table != TableRef::Vrf(id));
+        self.desired.recursive.retain(|(table, _), _| *table != TableRef::Vrf(id));
         // Another route to the same destinations may be used in place of one into the VRF.
         self.settle_far_routes().map_err(|error| refusal(&error))?;
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));

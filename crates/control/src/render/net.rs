@@ -169,14 +169,18 @@ pub(super) fn rule(text: &mut String, view: &RuleView) {
 }
 
 pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
-    let asked = match request {
-        Request::RouteGet(query) => Some(query.destination),
+    let query = match request {
+        Request::RouteGet(query) => Some(query),
         _ => None,
     };
+    let asked = query.map(|query| query.destination);
     if view.kind != RouteKind::Unicast {
         let _ = write!(text, "{} ", view.kind);
     }
     text.push_str(&asked.map_or_else(|| prefix(view.destination), |address| address.to_string()));
+    if let Some(from) = query.and_then(|query| query.from) {
+        let _ = write!(text, " from {from}");
+    }
     if let Some(via) = view.via {
         let _ = write!(text, " via {via}");
     }
@@ -202,8 +206,9 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     if let Some(source) = view.prefsrc.filter(|_| asked.is_none()) {
         let _ = write!(text, " src {source}");
     }
-    if let Some(source) = view.source.filter(|_| asked.is_some() || view.origin == Origin::Gateway)
-    {
+    // What comes by a port has a source already.
+    let is_own = query.map_or(view.origin == Origin::Gateway, |query| query.iif.is_none());
+    if let Some(source) = view.source.filter(|_| is_own) {
         let _ = write!(text, " src {source}");
     }
     if view.metric != 0 && asked.is_none() {
@@ -217,6 +222,14 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         }
         true => {}
     }
+    if let Some(query) = query {
+        if query.mark != 0 {
+            let _ = write!(text, " mark {:#x}", query.mark);
+        }
+        if let Some(iif) = &query.iif {
+            let _ = write!(text, " iif {iif}");
+        }
+    }
     if view.onlink && asked.is_none() {
         text.push_str(" onlink");
     }
@@ -228,15 +241,22 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
     }
     text.push('\n');
     for MemberView { gateway, dev, flags, .. } in &view.resolved {
-        let _ = write!(text, "\tresolved via {gateway} dev {}", dev.as_deref().unwrap_or("?"));
+        text.push_str("\tresolved");
+        if let Some(gateway) = gateway {
+            let _ = write!(text, " via {gateway}");
+        }
+        let _ = write!(text, " dev {}", dev.as_deref().unwrap_or("?"));
         flags.iter().for_each(|flag| _ = write!(text, " {flag}"));
         text.push('\n');
     }
     if let Some(why) = &view.unresolved {
         let _ = writeln!(text, "\tunresolved: {why}");
     }
-    for MemberView { gateway, dev, weight, flags } in &view.nexthops {
-        let _ = write!(text, "\tnexthop via {gateway}");
+    for MemberView { gateway, dev, weight, flags, .. } in &view.nexthops {
+        text.push_str("\tnexthop");
+        if let Some(gateway) = gateway {
+            let _ = write!(text, " via {gateway}");
+        }
         if let Some(port) = dev {
             let _ = write!(text, " dev {port}");
         }

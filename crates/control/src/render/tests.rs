@@ -149,30 +149,38 @@ fn routes_look_as_in_iproute2() {
     };
     assert_eq!(line(dead), "default via 10.9.0.2 dev v0 vrf red dead\n");
     let member = |gateway: &str, flags: &[&str]| MemberView {
-        gateway: gateway.parse().unwrap(),
+        gateway: gateway.parse().ok(),
         dev: Some("v0".into()),
+        port_vrf: None,
         weight: 2,
         flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
     };
     let several = RouteView {
         port: None,
         metric: 5,
-        nexthops: vec![member("10.9.0.2", &[]), member("10.9.0.3", &["dead"])],
+        nexthops: vec![
+            member("10.9.0.2", &[]),
+            member("10.9.0.3", &["onlink", "dead"]),
+            member("", &[]),
+        ],
         ..route("10.10.0.0/16", RouteKind::Unicast, None, Origin::Configuration)
     };
     assert_eq!(
         line(several),
         "10.10.0.0/16 proto static metric 5\n\tnexthop via 10.9.0.2 dev v0 weight 2\n\tnexthop via \
-        10.9.0.3 dev v0 weight 2 dead\n"
+        10.9.0.3 dev v0 weight 2 onlink dead\n\tnexthop dev v0 weight 2\n"
     );
     let query = Request::RouteGet(RouteQuery {
         table: None,
         vrf: "main".into(),
         destination: "10.10.1.1".parse().unwrap(),
+        from: Some("10.10.2.2".parse().unwrap()),
+        iif: Some("v1".into()),
+        mark: 5,
     });
     assert_eq!(
         render(&query, &Reply::Routes(vec![via])),
-        "10.10.1.1 via 10.9.0.2 dev v0 src 10.9.0.1\n"
+        "10.10.1.1 from 10.10.2.2 via 10.9.0.2 dev v0 mark 0x5 iif v1\n"
     );
 }
 

@@ -9,9 +9,7 @@ use ::io::rtnetlink::{KernelAddress, Rtnetlink};
 use control::PortSettings;
 use serde::Serialize;
 
-use super::sysctl::{
-    ARP_IGNORE, DISABLE_IPV6, FORCE_FORWARDING_6, FORWARDING, FORWARDING_6, RP_FILTER, Sysctls,
-};
+use super::sysctl::{ARP_IGNORE, DISABLE_IPV6, FORWARDING, RP_FILTER, Sysctls};
 
 /// The most addresses that are named in a line.
 const NAMED: usize = 4;
@@ -128,8 +126,7 @@ impl<'a> Facts<'a> {
             here,
             elsewhere: elsewhere.iter().map(|own| (*own, gateway.contains(own))).collect(),
             forwards: sysctls.number(FORWARDING, interface)? != 0,
-            forwards_6: sysctls.larger(FORWARDING_6, interface)? != 0
-                || sysctls.number(FORCE_FORWARDING_6, interface)? != 0,
+            forwards_6: sysctls.forwards_6(interface)?,
             has_ipv6: disabled.is_some_and(|value| value == "0"),
             takes_others: sysctls.larger(RP_FILTER, interface)? == 0,
             answers_others: !matches!(sysctls.larger(ARP_IGNORE, interface)?, 1 | 2 | 8),

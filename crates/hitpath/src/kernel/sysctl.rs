@@ -33,12 +33,13 @@ pub(super) const RP_FILTER: Setting = ipv4("rp_filter");
 /// for none.
 pub(super) const ARP_IGNORE: Setting = ipv4("arp_ignore");
 
-/// Whether IPv6 packets that come by the interface are forwarded. Most kernels look at that of
-/// `all` alone.
+/// Whether the interface is a router's: it says so in neighbour advertisements, and takes no router
+/// advertisements. Whether packets are forwarded, that of `all` says for all interfaces.
 pub(super) const FORWARDING_6: Setting = ipv6("forwarding");
 
-/// As the former, in kernels since 6.17, without regard to that of `all`.
-pub(super) const FORCE_FORWARDING_6: Setting = ipv6("force_forwarding");
+/// Whether IPv6 packets that come by the interface are forwarded though that of `all` says they are
+/// not, in kernels since 6.17.
+const FORCE_FORWARDING_6: Setting = ipv6("force_forwarding");
 
 /// Whether the interface has no IPv6: no address, a link-local one included, no neighbour
 /// discovery, no router solicitations, no MLD, and every packet that comes is dropped. All of that
@@ -122,6 +123,16 @@ impl Sysctls {
         Ok(self.number(setting, "all")?.max(self.number(setting, interface)?))
     }
 
+    /// Whether IPv6 packets that come by an interface are forwarded, as the kernel's `ip6_forward`
+    /// decides it: the interface's own `forwarding` has no part in that.
+    ///
+    /// # Errors
+    /// As [`Sysctls::number`].
+    pub(super) fn forwards_6(&self, interface: &str) -> io::Result<bool> {
+        let all = self.number(FORWARDING_6, "all")?;
+        Ok(all != 0 || self.number(FORCE_FORWARDING_6, interface)? != 0)
+    }
+
     /// Whether a setting that is there can be written.
     ///
     /// # Errors
@@ -187,6 +198,17 @@ mod tests {
         assert_eq!(sysctls.larger(RP_FILTER, "eth0").unwrap(), 2);
         sysctls.write(RP_FILTER, "eth0", "0").unwrap();
         assert_eq!(sysctls.number(RP_FILTER, "eth0").unwrap(), 0);
+        for (setting, interface, value, forwards) in [
+            (FORWARDING_6, "eth0", "1", false),
+            (FORCE_FORWARDING_6, "eth0", "1", true),
+            (FORCE_FORWARDING_6, "eth0", "0", false),
+            (FORWARDING_6, "all", "1", true),
+        ] {
+            let path = sysctls.path(setting, interface);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+            assert_eq!(sysctls.forwards_6("eth0").unwrap(), forwards, "{setting:?} {interface}");
+        }
         fs::write(sysctls.path(RP_FILTER, "eth0"), "nonsense").unwrap();
         let error = sysctls.number(RP_FILTER, "eth0").unwrap_err().to_string();
         assert!(error.contains("ipv4/conf/eth0/rp_filter"), "{error}");

@@ -10,9 +10,8 @@ use wire::{FlowKey, Origin, PortId};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{
-    Admission, Deciding, KeyView, Mark, Way, admission_of_forwarded, clear, crosses, exit_port,
-};
+use super::way::{Way, clear, crosses, exit_port};
+use super::{Admission, Deciding, KeyView, Mark, admission_of_forwarded};
 use crate::decision::{Decision, Verdict};
 
 /// The xfrm link that packets of a flow entered by, if they did by one.

@@ -13,6 +13,7 @@ mod mss;
 pub(crate) mod question;
 mod source;
 pub(crate) mod trace;
+mod way;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,24 +21,26 @@ use std::sync::Arc;
 use conntrack::Connections;
 use packet::{DropReason, Time};
 use pipeline::NatNew;
-use tables::limit::MAX_LEAKS;
 use tables::{
-    Action, DefaultAction, Direction, GroupId, Ike, NatPool, NextHopId, PathKey, Policy,
-    PolicySlot, PoolId, ReversePath, Route, RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot,
-    Spd, Tables, Template, Vrf,
+    Action, DefaultAction, Direction, Ike, NatPool, NextHopId, Policy, PolicySlot, PoolId, Route,
+    RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template, Vrf,
 };
-use wire::{FlowKey, FragmentClass, Origin, PortId, Protocol, Spi, Upper, VrfId};
+use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::batch::LookUp;
 pub(crate) use self::flows::FrameEnd;
 pub use self::flows::Seen;
 pub(crate) use self::locality::Locality;
-pub(crate) use self::source::source_of_error;
+pub(crate) use self::source::{has_broadcast, source_of_error};
 use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::Extension;
 use question::Question;
 use trace::{Exit, Step, Trace};
+use way::{
+    Way, clear, crosses, entry_side, exit_port, exit_side, judge_source, led_on, next_hop, one_of,
+    tell_route, told_of,
+};
 
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
 /// nothing.
@@ -338,16 +341,6 @@ impl Mark for Translated {
     }
 }
 
-/// Where a packet goes that leaves in clear.
-#[derive(Clone, Copy)]
-enum Way {
-    /// No route leads there.
-    None,
-    NextHop(NextHopId),
-    /// To a station on the port's link.
-    OnLink(PortId, IpAddr),
-}
-
 /// How the inbound check ended.
 enum Admission {
     /// A policy lets the packet in, or there is nothing to check.
@@ -381,7 +374,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
-                one_of(group, self.key, None, self.tables, self.trace)
+                one_of(group, destination, self.key, None, self.tables, self.trace)
             }
             None => Way::None,
             Some(RouteKind::Vrf { vrf }) => {
@@ -469,8 +462,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             RouteKind::Local => self.deliver(),
             RouteKind::Broadcast => Decision::drop(DropReason::NotUnicast),
             RouteKind::Blackhole => self.turn_away(Verdict::Drop(DropReason::RouteBlackhole)),
-            RouteKind::Unreachable => self
-                .turn_away(Verdict::Refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)),
+            RouteKind::Unreachable | RouteKind::NetworkUnreachable => {
+                let how = told_of(route, self.key.destination());
+                self.turn_away(Verdict::Refuse(DropReason::RouteUnreachable, how))
+            }
             RouteKind::Prohibit => {
                 self.turn_away(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited))
             }
@@ -854,14 +849,14 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {
-                one_of(group, self.key, Some(tunnel), self.tables, self.trace)
+                one_of(group, end, self.key, Some(tunnel), self.tables, self.trace)
             }
             Some(RouteKind::Blackhole) => return Err(Verdict::Drop(DropReason::RouteBlackhole)),
             Some(RouteKind::Prohibit) => {
                 return Err(Verdict::Refuse(DropReason::RouteProhibit, Refusal::Prohibited));
             }
-            Some(RouteKind::Unreachable) => {
-                let how = Refusal::HostUnreachable;
+            Some(kind @ (RouteKind::Unreachable | RouteKind::NetworkUnreachable)) => {
+                let how = told_of(kind, end);
                 return Err(Verdict::Refuse(DropReason::RouteUnreachable, how));
             }
             Some(RouteKind::Vrf { vrf }) => {
@@ -877,64 +872,6 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     }
 }
 
-/// Where a route leads into the table of another VRF: there, and no further than
-/// [`MAX_LEAKS`] VRFs. Policy rules are asked for the first lookup alone, and own
-/// addresses are those of the packet's VRF alone.
-///
-/// Beside [`Deciding`], as what calls it need not be in memory then.
-#[cold]
-#[inline(never)]
-fn led_on(
-    into: VrfId,
-    destination: IpAddr,
-    (key, tunnel): (impl KeyView, Option<&SaIdentity>),
-    tables: &Tables,
-    trace: &mut impl Trace,
-) -> Result<Way, Verdict> {
-    let mut last = None;
-    for (vrf, route) in tables.leak_steps(into, destination).take(MAX_LEAKS) {
-        trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
-        tell_route(destination, route, tables, trace);
-        last = route;
-    }
-    let refuse = |why, how| Err(Verdict::Refuse(why, how));
-    match last.map(|route| route.kind) {
-        None => Ok(Way::None),
-        Some(RouteKind::Connected { port }) => Ok(Way::OnLink(port, destination)),
-        Some(RouteKind::Via { next_hop }) => Ok(Way::NextHop(next_hop)),
-        Some(RouteKind::Multipath { group }) => Ok(one_of(group, key, tunnel, tables, trace)),
-        Some(RouteKind::Vrf { .. }) => refuse(DropReason::RouteLoop, Refusal::HostUnreachable),
-        Some(RouteKind::Local | RouteKind::Unreachable) => {
-            refuse(DropReason::RouteUnreachable, Refusal::HostUnreachable)
-        }
-        Some(RouteKind::Prohibit) => refuse(DropReason::RouteProhibit, Refusal::Prohibited),
-        Some(RouteKind::Broadcast) => Err(Verdict::Drop(DropReason::NotUnicast)),
-        Some(RouteKind::Blackhole) => Err(Verdict::Drop(DropReason::RouteBlackhole)),
-    }
-}
-
-#[inline(always)]
-fn tell_route(destination: IpAddr, route: Option<&Route>, tables: &Tables, trace: &mut impl Trace) {
-    let next_hop = || match route?.kind {
-        RouteKind::Via { next_hop } => tables.next_hop(next_hop),
-        _ => None,
-    };
-    let port = || match route?.kind {
-        RouteKind::Connected { port } => tables.port(port),
-        RouteKind::Via { .. } => tables.port(next_hop()?.port),
-        _ => None,
-    };
-    trace.step(|| Step::Route {
-        destination,
-        route,
-        port: match route.map(|route| route.kind) {
-            Some(RouteKind::Vrf { vrf }) => tables.vrf(vrf).map(|vrf| &*vrf.name),
-            _ => port().map(|port| &*port.spec.name),
-        },
-        via: next_hop().and_then(|next_hop| next_hop.address),
-    });
-}
-
 /// Whether a clear packet for the gateway itself is for a key daemon.
 fn is_ike(key: &FlowKey) -> bool {
     let Upper::Ports { destination, .. } = key.upper else { return false };
@@ -942,146 +879,6 @@ fn is_ike(key: &FlowKey) -> bool {
         && key.protocol == Protocol::UDP
         && key.fragment == FragmentClass::Whole
         && IKE.contains(&destination)
-}
-
-/// The next hop of a multipath route that packets of a flow take, or those of a tunnel. That it may
-/// be another one after a change belongs to [`Question::Route`].
-///
-/// Apart, so that routes with one next hop have nothing of it.
-#[cold]
-#[inline(never)]
-fn one_of(
-    group: GroupId,
-    key: impl KeyView,
-    tunnel: Option<&SaIdentity>,
-    tables: &Tables,
-    trace: &mut impl Trace,
-) -> Way {
-    let Some(group) = tables.group(group) else { return Way::None };
-    let hash = tables.path_hash(&match tunnel {
-        Some(tunnel) => PathKey::of_tunnel(tunnel.source, tunnel.destination),
-        None => PathKey::of(&key.flow()),
-    });
-    let chosen = group.choose(hash);
-    trace.step(|| Step::Member { group, hash, chosen, tables });
-    match group.members().get(chosen) {
-        Some(member) => Way::NextHop(member.next_hop),
-        None => Way::None,
-    }
-}
-
-/// Whether a packet crosses the boundary of a VRF that is closed. What the gateway itself answers
-/// does not.
-#[cold]
-#[inline(never)]
-fn crosses(key: impl KeyView, way: Way, tables: &Tables) -> bool {
-    let leaves_inside = exit_side(way, tables) == Some(Side::Protected);
-    match key.origin() {
-        Origin::Host => false,
-        Origin::HostError(port) => exit_port(way, tables) != Some(port) && !leaves_inside,
-        Origin::Port(_) => entry_side(key, tables) != Some(Side::Protected) || !leaves_inside,
-        Origin::Sa(_) | Origin::HostProtected => !leaves_inside,
-    }
-}
-
-/// The side of the port that a clear packet came by.
-#[inline(always)]
-fn entry_side(key: impl KeyView, tables: &Tables) -> Option<Side> {
-    match key.origin() {
-        Origin::Port(port) => Some(tables.boundary(port).side),
-        Origin::Sa(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => None,
-    }
-}
-
-/// The side of the port by which a packet leaves in clear; none if no route leads there.
-#[inline(always)]
-fn exit_side(way: Way, tables: &Tables) -> Option<Side> {
-    match way {
-        Way::None => None,
-        Way::NextHop(next_hop) => Some(tables.next_hop(next_hop)?.side),
-        Way::OnLink(port, _) => Some(tables.boundary(port).side),
-    }
-}
-
-/// The port by which a packet leaves in clear.
-fn exit_port(way: Way, tables: &Tables) -> Option<PortId> {
-    match way {
-        Way::None => None,
-        Way::NextHop(next_hop) => Some(tables.next_hop(next_hop)?.port),
-        Way::OnLink(port, _) => Some(port),
-    }
-}
-
-/// Why a clear packet's source is none that its port may receive from, as the routes have it.
-#[cold]
-#[inline(never)]
-fn judge_source(
-    port: PortId,
-    source: IpAddr,
-    vrf: &Vrf,
-    tables: &Tables,
-    trace: &mut impl Trace,
-) -> Option<DropReason> {
-    let port = tables.port(port)?;
-    if is_link_local_v6(source) {
-        return None;
-    }
-    for (vrf, _) in tables.leak_steps(vrf.id, source) {
-        trace.asks(|| Question::Route { vrf: vrf.id, address: source });
-    }
-    let leads_by = || tables.ports_to(vrf, source);
-    let is_inside = port.side == Side::Unprotected
-        && leads_by().any(|port| tables.boundary(port).side == Side::Protected);
-    let leads_back = match port.spec.reverse_path {
-        ReversePath::Off => true,
-        ReversePath::Loose => leads_by().next().is_some(),
-        ReversePath::Feasible => leads_by().any(|by| by == port.id),
-        ReversePath::Strict => leads_by().next().is_some() && leads_by().all(|by| by == port.id),
-    };
-    trace.step(|| Step::Source { source, port, is_inside, leads_back });
-    match (is_inside, leads_back) {
-        (true, _) => Some(DropReason::SourceProtected),
-        (false, false) => Some(DropReason::ReversePath),
-        (false, true) => None,
-    }
-}
-
-/// The packet leaves in clear. A function beside [`Deciding`], which so need not be in memory.
-#[inline(always)]
-fn clear(
-    way: Way,
-    inbound: Option<PolicySlot>,
-    outbound: Option<PolicySlot>,
-    tables: &Tables,
-    trace: &mut impl Trace,
-    decision: &mut Decision,
-) {
-    match next_hop(way, tables, trace) {
-        Ok(next_hop) => *decision = Decision::new(Verdict::Forward(next_hop), inbound, outbound),
-        Err(verdict) => *decision = Decision::new(verdict, inbound, outbound),
-    }
-}
-
-/// The object that stands for a way out, or what becomes of a packet that has none.
-#[inline(always)]
-fn next_hop(way: Way, tables: &Tables, trace: &mut impl Trace) -> Result<NextHopId, Verdict> {
-    let next_hop = match way {
-        Way::None => return Err(Verdict::Refuse(DropReason::NoRoute, Refusal::NoRoute)),
-        Way::NextHop(next_hop) => next_hop,
-        Way::OnLink(port, address) => {
-            trace.asks(|| Question::OnLink(address));
-            let next_hop = tables.on_link_next_hop(port, address);
-            next_hop.ok_or(Verdict::Drop(DropReason::PortDown))?
-        }
-    };
-    trace.step_if(|| {
-        let on_link = match way {
-            Way::OnLink(_, address) => Some(address),
-            Way::None | Way::NextHop(_) => None,
-        };
-        Step::neighbour(next_hop, on_link, tables)
-    });
-    Ok(next_hop)
 }
 
 /// Apart, so that a packet that meets no policy does not have its key unpacked.

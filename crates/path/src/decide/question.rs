@@ -280,7 +280,14 @@ impl<'t> Asked<'t> {
 
     /// Whether it may matter to the flow that a next hop of a multipath route went down or came up.
     fn may_take(&self, next_hop: NextHopId, up: bool) -> bool {
-        up || self.member.is_none_or(|member| member == next_hop)
+        let is_by = |member| {
+            // The port's own stands for the neighbours on its link.
+            let port = self.tables.next_hop(next_hop).filter(|it| it.address.is_none());
+            port.is_some_and(|own| {
+                self.tables.next_hop(member).is_none_or(|it| it.port == own.port)
+            })
+        };
+        up || self.member.is_none_or(|member| member == next_hop || is_by(member))
     }
 
     /// Whether a tap sees packets of the flow.

@@ -3,10 +3,19 @@
 use std::net::IpAddr;
 
 use packet::Packet;
-use tables::{Action, Tables};
-use wire::{FlowKey, IpPrefix, Origin};
+use tables::{Action, RouteKind, Tables};
+use wire::{Addresses, FlowKey, IpPrefix, Origin, VrfId};
 
 use crate::decision::Decision;
+
+/// Whether one of the addresses is the broadcast address of one of the VRF's networks: then nobody
+/// is told anything (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7).
+pub(crate) fn has_broadcast(vrf: VrfId, addresses: &Addresses, tables: &Tables) -> bool {
+    let kind = |address| Some(tables.vrf(vrf)?.route(address)?.kind);
+    [addresses.source(), addresses.destination()]
+        .into_iter()
+        .any(|address| kind(address) == Some(RouteKind::Broadcast))
+}
 
 /// The address of ours from which an ICMP error about a packet is sent: if it came by a tunnel, one
 /// that the tunnel's policy covers, so that the error may go back the same way; otherwise what

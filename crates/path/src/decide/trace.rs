@@ -325,7 +325,9 @@ impl fmt::Display for Step<'_> {
                         write!(f, ", by the table of VRF {}", port.unwrap_or("?"))
                     }
                     RouteKind::Blackhole => f.write_str(", blackhole"),
-                    RouteKind::Unreachable => f.write_str(", unreachable"),
+                    RouteKind::Unreachable | RouteKind::NetworkUnreachable => {
+                        f.write_str(", unreachable")
+                    }
                     RouteKind::Prohibit => f.write_str(", prohibit"),
                 }
             }
@@ -528,8 +530,9 @@ fn member(
     let name = |f: &mut fmt::Formatter<'_>, position: usize| {
         let Some(member) = group.members().get(position) else { return f.write_str("none") };
         if let Some(next_hop) = tables.next_hop(member.next_hop) {
-            if let Some(address) = next_hop.address {
-                write!(f, "{address}")?;
+            match next_hop.address {
+                Some(address) => write!(f, "{address}")?,
+                None => f.write_str("the destination")?,
             }
             if let Some(port) = tables.port(next_hop.port) {
                 write!(f, " on {}", port.spec.name)?;

@@ -41,13 +41,18 @@ impl Applier<'_, '_> {
             && headers.protocol == Protocol::TCP
         {
             let limiter = (&mut *self.state.errors, known.key.vrf);
-            if let Some(message) = reset(packet, &headers, limiter, *now, buffers) {
+            let to_many = || objects.has_broadcast(known.key.vrf, &headers.addresses);
+            if let Some(message) = reset(packet, &headers, to_many, limiter, *now, buffers) {
                 let peer = headers.addresses.source();
                 self.send_own(message, peer, error_about(&known.key), queues);
             }
             return;
         }
-        let source = || objects.source_of_error(known, packet);
+        // A filter may refuse what no route was asked about.
+        let source = || match objects.has_broadcast(known.key.vrf, &headers.addresses) {
+            true => None,
+            false => objects.source_of_error(known, packet),
+        };
         let limiter = (&mut *self.state.errors, known.key.vrf);
         if let Some(message) = build(packet, &headers, error, source, limiter, *now, buffers) {
             let peer = headers.addresses.source();
@@ -149,6 +154,7 @@ fn build(
 fn reset(
     offending: &Packet,
     headers: &Headers,
+    to_many: impl FnOnce() -> bool,
     (limiter, vrf): (&mut FairLimiter, VrfId),
     now: Time,
     buffers: &mut Buffers<'_>,
@@ -157,6 +163,9 @@ fn reset(
     let length = tcp::write_reset(headers, offending.bytes(), &mut written)?;
     if !limiter.allow(now, vrf, headers.addresses.source()) {
         buffers.statistics.icmp_errors_limited.add(1);
+        return None;
+    }
+    if to_many() {
         return None;
     }
     let mut packet = buffers.new_packet(offending.port(), length)?;

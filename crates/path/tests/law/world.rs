@@ -306,7 +306,7 @@ impl World {
         }
         for (vrf, port) in WAYS_OUT {
             for (family, prefixes) in PREFIXES.iter().enumerate() {
-                let spec = multipath(family, PortId(port.0 - 1), [1, 2, 3, 1]);
+                let spec = multipath(family, PortId(port.0 - 1), [1, 2, 3, 1], [0; 4]);
                 world.apply(&Act::SetRoute(vrf, parsed(prefixes[6]), spec));
             }
         }
@@ -781,6 +781,8 @@ fn edit() -> impl Strategy<Value = Edit> {
 fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     let next_hop = prop_oneof![Just(3usize), Just(8), Just(5), Just(0), Just(1)];
     let weights = select(vec![[1, 1, 1, 0], [1, 2, 0, 256], [0, 3, 1, 1], [7, 1, 1, 1]]);
+    // By a station on the link, by one that is said to be, or by the port alone.
+    let ways = select(vec![[0u8; 4], [0, 2, 0, 1], [1, 0, 2, 0], [2, 1, 1, 2]]);
     let kind = |what: usize, port: PortId, next_hop, members| match what {
         9..12 => members,
         12..15 => RouteSpec::Vrf { vrf: VRFS[usize::from(port.0 % 4)] },
@@ -793,9 +795,9 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
     };
     // The tunnels' ends are of the most interest.
     let to = prop_oneof![0..8usize, 3..6usize];
-    (family(), to, 0..16usize, any_port(), next_hop, weights).prop_map(
-        move |(family, to, what, port, next_hop, weights)| {
-            let members = multipath(family, port, weights);
+    (family(), to, 0..16usize, any_port(), next_hop, (weights, ways)).prop_map(
+        move |(family, to, what, port, next_hop, (weights, ways))| {
+            let members = multipath(family, port, weights, ways);
             let next_hop = parsed(HOSTS[family][next_hop]);
             (parsed(PREFIXES[family][to]), kind(what, port, next_hop, members))
         },
@@ -804,15 +806,16 @@ fn route() -> impl Strategy<Value = (IpPrefix, RouteSpec)> {
 
 /// By two stations on each of two ports, of one VRF if the first port's number is even. Those without
 /// a weight are left out.
-fn multipath(family: usize, port: PortId, weights: [u16; 4]) -> RouteSpec {
+fn multipath(family: usize, port: PortId, weights: [u16; 4], ways: [u8; 4]) -> RouteSpec {
     let ports = [port.0, (port.0 + 1) % PORTS];
     let stations = |port: u16| {
         if port.is_multiple_of(2) { [(port, 0), (port, 5)] } else { [(port, 3), (port, 8)] }
     };
-    let members = ports.into_iter().flat_map(stations).zip(weights);
-    let member = |((port, host), weight): ((u16, usize), u16)| MemberSpec {
+    let members = ports.into_iter().flat_map(stations).zip(weights).zip(ways);
+    let member = |(((port, host), weight), way): (((u16, usize), u16), u8)| MemberSpec {
         port: PortId(port),
-        address: parsed(HOSTS[family][host]),
+        address: (way < 2).then(|| parsed(HOSTS[family][host])),
+        onlink: way == 1,
         weight,
     };
     RouteSpec::Multipath(members.map(member).filter(|member| member.weight > 0).collect())

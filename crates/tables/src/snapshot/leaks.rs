@@ -59,6 +59,7 @@ impl Tables {
             | RouteKind::Broadcast
             | RouteKind::Blackhole
             | RouteKind::Unreachable
+            | RouteKind::NetworkUnreachable
             | RouteKind::Prohibit => false,
         }
     }

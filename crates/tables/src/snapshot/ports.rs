@@ -407,8 +407,8 @@ impl Tables {
         }
         // That next hops go is not noted: the VRF has changed, which says it all.
         // A route with a next hop less would be another one than was asked for.
-        let stranded: BTreeSet<_> =
-            self.groups.with(|id| next_hops.contains_key(&id)).into_iter().collect();
+        let goes = |id| next_hops.contains_key(&id) || is_gone && id == old.next_hop;
+        let stranded: BTreeSet<_> = self.groups.with(goes).into_iter().collect();
         let is_stranded = |route: &&Route| match route.kind {
             RouteKind::Connected { port: by } => by == old.id && is_gone,
             RouteKind::Via { next_hop } => next_hops.contains_key(&next_hop),

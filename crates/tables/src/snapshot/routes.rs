@@ -61,9 +61,8 @@ impl Tables {
             }
             RouteSpec::Multipath(members) => {
                 check_members(members)?;
-                for &MemberSpec { port, address, .. } in &**members {
-                    let port = self.route_port(prefix, port)?;
-                    self.check_next_hop_on(port, prefix, address)?;
+                for member in &**members {
+                    self.check_member(prefix, member)?;
                 }
                 self.groups.check_room()?;
             }
@@ -164,7 +163,7 @@ impl Tables {
     /// What a route was asked to do; `None` for one that only comes with an address of a port.
     pub fn route_spec(&self, kind: RouteKind) -> Option<RouteSpec> {
         Some(match kind {
-            RouteKind::Local | RouteKind::Broadcast => return None,
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::NetworkUnreachable => return None,
             RouteKind::Connected { port } => RouteSpec::Connected { port },
             RouteKind::Via { next_hop } => {
                 let &NextHop { port, address, .. } = self.next_hop(next_hop)?;
@@ -178,7 +177,9 @@ impl Tables {
             RouteKind::Multipath { group } => {
                 let member = |member: &Member| {
                     let &NextHop { port, address, .. } = self.next_hop(member.next_hop)?;
-                    Some(MemberSpec { port, address: address?, weight: member.weight })
+                    let found = self.port(port)?;
+                    let onlink = address.is_some_and(|address| !found.reaches(address));
+                    Some(MemberSpec { port, address, onlink, weight: member.weight })
                 };
                 let members = self.group(group)?.members().iter().map(member);
                 RouteSpec::Multipath(members.collect::<Option<_>>()?)
@@ -198,17 +199,17 @@ impl Tables {
         }
     }
 
-    /// Whether a route may be by a next hop.
+    /// Whether one of several next hops of a route may be this.
     ///
     /// # Errors
     /// What is wrong with the port or the next hop, as of [`Tables::set_route`].
-    pub fn check_next_hop(
-        &self,
-        prefix: IpPrefix,
-        port: PortId,
-        next_hop: IpAddr,
-    ) -> Result<(), TableError> {
-        self.check_next_hop_on(self.route_port(prefix, port)?, prefix, next_hop)
+    pub fn check_member(&self, prefix: IpPrefix, member: &MemberSpec) -> Result<(), TableError> {
+        let port = self.route_port(prefix, member.port)?;
+        match member.address {
+            Some(address) if member.onlink => self.check_station_on(port, prefix, address),
+            Some(address) => self.check_next_hop_on(port, prefix, address),
+            None => Ok(()),
+        }
     }
 
     /// The next hops of a multipath route.
@@ -229,7 +230,11 @@ impl Tables {
     ) -> Result<GroupId, TableError> {
         let mut held: Vec<NextHopId> = Vec::with_capacity(members.len());
         for member in members {
-            match self.hold_next_hop(member.port, member.address) {
+            let next_hop = match member.address {
+                Some(address) => self.hold_next_hop(member.port, address),
+                None => self.existing_port(member.port).map(|port| port.next_hop),
+            };
+            match next_hop {
                 Ok(next_hop) => held.push(next_hop),
                 Err(error) => {
                     held.into_iter().try_for_each(|held| self.release_next_hop(held))?;

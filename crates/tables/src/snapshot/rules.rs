@@ -229,7 +229,7 @@ impl Tables {
                     }
                     continue;
                 }
-                RuleAction::Unreachable => return end(RouteKind::Unreachable),
+                RuleAction::Unreachable => return end(RouteKind::NetworkUnreachable),
                 RuleAction::Prohibit => return end(RouteKind::Prohibit),
                 RuleAction::Blackhole => return end(RouteKind::Blackhole),
             };

@@ -26,7 +26,7 @@ impl Model {
             all.extend(port.neighbours.keys().map(|address| (id, Some(*address))));
         }
         for route in self.vrfs.values().flat_map(|vrf| vrf.routes.values()) {
-            all.extend(members(route).map(|member| (member.port, Some(member.address))));
+            all.extend(members(route).map(|member| (member.port, member.address)));
         }
         all
     }
@@ -52,7 +52,8 @@ impl Model {
 fn members(spec: &RouteSpec) -> impl Iterator<Item = MemberSpec> {
     let (one, many) = match spec {
         &RouteSpec::Via { port, address } => {
-            (Some(MemberSpec { port, address, weight: 1 }), &[][..])
+            let address = Some(address);
+            (Some(MemberSpec { port, address, onlink: false, weight: 1 }), &[][..])
         }
         RouteSpec::Multipath(members) => (None, &**members),
         _ => (None, &[][..]),
@@ -97,7 +98,11 @@ pub(crate) fn compare(tables: &Tables, model: &Model) -> Result<(), TestCaseErro
                     for (position, (seen, spec)) in
                         group.members().iter().zip(&**members).enumerate()
                     {
-                        prop_assert_eq!(seen.next_hop, next_hop(spec.port, spec.address));
+                        let expected = match spec.address {
+                            Some(address) => next_hop(spec.port, address),
+                            None => tables.port(spec.port).unwrap().next_hop,
+                        };
+                        prop_assert_eq!(seen.next_hop, expected);
                         prop_assert_eq!(seen.weight, spec.weight);
                         prop_assert_eq!(group.is_up(position), model.ports[&spec.port].spec.up);
                     }
@@ -204,7 +209,11 @@ impl Before {
             for (prefix, spec) in &in_model.routes {
                 let RouteSpec::Multipath(members) = spec else { continue };
                 for member in members.iter().filter(|member| member.port == id && was != up) {
-                    let next_hop = tables.on_link_next_hop(id, member.address).unwrap();
+                    let own = || Some(tables.port(id)?.next_hop);
+                    let next_hop = match member.address {
+                        Some(address) => tables.on_link_next_hop(id, address).unwrap(),
+                        None => own().unwrap(),
+                    };
                     let (vrf, prefix) = (*vrf, *prefix);
                     changes.push(tables::Change::Member {
                         table: vrf.into(),

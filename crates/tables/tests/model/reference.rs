@@ -221,7 +221,10 @@ impl Model {
                 RouteSpec::Connected { port: by } => *by != id || port.is_some(),
                 RouteSpec::Via { port: by, address } => reaches(*by, *address),
                 RouteSpec::Multipath(members) => {
-                    members.iter().all(|member| reaches(member.port, member.address))
+                    members.iter().all(|member| match member.address {
+                        Some(address) => reaches(member.port, address),
+                        None => member.port != id || port.is_some(),
+                    })
                 }
                 _ => true,
             });
@@ -278,7 +281,11 @@ impl Model {
                 (1..=64).contains(&members.len())
                     && names.len() == members.len()
                     && members.iter().all(|member| {
-                        (1..=256).contains(&member.weight) && via(member.port, member.address)
+                        let leads = match member.address {
+                            Some(address) => via(member.port, address),
+                            None => port(member.port).is_some(),
+                        };
+                        (1..=256).contains(&member.weight) && leads
                     })
             }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => true,

@@ -124,8 +124,9 @@ fn route_spec() -> impl Strategy<Value = RouteSpec> {
 
 fn member() -> impl Strategy<Value = MemberSpec> {
     let weight = prop_oneof![20 => Just(1), 10 => 1..=256u16, 1 => Just(0), 1 => Just(257)];
-    let member = |(port, address, weight)| MemberSpec { port, address, weight };
-    (port(), station(), weight).prop_map(member)
+    let address = proptest::option::weighted(0.8, station());
+    let member = |(port, address, weight)| MemberSpec { port, address, onlink: false, weight };
+    (port(), address, weight).prop_map(member)
 }
 
 /// Neighbours that meet the next hops of routes, and things that can be neither.

@@ -215,7 +215,8 @@ pub(super) fn consistent(control: &Control) {
     for port in tables.ports() {
         next_hops.extend(port.neighbours.iter().map(|(address, _)| (port.id, Some(address))));
     }
-    for route in tables.vrfs().flat_map(tables::Vrf::routes) {
+    let loose = tables.loose_tables().flat_map(|(_, table)| table.routes());
+    for route in tables.vrfs().flat_map(tables::Vrf::routes).chain(loose) {
         if let tables::RouteKind::Via { next_hop } = route.kind {
             let next_hop = tables.next_hop(next_hop).unwrap();
             let mac =

@@ -131,14 +131,14 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             pick(&["add", "replace", "change", "del"]),
             prefix(),
             hop(),
-            hop(),
+            pick(&["via 192.168.13.9", "via 10.1.0.2", "onlink via 172.16.0.9", ""]),
             port(),
             0..3_u8,
             vrf()
         )
-            .prop_map(|(verb, prefix, hop, other, port, metric, vrf)| format!(
+            .prop_map(|(verb, prefix, hop, how, port, metric, vrf)| format!(
                 "route {verb} {prefix} metric {metric}{vrf} nexthop via {hop} weight 3 \
-                nexthop via {other} dev {port} nexthop via 192.168.11.1"
+                nexthop {how} dev {port} nexthop via 192.168.11.1"
             )),
         (pick(&["add blackhole", "del"]), prefix(), vrf())
             .prop_map(|(verb, prefix, vrf)| format!("route {verb} {prefix}{vrf}")),

@@ -222,6 +222,96 @@ fn routes_have_several_next_hops() {
 }
 
 #[test]
+fn a_route_is_asked_for_as_a_packet_asks() {
+    let mut control = running(BASE);
+    for line in [
+        "vrf add blue",
+        "route add 10.7.0.0/16 via 192.168.13.9 dev lan table 100",
+        "route add blackhole 10.8.0.0/16 table 100",
+        "route add 10.9.0.0/16 dev lan vrf blue",
+        "rule add pref 10 from 10.1.0.0/16 lookup 100",
+        "rule add pref 20 iif wan fwmark 5 lookup blue",
+        "rule add pref 30 to 10.66.0.0/16 prohibit",
+        "rule add pref 40 to 10.67.0.0/16 iif lan unreachable",
+    ] {
+        run(&mut control, line).expect(line);
+    }
+    for (asked, shown) in [
+        ("10.7.0.1", "10.7.0.1 via 192.168.11.1 dev wan src 192.168.11.2"),
+        (
+            "10.7.0.1 from 10.1.2.3",
+            "10.7.0.1 from 10.1.2.3 via 192.168.13.9 dev lan src 192.168.13.1 table 100",
+        ),
+        (
+            "10.7.0.1 from 10.1.2.3 iif lan",
+            "10.7.0.1 from 10.1.2.3 via 192.168.13.9 dev lan table 100 iif lan",
+        ),
+        ("10.8.0.1 from 10.1.2.3", "blackhole 10.8.0.1 from 10.1.2.3 table 100"),
+        ("10.9.0.1 iif wan mark 4", "10.9.0.1 via 192.168.11.1 dev wan mark 0x4 iif wan"),
+        ("10.9.0.1 iif wan mark 5", "10.9.0.1 dev lan vrf blue mark 0x5 iif wan"),
+        ("10.9.0.1 iif blue", "10.9.0.1 dev lan vrf blue iif blue"),
+        ("10.9.0.1 iif lo", "10.9.0.1 via 192.168.11.1 dev wan src 192.168.11.2"),
+        ("10.67.0.1", "10.67.0.1 via 192.168.11.1 dev wan src 192.168.11.2"),
+    ] {
+        let told = show(&mut control, &format!("route get {asked}"));
+        assert_eq!(told.trim_end(), shown, "{asked}");
+    }
+    for (asked, why) in [
+        ("10.66.0.1", "rule 30 prohibits 10.66.0.1"),
+        ("10.67.0.1 iif lan", "rule 40 makes unreachable 10.67.0.1"),
+        ("10.9.0.1 iif lnn", "lnn"),
+        ("10.9.0.1 iif lan vrf blue", "what comes by lan is in VRF main"),
+        ("10.66.0.1 vrf blue", "rule 30 prohibits"),
+        ("10.70.0.1 vrf blue", "VRF blue has no route to 10.70.0.1"),
+    ] {
+        let refusal = run(&mut control, &format!("route get {asked}")).unwrap_err().to_string();
+        assert!(refusal.contains(why), "{asked}: {refusal}");
+    }
+}
+
+/// By a port alone, by an address that no prefix holds, and by a port of another VRF.
+#[test]
+fn next_hops_of_every_kind() {
+    let mut control = running(BASE);
+    for line in [
+        "vrf add blue",
+        "vrf add red",
+        "link set lan vrf blue",
+        "route add 10.0.0.0/8 nexthop dev wan nexthop via 172.16.0.1 dev wan onlink nexthop via \
+        192.168.13.9 dev lan weight 2",
+    ] {
+        run(&mut control, line).expect(line);
+    }
+    let shown = "10.0.0.0/8\n\tnexthop dev wan weight 1\n\tnexthop via 172.16.0.1 dev wan weight 1 \
+        onlink\n\tnexthop via 192.168.13.9 dev lan weight 2";
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown}\n"));
+    assert_eq!(show(&mut control, "route show dev lan vrf main"), format!("{shown}\n"));
+    // A route tells where its port is, and does not follow it.
+    run(&mut control, "link set lan vrf red").unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown} dead\n"));
+    run(&mut control, "link set lan vrf blue").unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), format!("{shown}\n"));
+    let saved = control.save(Some("keys")).unwrap().text;
+    for member in [
+        "{ port = \"wan\", weight = 1 }",
+        "{ via = \"172.16.0.1\", port = \"wan\", onlink = true, weight = 1 }",
+        "{ via = \"192.168.13.9\", port = \"lan\", port-vrf = \"blue\", weight = 2 }",
+    ] {
+        assert!(saved.contains(member), "{member}: {saved}");
+    }
+    run(&mut control, "link set wan down").unwrap();
+    let told = show(&mut control, "route show 10.0.0.0/8");
+    assert_eq!(told.matches(" dead").count(), 2, "{told}");
+    let wrong = "route add 10.2.0.0/16 nexthop dev wan nexthop dev blue";
+    let refusal = run(&mut control, wrong).unwrap_err().to_string();
+    assert!(refusal.contains("'blue' is a VRF"), "{refusal}");
+    let del =
+        "route del 10.0.0.0/8 nexthop via 192.168.13.9 nexthop dev wan nexthop via 172.16.0.1";
+    run(&mut control, del).unwrap();
+    assert_eq!(show(&mut control, "route show 10.0.0.0/8"), "");
+}
+
+#[test]
 fn flushes_take_what_they_name() {
     let mut control = running(BASE);
     run(&mut control, "route add blackhole 10.0.0.0/8").unwrap();
