@@ -30,6 +30,7 @@ mod rule;
 mod sad;
 mod slots;
 mod snapshot;
+mod sorted;
 mod sought;
 mod source;
 mod spd;
@@ -63,7 +64,7 @@ pub use qdisc::{PlacedQdisc, Qdisc, QdiscCounters, QdiscDevice, QdiscHandle, Qdi
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use routing_table::{RoutingTable, TableRef};
 pub use rule::{
-    L3MDEV_PRIORITY, MAIN_PRIORITY, Rule, RuleAction, RuleEntry, RuleFlow, RuleSelector,
+    L3MDEV_PRIORITY, MAIN_PRIORITY, Rule, RuleAction, RuleEntry, RuleFlow, RuleId, RuleSelector,
     own_priority,
 };
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};

@@ -145,6 +145,8 @@ fn is_one_step(request: &Request) -> bool {
             | Request::FilterAdd(_)
             | Request::FilterReplace(_)
             | Request::FilterChange(_)
+            | Request::RuleAdd(_)
+            | Request::RuleDelete(_)
     )
 }
 

@@ -15,6 +15,7 @@ use super::filters::FilterKey;
 use super::neighbours::Neighbours;
 use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
+use super::rule_list::RuleList;
 use crate::check::KeyUses;
 use crate::settings::{GatewaySettings, PortSettings};
 
@@ -32,8 +33,7 @@ pub(super) struct Desired {
     pub(super) far_routes: BTreeSet<Place>,
     /// By table and next hop: the prefixes with a route by this recursive next hop.
     pub(super) recursive: BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>,
-    /// In the order in which they were added.
-    pub(super) rules: Vec<DesiredRule>,
+    pub(super) rules: RuleList,
     pub(super) neighbours: Neighbours,
     pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
     pub(super) states: BTreeMap<StateKey, DesiredSa>,
@@ -183,7 +183,7 @@ impl Desired {
             routes: BTreeMap::new(),
             far_routes: BTreeSet::new(),
             recursive: BTreeMap::new(),
-            rules: Vec::new(),
+            rules: RuleList::default(),
             neighbours: Neighbours::default(),
             qdiscs: BTreeMap::new(),
             states: BTreeMap::new(),

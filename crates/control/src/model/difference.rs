@@ -1,7 +1,7 @@
 //! What is in force and not in a configuration: as commands that lead from one to the other, and
 //! in words.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{
@@ -501,14 +501,15 @@ impl<'a> Differ<'a> {
     /// Rules of the same priority are asked in the order in which they were added.
     fn rules(&mut self) {
         let (desired, config) = (self.desired, self.config);
+        let said: HashSet<_> = config.rules.iter().collect();
         for spec in &config.rules {
-            if !desired.rules.iter().any(|rule| rule.spec == *spec) {
+            if desired.rules.id_of(spec).is_none() {
                 self.say(ChangeKind::Removed, "rule", describe::rule(spec));
                 self.journal.delete_rule(spec);
             }
         }
-        for rule in super::rules::ordered(desired) {
-            let is_said = config.rules.contains(&rule.spec);
+        for (_, rule) in desired.rules.iter() {
+            let is_said = said.contains(&rule.spec);
             if !is_said {
                 self.say(ChangeKind::Added, "rule", describe::rule(&rule.spec));
             } else if rule.origin == Origin::Configuration {

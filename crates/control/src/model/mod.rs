@@ -22,6 +22,7 @@ mod reload;
 mod restore;
 mod route_views;
 mod routes;
+mod rule_list;
 mod rules;
 mod save;
 mod security;
@@ -458,22 +459,13 @@ impl Draft<'_> {
             true => closed(&self.tables).map(|vrf| vrf.id).collect(),
             false => Vec::new(),
         };
-        let may_name = matches!(
-            request,
-            Request::LinkAdd(_)
-                | Request::LinkDelete(_)
-                | Request::LinkSet(_)
-                | Request::VrfAdd(_)
-                | Request::VrfDelete(_)
-        );
         let reply = self.change(request, now)?;
-        // Rules are asked while the ports and VRFs that they name are there.
-        if may_name && !self.desired.rules.is_empty() {
-            self.settle_rules()?;
+        if !may_close {
+            return Ok(reply);
         }
         let closed: Vec<_> =
             closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id)).collect();
-        if !may_close || closed.is_empty() {
+        if closed.is_empty() {
             return Ok(reply);
         }
         let removed = match reply {

@@ -18,6 +18,7 @@ use super::desired::{
 };
 use super::ports::{Above, check_buffers, check_mtu};
 use super::refuse::refusal;
+use super::rule_list::RuleList;
 use super::security;
 use super::vlans::free_id;
 use super::{Boundary, Draft, OpenedPort};
@@ -179,7 +180,9 @@ impl Draft<'_> {
         self.reconcile_ike(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
-        self.settle_rules()?;
+        // Some may have named a VRF that is gone.
+        let rules = core::mem::take(&mut self.desired.rules);
+        self.put_rules(rules)?;
         Ok(Difference { changes: notes.0 })
     }
 
@@ -514,8 +517,10 @@ impl Draft<'_> {
     /// Those of the file come first, in its order, and then those of commands.
     fn reconcile_rules(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let before = &self.desired.rules;
-        for rule in before.iter().filter(|rule| rule.origin == Origin::Configuration) {
-            if !config.rules.contains(&rule.spec) {
+        let said: HashSet<_> = config.rules.iter().collect();
+        let rules = before.iter().map(|(_, rule)| rule);
+        for rule in rules.filter(|rule| rule.origin == Origin::Configuration) {
+            if !said.contains(&rule.spec) {
                 notes.note(ChangeKind::Removed, "rule", describe::rule(&rule.spec));
             }
         }
@@ -525,15 +530,16 @@ impl Draft<'_> {
             .map(|spec| DesiredRule { spec: spec.clone(), origin: Origin::Configuration });
         let mut rules: Vec<_> = of_file.collect();
         for rule in &rules {
-            if !before.iter().any(|known| known.spec == rule.spec) {
+            if before.id_of(&rule.spec).is_none() {
                 notes.note(ChangeKind::Added, "rule", describe::rule(&rule.spec));
             }
         }
-        let others = before.iter().filter(|rule| {
-            rule.origin != Origin::Configuration && !config.rules.contains(&rule.spec)
-        });
+        let others = before
+            .iter()
+            .map(|(_, rule)| rule)
+            .filter(|rule| rule.origin != Origin::Configuration && !said.contains(&rule.spec));
         rules.extend(others.cloned());
-        self.put_rules(rules)
+        self.put_rules(RuleList::of(rules))
     }
 
     fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {

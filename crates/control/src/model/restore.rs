@@ -323,10 +323,7 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             let table = desired.table(tables, &id.vrf, id.table);
             origin_of_route(desired, table, id.destination, id.metric.unwrap_or(0))
         }
-        Request::RuleDelete(spec) => {
-            let same = desired.rules.iter().find(|rule| rule.spec == *spec);
-            same.map(|rule| rule.origin)
-        }
+        Request::RuleDelete(spec) => desired.rules.find(spec).map(|rule| rule.origin),
         Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
         Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
         Request::AddressDelete(spec) => desired.ports.get(&spec.port).and_then(|port| {

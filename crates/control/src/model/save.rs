@@ -42,8 +42,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     }
     config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
     config.routes.sort_by_key(|spec| (spec.table, spec.vrf != api::MAIN_VRF));
-    config.rules =
-        super::rules::ordered(desired).into_iter().map(|rule| rule.spec.clone()).collect();
+    config.rules = desired.rules.iter().map(|(_, rule)| rule.spec.clone()).collect();
     for (port, address, neighbour) in desired.neighbours.iter() {
         if neighbour.origin() != Origin::Gateway {
             let port = desired.port_name(port).to_owned();

@@ -57,8 +57,9 @@ impl Draft<'_> {
             self.desired.vrfs.remove(name);
             return Err(error);
         }
-        // Routes into its table are used from now on.
+        // Routes into its table are used from now on, and rules about it.
         self.settle_far_routes().map_err(|error| refusal(&error))?;
+        self.settle_rules_naming(name)?;
         self.note(|journal| journal.add_vrf(origin, name, table));
         Ok(id)
     }
@@ -132,6 +133,7 @@ impl Draft<'_> {
         }
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
+        self.settle_rules_naming(name)?;
         self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
         self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));

@@ -276,7 +276,8 @@ impl Tables {
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
         self.judge_egress();
-        self.rules_may_be_stale()
+        self.rules_follow_vrf(id);
+        Ok(())
     }
 
     /// Whether a VRF could be removed if it had no ports.
