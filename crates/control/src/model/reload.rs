@@ -539,7 +539,7 @@ impl Draft<'_> {
             .map(|(_, rule)| rule)
             .filter(|rule| rule.origin != Origin::Configuration && !said.contains(&rule.spec));
         rules.extend(others.cloned());
-        self.put_rules(RuleList::of(rules))
+        self.put_rules(RuleList::of(rules).into())
     }
 
     fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {

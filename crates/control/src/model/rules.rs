@@ -14,6 +14,7 @@ use super::Draft;
 use super::desired::{Desired, DesiredRule};
 use super::refuse::{no_port, no_vrf, refusal};
 use super::rule_list::RuleList;
+use super::shared::Shared;
 
 /// The name of what the gateway itself sends by, as with Linux.
 const OWN: &str = "lo";
@@ -81,7 +82,7 @@ impl Draft<'_> {
     }
 
     /// Makes these the rules, or changes nothing.
-    pub(super) fn put_rules(&mut self, rules: RuleList) -> Result<(), Refusal> {
+    pub(super) fn put_rules(&mut self, rules: Shared<RuleList>) -> Result<(), Refusal> {
         let (tables, desired) = (&self.tables, &*self.desired);
         let asked = rules
             .iter()

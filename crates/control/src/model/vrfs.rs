@@ -136,8 +136,9 @@ impl Draft<'_> {
         self.settle_rules_naming(name)?;
         self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
-        self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
-        self.desired.far_routes.retain(|(table, _)| *table != TableRef::Vrf(id));
+        for place in places(self.desired, id.into()) {
+            self.desired.put_routes(place, Vec::new());
+        }
         // Another route to the same destinations may be used in place of one into the VRF.
         self.settle_far_routes().map_err(|error| refusal(&error))?;
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
