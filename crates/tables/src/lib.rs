@@ -77,8 +77,8 @@ pub use spd::{
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, MssClamp, RejectWith,
-    ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, HighestShares, IfId, Ike, Ipsec, MarkBits,
+    MssClamp, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::{Vrf, VrfParsing};

@@ -65,6 +65,8 @@ pub(super) struct DesiredVrf {
     pub(super) ipsec: Origin,
     /// Who said whether IKE is asked policies.
     pub(super) ike: Origin,
+    /// Who said how much it may have of what VRFs share.
+    pub(super) highest_share: Origin,
     /// Why the policies of each direction could not be compiled.
     pub(super) not_compiled: [Option<Arc<str>>; 3],
 }
@@ -390,8 +392,8 @@ impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
         let nobody = Origin::Gateway;
         let not_compiled = Default::default();
-        let (defaults, ipsec, ike) = ([nobody; 3], nobody, nobody);
-        Self { id, origin, table: None, defaults, ipsec, ike, not_compiled }
+        let (defaults, ipsec, ike, highest_share) = ([nobody; 3], nobody, nobody, nobody);
+        Self { id, origin, table: None, defaults, ipsec, ike, highest_share, not_compiled }
     }
 }
 

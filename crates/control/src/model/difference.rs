@@ -51,6 +51,7 @@ pub(super) fn difference(
     differ.policies();
     differ.ipsec(false);
     differ.ike();
+    differ.highest_shares();
     differ.defaults();
     differ.delete_vrfs();
     Difference { changes: differ.changes }
@@ -312,6 +313,25 @@ impl<'a> Differ<'a> {
             let is_kept = is == Ipsec::Required || is == Ipsec::Off && vrf.ipsec == Origin::Runtime;
             if is != before || is_kept {
                 self.journal.set_ipsec(name, is);
+            }
+        }
+    }
+
+    /// How much of what VRFs share each may have.
+    fn highest_shares(&mut self) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is = self.tables.highest_share(vrf.id);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = said.and_then(|said| said.highest_share);
+            let before = said.unwrap_or_default();
+            if is != before {
+                let (before, is) = (before.percent(), is.percent());
+                let text = format!("{name}: highest-share {before} -> {is}");
+                self.say(ChangeKind::Modified, "vrf", text);
+            }
+            let is_said = said.is_some() == (vrf.highest_share == Origin::Configuration);
+            if is != before || !is_said || vrf.highest_share == Origin::Runtime {
+                self.journal.set_highest_share(Origin::Runtime, name, is);
             }
         }
     }

@@ -11,7 +11,7 @@ use api::{
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
 use tables::Scope;
-use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, TableId, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Share, Spi, TableId, VrfId};
 
 use super::desired::{
     Desired, DesiredPort, DesiredRoute, DesiredRule, Found, defaults_in_force, family,
@@ -178,6 +178,7 @@ impl Draft<'_> {
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec == Ipsec::Off)?;
         self.require_ipsec(config)?;
         self.reconcile_ike(config, &mut notes)?;
+        self.reconcile_highest_shares(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
         // Some may have named a VRF that is gone.
@@ -788,6 +789,35 @@ impl Draft<'_> {
             self.set_ike(&name, vrf.id, ike, origin)?;
             if ike != is {
                 notes.note(ChangeKind::Modified, "vrf", format!("{name}: ike {is} -> {ike}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what the file says of highest shares, and what it no longer says back.
+    fn reconcile_highest_shares(
+        &mut self,
+        config: &Config,
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
+        let said: HashMap<_, _> =
+            config.vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.highest_share)).collect();
+        let vrfs: Vec<_> =
+            self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        for (name, vrf) in vrfs {
+            let (share, origin) = match said.get(name.as_str()).copied().flatten() {
+                Some(share) => (share, Origin::Configuration),
+                None if vrf.highest_share == Origin::Configuration => {
+                    (Share::WHOLE, Origin::Gateway)
+                }
+                None => continue,
+            };
+            let is = self.tables.highest_share(vrf.id);
+            self.set_highest_share(&name, vrf.id, share, origin)?;
+            if share != is {
+                let (is, share) = (is.percent(), share.percent());
+                let text = format!("{name}: highest-share {is} -> {share}");
+                notes.note(ChangeKind::Modified, "vrf", text);
             }
         }
         Ok(())

@@ -337,6 +337,9 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
         Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
         // A VRF that had policies stays closed without, unless the file opens it.
+        Request::VrfSet(VrfChange { name, highest_share: Some(_), .. }) => {
+            desired.vrfs.get(name).map(|vrf| vrf.highest_share)
+        }
         Request::VrfSet(VrfChange { name, ipsec: None, .. }) => {
             desired.vrfs.get(name).map(|vrf| vrf.ike)
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api::{FilterTarget, LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
 use tables::{TableId, TableRef, Tables};
-use types::{Ike, IpPrefix, Ipsec, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredVrf, defaults_in_force};
@@ -168,10 +168,31 @@ impl Draft<'_> {
         if let Some(ipsec) = change.ipsec {
             self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
         }
-        match change.ike {
-            Some(ike) => self.set_ike(&change.name, vrf, ike, self.origin),
+        if let Some(ike) = change.ike {
+            self.set_ike(&change.name, vrf, ike, self.origin)?;
+        }
+        match change.highest_share {
+            Some(percent) => {
+                let share = crate::check::highest_share(percent)?;
+                self.set_highest_share(&change.name, vrf, share, self.origin)
+            }
             None => Ok(()),
         }
+    }
+
+    pub(super) fn set_highest_share(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        share: Share,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_highest_share(vrf, share).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.highest_share = origin;
+        }
+        self.note(|journal| journal.set_highest_share(origin, name, share));
+        Ok(())
     }
 
     pub(super) fn set_ike(
@@ -254,6 +275,7 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
             states: states.get(&vrf.id).copied().unwrap_or(0),
             ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
             ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
+            highest_share: tables.highest_share(vrf.id).percent(),
             closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
             defaults: defaults_in_force(tables, name, vrf.id),
             origin: vrf.origin,
