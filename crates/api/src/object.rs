@@ -432,6 +432,13 @@ pub struct VrfChange {
     /// Whether IKE for its own addresses is asked policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ike: Option<Ike>,
+    /// The most that it may have of what VRFs share, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_share: Option<u8>,
+}
+
+const fn whole() -> u8 {
+    100
 }
 
 /// A VRF as it is.
@@ -461,6 +468,9 @@ pub struct VrfView {
     /// Whether IKE for its own addresses is asked policies.
     #[serde(default)]
     pub ike: Ike,
+    /// The most that it may have of what VRFs share, in percent.
+    #[serde(default = "whole")]
+    pub highest_share: u8,
     /// What happens to packets that none of its policies matches.
     pub defaults: DefaultActionView,
     /// Who asked for it.

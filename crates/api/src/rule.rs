@@ -6,7 +6,7 @@ use types::{DscpSelector, Family, IpPrefix, PortRange, Protocol};
 use crate::object::Origin;
 
 /// What a policy rule does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleAction {
     /// The route is in the routing table of this number, if it has one.
@@ -27,7 +27,7 @@ pub enum RuleAction {
 
 /// A policy rule; or, of those to remove or to show, what they have to say. What is absent is not
 /// looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     /// Of which address family. IPv4 if nothing says it.

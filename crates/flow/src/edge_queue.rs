@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use packet::{Packet, Time};
+use types::HighestShares;
 use wire::VrfId;
 
 use crate::shares::Shares;
@@ -66,6 +67,12 @@ impl<T> EdgeQueue<T> {
         }
     }
 
+    /// From now on no VRF takes more than its highest share.
+    pub fn limit(&mut self, highest: &HighestShares) {
+        self.shares.limit(highest);
+        self.shares_of_large.limit(highest);
+    }
+
     /// Whether no packet waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -87,6 +94,9 @@ impl<T> EdgeQueue<T> {
     /// itself, if there is no room.
     pub fn hold(&mut self, now: Time, vrf: VrfId, what: T, packet: Packet) -> Option<(T, Packet)> {
         let is_large = packet.is_large();
+        if self.shares.is_at_highest(vrf) || is_large && self.shares_of_large.is_at_highest(vrf) {
+            return Some((what, packet));
+        }
         let lacks_large = is_large && self.large == self.most_large;
         let mut given_up = None;
         if lacks_large || self.packets.len() == self.most {
@@ -252,5 +262,29 @@ mod tests {
         });
         assert_eq!((queue.is_empty(), queue.large, pool.available()), (true, 0, 32));
         assert_eq!(queue.shares_of_large.largest(), None);
+    }
+
+    #[test]
+    fn one_vrf_holds_no_more_than_its_highest_share() {
+        let mut pool = Pool::with_large(16, 16);
+        let mut queue = EdgeQueue::new(8, 4);
+        queue.limit(&crate::shares::limited_to(50));
+        let mut hold = |vrf, is_large| {
+            let packet = if is_large { pool.take_large() } else { pool.take() };
+            match queue.hold(Time(0), vrf, 0, packet.unwrap()) {
+                Some((_, packet)) => {
+                    pool.give(packet);
+                    false
+                }
+                None => true,
+            }
+        };
+        assert_eq!((0..4).filter(|_| hold(RED, true)).count(), 2, "half of the large ones");
+        assert_eq!((0..9).filter(|_| hold(RED, false)).count(), 2, "and of all");
+        assert_eq!((0..4).filter(|_| hold(BLUE, false)).count(), 4);
+        queue.release(Time(0), |_, _, packet| {
+            pool.give(packet);
+            Release::Taken
+        });
     }
 }

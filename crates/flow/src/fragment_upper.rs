@@ -7,6 +7,7 @@ use std::hash::Hasher;
 
 use packet::Time;
 use siphasher::sip::SipHasher13;
+use types::HighestShares;
 use wire::{Addresses, FlowKey, Origin, Protocol, TcpFlags, Upper, VrfId};
 
 use crate::shares::Shares;
@@ -15,6 +16,8 @@ use crate::shares::Shares;
 const WAYS: usize = 4;
 /// Groups of places; a power of two.
 const SETS: usize = 4096;
+/// Groups that are looked through at once.
+const SWEPT: usize = 16;
 /// How long a first fragment speaks for later ones, and must not be contradicted by another one.
 /// Fragments of a datagram follow each other; a sender who uses an identification again after this
 /// time has begun another datagram. It is short since a later fragment that overtakes its own first
@@ -35,6 +38,8 @@ pub struct FragmentUpper {
     hasher: SipHasher13,
     sets: Box<[[Option<First>; WAYS]]>,
     shares: Shares,
+    /// The next group that is looked through for what is over.
+    next: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -74,7 +79,13 @@ impl FragmentUpper {
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
             sets: vec![[None; WAYS]; SETS].into(),
             shares: Shares::new(WAYS * SETS),
+            next: 0,
         }
+    }
+
+    /// From now on no VRF takes more than its highest share.
+    pub fn limit(&mut self, highest: &HighestShares) {
+        self.shares.limit(highest);
     }
 
     /// Remembers what the first fragment of a datagram says. Returns false if that contradicts
@@ -88,6 +99,10 @@ impl FragmentUpper {
     ) -> bool {
         let datagram = Datagram::of(key, identification);
         let place = self.place(&datagram);
+        let is_limited = self.shares.is_at_highest(datagram.vrf);
+        if is_limited {
+            self.sweep(now);
+        }
         let (set, shares) = (&mut self.sets[place], &mut self.shares);
         let known =
             set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
@@ -104,7 +119,13 @@ impl FragmentUpper {
                 (Reverse(used), first.learned)
             })
         };
-        let way = known.unwrap_or_else(|| (0..WAYS).min_by_key(|&way| worth(way)).unwrap_or(0));
+        let is_own = |way: &usize| set[*way].is_some_and(|it| it.datagram.vrf == datagram.vrf);
+        // Of a VRF that has its highest share, its own.
+        let own_only = is_limited && shares.is_at_highest(datagram.vrf);
+        let ways = (0..WAYS).filter(|way| !own_only || is_own(way));
+        let Some(way) = known.or_else(|| ways.min_by_key(|&way| worth(way))) else {
+            return !contradicted;
+        };
         if known.is_none() {
             if let Some(old) = set[way] {
                 shares.give_back(old.datagram.vrf, 1);
@@ -132,6 +153,20 @@ impl FragmentUpper {
         for place in self.sets.iter_mut().flatten() {
             if let Some(gone) = place.take_if(|first| is_gone(first.datagram.vrf)) {
                 self.shares.give_back(gone.datagram.vrf, 1);
+            }
+        }
+    }
+
+    /// Forgets what is over in some of the groups: those that are not met by chance would count for
+    /// the share of their VRF for ever.
+    fn sweep(&mut self, now: Time) {
+        for _ in 0..SWEPT {
+            let set = &mut self.sets[self.next];
+            self.next = (self.next + 1) % SETS;
+            for place in set {
+                if let Some(gone) = place.take_if(|first| now >= first.learned + LIFETIME) {
+                    self.shares.give_back(gone.datagram.vrf, 1);
+                }
             }
         }
     }
@@ -266,5 +301,29 @@ mod tests {
         // Full but for chance, and of each group the four newest.
         assert!(kept.len() > SETS * WAYS * 99 / 100 && kept.len() <= SETS * WAYS, "{}", kept.len());
         assert!((all - 1000..all).all(|id| kept.binary_search(&id).is_ok()));
+    }
+
+    /// One VRF has a quarter of the places at most, of which what is over counts no longer.
+    #[test]
+    fn one_vrf_has_no_more_than_its_highest_share() {
+        let mut table = FragmentUpper::new(4);
+        table.limit(&crate::shares::limited_to(25));
+        let key = first();
+        assert_eq!(key.vrf, VrfId(1));
+        let most = WAYS * SETS / 4;
+        for id in 0..50_000 {
+            assert!(table.learn(Time(0), &key, id, (PORTS, SYN)));
+            assert!(table.shares.of(VrfId(1)) <= most);
+        }
+        assert_eq!(table.shares.of(VrfId(1)), most);
+        // Another VRF is not held to that, and takes none of it while there is room.
+        let other = FlowKey { vrf: VrfId(2), ..first() };
+        (0..1000).for_each(|id| _ = table.learn(Time(0), &other, id, (PORTS, SYN)));
+        assert_eq!(table.shares.of(VrfId(2)), 1000);
+        let now = Time(0) + LIFETIME;
+        let fresh = 60_000..60_000 + most as u32 / 2;
+        fresh.clone().for_each(|id| _ = table.learn(now, &key, id, (PORTS, SYN)));
+        let is_known = |id: &u32| table.recall(now, &later(), *id) == Recalled::First(PORTS, SYN);
+        assert!(fresh.clone().filter(is_known).count() > fresh.len() * 9 / 10);
     }
 }

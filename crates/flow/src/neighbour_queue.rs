@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use packet::{DropReason, Packet, Time};
+use types::HighestShares;
 use wire::{PortId, VrfId};
 
 use crate::deadline::Deadlines;
@@ -111,13 +112,19 @@ impl NeighbourQueue {
             totals: Totals {
                 behind: 0,
                 most_behind: packets - next_hops,
-                queued: Shares::new(next_hops),
+                queued: Shares::new(packets - next_hops),
                 large: VecDeque::with_capacity(large),
                 most_large: large,
                 large_of: Shares::new(large),
             },
             sought: Shares::new(next_hops),
         }
+    }
+
+    /// From now on no VRF takes more than its highest share.
+    pub fn limit(&mut self, highest: &HighestShares) {
+        let Totals { queued, large_of, .. } = &mut self.totals;
+        [queued, large_of, &mut self.sought].into_iter().for_each(|pool| pool.limit(highest));
     }
 
     /// Whether no packet waits.
@@ -152,6 +159,7 @@ impl NeighbourQueue {
                 let place = self.order[at];
                 let line = &self.places[usize::from(place)].packets;
                 if self.totals.behind == self.totals.most_behind
+                    && !self.totals.queued.is_at_highest(vrf)
                     && !line.is_empty()
                     && !line.is_full()
                     && let Some(from) = self.totals.queued.gives_way_to(vrf)
@@ -160,8 +168,9 @@ impl NeighbourQueue {
                     give_way(oldest, DropReason::NeighbourQueueFull);
                 }
                 let waiting = &mut self.places[usize::from(place)];
-                let is_full =
-                    waiting.packets.is_full() || self.totals.behind == self.totals.most_behind;
+                let is_full = waiting.packets.is_full()
+                    || self.totals.behind == self.totals.most_behind
+                    || self.totals.queued.is_at_highest(vrf);
                 let oldest = if is_full { self.totals.take(place, waiting, 0) } else { None };
                 self.push(place, (packet, sender), &mut give_way);
                 match oldest {
@@ -177,8 +186,12 @@ impl NeighbourQueue {
                 let own = (port, next_hop.is_ipv6());
                 let sought = self.order.partition_point(|&place| kind(place) <= own)
                     - self.order.partition_point(|&place| kind(place) < own);
-                let mut has_share = sought < self.free.len();
-                if !has_share && let Some(from) = self.sought.gives_way_to(vrf) {
+                let is_at_highest = self.sought.is_at_highest(vrf);
+                let mut has_share = sought < self.free.len() && !is_at_highest;
+                if !has_share
+                    && !is_at_highest
+                    && let Some(from) = self.sought.gives_way_to(vrf)
+                {
                     let reason = DropReason::NeighbourTableFull;
                     has_share = self.give_up_next_hop(from, |packet| give_way(packet, reason));
                 }
@@ -210,9 +223,11 @@ impl NeighbourQueue {
         give_way: &mut impl FnMut(Packet, DropReason),
     ) {
         let Self { places, totals, .. } = self;
-        if packet.is_large() && totals.large.len() >= totals.most_large {
-            let own = places[usize::from(place)].vrf;
-            let from = totals.large_of.gives_way_to(own).unwrap_or(own);
+        let own = places[usize::from(place)].vrf;
+        let is_at_highest = totals.large_of.is_at_highest(own);
+        if packet.is_large() && (is_at_highest || totals.large.len() >= totals.most_large) {
+            let largest = totals.large_of.gives_way_to(own).filter(|_| !is_at_highest);
+            let from = largest.unwrap_or(own);
             let mut all = totals.large.iter().copied();
             if let Some(first) = all.find(|&place| places[usize::from(place)].vrf == from) {
                 let line = &mut places[usize::from(first)];

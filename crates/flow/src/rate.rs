@@ -2,11 +2,13 @@
 
 use core::fmt;
 use core::hash::Hash;
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
 use packet::Time;
 use siphasher::sip::SipHasher13;
+use types::HighestShares;
 use wire::VrfId;
 
 use crate::shares::Guarantee;
@@ -60,12 +62,18 @@ const SHARE: u64 = 8;
 /// only the upper half counts, since a sender can choose the lower one.
 ///
 /// Each VRF is guaranteed ten a second and ten at once, whatever senders of other VRFs provoke. They
-/// count for the whole rate too, and go beyond it if that is used up.
+/// count for the whole rate too, and go beyond it if that is used up. A VRF may have less than the
+/// whole rate as its highest share.
 pub struct FairLimiter {
     all: RateLimiter,
     groups: Box<[RateLimiter]>,
     hasher: SipHasher13,
     guaranteed: Guarantee,
+    /// For all, and at once.
+    whole: (usize, usize),
+    highest: HighestShares,
+    /// By VRF that may not have the whole: when the next is due at its rate.
+    due: BTreeMap<VrfId, u64>,
 }
 
 /// What each VRF is guaranteed a second, and at once.
@@ -81,11 +89,30 @@ impl FairLimiter {
                 .into(),
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
             guaranteed: Guarantee::new(GUARANTEED, GUARANTEED),
+            whole: (rate as usize, burst as usize),
+            highest: HighestShares::default(),
+            due: BTreeMap::new(),
         }
+    }
+
+    /// From now on no VRF provokes more than its highest share, of the rate and of the burst.
+    pub fn limit(&mut self, highest: &HighestShares) {
+        self.highest = HighestShares::clone(highest);
+        self.due =
+            highest.keys().map(|vrf| (*vrf, self.due.get(vrf).copied().unwrap_or(0))).collect();
     }
 
     /// Whether `sender`, a station of `vrf`, may get a reply now; if so, it is counted.
     pub fn allow(&mut self, now: Time, vrf: VrfId, sender: IpAddr) -> bool {
+        let limited = self.highest.get(&vrf).zip(self.due.get_mut(&vrf));
+        let limited = limited.map(|(share, due)| {
+            let (rate, burst) = (share.of(self.whole.0), share.of(self.whole.1));
+            let interval = 1_000_000_000 / rate.max(1) as u64;
+            (due, interval, interval * (burst as u64).saturating_sub(1))
+        });
+        if limited.as_ref().is_some_and(|(due, _, burst)| now.0 < due.saturating_sub(*burst)) {
+            return false;
+        }
         let mut hasher = self.hasher;
         vrf.hash(&mut hasher);
         match sender {
@@ -95,7 +122,11 @@ impl FairLimiter {
         let is_of_pool =
             self.groups[hasher.finish() as usize % GROUPS].allow(now) && self.all.allow(now);
         let is_guaranteed = self.guaranteed.allow(now, vrf);
-        is_of_pool || is_guaranteed
+        let is_allowed = is_of_pool || is_guaranteed;
+        if let (true, Some((due, interval, _))) = (is_allowed, limited) {
+            *due = (*due).max(now.0) + interval;
+        }
+        is_allowed
     }
 }
 
@@ -152,6 +183,23 @@ mod tests {
         // And what its VRF is guaranteed.
         assert_eq!(told_other, 100);
         assert!((1250..=1350).contains(&told), "{told}");
+    }
+
+    #[test]
+    fn one_vrf_provokes_no_more_than_its_highest_share() {
+        let mut limiter = FairLimiter::new(1000, 100, 7);
+        limiter.limit(&crate::shares::limited_to(5));
+        let sender = |number: u64| IpAddr::from([10, 0, (number >> 8) as u8, number as u8]);
+        let at_once = (0..1000).filter(|number| limiter.allow(Time(1), RED, sender(*number)));
+        assert_eq!(at_once.count(), 5, "of the burst");
+        let mut told = 0;
+        for number in 1..=40_000_u64 {
+            let now = Time(number * SECOND / 4000);
+            told += usize::from(limiter.allow(now, RED, sender(number)));
+        }
+        assert!((490..=510).contains(&told), "{told} in ten seconds");
+        limiter.limit(&HighestShares::default());
+        assert!((0..50).all(|number| limiter.allow(Time(20 * SECOND), RED, sender(number))));
     }
 
     #[test]

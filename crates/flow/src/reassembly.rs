@@ -10,6 +10,7 @@ use packet::{
     CAPACITY, DropReason, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Time,
 };
 use siphasher::sip::SipHasher13;
+use types::HighestShares;
 use wire::{
     Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6,
 };
@@ -80,6 +81,7 @@ pub struct Reassembly {
     /// Datagrams in large buffers.
     large: usize,
     shares: Shares,
+    highest: HighestShares,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +123,14 @@ impl Reassembly {
             fragments: 0,
             large: 0,
             shares: Shares::new(MAX_DATAGRAMS),
+            highest: HighestShares::default(),
         }
+    }
+
+    /// From now on no VRF takes more than its highest share.
+    pub fn limit(&mut self, highest: &HighestShares) {
+        self.shares.limit(highest);
+        self.highest = HighestShares::clone(highest);
     }
 
     /// Takes in a fragment. `packet` begins with the IP header, `headers` is what
@@ -149,7 +158,9 @@ impl Reassembly {
                     pool.give(packet);
                     return Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 };
                 };
-                if self.free.is_empty() {
+                if self.shares.is_at_highest(datagram.vrf) {
+                    evicted = self.abandon(self.oldest_of(Some(datagram.vrf)), pool);
+                } else if self.free.is_empty() {
                     evicted = self.abandon(self.place_for(datagram.vrf), pool);
                 }
                 // An abandoned place is a free one.
@@ -172,8 +183,8 @@ impl Reassembly {
         self.large += usize::from(incomplete.buffer.is_large()) - usize::from(was_large);
         let port = packet.port();
         pool.give(packet);
-        if matches!(added, Ok(false)) && self.large > MAX_LARGE {
-            evicted += self.abandon_large(place, pool);
+        if matches!(added, Ok(false)) {
+            evicted += self.abandon_large(place, datagram.vrf, pool);
         }
         match added {
             Ok(true) => self.complete(place, port),
@@ -217,6 +228,11 @@ impl Reassembly {
     fn place_for(&self, vrf: VrfId) -> usize {
         let largest = self.shares.gives_way_to(vrf);
         let from = largest.or_else(|| (self.shares.of(vrf) > 0).then_some(vrf));
+        self.oldest_of(from)
+    }
+
+    /// The place of the datagram that waited longest: of a VRF, or of all.
+    fn oldest_of(&self, from: Option<VrfId>) -> usize {
         let is_of = |incomplete: &Incomplete| from.is_none_or(|vrf| incomplete.datagram.vrf == vrf);
         (0..MAX_DATAGRAMS)
             .filter(|&place| self.places[place].as_ref().is_some_and(is_of))
@@ -263,13 +279,22 @@ impl Reassembly {
         incomplete.fragments.len() as u64
     }
 
-    /// Frees the place of a datagram in a large buffer, except `place`: of the VRF that has most,
-    /// the one that waited longest. Returns how many fragments were there.
-    fn abandon_large(&mut self, place: usize, pool: &mut Pool) -> u64 {
+    /// If there are too many datagrams in large buffers, in all or of `own`, frees the place of
+    /// another one than `place`: of the VRF that has most, or of `own`, the one that waited longest.
+    /// Returns how many fragments were there.
+    fn abandon_large(&mut self, place: usize, own: VrfId, pool: &mut Pool) -> u64 {
+        let highest = self.highest.get(&own).map(|share| share.of(MAX_LARGE));
+        if self.large <= highest.unwrap_or(MAX_LARGE) {
+            return 0;
+        }
         let mut shares = Shares::new(MAX_LARGE + 1);
         let large = self.places.iter().flatten().filter(|it| it.buffer.is_large());
         large.for_each(|incomplete| shares.take(incomplete.datagram.vrf));
-        let from = shares.largest().map(|(vrf, _)| vrf);
+        let from = match highest {
+            Some(highest) if shares.of(own) > highest => Some(own),
+            _ if self.large <= MAX_LARGE => return 0,
+            _ => shares.largest().map(|(vrf, _)| vrf),
+        };
         let is_large = |incomplete: &Incomplete| {
             incomplete.buffer.is_large() && from.is_none_or(|vrf| incomplete.datagram.vrf == vrf)
         };

@@ -3,9 +3,10 @@
 //! A pool belongs to no VRF. One VRF may have all of it while no other asks; once it is full, a VRF
 //! that has less than another one gets a place from the one that has most. So each VRF is
 //! guaranteed an equal share of the pool among those that use it, and what nobody else needs is the
-//! most that it may have.
+//! most that it may have. A VRF whose highest share is less than the whole never has more than that.
 
 use packet::Time;
+use types::HighestShares;
 use wire::VrfId;
 
 /// VRFs that there may be.
@@ -17,12 +18,26 @@ const VRFS: usize = 4096;
 pub(crate) struct Shares {
     /// By VRF; none has nothing.
     used: Vec<(VrfId, usize)>,
+    /// Of the pool.
+    places: usize,
+    highest: HighestShares,
 }
 
 impl Shares {
     /// Of a pool of so many places.
     pub(crate) fn new(places: usize) -> Self {
-        Self { used: Vec::with_capacity(places.min(VRFS)) }
+        let highest = HighestShares::default();
+        Self { used: Vec::with_capacity(places.min(VRFS)), places, highest }
+    }
+
+    /// From now on no VRF takes more than its highest share. One that has more keeps it.
+    pub(crate) fn limit(&mut self, highest: &HighestShares) {
+        self.highest = HighestShares::clone(highest);
+    }
+
+    /// Whether a VRF has all that it may have.
+    pub(crate) fn is_at_highest(&self, vrf: VrfId) -> bool {
+        self.highest.get(&vrf).is_some_and(|share| self.of(vrf) >= share.of(self.places))
     }
 
     /// How much a VRF has.
@@ -91,6 +106,13 @@ impl Guarantee {
     }
 }
 
+/// VRF 1 gets so many percent at most.
+#[cfg(test)]
+pub(crate) fn limited_to(percent: u8) -> HighestShares {
+    let share = types::Share::new(percent).unwrap();
+    std::collections::BTreeMap::from([(VrfId(1), share)]).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +135,24 @@ mod tests {
         assert_eq!(shares.gives_way_to(blue), None);
         shares.give_back(red, 4);
         assert_eq!(shares.largest(), Some((blue, 3)));
+    }
+
+    #[test]
+    fn who_has_its_highest_share_gets_no_more() {
+        let (red, blue) = (VrfId(1), VrfId(2));
+        let mut shares = Shares::new(8);
+        assert!(!shares.is_at_highest(red));
+        shares.limit(&limited_to(25));
+        shares.take(red);
+        assert!(!shares.is_at_highest(red));
+        shares.take(red);
+        (0..6).for_each(|_| shares.take(blue));
+        assert!(shares.is_at_highest(red) && !shares.is_at_highest(blue));
+        shares.give_back(red, 1);
+        assert!(!shares.is_at_highest(red));
+        shares.limit(&HighestShares::default());
+        shares.take(red);
+        assert!(!shares.is_at_highest(red));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use flow::{
 use packet::{Batch, Pages, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tables::{Event, Probe, Reader, Tables};
+use tables::{Event, HighestShares, Probe, Reader, Tables};
 use wire::PortId;
 
 use crate::batch::{Packets, Queues};
@@ -97,11 +97,28 @@ struct Traffic {
     errors: FairLimiter,
     /// Events that each VRF may always tell.
     guaranteed: Guarantee,
+    /// The VRFs that may not have all of these.
+    highest_shares: HighestShares,
     randomness: StdRng,
     /// Of outer IPv4 headers.
     identification: u16,
     policy_runs: u32,
     tagged_runs: u32,
+}
+
+impl Traffic {
+    /// From now on no VRF takes more than its highest share of what VRFs share.
+    fn limit(&mut self, highest: &HighestShares) {
+        if Arc::ptr_eq(&self.highest_shares, highest) {
+            return;
+        }
+        self.highest_shares = HighestShares::clone(highest);
+        self.waiting.limit(highest);
+        self.unstored.limit(highest);
+        self.reassembly.limit(highest);
+        self.fragments.limit(highest);
+        self.errors.limit(highest);
+    }
 }
 
 impl Worker {
@@ -142,6 +159,7 @@ impl Worker {
                 fragments: FragmentUpper::new(secret),
                 errors: FairLimiter::new(ERROR_RATE, ERROR_BURST, secret),
                 guaranteed: Guarantee::new(EVENT_RATE, EVENT_RATE),
+                highest_shares: HighestShares::default(),
                 randomness,
                 identification: 0,
                 policy_runs: 0,
@@ -267,6 +285,7 @@ impl Worker {
         let before = if is_new { self.before.replace(Arc::clone(tables)) } else { None };
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
+            self.traffic.limit(tables.highest_shares());
         }
         let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);

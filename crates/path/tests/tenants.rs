@@ -194,7 +194,7 @@ impl World {
                 dscp: None,
             };
             let action = RuleAction::Table { table, suppress: None };
-            tables.set_rules(vec![Rule { priority: 40_000, selects, action }]).unwrap();
+            tables.set_rule(0, Rule { priority: 40_000, selects, action }).unwrap();
         }
         let lives = (0..=VRFS as u8).collect();
         let peer =

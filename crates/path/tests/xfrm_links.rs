@@ -481,7 +481,7 @@ fn rules_lead_to_links_of_other_vrfs() {
     gateway.change(|tables| {
         let table = tables.vrf(RED.vrf).unwrap().table;
         let to_red = RuleAction::Table { table, suppress: None };
-        tables.set_rules(vec![rule(RuleEntry::Port(BLUE.port), to_red)]).unwrap();
+        tables.set_rule(0, rule(RuleEntry::Port(BLUE.port), to_red)).unwrap();
     });
     let out = udp("10.1.0.5", "10.2.0.7", (1, 2), 10);
     let open_by = |sent: &[u8], tenant: Tenant| {
@@ -499,7 +499,7 @@ fn rules_lead_to_links_of_other_vrfs() {
     assert!(gateway.sent(WAN).is_empty());
     assert_eq!(gateway.dropped(DropReason::PolicyDiscard), 1, "{:?}", gateway.drops());
     // Without the rule the flow is its own VRF's again.
-    gateway.change(|tables| tables.set_rules(Vec::new()).unwrap());
+    gateway.change(|tables| tables.set_rules([]).unwrap());
     tagged(&mut gateway, BLUE, &out);
     open_by(&gateway.sent_one(WAN).1, BLUE);
 }
@@ -513,8 +513,8 @@ fn rules_name_the_link_that_a_packet_came_by() {
         from_peer(&mut gateway, tenant, number as u32, &back);
         assert_eq!(to_tenants(&mut gateway).len(), 1);
     }
-    let rules = vec![rule(RuleEntry::Port(RED.link), RuleAction::Blackhole)];
-    gateway.change(|tables| tables.set_rules(rules).unwrap());
+    let rule = rule(RuleEntry::Port(RED.link), RuleAction::Blackhole);
+    gateway.change(|tables| tables.set_rule(0, rule).unwrap());
     from_peer(&mut gateway, RED, 2, &back);
     assert!(to_tenants(&mut gateway).is_empty());
     assert_eq!(gateway.dropped(DropReason::RouteBlackhole), 1, "{:?}", gateway.drops());

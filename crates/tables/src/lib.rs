@@ -30,6 +30,7 @@ mod rule;
 mod sad;
 mod slots;
 mod snapshot;
+mod sorted;
 mod sought;
 mod source;
 mod spd;
@@ -63,7 +64,7 @@ pub use qdisc::{PlacedQdisc, Qdisc, QdiscCounters, QdiscDevice, QdiscHandle, Qdi
 pub use route::{MemberSpec, Route, RouteKind, RouteSpec};
 pub use routing_table::{RoutingTable, TableRef};
 pub use rule::{
-    L3MDEV_PRIORITY, MAIN_PRIORITY, Rule, RuleAction, RuleEntry, RuleFlow, RuleSelector,
+    L3MDEV_PRIORITY, MAIN_PRIORITY, Rule, RuleAction, RuleEntry, RuleFlow, RuleId, RuleSelector,
     own_priority,
 };
 pub use sad::{Sa, SaIdentity, SaSpec, Sad, Slot};
@@ -76,8 +77,8 @@ pub use spd::{
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
 pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
 pub use types::{
-    Dscp, FilterHook, FilterSlot, FilterVerdict, IfId, Ike, Ipsec, MarkBits, MssClamp, RejectWith,
-    ReversePath, Side, TableId, VlanId, VlanProtocol, VlanTag,
+    Dscp, FilterHook, FilterSlot, FilterVerdict, HighestShares, IfId, Ike, Ipsec, MarkBits,
+    MssClamp, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol, VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::{Vrf, VrfParsing};

@@ -4,11 +4,14 @@
 //! packet for an own address of its VRF is the gateway's, and [`own_priority`] is where the table of
 //! its VRF is asked. A rule whose table has no route lets the next one decide.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use types::{Dscp, IpPrefix, MarkBits, PortRange, TableId};
 use wire::{FlowKey, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
+
+use crate::map::{Map, MapKey};
+use crate::sorted::{Keyed, Sorted};
 
 /// Where the table of the VRF `main` is asked, for packets of `main`.
 pub const MAIN_PRIORITY: u32 = 32_766;
@@ -200,91 +203,334 @@ impl Rule {
     }
 }
 
-/// Every rule.
+/// Which rule, in the order in which rules are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    /// Whether it is about IPv6.
+    pub is_v6: bool,
+    /// Its place in the order.
+    pub priority: u32,
+    /// Its place among those of the same priority. No two rules have the same.
+    pub number: u64,
+}
+
+impl RuleId {
+    /// Of a rule of this number.
+    pub fn of(number: u64, rule: &Rule) -> Self {
+        Self { is_v6: rule.is_v6(), priority: rule.priority, number }
+    }
+}
+
+/// A rule with its number.
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    number: u64,
+    /// The VRF whose packets alone it concerns, if it is one.
+    home: Option<VrfId>,
+    rule: Rule,
+}
+
+impl Keyed for Numbered {
+    type Key = RuleId;
+
+    fn key(&self) -> RuleId {
+        RuleId::of(self.number, &self.rule)
+    }
+}
+
+/// A rule that leads to a priority.
+#[derive(Clone, Copy, Debug)]
+struct Goto {
+    target: u32,
+    id: RuleId,
+}
+
+impl Keyed for Goto {
+    type Key = (bool, u32, RuleId);
+
+    fn key(&self) -> Self::Key {
+        (self.id.is_v6, self.target, self.id)
+    }
+}
+
+/// Rules that the same packets are asked.
 #[derive(Clone, Debug, Default)]
+struct List {
+    rules: Sorted<Numbered>,
+    /// How many of them read the DSCP, and upper-layer fields.
+    reads: [usize; 2],
+}
+
+impl List {
+    fn set(&mut self, entry: Numbered) {
+        if let Some(old) = self.rules.set(entry) {
+            self.count(&old.rule, |count| count - 1);
+        }
+        self.count(&entry.rule, |count| count + 1);
+    }
+
+    fn remove(&mut self, id: RuleId) {
+        if let Some(old) = self.rules.remove(id) {
+            self.count(&old.rule, |count| count - 1);
+        }
+    }
+
+    fn count(&mut self, rule: &Rule, change: fn(usize) -> usize) {
+        let (bits, upper) = rule.reads();
+        for (count, reads) in self.reads.iter_mut().zip([bits != PacketFields::NONE, upper]) {
+            if reads {
+                *count = change(*count);
+            }
+        }
+    }
+
+    fn of_family(&self, is_v6: bool) -> impl Iterator<Item = &Numbered> {
+        let all = self.rules.from(RuleId { is_v6, priority: 0, number: 0 });
+        all.take_while(move |entry| entry.rule.is_v6() == is_v6)
+    }
+
+    fn features(&self) -> RuleFeatures {
+        let bits = if self.reads[0] > 0 { PacketFields::DSCP } else { PacketFields::NONE };
+        (!self.rules.is_empty(), (bits, self.reads[1] > 0))
+    }
+}
+
+/// Whether there are rules, and what of packets they read: bits of optional fields, and whether
+/// upper-layer fields.
+pub(crate) type RuleFeatures = (bool, (PacketFields, bool));
+
+impl MapKey for VrfId {
+    type Words = [u64; 1];
+
+    fn to_words(&self) -> [u64; 1] {
+        [self.0.into()]
+    }
+}
+
+impl MapKey for PortId {
+    type Words = [u64; 1];
+
+    fn to_words(&self) -> [u64; 1] {
+        [self.0.into()]
+    }
+}
+
+/// Every rule. What a change copies does not grow with how many there are.
+#[derive(Clone)]
 pub(crate) struct Rules {
-    /// By family and priority.
-    all: Vec<Rule>,
-    /// Positions of those that may concern packets of any VRF.
-    everywhere: [Vec<u32>; 2],
-    /// Positions of those that concern packets of one VRF alone.
-    of_vrf: BTreeMap<VrfId, [Vec<u32>; 2]>,
+    all: Sorted<Numbered>,
+    /// Those that may concern packets of any VRF.
+    everywhere: List,
+    /// Those that concern packets of one VRF alone; no list is empty.
+    of_vrf: Map<VrfId, Arc<List>>,
+    gotos: Sorted<Goto>,
+    /// How many rules name a port.
+    ports: Map<PortId, usize>,
+    /// How many rules name a VRF by `oif`.
+    senders: Map<VrfId, usize>,
 }
 
 impl Rules {
-    /// In their order. `vrf_of` is the VRF of a port.
-    pub(crate) fn new(mut all: Vec<Rule>, vrf_of: impl Fn(PortId) -> Option<VrfId>) -> Self {
-        all.sort_by_key(|rule| (rule.is_v6(), rule.priority));
-        let targets: Vec<_> = all.iter().map(|rule| (rule.is_v6(), rule.priority)).collect();
-        for rule in &mut all {
-            let is_v6 = rule.is_v6();
-            if let RuleAction::Goto { priority, is_resolved } = &mut rule.action {
-                *is_resolved = [MAIN_PRIORITY, L3MDEV_PRIORITY].contains(priority)
-                    || targets.binary_search(&(is_v6, *priority)).is_ok();
-            }
+    pub(crate) fn new(secret: u64) -> Self {
+        Self {
+            all: Sorted::default(),
+            everywhere: List::default(),
+            of_vrf: Map::new(secret),
+            gotos: Sorted::default(),
+            ports: Map::new(secret),
+            senders: Map::new(secret),
         }
-        let mut rules = Self { all, ..Self::default() };
-        for (at, rule) in (0..).zip(&rules.all) {
-            let family = usize::from(rule.is_v6());
-            let vrf = match rule.selects.entry {
-                None | Some(RuleEntry::Own) => None,
-                Some(RuleEntry::Vrf(vrf)) => Some(vrf),
-                Some(RuleEntry::Port(port)) => vrf_of(port),
-            };
-            match vrf {
-                None => rules.everywhere[family].push(at),
-                Some(vrf) => rules.of_vrf.entry(vrf).or_default()[family].push(at),
-            }
-        }
-        rules
     }
 
-    pub(crate) fn all(&self) -> &[Rule] {
-        &self.all
+    /// In the order in which they are asked, those of IPv4 first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RuleId, &Rule)> {
+        self.all.iter().map(|entry| (entry.key(), &entry.rule))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
+    pub(crate) fn get(&self, id: RuleId) -> Option<&Rule> {
+        self.all.get(id).map(|entry| &entry.rule)
+    }
+
+    /// Adds a rule, or replaces the one of the same number and priority. `home` is the VRF whose
+    /// packets alone it concerns, as [`Rules::home`] says. Returns the rules that are other ones
+    /// now, as they were and as they are.
+    pub(crate) fn set(&mut self, number: u64, rule: Rule, home: Option<VrfId>) -> Vec<Rule> {
+        let id = RuleId::of(number, &rule);
+        let mut changed = Vec::new();
+        let is_first = !self.has_priority(id.is_v6, id.priority);
+        let mut entry = Numbered { number, home, rule };
+        if let RuleAction::Goto { priority, is_resolved } = &mut entry.rule.action {
+            let is_own = [MAIN_PRIORITY, L3MDEV_PRIORITY].contains(priority);
+            *is_resolved = is_own || self.has_priority(id.is_v6, *priority);
+        }
+        let old = self.take(id).map(|old| old.rule);
+        if old != Some(entry.rule) {
+            changed.extend(old.into_iter().chain([entry.rule]));
+        }
+        self.all.set(entry);
+        self.list_mut(home, |list| list.set(entry));
+        if let RuleAction::Goto { priority, .. } = entry.rule.action {
+            self.gotos.set(Goto { target: priority, id });
+        }
+        self.count_names(&entry.rule, |count| count + 1);
+        if is_first {
+            self.resolve(id, true, &mut changed);
+        }
+        changed
+    }
+
+    /// Removes a rule. Returns the rules that are gone or other ones now, as they were and as they
+    /// are.
+    pub(crate) fn remove(&mut self, id: RuleId) -> Vec<Rule> {
+        let Some(old) = self.take(id) else { return Vec::new() };
+        let mut changed = vec![old.rule];
+        if !self.has_priority(id.is_v6, id.priority) {
+            self.resolve(id, false, &mut changed);
+        }
+        changed
+    }
+
+    /// The VRF whose packets alone a rule concerns, if it is one. `vrf_of` is the VRF of a port.
+    pub(crate) fn home(rule: &Rule, vrf_of: impl Fn(PortId) -> Option<VrfId>) -> Option<VrfId> {
+        match rule.selects.entry {
+            None | Some(RuleEntry::Own) => None,
+            Some(RuleEntry::Vrf(vrf)) => Some(vrf),
+            Some(RuleEntry::Port(port)) => vrf_of(port),
+        }
+    }
+
+    /// Those that name a port which is or was in a VRF.
+    pub(crate) fn about_port(&self, port: PortId, vrf: VrfId) -> Vec<RuleId> {
+        if self.ports.get(&port).is_none() {
+            return Vec::new();
+        }
+        let entry = Some(RuleEntry::Port(port));
+        let list = self.of_vrf.get(&vrf).into_iter().flat_map(|list| list.rules.iter());
+        list.filter(|it| it.rule.selects.entry == entry).map(Keyed::key).collect()
+    }
+
+    /// Those that name a VRF.
+    pub(crate) fn about_vrf(&self, vrf: VrfId) -> Vec<RuleId> {
+        let own = self.of_vrf.get(&vrf).into_iter().flat_map(|list| list.rules.iter());
+        let mut all: Vec<_> = own.map(Keyed::key).collect();
+        if self.senders.get(&vrf).is_some() {
+            let sent = self.all.iter().filter(|it| it.rule.selects.sent_in == Some(vrf));
+            all.extend(sent.map(Keyed::key));
+        }
+        all
+    }
+
+    /// The rule's port is in another VRF.
+    pub(crate) fn move_home(&mut self, id: RuleId, to: VrfId) {
+        let Some(mut entry) = self.all.get(id).copied() else { return };
+        self.list_mut(entry.home, |list| list.remove(id));
+        entry.home = Some(to);
+        self.all.set(entry);
+        self.list_mut(entry.home, |list| list.set(entry));
+    }
+
     /// Those of a family that may concern packets of a VRF, in their order.
     pub(crate) fn of(&self, vrf: VrfId, is_v6: bool) -> impl Iterator<Item = &Rule> {
-        let family = usize::from(is_v6);
-        let own = self.of_vrf.get(&vrf).map_or(&[][..], |own| &own[family]);
-        let (mut left, mut right) = (&self.everywhere[family][..], own);
+        let mut left = self.everywhere.of_family(is_v6).peekable();
+        let mut right = self.of_vrf.get(&vrf).map(|list| list.of_family(is_v6).peekable());
         core::iter::from_fn(move || {
-            let side = match (left.first(), right.first()) {
-                (Some(one), Some(other)) if one < other => &mut left,
-                (Some(_), None) => &mut left,
-                (_, Some(_)) => &mut right,
-                (None, None) => return None,
-            };
-            let (at, rest) = side.split_first()?;
-            *side = rest;
-            self.all.get(*at as usize)
+            let key = left.peek().map(|entry| entry.key());
+            if let Some(right) = &mut right
+                && let Some(entry) = right.next_if(|it| key.is_none_or(|key| it.key() < key))
+            {
+                return Some(&entry.rule);
+            }
+            left.next().map(|entry| &entry.rule)
         })
+    }
+
+    /// What there is about packets of any VRF.
+    pub(crate) fn features_everywhere(&self) -> RuleFeatures {
+        self.everywhere.features()
     }
 
     /// Whether a VRF's packets are asked rules, and what of them is read.
-    pub(crate) fn features(&self, vrf: VrfId) -> (bool, (PacketFields, bool)) {
-        let all = [false, true].into_iter().flat_map(|is_v6| self.of(vrf, is_v6));
-        all.fold((false, (PacketFields::NONE, false)), |(_, (bits, upper)), rule| {
-            let (more, more_upper) = rule.reads();
-            (true, (bits | more, upper | more_upper))
-        })
+    pub(crate) fn features(&self, vrf: VrfId) -> RuleFeatures {
+        let (any, (bits, upper)) = self.everywhere.features();
+        let own = self.of_vrf.get(&vrf).map(|list| list.features());
+        let (own, (own_bits, own_upper)) = own.unwrap_or((false, (PacketFields::NONE, false)));
+        (any || own, (bits | own_bits, upper || own_upper))
     }
 
-    /// The VRFs that have rules of their own; `None` if there are rules for all.
-    pub(crate) fn vrfs(&self) -> Option<impl Iterator<Item = VrfId>> {
-        let is_for_all = self.everywhere.iter().any(|family| !family.is_empty());
-        (!is_for_all).then(|| self.of_vrf.keys().copied())
+    fn has_priority(&self, is_v6: bool, priority: u32) -> bool {
+        let first = self.all.from(RuleId { is_v6, priority, number: 0 }).next();
+        first.is_some_and(|it| it.rule.priority == priority && it.rule.is_v6() == is_v6)
+    }
+
+    /// The first rule of a priority came, or the last one went: so other rules lead there, or
+    /// nowhere.
+    fn resolve(&mut self, target: RuleId, is_there: bool, changed: &mut Vec<Rule>) {
+        let RuleId { is_v6, priority, .. } = target;
+        if [MAIN_PRIORITY, L3MDEV_PRIORITY].contains(&priority) {
+            return;
+        }
+        let first = RuleId { is_v6, priority: 0, number: 0 };
+        let leading = self.gotos.from((is_v6, priority, first));
+        let leading = leading.take_while(|it| (it.id.is_v6, it.target) == (is_v6, priority));
+        for id in leading.map(|it| it.id).collect::<Vec<_>>() {
+            let Some(mut entry) = self.all.get(id).copied() else { continue };
+            changed.push(entry.rule);
+            if let RuleAction::Goto { is_resolved, .. } = &mut entry.rule.action {
+                *is_resolved = is_there;
+            }
+            changed.push(entry.rule);
+            self.all.set(entry);
+            self.list_mut(entry.home, |list| list.set(entry));
+        }
+    }
+
+    /// Takes a rule out of everything.
+    fn take(&mut self, id: RuleId) -> Option<Numbered> {
+        let entry = self.all.get(id).copied()?;
+        self.list_mut(entry.home, |list| list.remove(id));
+        if let RuleAction::Goto { priority, .. } = entry.rule.action {
+            self.gotos.remove((id.is_v6, priority, id));
+        }
+        self.count_names(&entry.rule, |count| count - 1);
+        self.all.remove(id)
+    }
+
+    fn list_mut(&mut self, home: Option<VrfId>, change: impl FnOnce(&mut List)) {
+        let Some(vrf) = home else { return change(&mut self.everywhere) };
+        if self.of_vrf.get(&vrf).is_none() {
+            self.of_vrf.insert(vrf, Arc::default());
+        }
+        if let Some(list) = self.of_vrf.get_mut(&vrf) {
+            let list = Arc::make_mut(list);
+            change(list);
+            if list.rules.is_empty() {
+                self.of_vrf.remove(&vrf);
+            }
+        }
+    }
+
+    fn count_names(&mut self, rule: &Rule, change: fn(usize) -> usize) {
+        if let Some(RuleEntry::Port(port)) = rule.selects.entry {
+            count(&mut self.ports, port, change);
+        }
+        if let Some(vrf) = rule.selects.sent_in {
+            count(&mut self.senders, vrf, change);
+        }
     }
 }
 
-/// The rules of `new` and `old` that are not at the same place from the beginning or from the end.
-pub(crate) fn differing<'r>(old: &'r [Rule], new: &'r [Rule]) -> impl Iterator<Item = &'r Rule> {
-    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let (old, new) = (&old[same..], &new[same..]);
-    let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-    old[..old.len() - last].iter().chain(&new[..new.len() - last])
+/// Changes a count. One that is 0 is not kept.
+fn count<K: MapKey>(counts: &mut Map<K, usize>, key: K, change: fn(usize) -> usize) {
+    match change(counts.get(&key).copied().unwrap_or(0)) {
+        0 => _ = counts.remove(&key),
+        count => _ = counts.insert(key, count),
+    }
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{Ipsec, PacketFields, TableId};
+use types::{HighestShares, Ipsec, PacketFields, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
@@ -106,6 +106,7 @@ pub struct Tables {
     flows: Arc<Flows>,
     /// Policy rules.
     rules: Arc<Rules>,
+    highest_shares: HighestShares,
     /// How many VRFs have routes into others.
     leaking: usize,
     /// Whether a port lowers the MSS of TCP connections.
@@ -170,8 +171,9 @@ impl Tables {
             policies: Arc::new(Registry::new(secret)),
             filters: Map::new(secret),
             filter_rules: Arc::new(FilterRules::new()),
+            rules: Arc::new(Rules::new(secret)),
             flows: Arc::new(Flows::new(secret)),
-            rules: Arc::default(),
+            highest_shares: HighestShares::default(),
             leaking: 0,
             clamps: false,
             egress_reads: (PacketFields::NONE, false),

@@ -72,6 +72,11 @@ fn lookup(priority: u32, table: u32, selects: RuleSelector) -> Rule {
     Rule { priority, selects, action }
 }
 
+/// Those of the same priority in this order.
+fn set(tables: &mut Tables, rules: Vec<Rule>) -> Result<(), TableError> {
+    tables.set_rules((0..).zip(rules))
+}
+
 fn flow(vrf: VrfId, destination: &str) -> RuleFlow {
     RuleFlow {
         vrf,
@@ -93,13 +98,13 @@ fn route(tables: &Tables, flow: &RuleFlow, mark: u32) -> (Option<RouteKind>, Opt
 #[test]
 fn the_first_table_with_a_route_decides() {
     let mut tables = tables();
-    tables.set_rules(vec![lookup(600, 101, ANY), lookup(500, 100, ANY)]).unwrap();
+    set(&mut tables, vec![lookup(600, 101, ANY), lookup(500, 100, ANY)]).unwrap();
     let main = |to| route(&tables, &flow(VrfId::MAIN, to), 0);
     assert_eq!(main("10.8.0.1"), (Some(RouteKind::Blackhole), Some(500)));
     assert_eq!(main("10.9.0.1"), (Some(RouteKind::Prohibit), Some(600)));
     // Own addresses first; and the table of the VRF at 1000, or at 32766 if it is main.
     assert_eq!(main("10.1.0.1"), (Some(RouteKind::Local), None));
-    tables.set_rules(vec![lookup(1000, 100, ANY), lookup(2000, 101, ANY)]).unwrap();
+    set(&mut tables, vec![lookup(1000, 100, ANY), lookup(2000, 101, ANY)]).unwrap();
     let red = |to| route(&tables, &flow(RED, to), 0);
     let connected = RouteKind::Connected { port: PortId(2) };
     assert_eq!(red("10.2.0.9"), (Some(connected), None));
@@ -108,7 +113,7 @@ fn the_first_table_with_a_route_decides() {
     let main = |to| route(&tables, &flow(VrfId::MAIN, to), 0);
     assert_eq!(main("10.1.0.9"), (Some(RouteKind::Prohibit), Some(2000)));
     // Another VRF's addresses are nobody's here.
-    tables.set_rules(vec![lookup(5, 10, ANY)]).unwrap();
+    set(&mut tables, vec![lookup(5, 10, ANY)]).unwrap();
     let main = |to| route(&tables, &flow(VrfId::MAIN, to), 0);
     assert_eq!(main("10.2.0.1"), (Some(RouteKind::Unreachable), Some(5)));
     assert_eq!(main("10.2.0.9"), (Some(connected), Some(5)));
@@ -123,15 +128,17 @@ fn selectors_goto_and_suppression() {
     let marked = RuleSelector { mark: MarkBits { value: 1, mask: 3 }, ..ANY };
     let by_red = RuleSelector { entry: Some(RuleEntry::Vrf(RED)), ..ANY };
     let own = RuleSelector { entry: Some(RuleEntry::Own), ..ANY };
-    tables
-        .set_rules(vec![
+    set(
+        &mut tables,
+        vec![
             rule(10, marked, goto(40_000)),
             rule(11, by_red, goto(12)),
             rule(20, own, RuleAction::Prohibit),
             rule(30, ANY, to(101, Some(0))),
             rule(40_000, ANY, to(100, None)),
-        ])
-        .unwrap();
+        ],
+    )
+    .unwrap();
     let main = flow(VrfId::MAIN, "10.8.0.1");
     // The default route of 101 does not count; main has one.
     assert_eq!(route(&tables, &main, 0), (Some(RouteKind::Unreachable), None));
@@ -140,12 +147,12 @@ fn selectors_goto_and_suppression() {
     assert_eq!(route(&tables, &RuleFlow { is_own: true, ..main }, 0).1, Some(20));
     assert_eq!(route(&tables, &flow(RED, "10.8.0.1"), 0).1, Some(40_000));
     // A rule of that priority resolves what went nowhere.
-    let mut rules = tables.rules().to_vec();
+    let mut rules = tables.rules().map(|(_, rule)| *rule).collect::<Vec<_>>();
     rules.push(rule(12, by_red, RuleAction::Blackhole));
-    tables.set_rules(rules).unwrap();
+    set(&mut tables, rules).unwrap();
     assert_eq!(route(&tables, &flow(RED, "10.9.0.1"), 0).1, Some(12));
     assert_eq!(
-        tables.set_rules(vec![rule(9, ANY, goto(9))]),
+        set(&mut tables, vec![rule(9, ANY, goto(9))]),
         Err(TableError::RuleGoto { from: 9, to: 9 })
     );
 }
@@ -154,7 +161,7 @@ fn selectors_goto_and_suppression() {
 fn rules_about_one_vrf_are_no_other_ones() {
     let mut tables = tables();
     let by = |entry| RuleSelector { entry: Some(entry), ..ANY };
-    tables.set_rules(vec![lookup(5, 100, by(RuleEntry::Port(PortId(2))))]).unwrap();
+    set(&mut tables, vec![lookup(5, 100, by(RuleEntry::Port(PortId(2))))]).unwrap();
     let ruled =
         |tables: &Tables| [VrfId::MAIN, RED].map(|vrf| tables.vrf(vrf).unwrap().features.is_ruled);
     assert_eq!(ruled(&tables), [false, true]);
@@ -163,7 +170,7 @@ fn rules_about_one_vrf_are_no_other_ones() {
     assert_eq!(ruled(&tables), [true, false]);
     tables.remove_port(PortId(2)).unwrap();
     assert_eq!(ruled(&tables), [false, false]);
-    assert!(tables.rules().is_empty() && !tables.has_rules());
+    assert!(tables.rules().next().is_none() && !tables.has_rules());
 }
 
 /// One rule more is one change, and routes that nothing leads to are none.
@@ -184,10 +191,10 @@ fn what_changed_is_said() {
         tables.set_route(table, prefix("10.0.0.0/8"), RouteSpec::Blackhole).unwrap();
     };
     assert_eq!(told(&mut publisher, &loose), []);
-    told(&mut publisher, &|tables| tables.set_rules(rules.clone()).unwrap());
+    told(&mut publisher, &|tables| set(tables, rules.clone()).unwrap());
     let one = lookup(6, 100, ANY);
     let more = told(&mut publisher, &|tables| {
-        tables.set_rules([rules.clone(), vec![one]].concat()).unwrap();
+        set(tables, [rules.clone(), vec![one]].concat()).unwrap();
     });
     assert_eq!(more, [Change::Rule(one)]);
     assert!(matches!(told(&mut publisher, &loose)[..], [Change::Route { .. }]));

@@ -38,7 +38,7 @@ pub enum AddressError {
 }
 
 /// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4.
     V4,

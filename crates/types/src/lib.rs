@@ -23,6 +23,7 @@ mod route;
 mod sa;
 #[cfg(feature = "serde")]
 mod serde;
+mod share;
 mod side;
 pub mod station;
 mod tcp_flags;
@@ -44,6 +45,7 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use range::{OctetRange, PortRange};
 pub use route::RouteKind;
 pub use sa::{SaFlag, SaMode};
+pub use share::{HighestShares, Share};
 pub use side::{Ike, Ipsec, ReversePath, Side};
 pub use tcp_flags::{TcpFlags, TcpFlagsError, TcpFlagsSelector};
 pub use vlan::{NotAVlanId, VlanId, VlanProtocol, VlanTag};

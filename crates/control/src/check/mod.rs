@@ -30,7 +30,7 @@ use types::station::{
     NotAPortAddress, NotRoutable, check_port_address, check_routable, check_station,
     check_station_mac, is_v6_link_local,
 };
-use types::{Family, IpPrefix, Mac, Protocol, VlanProtocol};
+use types::{Family, IpPrefix, Mac, Protocol, Share, VlanProtocol};
 
 /// The longest name of a port or VRF, in bytes: as long as Linux lets interface names be.
 pub(crate) const MAX_NAME: usize = 15;
@@ -110,6 +110,15 @@ pub(crate) fn table(part: &'static str, number: u32) -> Result<(), Fault> {
     };
     Err(Fault::invalid(part, format!("table {number} is {means}"))
         .hint("another number, as in table 10"))
+}
+
+/// How much a VRF may have of what VRFs share.
+pub(crate) fn highest_share(percent: u8) -> Result<Share, Fault> {
+    let fault = || {
+        let message = format!("highest-share {percent}");
+        Fault::invalid("highest-share", message).hint("1 to 100, in percent")
+    };
+    Share::new(percent).ok_or_else(fault)
 }
 
 /// An address that a port may have.

@@ -289,6 +289,14 @@ pub const SECTIONS: &[Section] = &[
                 `policy`: it is judged as other packets for the gateway are.",
             ),
             key(
+                "highest-share",
+                "number",
+                "",
+                "100",
+                "The most in percent, from 1 to 100, that the VRF may have of what VRFs share: \
+                memory for fragments and for packets that wait, and ICMP errors.",
+            ),
+            key(
                 "default-in",
                 "\"block\" or \"accept\"",
                 "",

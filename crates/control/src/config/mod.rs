@@ -19,7 +19,7 @@ mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use types::{Ike, Ipsec, VlanId};
+use types::{Ike, Ipsec, Share, VlanId};
 
 use api::{
     DefaultAction, Direction, FilterSpec, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
@@ -131,6 +131,8 @@ pub struct VrfSettings {
     pub ipsec: Option<Ipsec>,
     /// Whether IKE is asked policies, where the file says so.
     pub ike: Option<Ike>,
+    /// The most that it may have of what VRFs share, where the file says it.
+    pub highest_share: Option<Share>,
 }
 
 /// Something that the file says, with the table that says it.

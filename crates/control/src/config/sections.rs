@@ -9,7 +9,7 @@ use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
     DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath,
-    RouteKind, Seccomp, Side, VlanId, VlanProtocol, Word,
+    RouteKind, Seccomp, Share, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -99,6 +99,9 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         .collect();
     let ipsec = table.word("ipsec", Ipsec::WORDS, errors).map(|found| found.value);
     let ike = table.word("ike", Ike::WORDS, errors).map(|found| found.value);
+    let highest_share = table
+        .number::<u8>("highest-share", 1..=100, errors)
+        .and_then(|found| Share::new(found.value));
     let number = table_number(table, errors);
     let name = name(table, "name", errors)?;
     if name == MAIN_VRF && number.is_some() {
@@ -106,7 +109,7 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         table.fault(fault.hint("leave the table out"), errors);
         return None;
     }
-    Some(VrfSettings { name, table: number, defaults, ipsec, ike })
+    Some(VrfSettings { name, table: number, defaults, ipsec, ike, highest_share })
 }
 
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {

@@ -173,7 +173,8 @@ impl Writer {
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
     }
 
-    fn vrf(&mut self, VrfSettings { name, table, defaults, ipsec, ike }: &VrfSettings) {
+    fn vrf(&mut self, settings: &VrfSettings) {
+        let VrfSettings { name, table, defaults, ipsec, ike, highest_share } = settings;
         self.begin("[[vrf]]");
         self.quoted("name", name);
         if let Some(table) = table {
@@ -184,6 +185,9 @@ impl Writer {
         }
         self.quoted_if("ipsec", ipsec.as_ref());
         self.quoted_if("ike", ike.as_ref());
+        if let Some(share) = highest_share {
+            self.value("highest-share", share.percent());
+        }
     }
 
     fn port(&mut self, port: &PortSettings) {

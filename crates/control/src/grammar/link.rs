@@ -140,10 +140,10 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
     Ok(request)
 }
 
-/// `vrf set NAME [ipsec auto|off|required] [ike bypass|policy]`
+/// `vrf set NAME [ipsec auto|off|required] [ike bypass|policy] [highest-share PERCENT]`
 fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
     let VrfName { name } = vrf_name(words)?;
-    let (mut ipsec, mut ike) = (None, None);
+    let (mut ipsec, mut ike, mut highest_share) = (None, None, None);
     while let Some(key) = words.next() {
         match key {
             "ipsec" => {
@@ -154,17 +154,27 @@ fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
                 words.once(key, &ike)?;
                 ike = Some(words.choice(key, Ike::WORDS)?);
             }
+            "highest-share" => {
+                words.once(key, &highest_share)?;
+                let percent = words.number(key)?;
+                let fault = |_| words.invalid(format!("highest-share {percent}"));
+                let percent = u8::try_from(percent).map_err(fault);
+                let percent = percent.map_err(|it| it.with_hint("1 to 100, in percent"))?;
+                crate::check::highest_share(percent)?;
+                highest_share = Some(percent);
+            }
             _ => {
                 words.back();
-                return Err(words.refuse(&["ipsec", "ike"], &[]));
+                return Err(words.refuse(&["ipsec", "ike", "highest-share"], &[]));
             }
         }
     }
-    if ipsec.is_none() && ike.is_none() {
-        let hint = "ipsec auto, ipsec off, ipsec required, ike bypass, ike policy";
+    if ipsec.is_none() && ike.is_none() && highest_share.is_none() {
+        let hint = "ipsec auto, ipsec off, ipsec required, ike bypass, ike policy, \
+            highest-share 50";
         return Err(words.invalid("nothing to set").with_hint(hint));
     }
-    Ok(VrfChange { name, ipsec, ike })
+    Ok(VrfChange { name, ipsec, ike, highest_share })
 }
 
 /// `vrf add NAME [table N]`

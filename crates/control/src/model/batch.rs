@@ -114,7 +114,7 @@ impl Draft<'_> {
         }
         let request = self.desired.as_meant(request);
         let tables = self.tables.clone();
-        let desired = many(&request).then(|| self.desired.clone());
+        let desired = many(&request, self.desired).then(|| self.desired.clone());
         let done = self.carry_out_or_forget(request, now);
         if done.is_err() {
             self.tables = tables;
@@ -145,6 +145,8 @@ fn is_one_step(request: &Request) -> bool {
             | Request::FilterAdd(_)
             | Request::FilterReplace(_)
             | Request::FilterChange(_)
+            | Request::RuleAdd(_)
+            | Request::RuleDelete(_)
     )
 }
 

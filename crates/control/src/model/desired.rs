@@ -15,33 +15,35 @@ use super::filters::FilterKey;
 use super::neighbours::Neighbours;
 use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
+use super::rule_list::RuleList;
+use super::shared::Shared;
 use crate::check::KeyUses;
 use crate::settings::{GatewaySettings, PortSettings};
 
-/// The desired state. The tables follow from it.
+/// The desired state. The tables follow from it. Of a copy, what a request does not change is not
+/// copied.
 #[derive(Clone, Debug)]
 pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
-    pub(super) vrfs: BTreeMap<String, DesiredVrf>,
-    pub(super) ports: BTreeMap<String, DesiredPort>,
+    pub(super) vrfs: Shared<BTreeMap<String, DesiredVrf>>,
+    pub(super) ports: Shared<BTreeMap<String, DesiredPort>>,
     /// Large buffers of each worker, once the first configuration has decided it.
     pub(super) large_buffers: Option<usize>,
     /// By table and prefix, the lowest metric first; never empty.
-    pub(super) routes: BTreeMap<Place, Vec<DesiredRoute>>,
+    pub(super) routes: Shared<BTreeMap<Place, Vec<DesiredRoute>>>,
     /// Those of them with a route that leads into another VRF.
     pub(super) far_routes: BTreeSet<Place>,
     /// By table and next hop: the prefixes with a route by this recursive next hop.
-    pub(super) recursive: BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>,
-    /// In the order in which they were added.
-    pub(super) rules: Vec<DesiredRule>,
-    pub(super) neighbours: Neighbours,
+    pub(super) recursive: Shared<BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>>,
+    pub(super) rules: Shared<RuleList>,
+    pub(super) neighbours: Shared<Neighbours>,
     pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
-    pub(super) states: BTreeMap<StateKey, DesiredSa>,
+    pub(super) states: Shared<BTreeMap<StateKey, DesiredSa>>,
     /// Of the SAs.
-    pub(super) keys: KeyUses,
+    pub(super) keys: Shared<KeyUses>,
     /// By index.
-    pub(super) policies: BTreeMap<u32, DesiredPolicy>,
-    pub(super) filters: BTreeMap<FilterKey, DesiredFilter>,
+    pub(super) policies: Shared<BTreeMap<u32, DesiredPolicy>>,
+    pub(super) filters: Shared<BTreeMap<FilterKey, DesiredFilter>>,
     /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
@@ -63,6 +65,8 @@ pub(super) struct DesiredVrf {
     pub(super) ipsec: Origin,
     /// Who said whether IKE is asked policies.
     pub(super) ike: Origin,
+    /// Who said how much it may have of what VRFs share.
+    pub(super) highest_share: Origin,
     /// Why the policies of each direction could not be compiled.
     pub(super) not_compiled: [Option<Arc<str>>; 3],
 }
@@ -178,18 +182,18 @@ impl Desired {
         Self {
             gateway: None,
             large_buffers: None,
-            vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]),
-            ports: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]).into(),
+            ports: Shared::default(),
+            routes: Shared::default(),
             far_routes: BTreeSet::new(),
-            recursive: BTreeMap::new(),
-            rules: Vec::new(),
-            neighbours: Neighbours::default(),
+            recursive: Shared::default(),
+            rules: Shared::default(),
+            neighbours: Shared::default(),
             qdiscs: BTreeMap::new(),
-            states: BTreeMap::new(),
-            keys: KeyUses::new(secret),
-            policies: BTreeMap::new(),
-            filters: BTreeMap::new(),
+            states: Shared::default(),
+            keys: KeyUses::new(secret).into(),
+            policies: Shared::default(),
+            filters: Shared::default(),
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
         }
@@ -391,8 +395,8 @@ impl DesiredVrf {
     pub(super) fn new(id: VrfId, origin: Origin) -> Self {
         let nobody = Origin::Gateway;
         let not_compiled = Default::default();
-        let (defaults, ipsec, ike) = ([nobody; 3], nobody, nobody);
-        Self { id, origin, table: None, defaults, ipsec, ike, not_compiled }
+        let (defaults, ipsec, ike, highest_share) = ([nobody; 3], nobody, nobody, nobody);
+        Self { id, origin, table: None, defaults, ipsec, ike, highest_share, not_compiled }
     }
 }
 

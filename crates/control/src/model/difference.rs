@@ -1,7 +1,7 @@
 //! What is in force and not in a configuration: as commands that lead from one to the other, and
 //! in words.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use api::{
@@ -51,6 +51,7 @@ pub(super) fn difference(
     differ.policies();
     differ.ipsec(false);
     differ.ike();
+    differ.highest_shares();
     differ.defaults();
     differ.delete_vrfs();
     Difference { changes: differ.changes }
@@ -316,6 +317,25 @@ impl<'a> Differ<'a> {
         }
     }
 
+    /// How much of what VRFs share each may have.
+    fn highest_shares(&mut self) {
+        for (name, vrf) in &self.desired.vrfs {
+            let is = self.tables.highest_share(vrf.id);
+            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = said.and_then(|said| said.highest_share);
+            let before = said.unwrap_or_default();
+            if is != before {
+                let (before, is) = (before.percent(), is.percent());
+                let text = format!("{name}: highest-share {before} -> {is}");
+                self.say(ChangeKind::Modified, "vrf", text);
+            }
+            let is_said = said.is_some() == (vrf.highest_share == Origin::Configuration);
+            if is != before || !is_said || vrf.highest_share == Origin::Runtime {
+                self.journal.set_highest_share(Origin::Runtime, name, is);
+            }
+        }
+    }
+
     /// Whether IKE is asked policies.
     fn ike(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
@@ -501,14 +521,15 @@ impl<'a> Differ<'a> {
     /// Rules of the same priority are asked in the order in which they were added.
     fn rules(&mut self) {
         let (desired, config) = (self.desired, self.config);
+        let said: HashSet<_> = config.rules.iter().collect();
         for spec in &config.rules {
-            if !desired.rules.iter().any(|rule| rule.spec == *spec) {
+            if desired.rules.id_of(spec).is_none() {
                 self.say(ChangeKind::Removed, "rule", describe::rule(spec));
                 self.journal.delete_rule(spec);
             }
         }
-        for rule in super::rules::ordered(desired) {
-            let is_said = config.rules.contains(&rule.spec);
+        for (_, rule) in desired.rules.iter() {
+            let is_said = said.contains(&rule.spec);
             if !is_said {
                 self.say(ChangeKind::Added, "rule", describe::rule(&rule.spec));
             } else if rule.origin == Origin::Configuration {

@@ -225,7 +225,11 @@ impl Desired {
 
     /// Forgets the filters of a port or VRF that goes.
     pub(super) fn forget_filters(&mut self, target: &FilterTarget) {
-        self.filters.retain(|key, _| key.target != *target);
+        // The maps are copied if they change.
+        let of_target = self.filters.keys().filter(|key| key.target == *target);
+        for key in of_target.cloned().collect::<Vec<_>>() {
+            self.filters.remove(&key);
+        }
     }
 
     /// Who asked for a rule, if it is there.

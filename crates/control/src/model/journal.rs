@@ -11,7 +11,7 @@ use api::{
     DefaultAction, Direction, FilterSpec, FilterTarget, Key, LinkChange, LinkSpec, Origin,
     PolicySpec, RouteSpec, RuleSpec, StateSpec,
 };
-use types::{FilterHook, Ike, IpPrefix, Ipsec, Mac, VlanProtocol};
+use types::{FilterHook, Ike, IpPrefix, Ipsec, Mac, Share, VlanProtocol};
 
 use crate::describe;
 
@@ -172,6 +172,10 @@ impl Journal {
 
     pub(super) fn set_ike(&mut self, origin: Origin, vrf: &str, ike: Ike) {
         self.note(origin, format_args!("vrf set {vrf} ike {ike}"));
+    }
+
+    pub(super) fn set_highest_share(&mut self, origin: Origin, vrf: &str, share: Share) {
+        self.note(origin, format_args!("vrf set {vrf} highest-share {}", share.percent()));
     }
 
     pub(super) fn set_ipsec(&mut self, vrf: &str, ipsec: Ipsec) {

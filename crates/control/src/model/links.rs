@@ -1,6 +1,6 @@
 //! Ports and VRFs as links.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use api::{
     LinkCounts, LinkData, LinkFilter, LinkInfo, LinkStatistics, LinkView, MAIN_VRF, MssClamp,
@@ -159,19 +159,29 @@ struct Seen {
 impl VrfCounts {
     /// Takes note of all ports. To be called before and after ports may leave their VRF or go.
     pub fn see(&mut self, ports: &[PortView], vrfs: &[VrfView]) {
-        let mut before = core::mem::take(&mut self.seen);
-        let now: HashMap<&str, &PortView> =
-            ports.iter().map(|port| (port.name.as_str(), port)).collect();
-        for (name, gone) in before.extract_if(|name, _| !now.contains_key(name.as_str())) {
+        let mut names: BTreeSet<String> = self.seen.keys().cloned().collect();
+        names.extend(ports.iter().map(|port| port.name.clone()));
+        self.see_some(&names, ports);
+        let there: HashSet<&str> = vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+        self.left.retain(|name, _| there.contains(name.as_str()));
+    }
+
+    /// Takes note of the ports of these names, if no others may leave their VRF or go. `ports` has
+    /// those that are there, and their VLANs.
+    pub fn see_some(&mut self, names: &BTreeSet<String>, ports: &[PortView]) {
+        let now: HashSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        for name in names.iter().filter(|name| !now.contains(name.as_str())) {
+            let Some(gone) = self.seen.remove(name) else { continue };
             add(self.left.entry(gone.vrf).or_default(), minus(gone.until, gone.since));
             match gone.parent {
                 Some(parent) => add(self.gone_vlans.entry(parent).or_default(), gone.until),
-                None => _ = self.gone_vlans.remove(&name),
+                None => _ = self.gone_vlans.remove(name),
             }
         }
         let own = self.own(ports);
-        for (port, until) in ports.iter().zip(own) {
-            let known = before.remove(&port.name);
+        let meant = ports.iter().zip(own).filter(|(port, _)| names.contains(&port.name));
+        for (port, until) in meant {
+            let known = self.seen.remove(&port.name);
             let since = match known {
                 Some(known) if known.vrf == port.vrf => known.since,
                 Some(known) => {
@@ -185,7 +195,11 @@ impl VrfCounts {
             let seen = Seen { vrf: port.vrf.clone(), parent, since, until };
             self.seen.insert(port.name.clone(), seen);
         }
-        self.left.retain(|name, _| vrfs.iter().any(|vrf| vrf.name == *name));
+    }
+
+    /// A VRF is gone.
+    pub fn forget_vrf(&mut self, name: &str) {
+        self.left.remove(name);
     }
 
     /// By VRF.

@@ -22,10 +22,12 @@ mod reload;
 mod restore;
 mod route_views;
 mod routes;
+mod rule_list;
 mod rules;
 mod save;
 mod security;
 mod sequences;
+mod shared;
 mod spd;
 mod taps;
 #[cfg(test)]
@@ -34,9 +36,12 @@ mod vlans;
 mod vrfs;
 
 use core::fmt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::{Difference, LinkFilter, Origin, Refusal, RefusalCode, Reply, Request, StateSpec};
+use api::{
+    Difference, LinkFilter, Origin, PortView, Refusal, RefusalCode, Reply, Request, StateSpec,
+};
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -212,7 +217,7 @@ impl Control {
         }
         let request = self.desired.as_meant(request);
         // What removes many objects may be refused halfway.
-        let mut copy = many(&request).then(|| self.desired.clone());
+        let mut copy = many(&request, &self.desired).then(|| self.desired.clone());
         self.sequences.begin();
         let mut draft = Draft {
             tables: Tables::clone(&self.publisher.current()),
@@ -231,6 +236,38 @@ impl Control {
         }
         self.publisher.publish(tables);
         Ok(reply)
+    }
+
+    /// The ports that a request takes out of their VRF if it is carried out; `None` if that may be
+    /// any.
+    pub fn parted_by(&self, request: &Request) -> Option<BTreeSet<String>> {
+        let of_vrf = |name: &str| {
+            let ports = self.desired.ports.iter().filter(|(_, port)| port.vrf == name);
+            ports.map(|(name, _)| name.clone()).collect()
+        };
+        match request {
+            Request::LinkSet(change) => Some(BTreeSet::from([change.port.clone()])),
+            Request::LinkDelete(link) if self.desired.ports.contains_key(&link.port) => Some(
+                self.desired.vlans_of(&link.port).into_iter().chain([link.port.clone()]).collect(),
+            ),
+            Request::LinkDelete(link) => Some(of_vrf(&link.port)),
+            Request::VrfDelete(vrf) => Some(of_vrf(&vrf.name)),
+            _ => None,
+        }
+    }
+
+    /// Those ports of these names that are there, and their VLANs.
+    pub fn ports_and_vlans(&self, names: &BTreeSet<String>) -> Vec<PortView> {
+        let is_meant = |name: &str, port: &desired::DesiredPort| {
+            let parent = port.settings.kind.vlan().map(|(parent, _)| parent);
+            names.contains(name) || parent.is_some_and(|parent| names.contains(parent))
+        };
+        ports::views(&self.publisher.current(), &self.desired, is_meant)
+    }
+
+    /// Whether there is a VRF of this name.
+    pub fn has_vrf(&self, name: &str) -> bool {
+        self.desired.vrfs.contains_key(name)
     }
 
     /// Takes note of what a worker reports.
@@ -458,22 +495,13 @@ impl Draft<'_> {
             true => closed(&self.tables).map(|vrf| vrf.id).collect(),
             false => Vec::new(),
         };
-        let may_name = matches!(
-            request,
-            Request::LinkAdd(_)
-                | Request::LinkDelete(_)
-                | Request::LinkSet(_)
-                | Request::VrfAdd(_)
-                | Request::VrfDelete(_)
-        );
         let reply = self.change(request, now)?;
-        // Rules are asked while the ports and VRFs that they name are there.
-        if may_name && !self.desired.rules.is_empty() {
-            self.settle_rules()?;
+        if !may_close {
+            return Ok(reply);
         }
         let closed: Vec<_> =
             closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id)).collect();
-        if !may_close || closed.is_empty() {
+        if closed.is_empty() {
             return Ok(reply);
         }
         let removed = match reply {
@@ -558,7 +586,12 @@ fn closed_by(vrf: &str) -> String {
     )
 }
 
-fn many(request: &Request) -> bool {
+/// Whether a request may be refused when part of it is done.
+fn many(request: &Request, desired: &Desired) -> bool {
+    if let Request::VrfDelete(vrf) = request {
+        let has_ports = || desired.ports.values().any(|port| port.vrf == vrf.name);
+        return !desired.far_routes.is_empty() || has_ports();
+    }
     matches!(
         request,
         Request::StateFlush(_)
@@ -566,7 +599,6 @@ fn many(request: &Request) -> bool {
             | Request::RouteFlush(_)
             | Request::NeighbourFlush(_)
             | Request::AddressFlush(_)
-            | Request::VrfDelete(_)
             | Request::FilterDelete(_)
     )
 }

@@ -298,13 +298,23 @@ pub(super) fn ports(
     if let Some(vrf) = &filter.vrf {
         desired.vrf(vrf)?;
     }
+    let is_up = |port: &DesiredPort| tables.port(port.id).is_some_and(|port| port.spec.up);
+    let wanted = |name: &str, port: &DesiredPort| {
+        filter.port.as_ref().is_none_or(|wanted| wanted == name)
+            && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
+            && (!filter.up || is_up(port))
+    };
+    Ok(views(tables, desired, wanted))
+}
+
+/// The ports that are `wanted`, by number.
+pub(super) fn views(
+    tables: &Tables,
+    desired: &Desired,
+    wanted: impl Fn(&str, &DesiredPort) -> bool,
+) -> Vec<PortView> {
     // A VLAN has of its parent what it does not have of its own.
     let is = |port: &DesiredPort| tables.port(port.id).map(|port| &port.spec);
-    let wanted = |(name, port): &(&String, &DesiredPort)| {
-        filter.port.as_ref().is_none_or(|wanted| wanted == *name)
-            && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
-            && (!filter.up || is(port).is_some_and(|spec| spec.up))
-    };
     let view = |(name, port): (&String, &DesiredPort)| PortView {
         name: name.clone(),
         id: port.id.0,
@@ -340,9 +350,10 @@ pub(super) fn ports(
         ring: None,
         neighbours: desired.neighbours.counts(port.id),
     };
-    let mut views: Vec<_> = desired.ports.iter().filter(wanted).map(view).collect();
+    let wanted = desired.ports.iter().filter(|(name, port)| wanted(name, port));
+    let mut views: Vec<_> = wanted.map(view).collect();
     views.sort_by_key(|view| view.id);
-    Ok(views)
+    views
 }
 
 /// What a VLAN has done. That of other ports is not known here.

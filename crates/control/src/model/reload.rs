@@ -11,13 +11,14 @@ use api::{
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
 use tables::Scope;
-use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Spi, TableId, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Share, Spi, TableId, VrfId};
 
 use super::desired::{
     Desired, DesiredPort, DesiredRoute, DesiredRule, Found, defaults_in_force, family,
 };
 use super::ports::{Above, check_buffers, check_mtu};
 use super::refuse::refusal;
+use super::rule_list::RuleList;
 use super::security;
 use super::vlans::free_id;
 use super::{Boundary, Draft, OpenedPort};
@@ -177,9 +178,12 @@ impl Draft<'_> {
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec == Ipsec::Off)?;
         self.require_ipsec(config)?;
         self.reconcile_ike(config, &mut notes)?;
+        self.reconcile_highest_shares(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;
         self.remove_vrfs(config, &mut notes)?;
-        self.settle_rules()?;
+        // Some may have named a VRF that is gone.
+        let rules = core::mem::take(&mut self.desired.rules);
+        self.put_rules(rules)?;
         Ok(Difference { changes: notes.0 })
     }
 
@@ -517,8 +521,10 @@ impl Draft<'_> {
     /// Those of the file come first, in its order, and then those of commands.
     fn reconcile_rules(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
         let before = &self.desired.rules;
-        for rule in before.iter().filter(|rule| rule.origin == Origin::Configuration) {
-            if !config.rules.contains(&rule.spec) {
+        let said: HashSet<_> = config.rules.iter().collect();
+        let rules = before.iter().map(|(_, rule)| rule);
+        for rule in rules.filter(|rule| rule.origin == Origin::Configuration) {
+            if !said.contains(&rule.spec) {
                 notes.note(ChangeKind::Removed, "rule", describe::rule(&rule.spec));
             }
         }
@@ -528,15 +534,16 @@ impl Draft<'_> {
             .map(|spec| DesiredRule { spec: spec.clone(), origin: Origin::Configuration });
         let mut rules: Vec<_> = of_file.collect();
         for rule in &rules {
-            if !before.iter().any(|known| known.spec == rule.spec) {
+            if before.id_of(&rule.spec).is_none() {
                 notes.note(ChangeKind::Added, "rule", describe::rule(&rule.spec));
             }
         }
-        let others = before.iter().filter(|rule| {
-            rule.origin != Origin::Configuration && !config.rules.contains(&rule.spec)
-        });
+        let others = before
+            .iter()
+            .map(|(_, rule)| rule)
+            .filter(|rule| rule.origin != Origin::Configuration && !said.contains(&rule.spec));
         rules.extend(others.cloned());
-        self.put_rules(rules)
+        self.put_rules(RuleList::of(rules).into())
     }
 
     fn reconcile_neighbours(&mut self, config: &Config, notes: &mut Notes) -> Result<(), Refusal> {
@@ -785,6 +792,35 @@ impl Draft<'_> {
             self.set_ike(&name, vrf.id, ike, origin)?;
             if ike != is {
                 notes.note(ChangeKind::Modified, "vrf", format!("{name}: ike {is} -> {ike}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what the file says of highest shares, and what it no longer says back.
+    fn reconcile_highest_shares(
+        &mut self,
+        config: &Config,
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
+        let said: HashMap<_, _> =
+            config.vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.highest_share)).collect();
+        let vrfs: Vec<_> =
+            self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
+        for (name, vrf) in vrfs {
+            let (share, origin) = match said.get(name.as_str()).copied().flatten() {
+                Some(share) => (share, Origin::Configuration),
+                None if vrf.highest_share == Origin::Configuration => {
+                    (Share::WHOLE, Origin::Gateway)
+                }
+                None => continue,
+            };
+            let is = self.tables.highest_share(vrf.id);
+            self.set_highest_share(&name, vrf.id, share, origin)?;
+            if share != is {
+                let (is, share) = (is.percent(), share.percent());
+                let text = format!("{name}: highest-share {is} -> {share}");
+                notes.note(ChangeKind::Modified, "vrf", text);
             }
         }
         Ok(())

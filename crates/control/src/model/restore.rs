@@ -323,10 +323,7 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             let table = desired.table(tables, &id.vrf, id.table);
             origin_of_route(desired, table, id.destination, id.metric.unwrap_or(0))
         }
-        Request::RuleDelete(spec) => {
-            let same = desired.rules.iter().find(|rule| rule.spec == *spec);
-            same.map(|rule| rule.origin)
-        }
+        Request::RuleDelete(spec) => desired.rules.find(spec).map(|rule| rule.origin),
         Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
         Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
         Request::AddressDelete(spec) => desired.ports.get(&spec.port).and_then(|port| {
@@ -340,6 +337,9 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         Request::LinkSet(change) => desired.ports.get(&change.port).map(|port| port.origin),
         Request::LinkDelete(link) => desired.ports.get(&link.port).map(|port| port.origin),
         // A VRF that had policies stays closed without, unless the file opens it.
+        Request::VrfSet(VrfChange { name, highest_share: Some(_), .. }) => {
+            desired.vrfs.get(name).map(|vrf| vrf.highest_share)
+        }
         Request::VrfSet(VrfChange { name, ipsec: None, .. }) => {
             desired.vrfs.get(name).map(|vrf| vrf.ike)
         }

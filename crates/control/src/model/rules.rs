@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::{Family, Origin, Refusal, RefusalCode, RuleAction, RuleSpec, RuleView};
+use tables::limit::MAX_RULES;
 use tables::{
-    L3MDEV_PRIORITY, MAIN_PRIORITY, MarkBits, Rule, RuleAction as TableAction, RuleEntry,
+    L3MDEV_PRIORITY, MAIN_PRIORITY, MarkBits, Rule, RuleAction as TableAction, RuleEntry, RuleId,
     RuleSelector, TableId, Tables,
 };
 use types::{Dscp, IpPrefix, PortRange};
@@ -12,6 +13,8 @@ use types::{Dscp, IpPrefix, PortRange};
 use super::Draft;
 use super::desired::{Desired, DesiredRule};
 use super::refuse::{no_port, no_vrf, refusal};
+use super::rule_list::RuleList;
+use super::shared::Shared;
 
 /// The name of what the gateway itself sends by, as with Linux.
 const OWN: &str = "lo";
@@ -23,13 +26,19 @@ impl Draft<'_> {
         if !self.is_restoring {
             self.check_names(&spec)?;
         }
-        if self.desired.rules.iter().any(|rule| rule.spec == spec) {
+        if self.desired.rules.id_of(&spec).is_some() {
             let message = format!("there is the rule {}", crate::describe::rule(&spec));
             return Err(Refusal::new(RefusalCode::Exists, message));
         }
-        let mut rules = self.desired.rules.clone();
-        rules.push(DesiredRule { spec: spec.clone(), origin });
-        self.put_rules(rules)?;
+        if self.desired.rules.len() >= MAX_RULES {
+            let full = tables::TableError::Limit { what: "policy rules", limit: MAX_RULES };
+            return Err(refusal(&full));
+        }
+        let id = self.desired.rules.add(DesiredRule { spec: spec.clone(), origin });
+        if let Err(refused) = self.settle_rule(id) {
+            self.desired.rules.remove(id);
+            return Err(refused);
+        }
         self.note(|journal| journal.add_rule(origin, &spec));
         Ok(())
     }
@@ -38,9 +47,12 @@ impl Draft<'_> {
     pub(super) fn delete_rule(&mut self, asked: &RuleSpec) -> Result<(), Refusal> {
         let family = asked.family.unwrap_or(Family::V4);
         let asked = RuleSpec { family: Some(family), ..asked.clone() };
-        let fits = |rule: &&DesiredRule| fits(&self.tables, &asked, &rule.spec);
-        let Some(found) = ordered(self.desired).into_iter().find(fits).map(|it| it.spec.clone())
-        else {
+        // What is said in full is found at once.
+        let id = self.desired.rules.id_of(&asked).or_else(|| {
+            let mut all = self.desired.rules.of_family(family, asked.priority);
+            all.find(|(_, rule)| fits(&self.tables, &asked, &rule.spec)).map(|(id, _)| id)
+        });
+        let Some((id, found)) = id.and_then(|id| Some((id, self.desired.rules.remove(id)?))) else {
             let own = [0, L3MDEV_PRIORITY, MAIN_PRIORITY];
             return Err(match asked.priority.filter(|priority| own.contains(priority)) {
                 Some(priority) => Refusal::new(
@@ -51,42 +63,54 @@ impl Draft<'_> {
                 None => Refusal::new(RefusalCode::NotFound, "there is no such rule"),
             });
         };
-        let left = self.desired.rules.iter().filter(|rule| rule.spec != found).cloned().collect();
-        self.put_rules(left)?;
-        self.note(|journal| journal.delete_rule(&found));
+        self.tables.remove_rule(id);
+        self.note(|journal| journal.delete_rule(&found.spec));
         Ok(())
     }
 
     pub(super) fn flush_rules(&mut self, asked: &RuleSpec) -> Result<u64, Refusal> {
-        let (gone, left): (Vec<_>, Vec<_>) = self
-            .desired
-            .rules
-            .iter()
-            .cloned()
-            .partition(|rule| fits(&self.tables, asked, &rule.spec));
-        self.put_rules(left)?;
-        for rule in &gone {
-            self.note(|journal| journal.delete_rule(&rule.spec));
+        let all = self.desired.rules.iter();
+        let gone = all.filter(|(_, rule)| fits(&self.tables, asked, &rule.spec));
+        let gone: Vec<_> = gone.map(|(id, _)| id).collect();
+        for id in &gone {
+            self.tables.remove_rule(*id);
+            if let Some(rule) = self.desired.rules.remove(*id) {
+                self.note(|journal| journal.delete_rule(&rule.spec));
+            }
         }
         Ok(gone.len() as u64)
     }
 
     /// Makes these the rules, or changes nothing.
-    pub(super) fn put_rules(&mut self, rules: Vec<DesiredRule>) -> Result<(), Refusal> {
-        let before = core::mem::replace(&mut self.desired.rules, rules);
-        self.settle_rules().inspect_err(|_| self.desired.rules = before)
+    pub(super) fn put_rules(&mut self, rules: Shared<RuleList>) -> Result<(), Refusal> {
+        let (tables, desired) = (&self.tables, &*self.desired);
+        let asked = rules
+            .iter()
+            .filter_map(|(id, rule)| Some((id.number, in_tables(tables, desired, &rule.spec)?)));
+        let asked: Vec<_> = asked.collect();
+        self.tables.set_rules(asked).map_err(|error| refusal(&error))?;
+        self.desired.rules = rules;
+        Ok(())
     }
 
-    /// Has the tables ask the rules whose ports and VRFs there are.
-    pub(super) fn settle_rules(&mut self) -> Result<(), Refusal> {
-        let rules: Vec<_> = ordered(self.desired)
-            .into_iter()
-            .filter_map(|rule| in_tables(&self.tables, &rule.spec))
-            .collect();
-        if rules.is_empty() && self.tables.rules().is_empty() {
-            return Ok(());
+    /// A port or VRF of this name came or went: rules are asked while the ports and VRFs that they
+    /// name are there.
+    pub(super) fn settle_rules_naming(&mut self, name: &str) -> Result<(), Refusal> {
+        let ids: Vec<_> = self.desired.rules.naming(name).collect();
+        ids.into_iter().try_for_each(|id| self.settle_rule(id))
+    }
+
+    /// Has the tables ask a rule, if the ports and VRFs that it names are there.
+    fn settle_rule(&mut self, id: RuleId) -> Result<(), Refusal> {
+        let desired = &*self.desired;
+        let rule = desired.rules.get(id);
+        match rule.and_then(|rule| in_tables(&self.tables, desired, &rule.spec)) {
+            Some(rule) => self.tables.set_rule(id.number, rule).map_err(|error| refusal(&error)),
+            None => {
+                self.tables.remove_rule(id);
+                Ok(())
+            }
         }
-        self.tables.set_rules(rules).map_err(|error| refusal(&error))
     }
 
     /// A rule with everything said.
@@ -96,8 +120,8 @@ impl Draft<'_> {
         if spec.priority.is_none() {
             // As Linux does it: in front of all but the first.
             let l3mdev = (self.desired.vrfs.len() > 1).then_some(L3MDEV_PRIORITY);
-            let of_family = self.desired.rules.iter().filter(|it| it.spec.family == Some(family));
-            let first = of_family.filter_map(|rule| rule.spec.priority);
+            let first = self.desired.rules.of_family(family, None).next();
+            let first = first.map(|(id, _)| id.priority).into_iter();
             let first = first.chain([MAIN_PRIORITY]).chain(l3mdev).min().unwrap_or(MAIN_PRIORITY);
             if first <= 1 {
                 let message = "there is no priority left in front of all rules";
@@ -167,16 +191,17 @@ fn fits_but_action(asked: &RuleSpec, rule: &RuleSpec) -> bool {
         && same(&asked.suppress_prefixlength, &rule.suppress_prefixlength)
 }
 
-/// In the order in which they are asked.
-pub(super) fn ordered(desired: &Desired) -> Vec<&DesiredRule> {
-    let mut all: Vec<_> = desired.rules.iter().collect();
-    all.sort_by_key(|rule| (rule.spec.family == Some(Family::V6), rule.spec.priority));
-    all
-}
-
 /// A rule in the tables' terms, if the ports and VRFs that it names are there.
-fn in_tables(tables: &Tables, spec: &RuleSpec) -> Option<Rule> {
-    let vrf = |name: &str| tables.vrf_named(name).map(|vrf| vrf.id);
+fn in_tables(tables: &Tables, desired: &Desired, spec: &RuleSpec) -> Option<Rule> {
+    let vrf_of = |name: &str| {
+        let id = desired.vrfs.get(name)?.id;
+        tables.vrf(id).filter(|vrf| *vrf.name == *name)
+    };
+    let vrf = |name: &str| vrf_of(name).map(|vrf| vrf.id);
+    let port = |name: &str| {
+        let id = desired.ports.get(name)?.id;
+        tables.port(id).filter(|port| *port.spec.name == *name)
+    };
     let any: IpAddr = match spec.family? {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
@@ -185,7 +210,7 @@ fn in_tables(tables: &Tables, spec: &RuleSpec) -> Option<Rule> {
     let entry = match spec.iif.as_deref() {
         None => None,
         Some(OWN) => Some(RuleEntry::Own),
-        Some(name) => Some(match tables.port_named(name) {
+        Some(name) => Some(match port(name) {
             Some(port) => RuleEntry::Port(port.id),
             None => RuleEntry::Vrf(vrf(name)?),
         }),
@@ -209,9 +234,7 @@ fn in_tables(tables: &Tables, spec: &RuleSpec) -> Option<Rule> {
     let suppress = spec.suppress_prefixlength;
     let action = match spec.action.as_ref()? {
         RuleAction::Table(table) => TableAction::Table { table: TableId(*table), suppress },
-        RuleAction::Vrf(name) => {
-            TableAction::Table { table: tables.vrf_named(name)?.table, suppress }
-        }
+        RuleAction::Vrf(name) => TableAction::Table { table: vrf_of(name)?.table, suppress },
         RuleAction::L3mdev => TableAction::L3mdev,
         RuleAction::Goto(priority) => TableAction::Goto { priority: *priority, is_resolved: false },
         RuleAction::Unreachable => TableAction::Unreachable,
@@ -240,7 +263,8 @@ pub(super) fn list(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Vec<
         of_family.push(own(MAIN_PRIORITY, Some("main")));
     }
     let asked = RuleSpec { family: Some(family), ..asked.clone() };
-    let rules = ordered(desired).into_iter().filter(|rule| fits(tables, &asked, &rule.spec));
+    let rules = desired.rules.of_family(family, asked.priority).map(|(_, rule)| rule);
+    let rules = rules.filter(|rule| fits(tables, &asked, &rule.spec));
     of_family.extend(rules.map(|rule| view(tables, desired, &rule.spec, rule.origin)));
     of_family.sort_by_key(|view| view.priority);
     of_family
@@ -278,10 +302,8 @@ fn view(tables: &Tables, desired: &Desired, spec: &RuleSpec, origin: Origin) -> 
     };
     let family = spec.family.unwrap_or(Family::V4);
     let is_target = |priority: u32| {
-        let same = |rule: &DesiredRule| {
-            rule.spec.family == Some(family) && rule.spec.priority == Some(priority)
-        };
-        [L3MDEV_PRIORITY, MAIN_PRIORITY].contains(&priority) || desired.rules.iter().any(same)
+        [L3MDEV_PRIORITY, MAIN_PRIORITY].contains(&priority)
+            || desired.rules.of_family(family, Some(priority)).next().is_some()
     };
     RuleView {
         family,

@@ -2,7 +2,7 @@
 
 use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
 use tables::Tables;
-use types::{Ike, Ipsec};
+use types::{Ike, Ipsec, Share};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
@@ -42,8 +42,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     }
     config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
     config.routes.sort_by_key(|spec| (spec.table, spec.vrf != api::MAIN_VRF));
-    config.rules =
-        super::rules::ordered(desired).into_iter().map(|rule| rule.spec.clone()).collect();
+    config.rules = desired.rules.iter().map(|(_, rule)| rule.spec.clone()).collect();
     for (port, address, neighbour) in desired.neighbours.iter() {
         if neighbour.origin() != Origin::Gateway {
             let port = desired.port_name(port).to_owned();
@@ -87,10 +86,23 @@ fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfSettings> {
         let ipsec = Some(ipsec).filter(|ipsec| *ipsec != Ipsec::Auto);
         let ike = tables.vrf(vrf.id).map(|vrf| vrf.ike);
         let ike = ike.filter(|ike| *ike != Ike::Bypass || vrf.ike == Origin::Configuration);
-        let is_needed =
-            name != api::MAIN_VRF || !defaults.is_empty() || ipsec.is_some() || ike.is_some();
+        let share = Some(tables.highest_share(vrf.id));
+        let highest_share =
+            share.filter(|it| *it != Share::WHOLE || vrf.highest_share == Origin::Configuration);
+        let is_needed = name != api::MAIN_VRF
+            || !defaults.is_empty()
+            || ipsec.is_some()
+            || ike.is_some()
+            || highest_share.is_some();
         let table = vrf.table.map(|table| table.0);
-        is_needed.then(|| VrfSettings { name: name.clone(), table, defaults, ipsec, ike })
+        is_needed.then(|| VrfSettings {
+            name: name.clone(),
+            table,
+            defaults,
+            ipsec,
+            ike,
+            highest_share,
+        })
     };
     vrfs.into_iter().filter_map(settings).collect()
 }

@@ -88,6 +88,7 @@ impl Draft<'_> {
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
         self.desired.ports.insert(spec.name.clone(), port);
+        self.settle_rules_naming(&spec.name)?;
         let origin = self.origin;
         self.note(|journal| journal.add_link(origin, spec));
         Ok(())
@@ -137,6 +138,7 @@ impl Draft<'_> {
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
         self.desired.ports.insert(spec.name.clone(), port);
+        self.settle_rules_naming(&spec.name)?;
         let origin = self.origin;
         self.note(|journal| journal.add_link(origin, spec));
         Ok(())
@@ -174,6 +176,7 @@ impl Draft<'_> {
         // What is desired changes once nothing can be refused any more.
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
         self.remove_port(&link.port)?;
+        self.settle_rules_naming(&link.port)?;
         self.note(|journal| {
             journal.note(Origin::Runtime, format_args!("link delete dev {}", link.port));
         });

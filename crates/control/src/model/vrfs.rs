@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api::{FilterTarget, LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
 use tables::{TableId, TableRef, Tables};
-use types::{Ike, IpPrefix, Ipsec, VrfId};
+use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredVrf, defaults_in_force};
@@ -57,8 +57,9 @@ impl Draft<'_> {
             self.desired.vrfs.remove(name);
             return Err(error);
         }
-        // Routes into its table are used from now on.
+        // Routes into its table are used from now on, and rules about it.
         self.settle_far_routes().map_err(|error| refusal(&error))?;
+        self.settle_rules_naming(name)?;
         self.note(|journal| journal.add_vrf(origin, name, table));
         Ok(id)
     }
@@ -140,11 +141,12 @@ impl Draft<'_> {
         }
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
+        self.settle_rules_naming(name)?;
         self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
-        self.desired.routes.retain(|(table, _), _| *table != TableRef::Vrf(id));
-        self.desired.far_routes.retain(|(table, _)| *table != TableRef::Vrf(id));
-        self.desired.recursive.retain(|(table, _), _| *table != TableRef::Vrf(id));
+        for place in places(self.desired, id.into()) {
+            self.desired.put_routes(place, Vec::new());
+        }
         // Another route to the same destinations may be used in place of one into the VRF.
         self.settle_far_routes().map_err(|error| refusal(&error))?;
         self.note(|journal| journal.note(Origin::Runtime, format_args!("vrf delete {name}")));
@@ -174,10 +176,31 @@ impl Draft<'_> {
         if let Some(ipsec) = change.ipsec {
             self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
         }
-        match change.ike {
-            Some(ike) => self.set_ike(&change.name, vrf, ike, self.origin),
+        if let Some(ike) = change.ike {
+            self.set_ike(&change.name, vrf, ike, self.origin)?;
+        }
+        match change.highest_share {
+            Some(percent) => {
+                let share = crate::check::highest_share(percent)?;
+                self.set_highest_share(&change.name, vrf, share, self.origin)
+            }
             None => Ok(()),
         }
+    }
+
+    pub(super) fn set_highest_share(
+        &mut self,
+        name: &str,
+        vrf: VrfId,
+        share: Share,
+        origin: Origin,
+    ) -> Result<(), Refusal> {
+        self.tables.set_highest_share(vrf, share).map_err(|error| refusal(&error))?;
+        if let Some(entry) = self.desired.vrfs.get_mut(name) {
+            entry.highest_share = origin;
+        }
+        self.note(|journal| journal.set_highest_share(origin, name, share));
+        Ok(())
     }
 
     pub(super) fn set_ike(
@@ -260,6 +283,7 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
             states: states.get(&vrf.id).copied().unwrap_or(0),
             ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
             ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
+            highest_share: tables.highest_share(vrf.id).percent(),
             closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
             defaults: defaults_in_force(tables, name, vrf.id),
             origin: vrf.origin,

@@ -289,8 +289,12 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
             Ike::Bypass => "",
             Ike::Policy => ", IKE by policy",
         };
+        let share = match view.highest_share {
+            100 => String::new(),
+            share => format!(", at most {share} % of what VRFs share"),
+        };
         let (name, table, ipsec) = (&view.name, view.table, view.ipsec);
-        let _ = writeln!(text, "{name:<16}  {table:>5}  {ipsec}{closed}{ike}");
+        let _ = writeln!(text, "{name:<16}  {table:>5}  {ipsec}{closed}{ike}{share}");
     }
 }
 

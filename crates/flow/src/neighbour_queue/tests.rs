@@ -25,6 +25,45 @@ fn hold(
     })
 }
 
+/// However empty the queue is.
+#[test]
+fn one_vrf_holds_no_more_than_its_highest_share() {
+    let mut pool = Pool::with_large(2048, 64);
+    let mut queue = NeighbourQueue::new(400, 16);
+    queue.limit(&crate::shares::limited_to(25));
+    let mut hold = |queue: &mut NeighbourQueue, vrf: u16, to: u32, is_large| {
+        let packet = if is_large { pool.take_large() } else { pool.take() };
+        let mut packet = packet.unwrap();
+        assert!(packet.fill(&to.to_be_bytes()));
+        let mut refused = Vec::new();
+        let give_way = |packet: Packet, _| refused.push(packet);
+        let place = (VrfId(vrf), PortId(vrf));
+        let held = queue.hold(Time(0), place, hop(to), (packet, None), give_way);
+        if let Held::Refused(packet, _) = held {
+            refused.push(packet);
+        }
+        let count = refused.len();
+        refused.into_iter().for_each(|packet| pool.give(packet));
+        count
+    };
+    // 200 next hops and 200 packets behind others; 16 large ones.
+    let refused: usize = (0..70).map(|to| hold(&mut queue, 1, to, false)).sum();
+    assert_eq!((refused, queue.sought.of(VrfId(1))), (20, 50));
+    let again = (0..50).flat_map(|to| [to; 2]).map(|to| hold(&mut queue, 1, to, false));
+    assert_eq!((again.sum::<usize>(), queue.totals.behind), (50, 50));
+    (0..50).for_each(|to| _ = hold(&mut queue, 1, to, true));
+    let behind = queue.totals.behind;
+    assert!(behind <= 50);
+    assert_eq!(queue.totals.large.len(), 4);
+    // Nobody else is held to that.
+    let refused: usize = (0..70).map(|to| hold(&mut queue, 2, to, false)).sum();
+    assert_eq!(refused, 0);
+    let mut left = Vec::new();
+    queue.forget(|_| true, |packet| left.push(packet));
+    assert_eq!((left.len(), queue.totals.behind), (120 + behind, 0));
+    left.into_iter().for_each(|packet| pool.give(packet));
+}
+
 #[test]
 fn a_flood_in_one_vrf_leaves_another_its_share() {
     let mut pool = Pool::new(4 * MAX_NEXT_HOPS);

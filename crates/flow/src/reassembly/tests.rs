@@ -381,6 +381,32 @@ fn the_datagram_that_waited_longest_makes_room() {
     bench.completes(&numbered(1).fragment(48, 999), &numbered(1));
 }
 
+/// However empty the table is. What waited longest makes room, of the same VRF.
+#[test]
+fn one_vrf_has_no_more_than_its_highest_share() {
+    let mut bench = Bench::new();
+    bench.reassembly.limit(&crate::shares::limited_to(25));
+    let numbered = |identification| Whole { identification, ..small(false) };
+    let jumbo =
+        |id: u32| Whole { identification: 1000 + id, payload: vec![4; 8000], ..small(false) };
+    for id in 0..4u32 {
+        bench.now = Time(id.into());
+        bench.held(&jumbo(id).fragment(0, 4000));
+    }
+    bench.drops(&jumbo(4).fragment(0, 4000), DropReason::ReassemblyFull, 1);
+    bench.completes(&jumbo(4).fragment(4000, 9999), &jumbo(4));
+    assert_eq!(bench.reassembly.large, 3);
+    for id in 0..61 {
+        bench.now = Time(100 + u64::from(id));
+        bench.held(&numbered(id).fragment(0, 48));
+    }
+    assert_eq!(bench.reassembly.waiting().0, MAX_DATAGRAMS / 4);
+    bench.drops(&numbered(99).fragment(0, 48), DropReason::ReassemblyFull, 1);
+    assert_eq!((bench.reassembly.waiting().0, bench.reassembly.large), (64, 2));
+    bench.completes(&numbered(99).fragment(48, 999), &numbered(99));
+    bench.completes(&numbered(0).fragment(48, 999), &numbered(0));
+}
+
 #[test]
 fn what_does_not_become_whole_in_time_is_dropped() {
     const SECOND: u64 = 1_000_000_000;

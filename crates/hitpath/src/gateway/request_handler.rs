@@ -1,6 +1,6 @@
 //! What handles requests: the control model, and what ports and workers have counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,9 +137,18 @@ impl RequestHandler {
             }
             request if may_part(&request) => {
                 // What ports have counted belongs to the VRF that they are in until now.
-                self.see_vrfs(now)?;
+                let parted = self.control.parted_by(&request);
+                self.see_parted(parted.as_ref(), now)?;
+                let vrf = match &request {
+                    Request::VrfDelete(vrf) => Some(vrf.name.clone()),
+                    Request::LinkDelete(link) => Some(link.port.clone()),
+                    _ => None,
+                };
                 let reply = self.control.handle(request, now);
-                self.see_vrfs(now)?;
+                self.see_parted(parted.as_ref(), now)?;
+                if let Some(vrf) = vrf.filter(|vrf| !self.control.has_vrf(vrf)) {
+                    self.vrfs.forget_vrf(&vrf);
+                }
                 reply
             }
             request => {
@@ -162,6 +171,15 @@ impl RequestHandler {
     pub(crate) fn see_vrfs(&mut self, now: Time) -> Result<(), Refusal> {
         let (ports, vrfs) = self.ports_and_vrfs(now)?;
         self.vrfs.see(&ports, &vrfs);
+        Ok(())
+    }
+
+    /// The same for ports that alone may move: with thousands of them, all would take long.
+    fn see_parted(&mut self, parted: Option<&BTreeSet<String>>, now: Time) -> Result<(), Refusal> {
+        let Some(names) = parted else { return self.see_vrfs(now) };
+        let mut ports = self.control.ports_and_vlans(names);
+        self.count_ports(&mut ports);
+        self.vrfs.see_some(names, &ports);
         Ok(())
     }
 

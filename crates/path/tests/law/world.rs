@@ -468,17 +468,15 @@ impl World {
             }
             Act::Ike(vrf, ike) => _ = tables.set_ike(*vrf, *ike),
             Act::AddRule(which, rule) => {
-                let mut rules = tables.rules().to_vec();
-                if rules.len() < 12 {
-                    rules.insert(which.index(rules.len() + 1), *rule);
-                    _ = tables.set_rules(rules);
+                if tables.rules().count() < 12 {
+                    // It may be one that is there.
+                    _ = tables.set_rule(which.index(20) as u64, *rule);
                 }
             }
             Act::RemoveRule(which) => {
-                let mut rules = tables.rules().to_vec();
+                let rules: Vec<_> = tables.rules().map(|(id, _)| id).collect();
                 if !rules.is_empty() {
-                    rules.remove(which.index(rules.len()));
-                    tables.set_rules(rules).unwrap();
+                    tables.remove_rule(rules[which.index(rules.len())]);
                 }
             }
             Act::SetLooseRoute(table, prefix, kind) => {

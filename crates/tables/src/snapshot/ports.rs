@@ -134,7 +134,7 @@ impl Tables {
         if has_moved {
             self.judge_features(old.spec.vrf)?;
             self.judge_features(self.existing_port(id)?.spec.vrf)?;
-            self.rules_may_be_stale()?;
+            self.rules_follow_port(id, old.spec.vrf);
         }
         if self.existing_port(id)?.spec.mss != old.spec.mss {
             self.judge_features(self.existing_port(id)?.spec.vrf)?;
@@ -202,7 +202,7 @@ impl Tables {
         next.remove_filters(FilterTarget::Port(id));
         next.remove_taps(|tap| tap.target == FilterTarget::Port(id));
         next.judge_features(old.spec.vrf)?;
-        next.rules_may_be_stale()?;
+        next.rules_follow_port(id, old.spec.vrf);
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
         led_there.into_iter().try_for_each(|vrf| next.tunnels_may_lead_elsewhere(vrf))?;
         *self = next;

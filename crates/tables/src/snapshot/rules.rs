@@ -1,10 +1,10 @@
 //! Policy rules, and the routes that they lead to.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use types::PacketFields;
-use wire::VrfId;
+use wire::{PortId, VrfId};
 
 use super::{Tables, VrfFeatures};
 use crate::error::TableError;
@@ -12,7 +12,7 @@ use crate::limit::MAX_RULES;
 use crate::log::Change;
 use crate::route::{Route, RouteKind};
 use crate::routing_table::TableRef;
-use crate::rule::{self, Rule, RuleAction, RuleEntry, RuleFlow, Rules};
+use crate::rule::{self, Rule, RuleAction, RuleEntry, RuleFlow, RuleId, Rules};
 use crate::vrf::Vrf;
 
 /// What rules say of a packet.
@@ -28,75 +28,111 @@ pub struct Ruled<'t> {
 
 impl Tables {
     /// Every policy rule, by family and in the order in which they are asked.
-    pub fn rules(&self) -> &[Rule] {
-        self.rules.all()
+    pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Rule)> {
+        self.rules.iter()
     }
 
-    /// Makes these the policy rules. Those of the same priority are asked in this order. A decision
-    /// that no changed rule concerns stays.
+    /// Makes these the policy rules, each with its number. A decision that no changed rule concerns
+    /// stays.
+    ///
+    /// # Errors
+    /// As [`Tables::set_rule`].
+    pub fn set_rules(
+        &mut self,
+        rules: impl IntoIterator<Item = (u64, Rule)>,
+    ) -> Result<(), TableError> {
+        let wanted: BTreeMap<_, _> =
+            rules.into_iter().map(|(number, rule)| (RuleId::of(number, &rule), rule)).collect();
+        let mut next = self.clone();
+        let gone = self.rules().map(|(id, _)| id).filter(|id| !wanted.contains_key(id));
+        gone.for_each(|id| next.remove_rule(id));
+        wanted.into_iter().try_for_each(|(id, rule)| next.set_rule(id.number, rule))?;
+        *self = next;
+        Ok(())
+    }
+
+    /// Adds a policy rule, or replaces the one of the same number and priority. Rules of the same
+    /// priority are asked in the order of their numbers.
     ///
     /// # Errors
     /// [`TableError::NoPort`], [`TableError::NoVrf`], [`TableError::RuleFamily`],
     /// [`TableError::RuleGoto`], [`TableError::Limit`].
-    pub fn set_rules(&mut self, rules: Vec<Rule>) -> Result<(), TableError> {
-        if rules.len() > MAX_RULES {
+    pub fn set_rule(&mut self, number: u64, rule: Rule) -> Result<(), TableError> {
+        let selects = &rule.selects;
+        match selects.entry {
+            Some(RuleEntry::Port(port)) => _ = self.existing_port(port)?,
+            Some(RuleEntry::Vrf(vrf)) => _ = self.existing_vrf(vrf)?,
+            Some(RuleEntry::Own) | None => {}
+        }
+        selects.sent_in.map(|vrf| self.existing_vrf(vrf)).transpose()?;
+        if selects.destination.address().is_ipv6() != rule.is_v6() {
+            return Err(TableError::RuleFamily(rule.priority));
+        }
+        if let RuleAction::Goto { priority, .. } = rule.action
+            && priority <= rule.priority
+        {
+            return Err(TableError::RuleGoto { from: rule.priority, to: priority });
+        }
+        let is_new = self.rules.get(RuleId::of(number, &rule)).is_none();
+        if is_new && self.rules.len() >= MAX_RULES {
             return Err(TableError::Limit { what: "policy rules", limit: MAX_RULES });
         }
-        for rule in &rules {
-            let selects = &rule.selects;
-            match selects.entry {
-                Some(RuleEntry::Port(port)) => _ = self.existing_port(port)?,
-                Some(RuleEntry::Vrf(vrf)) => _ = self.existing_vrf(vrf)?,
-                Some(RuleEntry::Own) | None => {}
-            }
-            selects.sent_in.map(|vrf| self.existing_vrf(vrf)).transpose()?;
-            if selects.destination.address().is_ipv6() != rule.is_v6() {
-                return Err(TableError::RuleFamily(rule.priority));
-            }
-            if let RuleAction::Goto { priority, .. } = rule.action
-                && priority <= rule.priority
-            {
-                return Err(TableError::RuleGoto { from: rule.priority, to: priority });
-            }
-        }
-        self.put_rules(rules)
-    }
-
-    /// Makes these the rules, and what follows from the VRFs of ports what it is now.
-    fn put_rules(&mut self, rules: Vec<Rule>) -> Result<(), TableError> {
-        let new = Rules::new(rules, |port| self.port(port).map(|port| port.spec.vrf));
-        let old = core::mem::replace(&mut self.rules, Arc::new(new));
-        let new = Arc::clone(&self.rules);
-        for rule in rule::differing(old.all(), new.all()) {
-            self.changed(Change::Rule(*rule));
-        }
-        if old.is_empty() != new.is_empty() && !self.has_leaks() {
-            self.egress_reads = self.reads_at_egress();
-        }
-        // Those that may be asked other rules than before.
-        let vrfs: BTreeSet<_> = match (old.vrfs(), new.vrfs()) {
-            (Some(old), Some(new)) => old.chain(new).collect(),
-            _ => self.vrfs().map(|vrf| vrf.id).collect(),
-        };
-        vrfs.into_iter().for_each(|vrf| self.judge_rules(vrf));
+        let home = Rules::home(&rule, |port| self.port(port).map(|port| port.spec.vrf));
+        self.change_rules(home, |rules| rules.set(number, rule, home));
         Ok(())
     }
 
-    /// A port or VRF is gone: so are rules about it. Or a port is in another VRF.
-    pub(super) fn rules_may_be_stale(&mut self) -> Result<(), TableError> {
-        if self.rules.is_empty() {
-            return Ok(());
+    /// Removes a policy rule, if it is there.
+    pub fn remove_rule(&mut self, id: RuleId) {
+        let Some(rule) = self.rules.get(id) else { return };
+        let home = Rules::home(rule, |port| self.port(port).map(|port| port.spec.vrf));
+        self.change_rules(home, |rules| rules.remove(id));
+    }
+
+    /// Changes rules about packets of a VRF, or of any, and what follows from them.
+    fn change_rules(&mut self, home: Option<VrfId>, change: impl FnOnce(&mut Rules) -> Vec<Rule>) {
+        let before = (self.rules.is_empty(), self.rules.features_everywhere());
+        for rule in change(Arc::make_mut(&mut self.rules)) {
+            self.changed(Change::Rule(rule));
         }
-        let is_there = |rule: &Rule| {
-            let enters = match rule.selects.entry {
-                Some(RuleEntry::Port(port)) => self.port(port).is_some(),
-                Some(RuleEntry::Vrf(vrf)) => self.vrf(vrf).is_some(),
-                Some(RuleEntry::Own) | None => true,
-            };
-            enters && rule.selects.sent_in.is_none_or(|vrf| self.vrf(vrf).is_some())
-        };
-        let left = self.rules.all().iter().copied().filter(is_there).collect();
-        self.put_rules(left)
+        let after = (self.rules.is_empty(), self.rules.features_everywhere());
+        if before.0 != after.0 && !self.has_leaks() {
+            self.egress_reads = self.reads_at_egress();
+        }
+        if before.1 != after.1 {
+            let all: Vec<_> = self.vrfs().map(|vrf| vrf.id).collect();
+            all.into_iter().for_each(|vrf| self.judge_rules(vrf));
+        } else if let Some(vrf) = home {
+            self.judge_rules(vrf);
+        }
+    }
+
+    /// A port is in another VRF than `from`, or gone: so are rules about it.
+    pub(super) fn rules_follow_port(&mut self, port: PortId, from: VrfId) {
+        let ids = self.rules.about_port(port, from);
+        if ids.is_empty() {
+            return;
+        }
+        match self.port(port).map(|port| port.spec.vrf) {
+            Some(to) => {
+                let rules = Arc::make_mut(&mut self.rules);
+                ids.into_iter().for_each(|id| rules.move_home(id, to));
+                self.judge_rules(to);
+            }
+            None => {
+                for id in ids {
+                    self.change_rules(Some(from), |rules| rules.remove(id));
+                }
+            }
+        }
+        self.judge_rules(from);
+    }
+
+    /// A VRF is gone: so are rules about it.
+    pub(super) fn rules_follow_vrf(&mut self, vrf: VrfId) {
+        for id in self.rules.about_vrf(vrf) {
+            self.remove_rule(id);
+        }
     }
 
     /// Finds out anew what rules read of a VRF's packets. What leaves by ports of other VRFs meets

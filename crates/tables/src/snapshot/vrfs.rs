@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::{Ipsec, TableId};
+use types::{HighestShares, Ipsec, Share, TableId};
 use wire::{IpPrefix, PortId, VrfId};
 
 use super::{Tables, VrfFeatures};
@@ -104,6 +104,32 @@ impl Tables {
             }
         };
         self.parsing = self.vrfs.iter().enumerate().map(judge).collect();
+    }
+
+    /// The VRFs that may not have the whole of what VRFs share; the same until one changes.
+    pub fn highest_shares(&self) -> &HighestShares {
+        &self.highest_shares
+    }
+
+    /// The most that a VRF may have of what VRFs share.
+    pub fn highest_share(&self, vrf: VrfId) -> Share {
+        self.highest_shares.get(&vrf).copied().unwrap_or_default()
+    }
+
+    /// Sets the most that a VRF may have of what VRFs share. No decision follows from it.
+    ///
+    /// # Errors
+    /// [`TableError::NoVrf`].
+    pub fn set_highest_share(&mut self, vrf: VrfId, share: Share) -> Result<(), TableError> {
+        self.existing_vrf(vrf)?;
+        if self.highest_share(vrf) != share {
+            let shares = Arc::make_mut(&mut self.highest_shares);
+            match share {
+                Share::WHOLE => _ = shares.remove(&vrf),
+                share => _ = shares.insert(vrf, share),
+            }
+        }
+        Ok(())
     }
 
     /// Whether a policy of another VRF or of an xfrm link has a tunnel whose outer packets are in this one.
@@ -273,10 +299,14 @@ impl Tables {
         self.count_featured(gone.is_some_and(|vrf| vrf.features.any()), false);
         Arc::make_mut(&mut self.table_owners).remove(&table);
         self.remove_qdisc(QdiscDevice::Vrf(id))?;
+        if self.highest_shares.contains_key(&id) {
+            Arc::make_mut(&mut self.highest_shares).remove(&id);
+        }
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
         self.judge_egress();
-        self.rules_may_be_stale()
+        self.rules_follow_vrf(id);
+        Ok(())
     }
 
     /// Whether a VRF could be removed if it had no ports.

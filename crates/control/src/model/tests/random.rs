@@ -61,6 +61,8 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             .prop_map(|(name, ipsec)| format!("vrf set {name} ipsec {ipsec}")),
         (pick(&["main", "red", "blue"]), pick(&["bypass", "policy"]))
             .prop_map(|(name, ike)| format!("vrf set {name} ike {ike}")),
+        (pick(&["main", "red", "blue"]), pick(&["1", "50", "100", "0"]))
+            .prop_map(|(name, share)| format!("vrf set {name} highest-share {share}")),
         (pick(&["add", "replace", "del"]), address(), port())
             .prop_map(|(verb, address, port)| format!("addr {verb} {address} dev {port}")),
         (
@@ -203,6 +205,7 @@ pub(super) const RED: &str = r#"
 name = "red"
 default-in = "accept"
 ike = "policy"
+highest-share = 40
 [[port]]
 name = "wan"
 kind = "memory"

@@ -354,6 +354,42 @@ fn ike_is_set_shown_and_reloaded() {
     assert_eq!(is(&mut control), Ike::Bypass);
 }
 
+/// In the same ways; the tables tell the workers.
+#[test]
+fn highest_shares_are_set_shown_and_reloaded() {
+    let mut control = running(BASE);
+    let is = |control: &mut Control| match run(control, "vrf show") {
+        Ok(Reply::Vrfs(views)) => {
+            let of_tables = control.tables().highest_share(VrfId::MAIN).percent();
+            assert_eq!(views[0].highest_share, of_tables);
+            of_tables
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(is(&mut control), 100);
+    for wrong in ["0", "101", "300", "half"] {
+        crate::grammar::parse(&["vrf", "set", "main", "highest-share", wrong]).unwrap_err();
+    }
+    run(&mut control, "vrf set main highest-share 25").unwrap();
+    assert_eq!(is(&mut control), 25);
+    let shown = crate::render::reply(&Request::VrfList, &run(&mut control, "vrf show").unwrap());
+    assert!(shown.contains("at most 25 % of what VRFs share"), "{shown}");
+    assert_eq!(reload(&mut control, BASE).unwrap(), "");
+    assert_eq!(is(&mut control), 25, "what a command has set stays");
+    let says = |share: u8| format!("{BASE}[[vrf]]\nname = \"main\"\nhighest-share = {share}\n");
+    let changed = "~ vrf main: highest-share 25 -> 50";
+    assert_eq!(reload(&mut control, &says(50)).unwrap(), changed);
+    assert!(control.save(None).unwrap().text.contains("highest-share = 50"));
+    assert_eq!(reload(&mut control, BASE).unwrap(), "~ vrf main: highest-share 50 -> 100");
+    assert_eq!(is(&mut control), 100);
+    // A VRF of the same number has nothing of it.
+    run(&mut control, "vrf add red").unwrap();
+    run(&mut control, "vrf set red highest-share 1").unwrap();
+    run(&mut control, "vrf del red").unwrap();
+    run(&mut control, "vrf add blue").unwrap();
+    assert_eq!(control.tables().highest_share(VrfId(1)).percent(), 100);
+}
+
 #[test]
 fn what_is_about_the_process_is_not_answered_here() {
     let mut control = running(BASE);

@@ -26,9 +26,10 @@ fn desired(control: &Control) -> Vec<String> {
         // difference to anything.
         let of_file = vrf.defaults.map(|origin| origin == Origin::Configuration);
         let tables::Vrf { ipsec, ike, .. } = tables.vrf(vrf.id).unwrap();
+        let share = tables.highest_share(vrf.id).percent();
         let (origin, table) = (vrf.origin, vrf.table);
         lines.push(format!(
-            "vrf {name} {table:?} {origin:?} {of_file:?} {defaults:?} {ike} {ipsec}"
+            "vrf {name} {table:?} {origin:?} {of_file:?} {defaults:?} {ike} {share} {ipsec}"
         ));
     }
     for (name, port) in &desired.ports {
