@@ -63,7 +63,10 @@ impl Decider<'_> {
             // What flows translate meets other policies than it looks like now.
             let may_ask = |vrf: &&Vrf| !vrf.spd.is_empty() && !vrf.features.has_flows;
             match self.tables.vrf(vrf).filter(may_ask) {
-                Some(vrf) => self.decide_together::<KEY, F>(vrf, run, batch, extensions),
+                Some(vrf) if vrf.features.any() || self.tables.may_be_tapped(vrf) => {
+                    self.decide_together::<true, KEY, F>(vrf, run, batch, extensions);
+                }
+                Some(vrf) => self.decide_together::<false, KEY, F>(vrf, run, batch, extensions),
                 None => self.decide_alone::<true, KEY, F>(run, batch, extensions),
             }
         }
@@ -106,9 +109,10 @@ impl Decider<'_> {
         }
     }
 
-    /// Looks the policies of all packets up, and then decides each.
+    /// Looks the policies of all packets up, and then decides each. Without `FEATURES`, their VRF has
+    /// none.
     #[inline(never)]
-    fn decide_together<const KEY: usize, F: Family<KEY>>(
+    fn decide_together<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         vrf: &Vrf,
         list: &[u8],
@@ -121,8 +125,10 @@ impl Decider<'_> {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
             let looked_up = &found.of(place);
-            decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
-            number(at, decision, &mut beside, extensions);
+            decide_by::<FEATURES>(key, self.tables, looked_up, &mut (), decision, &mut beside);
+            if FEATURES {
+                number(at, decision, &mut beside, extensions);
+            }
         }
     }
 }
