@@ -339,9 +339,12 @@ impl Tracked {
         }
     }
 
-    /// As flows see it. `nat` says whether the packet is translated if its connection is.
-    fn fields(&mut self, nat: bool) -> CtFields {
-        if nat && let Some(tuple) = self.translation {
+    /// As flows see it. As in Open vSwitch, `nat` without addresses translates no packet that may open
+    /// the connection: that is done by the `nat` with addresses that has made it.
+    fn fields(&mut self, nat: Option<&NatSpec>) -> CtFields {
+        let is_asked =
+            nat.is_some_and(|nat| nat.new.is_some() || !self.state.contains(CtState::NEW));
+        if is_asked && let Some(tuple) = self.translation {
             self.translated = Some(tuple);
             self.is_translated = true;
         }
@@ -388,16 +391,17 @@ impl Track for Tracking<'_> {
     ) -> CtFields {
         if self.key.fragment != FragmentClass::Whole {
             self.wants_whole = true;
-            return Tracked::invalid(zone, true).fields(false);
+            return Tracked::invalid(zone, true).fields(None);
         }
         if self.said.as_ref().is_some_and(|said| said.zone != zone) {
             self.has_second = true;
-            return Tracked::invalid(zone, true).fields(false);
+            return Tracked::invalid(zone, true).fields(None);
         }
         if self.said.is_none() {
             self.said = Some(self.look(zone));
         }
-        self.said.as_mut().map(|said| said.fields(nat.is_some())).unwrap_or_default()
+        let said = self.said.as_mut();
+        said.map(|said| said.fields(nat)).unwrap_or_default()
     }
 }
 
