@@ -5,6 +5,7 @@
 //! file with anything wrong is refused whole.
 
 mod circles;
+mod conntrack;
 mod cross;
 mod diagnostic;
 mod filter;
@@ -36,6 +37,7 @@ pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
+use crate::conntrack_settings::ConntrackSettings;
 use crate::elsewhere::elsewhere;
 use crate::settings::{GatewaySettings, PortSettings};
 
@@ -50,6 +52,8 @@ pub const MAX_FILE: usize = 64 << 20;
 pub struct Config {
     /// What concerns the gateway as a whole.
     pub gateway: GatewaySettings,
+    /// How connections are tracked, where the file says it.
+    pub conntrack: Option<ConntrackSettings>,
     /// The VRFs, in the file's order. `main` is among them only where the file names it.
     pub vrfs: Vec<VrfSettings>,
     /// The ports, in the file's order.
@@ -239,6 +243,8 @@ fn interpret(
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();
+    let conntrack =
+        single(document, "conntrack", errors).map(|table| conntrack::conntrack(table, errors));
     let read = cross::Read {
         vrfs: each(document, "vrf", errors, sections::vrf),
         ports: each(document, "port", errors, sections::port),
@@ -278,6 +284,7 @@ fn interpret(
     }
     let config = Config {
         gateway,
+        conntrack,
         vrfs: values(read.vrfs),
         ports: values(read.ports),
         qdiscs: values(read.qdiscs),

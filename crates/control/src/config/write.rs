@@ -10,6 +10,7 @@ use api::{
 use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
+use crate::conntrack_settings::ConntrackSettings;
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
@@ -78,6 +79,7 @@ impl Writer {
     fn config(&mut self, config: &Config, keys_file: Option<&str>) {
         let Config {
             gateway,
+            conntrack,
             vrfs,
             ports,
             qdiscs,
@@ -91,6 +93,9 @@ impl Writer {
         } = config;
         self.gateway(gateway, keys_file);
         self.ipsec(&gateway.ipsec);
+        if let Some(settings) = conntrack {
+            self.conntrack(settings);
+        }
         vrfs.iter().for_each(|vrf| self.vrf(vrf));
         ports.iter().for_each(|port| self.port(port));
         qdiscs.iter().for_each(|qdisc| self.qdisc(qdisc));
@@ -171,6 +176,34 @@ impl Writer {
         self.value("spd-flow-cache-associativity", associativity);
         self.quoted("policy-lookup", lookup);
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
+    }
+
+    fn conntrack(&mut self, settings: &ConntrackSettings) {
+        let ConntrackSettings {
+            connections,
+            ipv6_connections,
+            accounting,
+            loose,
+            timeouts,
+            limits,
+        } = settings;
+        self.begin("[conntrack]");
+        self.value("connections", connections);
+        if let Some(count) = ipv6_connections {
+            self.value("ipv6-connections", count);
+        }
+        self.value("accounting", accounting);
+        self.value("loose", loose);
+        if !limits.is_empty() {
+            let limit = |(zone, most)| format!("{{ zone = {zone}, connections = {most} }}");
+            let limits: Vec<String> = limits.iter().map(limit).collect();
+            self.value("limits", format_args!("[{}]", limits.join(", ")));
+        }
+        if !timeouts.is_empty() {
+            let timeouts: Vec<String> =
+                timeouts.iter().map(|(name, seconds)| format!("{name} = {seconds}")).collect();
+            self.value("timeouts", format_args!("{{ {} }}", timeouts.join(", ")));
+        }
     }
 
     fn vrf(&mut self, settings: &VrfSettings) {

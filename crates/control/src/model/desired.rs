@@ -18,6 +18,7 @@ use super::refuse::{no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 use crate::check::KeyUses;
+use crate::conntrack_settings::ConntrackSettings;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// The desired state. The tables follow from it. Of a copy, what a request does not change is not
@@ -25,6 +26,8 @@ use crate::settings::{GatewaySettings, PortSettings};
 #[derive(Clone, Debug)]
 pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
+    /// Where the file says something of it.
+    pub(super) conntrack: Option<ConntrackSettings>,
     pub(super) vrfs: Shared<BTreeMap<String, DesiredVrf>>,
     pub(super) ports: Shared<BTreeMap<String, DesiredPort>>,
     /// Large buffers of each worker, once the first configuration has decided it.
@@ -181,6 +184,7 @@ impl Desired {
         let main = DesiredVrf::new(VrfId::MAIN, Origin::Gateway);
         Self {
             gateway: None,
+            conntrack: None,
             large_buffers: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]).into(),
             ports: Shared::default(),

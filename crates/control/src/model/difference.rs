@@ -39,6 +39,7 @@ pub(super) fn difference(
 ) -> Difference {
     let mut differ = Differ { tables, desired, config, journal, changes: Vec::new() };
     differ.gateway();
+    differ.conntrack();
     differ.add_vrfs();
     differ.ports();
     differ.qdiscs();
@@ -75,6 +76,14 @@ impl<'a> Differ<'a> {
 
     fn command(&mut self, origin: Origin, command: std::fmt::Arguments<'_>) {
         self.journal.note(origin, command);
+    }
+
+    fn conntrack(&mut self) {
+        let said = self.config.conntrack.clone().unwrap_or_default();
+        let is = self.desired.conntrack.clone().unwrap_or_default();
+        for change in said.table_changes(&is).into_iter().chain(said.other_changes(&is)) {
+            self.say(ChangeKind::Modified, "conntrack", change);
+        }
     }
 
     fn gateway(&mut self) {

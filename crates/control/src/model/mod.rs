@@ -7,6 +7,7 @@
 
 mod batch;
 mod boundary;
+mod conntrack;
 mod desired;
 mod difference;
 mod filters;
@@ -76,6 +77,7 @@ pub struct Control {
     /// Changes by command, if somebody keeps them.
     journal: Option<Journal>,
     sequences: Sequences,
+    connections: conntrack::Maker,
 }
 
 /// A port that was opened, and what was found.
@@ -133,6 +135,8 @@ impl Control {
         secrets.set_stream(1);
         let mut secret = [0; 16];
         secrets.fill_bytes(&mut secret);
+        let connections =
+            conntrack::Maker { workers, secret: [secrets.next_u64(), secrets.next_u64()] };
         Self {
             publisher,
             desired: Desired::new(secret),
@@ -141,6 +145,7 @@ impl Control {
             applied: Config::default(),
             journal: None,
             sequences: Sequences::Free,
+            connections,
         }
     }
 
@@ -185,7 +190,7 @@ impl Control {
         &mut self,
         plan: Plan,
         opened: &[OpenedPort],
-        _now: Time,
+        now: Time,
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
         let (tables, origin) = (self.tables(), Origin::Configuration);
@@ -194,8 +199,14 @@ impl Control {
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
         let Plan { config, .. } = plan;
         let outcome = draft.reconcile(&config, opened);
-        let tables = draft.tables;
+        let mut tables = draft.tables;
+        let maker = self.connections;
+        let outcome = outcome.and_then(|difference| {
+            maker.make_if_wanted(&mut tables, &desired, now)?;
+            Ok(difference)
+        });
         let difference = outcome.inspect_err(|_| self.sequences.undo())?;
+        conntrack::set(&tables, &desired, &self.desired);
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
         self.applied = config;

@@ -163,6 +163,7 @@ impl Draft<'_> {
         opened: &[OpenedPort],
     ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
+        self.reconcile_conntrack(config.conntrack.as_ref(), &mut notes);
         self.reconcile_gateway(&config.gateway, &mut notes);
         self.add_vrfs(config, &mut notes)?;
         self.reconcile_ports(config, opened, &mut notes)?;

@@ -27,6 +27,7 @@ impl Control {
 fn config(tables: &Tables, desired: &Desired) -> Config {
     let mut config = Config {
         gateway: desired.gateway.clone().unwrap_or_default(),
+        conntrack: desired.conntrack.clone(),
         vrfs: vrfs(tables, desired),
         ..Config::default()
     };

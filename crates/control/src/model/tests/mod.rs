@@ -8,6 +8,7 @@ use super::{Control, OpenedPort};
 use crate::config::load;
 
 mod batch;
+mod conntrack;
 mod filters;
 mod interfaces;
 mod neighbours;
