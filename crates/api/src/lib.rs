@@ -19,6 +19,7 @@
 
 mod batch;
 mod cache;
+mod conntrack;
 mod daemon;
 mod filter;
 mod key;
@@ -40,6 +41,11 @@ pub use batch::{Batch, BatchRefusal, BatchReport, BatchWarning, MAX_BATCH, OnRef
 pub use cache::{
     CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, CompiledView, FamilyTrees,
     FlowCacheEntries, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
+};
+pub use conntrack::{
+    ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
+    ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
+    MAX_CONNECTION_PAGE, NatFilter, TupleFilter, TupleView,
 };
 pub use daemon::DaemonView;
 pub use filter::{
@@ -96,6 +102,9 @@ pub const TAP_PATH: &str = "/v1/tap";
 
 /// Where a [`TraceSpec`] is posted to.
 pub const TRACE_PATH: &str = "/v1/trace";
+
+/// Where a [`ConnectionEventSpec`] is posted to.
+pub const CONNTRACK_PATH: &str = "/v1/conntrack";
 
 /// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
 /// survive power loss.

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
+use crate::conntrack::{ConnectionPage, ConnectionStatistics};
 use crate::daemon::DaemonView;
 use crate::filter::FilterView;
 use crate::key::Key;
@@ -83,6 +84,10 @@ pub enum Reply {
     Links(Vec<LinkView>),
     /// Rules of filters.
     Filters(Vec<FilterView>),
+    /// A page of the connections.
+    Connections(ConnectionPage),
+    /// What the connection table has done.
+    ConnectionStatistics(ConnectionStatistics),
     /// Taps.
     Taps(Vec<TapView>),
 }

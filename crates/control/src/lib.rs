@@ -9,6 +9,7 @@
 
 mod check;
 pub mod config;
+pub mod connections;
 mod conntrack_settings;
 mod describe;
 mod elsewhere;

@@ -13,6 +13,9 @@ use super::desired::Desired;
 use super::reload::Notes;
 use crate::conntrack_settings::ConntrackSettings;
 
+/// Places of the table that are looked at in a tick.
+const EXPIRY_BUDGET: u32 = 32_768;
+
 /// What a table is made with, beside its settings.
 #[derive(Clone, Copy)]
 pub(super) struct Maker {
@@ -48,6 +51,14 @@ impl Maker {
 fn uses_ct(pipeline: &Pipeline) -> bool {
     let mut actions = pipeline.entries().flat_map(|entry| &entry.flow.actions);
     actions.any(|action| matches!(action, Action::Ct(_)))
+}
+
+/// Takes connections out whose deadline has come. They are dead already: this makes room, and tells
+/// of it.
+pub(super) fn expire(tables: &Tables, now: Time) {
+    if let Some(table) = tables.connections() {
+        table.expire(now, EXPIRY_BUDGET, &mut |ended| tables.connection_ended(ended));
+    }
 }
 
 impl Draft<'_> {

@@ -298,6 +298,7 @@ impl Control {
         self.publisher.reap();
         self.sequences.tick(now);
         let mut tables = self.tables();
+        conntrack::expire(&tables, now);
         let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
             self.publisher.publish(tables);

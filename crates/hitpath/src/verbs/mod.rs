@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod conntrack;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod explain;

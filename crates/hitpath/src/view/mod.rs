@@ -1,6 +1,7 @@
 //! How replies look: JSON with stable names for programs, iproute2's words or tables for people.
 
 mod cache;
+pub(crate) mod conntrack;
 mod spd;
 mod table;
 
