@@ -256,6 +256,22 @@ pub struct ConnectionStatistics {
     pub limit: u64,
 }
 
+/// A pool of addresses and ports for translated sources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NatPoolView {
+    /// Its addresses.
+    pub addresses: String,
+    /// Its ports; those that NAT has unless a flow names some, if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<(u16, u16)>,
+    /// Ports that are lent now.
+    pub in_use: u64,
+    /// Ports that were lent.
+    pub lent: u64,
+    /// Connections that got none.
+    pub exhausted: u64,
+}
+
 /// What has happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

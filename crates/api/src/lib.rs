@@ -22,6 +22,7 @@ mod cache;
 mod conntrack;
 mod daemon;
 mod filter;
+mod flow;
 mod key;
 mod link;
 mod object;
@@ -45,13 +46,14 @@ pub use cache::{
 pub use conntrack::{
     ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
-    MAX_CONNECTION_PAGE, NatFilter, TupleFilter, TupleView,
+    MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
 };
 pub use daemon::DaemonView;
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,
 };
+pub use flow::{FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView};
 pub use key::{Key, KeyTextError};
 pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
 pub use object::{
@@ -94,7 +96,7 @@ pub const VERSION: u32 = 1;
 /// Where requests are posted to.
 pub const PATH: &str = "/v1";
 
-/// Where a [`Batch`] is posted to that is longer than other requests may be.
+/// Where a [`Batch`], or a [`Request::FlowChange`], is posted to that is longer than other requests may be.
 pub const BATCH_PATH: &str = "/v1/batch";
 
 /// Where a [`TapSpec`] is posted to.

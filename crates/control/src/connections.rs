@@ -6,27 +6,24 @@ use core::time::Duration;
 
 use api::{
     ConnectionChange, ConnectionFilter, ConnectionPage, ConnectionQuery, ConnectionStatistics,
-    ConnectionStatus, ConnectionView, Family, MAX_CONNECTION_PAGE, NatFilter, Refusal, RefusalCode,
-    Reply, Request, TupleFilter, TupleView,
+    ConnectionStatus, ConnectionView, Family, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, Refusal,
+    RefusalCode, Reply, Request, TupleFilter, TupleView,
 };
 use conntrack::{Connection, Connections, Role, State, Tuple};
 use packet::Time;
-use tables::Tables;
+use tables::{NatPool, Tables};
 use types::{Addresses, Protocol};
 
 /// Places of the table that one request looks at.
 const PLACES: u32 = 32_768;
 
 /// Carries out a request about connections; `None` if it is about something else.
-pub fn handle(
-    tables: &Tables,
-    request: &Request,
-    now: Time,
-) -> Option<Result<Reply, Refusal>> {
+pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Reply, Refusal>> {
     let page = |page: ConnectionPage| Ok(Reply::Connections(page));
     Some(match request {
         Request::ConnectionStatistics => Ok(Reply::ConnectionStatistics(statistics(tables))),
         Request::ConnectionCount => Ok(Reply::Count(statistics(tables).connections.into())),
+        Request::NatPools => Ok(Reply::NatPools(tables.nat_pools().map(pool).collect())),
         Request::ConnectionGet(filter) => get(tables, filter, now),
         Request::ConnectionList(ConnectionQuery { filter, from }) => {
             page(each(tables, filter, *from, now, |_, connection| Some(connection)))
@@ -39,9 +36,7 @@ pub fn handle(
         }
         Request::ConnectionUpdate(change) => {
             let ConnectionChange { filter, from, .. } = change;
-            page(each(tables, filter, *from, now, |table, found| {
-                update(table, change, found, now)
-            }))
+            page(each(tables, filter, *from, now, |table, found| update(table, change, found, now)))
         }
         _ => return None,
     })
@@ -67,6 +62,18 @@ fn statistics(tables: &Tables) -> ConnectionStatistics {
         full: counts.full,
         bucket_full: counts.bucket_full,
         limit: counts.limit,
+    }
+}
+
+fn pool(pool: &NatPool) -> NatPoolView {
+    let counts = pool.pool.counts();
+    let spec = &pool.spec;
+    NatPoolView {
+        addresses: spec.addresses.map_or_else(String::new, |range| range.to_string()),
+        ports: spec.ports,
+        in_use: counts.lent.saturating_sub(counts.returned),
+        lent: counts.lent,
+        exhausted: counts.exhausted,
     }
 }
 
@@ -143,7 +150,8 @@ fn tuple(filter: &ConnectionFilter) -> Result<Tuple, Refusal> {
         Refusal::new(RefusalCode::Invalid, message)
     };
     let address = |prefix: Option<types::IpPrefix>, what: &str| {
-        let prefix = prefix.filter(|prefix| prefix.length() == if prefix.address().is_ipv4() { 32 } else { 128 });
+        let prefix = prefix
+            .filter(|prefix| prefix.length() == if prefix.address().is_ipv4() { 32 } else { 128 });
         prefix.map(|prefix| prefix.address()).ok_or_else(|| missing(what))
     };
     let TupleFilter { source, destination, source_port, destination_port, .. } = filter.original;
@@ -191,9 +199,8 @@ pub fn matches(filter: &ConnectionFilter, connection: &Connection) -> bool {
         any_nat,
         mark,
     } = filter;
-    let is_family = |family: Family| {
-        (family == Family::V6) == connection.original.addresses.is_v6()
-    };
+    let is_family =
+        |family: Family| (family == Family::V6) == connection.original.addresses.is_v6();
     let source = |nat: &NatFilter| connection.is_snat && nat_is(nat, &connection.reply, false);
     let destination = |nat: &NatFilter| connection.is_dnat && nat_is(nat, &connection.reply, true);
     family.is_none_or(is_family)

@@ -1211,6 +1211,17 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
     },
+    Section {
+        name: "flow",
+        many: true,
+        keys: &[key(
+            "flow",
+            "flow",
+            "",
+            "required",
+            "A flow in ovs-ofctl's words, as `hitpath flow add` takes it.",
+        )],
+    },
 ];
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod conntrack;
 mod cross;
 mod diagnostic;
 mod filter;
+mod flows;
 mod ipsec;
 pub mod keys;
 mod qdisc;
@@ -72,6 +73,8 @@ pub struct Config {
     pub policies: Vec<PolicySpec>,
     /// The rules of filters, in the file's order, each with its preference.
     pub filters: Vec<FilterSpec>,
+    /// The flows, in the file's order.
+    pub flows: Vec<String>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
@@ -255,6 +258,9 @@ fn interpret(
         states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
         policies: each(document, "policy", errors, security::policy),
         filters: each(document, "filter", errors, filter::filter),
+        flows: each(document, "flow", errors, |table, errors| {
+            table.required_text("flow", errors).map(|found| found.value.to_owned())
+        }),
     };
 
     // What is said of something that could not be read would be refused for that alone, which helps
@@ -294,6 +300,7 @@ fn interpret(
         states: values(read.states),
         policies: values(read.policies),
         filters: values(read.filters),
+        flows: values(read.flows),
         notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file

@@ -89,6 +89,7 @@ impl Writer {
             states,
             policies,
             filters,
+            flows,
             notes: _,
         } = config;
         self.gateway(gateway, keys_file);
@@ -102,6 +103,10 @@ impl Writer {
         states.iter().for_each(|state| self.state(state));
         policies.iter().for_each(|policy| self.policy(policy));
         filters.iter().for_each(|filter| self.filter(filter));
+        for flow in flows {
+            self.begin("[[flow]]");
+            self.text("flow", flow);
+        }
         rules.iter().for_each(|rule| self.rule(rule));
         for route in routes {
             self.begin("[[route]]");
@@ -625,8 +630,12 @@ impl Writer {
 
     /// Paths come from a file's text, and so are text.
     fn path(&mut self, key: &str, path: &Path) {
+        self.text(key, &path.to_string_lossy());
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
         let mut value = String::new();
-        for letter in path.to_string_lossy().chars() {
+        for letter in text.chars() {
             match letter {
                 '"' | '\\' => value.extend(['\\', letter]),
                 letter if letter.is_control() => {

@@ -13,9 +13,6 @@ use super::desired::Desired;
 use super::reload::Notes;
 use crate::conntrack_settings::ConntrackSettings;
 
-/// Places of the table that are looked at in a tick.
-const EXPIRY_BUDGET: u32 = 32_768;
-
 /// What a table is made with, beside its settings.
 #[derive(Clone, Copy)]
 pub(super) struct Maker {
@@ -29,10 +26,11 @@ impl Maker {
     pub(super) fn make_if_wanted(
         self,
         tables: &mut Tables,
+        pipeline: &Pipeline,
         desired: &Desired,
         now: Time,
     ) -> Result<(), Refusal> {
-        let is_wanted = || desired.conntrack.is_some() || uses_ct(tables.pipeline());
+        let is_wanted = || desired.conntrack.is_some() || uses_ct(pipeline);
         if tables.connections().is_some() || !is_wanted() {
             return Ok(());
         }
@@ -53,15 +51,19 @@ fn uses_ct(pipeline: &Pipeline) -> bool {
     actions.any(|action| matches!(action, Action::Ct(_)))
 }
 
-/// Takes connections out whose deadline has come. They are dead already: this makes room, and tells
-/// of it.
-pub(super) fn expire(tables: &Tables, now: Time) {
-    if let Some(table) = tables.connections() {
-        table.expire(now, EXPIRY_BUDGET, &mut |ended| tables.connection_ended(ended));
-    }
-}
-
 impl Draft<'_> {
+    /// Makes the table if it is wanted with these flows.
+    pub(super) fn make_connections(
+        &mut self,
+        pipeline: &Pipeline,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        match self.connections {
+            Some(maker) => maker.make_if_wanted(&mut self.tables, pipeline, self.desired, now),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the settings what the file says, as far as the table that is there can follow.
     /// [`set`] is due once nothing is refused any more.
     pub(super) fn reconcile_conntrack(

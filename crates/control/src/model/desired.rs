@@ -8,6 +8,7 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
+use pipeline::FlowId;
 use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
@@ -47,6 +48,8 @@ pub(super) struct Desired {
     /// By index.
     pub(super) policies: Shared<BTreeMap<u32, DesiredPolicy>>,
     pub(super) filters: Shared<BTreeMap<FilterKey, DesiredFilter>>,
+    /// Who asked for each flow. The tables have the flows.
+    pub(super) flows: Shared<BTreeMap<FlowId, Origin>>,
     /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
@@ -198,6 +201,7 @@ impl Desired {
             keys: KeyUses::new(secret).into(),
             policies: Shared::default(),
             filters: Shared::default(),
+            flows: Shared::default(),
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
         }

@@ -71,8 +71,9 @@ impl ConnectionEvents {
         hub.clients.retain(|_, client| !client.sender.is_closed());
         if hub.clients.len() >= MAX_CLIENTS {
             let message = format!("{MAX_CLIENTS} clients follow connections already");
-            return Err(Refusal::new(RefusalCode::Full, message)
-                .with_hint("end another `conntrack -E`"));
+            return Err(
+                Refusal::new(RefusalCode::Full, message).with_hint("end another `conntrack -E`")
+            );
         }
         let (sender, receiver) = mpsc::channel(WAITING);
         hub.last += 1;
@@ -93,9 +94,10 @@ impl ConnectionEvents {
     }
 
     fn is_wanted(&self, connection: &Connection) -> bool {
-        self.hub().clients.values().any(|client| {
-            connections::matches(&client.spec.filter, connection)
-        })
+        self.hub()
+            .clients
+            .values()
+            .any(|client| connections::matches(&client.spec.filter, connection))
     }
 
     /// Lets clients hear something that have not for a while: only by writing is it noticed that
@@ -126,11 +128,7 @@ impl Client {
 ///
 /// # Errors
 /// If the system gives none.
-pub(crate) fn start(
-    events: ConnectionEvents,
-    mut reader: Reader,
-    clock: Clock,
-) -> io::Result<()> {
+pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
         let mut seen = Seen { events, known: HashMap::new(), is_first: true };
         // As long as the process lives: it holds nothing that has to be put in order.
@@ -288,8 +286,7 @@ mod tests {
         let events = ConnectionEvents::default();
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
         let kinds = vec![Destroy];
-        let mut ends =
-            events.open(ConnectionEventSpec { kinds, ..Default::default() }).unwrap();
+        let mut ends = events.open(ConnectionEventSpec { kinds, ..Default::default() }).unwrap();
         let mut seen = Seen { events: events.clone(), known: HashMap::new(), is_first: true };
         seen.look(&table, || NOW);
         assert_eq!(next(&mut all), None);
@@ -318,8 +315,7 @@ mod tests {
 
     #[test]
     fn what_a_client_does_not_read_is_counted() {
-        let settings =
-            Settings { connections: 8192, ipv6_connections: 0, ..Settings::default() };
+        let settings = Settings { connections: 8192, ipv6_connections: 0, ..Settings::default() };
         let table = Connections::new(&settings, [1, 2], NOW).unwrap();
         let events = ConnectionEvents::default();
         let _stream = events.open(ConnectionEventSpec::default()).unwrap();

@@ -140,7 +140,8 @@ impl RequestHandler {
             | Request::ConnectionDelete(_)
             | Request::ConnectionUpdate(_)
             | Request::ConnectionCount
-            | Request::ConnectionStatistics => {
+            | Request::ConnectionStatistics
+            | Request::NatPools => {
                 let reply = control::connections::handle(&self.tables(), &request, now);
                 reply.unwrap_or(Ok(Reply::Done))
             }

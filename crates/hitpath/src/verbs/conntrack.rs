@@ -47,8 +47,8 @@ Examples:
   hitpath conntrack -S                       what the table has done
   hitpath -j conntrack -L                    as JSON
 
--D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF, 0
-for `main`, unless the flow names another."
+-D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
+0 for `main`, unless the flow names another."
 )]
 pub(crate) struct Conntrack {
     /// List connections
@@ -169,9 +169,9 @@ impl core::str::FromStr for Nat {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self(NatFilter { address: Some(address), port: None }));
         }
-        let end = text.parse::<std::net::SocketAddr>().map_err(|_| {
-            "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned()
-        })?;
+        let end = text
+            .parse::<std::net::SocketAddr>()
+            .map_err(|_| "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
         Ok(Self(NatFilter { address: Some(end.ip()), port: Some(end.port()) }))
     }
 }
@@ -357,7 +357,9 @@ impl Conntrack {
             };
             if !line.ends_with(b"\n") {
                 if line.len() as u64 >= MAX_LINE {
-                    bail!("what the daemon sends is no event: a line of more than {MAX_LINE} bytes");
+                    bail!(
+                        "what the daemon sends is no event: a line of more than {MAX_LINE} bytes"
+                    );
                 }
                 end(count, all_lost);
                 output::say("the daemon has gone");
@@ -424,10 +426,7 @@ type Show<'s> = &'s mut dyn FnMut(&ConnectionPage) -> anyhow::Result<()>;
 
 impl Printer {
     /// Prints pages as they come; of JSON one list.
-    fn pages(
-        &self,
-        pages: impl FnOnce(Show<'_>) -> anyhow::Result<usize>,
-    ) -> anyhow::Result<Exit> {
+    fn pages(&self, pages: impl FnOnce(Show<'_>) -> anyhow::Result<usize>) -> anyhow::Result<Exit> {
         let mut is_first = true;
         let mut show = |page: &ConnectionPage| {
             let mut text = String::new();

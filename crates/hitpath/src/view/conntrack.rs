@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use api::{ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, TupleView};
+use api::{
+    ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, NatPoolView,
+    TupleView,
+};
 use wire::Protocol;
 
 /// What is shown beside what is always shown.
@@ -161,6 +164,22 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         bucket_full={bucket_full} limit={limit}\n\
         expired={expired} reused={reused} deleted={deleted}\n"
     )
+}
+
+/// Pools, a row for each.
+pub(crate) fn pools(views: &[NatPoolView]) -> String {
+    let row = |view: &NatPoolView| {
+        let ports = view.ports.map(|(first, last)| format!("{first}-{last}"));
+        vec![
+            view.addresses.clone(),
+            ports.unwrap_or_else(|| "-".to_owned()),
+            view.in_use.to_string(),
+            view.lent.to_string(),
+            view.exhausted.to_string(),
+        ]
+    };
+    let heading = ["ADDRESSES", "PORTS", "IN USE", "LENT", "EXHAUSTED"];
+    super::table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

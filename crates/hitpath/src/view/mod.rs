@@ -72,6 +72,8 @@ fn text(request: &Request, reply: &Reply, options: Options) -> String {
         Reply::Caches(report) => cache::caches(report),
         Reply::Spd(report) => spd::spd(report),
         Reply::Steps(steps) => explanation(steps),
+        Reply::ConnectionStatistics(counted) => conntrack::statistics(counted),
+        Reply::NatPools(views) => conntrack::pools(views),
         _ => control::render::reply_with(request, reply, options),
     }
 }

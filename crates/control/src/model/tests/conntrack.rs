@@ -11,7 +11,7 @@ fn the_table_is_made_at_the_start_and_stays() {
     let told = reload(&mut control, &with("connections = 1000")).unwrap();
     assert_eq!(
         told,
-        "~ conntrack connections 262144 -> 1000\n~ conntrack ipv6-connections 262144 -> 1000\n"
+        "~ conntrack connections 262144 -> 1000\n~ conntrack ipv6-connections 262144 -> 1000"
     );
     let table = control.tables().connections().cloned().unwrap();
     let told = reload(&mut control, &with("connections = 2000\naccounting = true")).unwrap();
