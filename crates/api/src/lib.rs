@@ -19,8 +19,10 @@
 
 mod batch;
 mod cache;
+mod conntrack;
 mod daemon;
 mod filter;
+mod flow;
 mod key;
 mod link;
 mod object;
@@ -41,11 +43,17 @@ pub use cache::{
     CacheCosts, CacheMisses, CacheReport, CacheState, CacheView, CompiledView, FamilyTrees,
     FlowCacheEntries, PolicyAdded, SpdBound, SpdFilter, SpdReport, SpdView, WorkerCache,
 };
+pub use conntrack::{
+    ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
+    ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
+    MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
+};
 pub use daemon::DaemonView;
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,
 };
+pub use flow::{FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView};
 pub use key::{Key, KeyTextError};
 pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
 pub use object::{
@@ -88,7 +96,7 @@ pub const VERSION: u32 = 1;
 /// Where requests are posted to.
 pub const PATH: &str = "/v1";
 
-/// Where a [`Batch`] is posted to that is longer than other requests may be.
+/// Where a [`Batch`], or a [`Request::FlowChange`], is posted to that is longer than other requests may be.
 pub const BATCH_PATH: &str = "/v1/batch";
 
 /// Where a [`TapSpec`] is posted to.
@@ -96,6 +104,9 @@ pub const TAP_PATH: &str = "/v1/tap";
 
 /// Where a [`TraceSpec`] is posted to.
 pub const TRACE_PATH: &str = "/v1/trace";
+
+/// Where a [`ConnectionEventSpec`] is posted to.
+pub const CONNTRACK_PATH: &str = "/v1/conntrack";
 
 /// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
 /// survive power loss.

@@ -7,8 +7,10 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
+use crate::conntrack::{ConnectionPage, ConnectionStatistics, NatPoolView};
 use crate::daemon::DaemonView;
 use crate::filter::FilterView;
+use crate::flow::{FlowReport, FlowView};
 use crate::key::Key;
 use crate::link::LinkView;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
@@ -83,6 +85,16 @@ pub enum Reply {
     Links(Vec<LinkView>),
     /// Rules of filters.
     Filters(Vec<FilterView>),
+    /// Flows were changed.
+    FlowsChanged(FlowReport),
+    /// Flows.
+    Flows(Vec<FlowView>),
+    /// A page of the connections.
+    Connections(ConnectionPage),
+    /// What the connection table has done.
+    ConnectionStatistics(ConnectionStatistics),
+    /// Pools for translated sources.
+    NatPools(Vec<NatPoolView>),
     /// Taps.
     Taps(Vec<TapView>),
 }

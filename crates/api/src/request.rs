@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::cache::SpdFilter;
+use crate::conntrack::{ConnectionChange, ConnectionFilter, ConnectionQuery};
 use crate::filter::{FilterId, FilterList, FilterSpec};
+use crate::flow::{FlowChanges, FlowFilter};
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
     NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
@@ -188,6 +190,24 @@ pub enum Request {
     FilterDelete(FilterId),
     /// Show rules of filters.
     FilterList(FilterList),
+    /// Add, change, remove or replace flows.
+    FlowChange(FlowChanges),
+    /// Show flows.
+    FlowList(FlowFilter),
+    /// Show a page of the connections.
+    ConnectionList(ConnectionQuery),
+    /// Show the connection of a tuple, of which everything is said.
+    ConnectionGet(ConnectionFilter),
+    /// Delete the connections of a page, and show them.
+    ConnectionDelete(ConnectionQuery),
+    /// Change the connections of a page, and show them as they are then.
+    ConnectionUpdate(ConnectionChange),
+    /// How many connections there are.
+    ConnectionCount,
+    /// What the connection table has done.
+    ConnectionStatistics,
+    /// Pools of addresses and ports for translated sources.
+    NatPools,
     /// Add a tap. To be posted to [`crate::TAP_PATH`], and refused elsewhere.
     TapAdd(TapSpec),
     /// End a tap.
@@ -236,6 +256,12 @@ impl Request {
                 | Self::QdiscList(_)
                 | Self::VrfList
                 | Self::FilterList(_)
+                | Self::FlowList(_)
+                | Self::ConnectionList(_)
+                | Self::ConnectionGet(_)
+                | Self::ConnectionCount
+                | Self::ConnectionStatistics
+                | Self::NatPools
                 | Self::TapList
         )
     }

@@ -254,6 +254,11 @@ impl Connections {
         table().ok_or(NotMade::Memory(count, wide))
     }
 
+    /// How it was made.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Bytes that the table takes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.entries)

@@ -38,7 +38,12 @@ macro_rules! states {
             /// All.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The timeout that nf_conntrack has for it, in seconds.
+            /// The timeout that it has unless another one is set: nf_conntrack's.
+            pub const fn default_timeout(self) -> Duration {
+                Duration::from_secs(self.default_seconds() as u64)
+            }
+
+            /// The same in seconds.
             const fn default_seconds(self) -> u32 {
                 match self { $(Self::$name => $seconds),* }
             }
@@ -137,8 +142,7 @@ impl Timeouts {
         let all = Self(allocate(TIMEOUT_POLICIES)?);
         for policy in 0..TIMEOUT_POLICIES {
             for state in State::ALL {
-                let timeout = Duration::from_secs(state.default_seconds().into());
-                all.set(PolicyId(policy as u8), *state, timeout);
+                all.set(PolicyId(policy as u8), *state, state.default_timeout());
             }
         }
         Some(all)

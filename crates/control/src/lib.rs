@@ -9,6 +9,8 @@
 
 mod check;
 pub mod config;
+pub mod connections;
+mod conntrack_settings;
 mod describe;
 mod elsewhere;
 pub mod grammar;
@@ -20,6 +22,7 @@ mod settings;
 mod wipe;
 
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
+pub use conntrack_settings::ConntrackSettings;
 pub use model::{
     Boundary, Changes, Control, OpenedPort, Plan, Reservation, Restored, SECRET_LENGTH,
     SeenInterface, SequenceRecord, VrfCounts, links,

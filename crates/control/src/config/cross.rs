@@ -10,10 +10,10 @@ use api::{
 use types::station::is_v6_link_local;
 use types::{IpPrefix, LinkKind};
 
-use super::circles;
 use super::diagnostic::{Errors, nearest};
 use super::reader::quoted;
 use super::{MAX_FAMILY, Said, VrfSettings};
+use super::{circles, flows};
 use crate::check::{self, KeyUses};
 use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 
@@ -44,11 +44,13 @@ pub(super) struct Read<'t> {
     pub(super) states: Vec<Said<'t, StateSpec>>,
     pub(super) policies: Vec<Said<'t, PolicySpec>>,
     pub(super) filters: Vec<Said<'t, FilterSpec>>,
+    pub(super) flows: Vec<Said<'t, String>>,
 }
 
 /// `unread` is there where something could not be read. Nothing is missed that may be in it.
 pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: &mut Errors<'_>) {
-    let Read { vrfs, ports, qdiscs, routes, rules, neighbours, states, policies, filters } = read;
+    let Read { vrfs, ports, qdiscs, routes, rules, neighbours, states, policies, filters, flows } =
+        read;
     let mut names = Names::new(unread);
     let mut tables: HashMap<u32, &Said<'_, VrfSettings>> = HashMap::new();
     for vrf in vrfs {
@@ -88,6 +90,9 @@ pub(super) fn check<'t>(read: &'t Read<'t>, unread: Option<Unread<'t>>, errors: 
     check_states(states, &names, errors);
     check_policies(policies, &names, errors);
     check_filters(filters, &names, errors);
+    if names.whole {
+        flows::check(read, flows, errors);
+    }
 }
 
 /// A port whose frames are longer than any buffer would receive nothing.

@@ -5,9 +5,11 @@
 //! file with anything wrong is refused whole.
 
 mod circles;
+mod conntrack;
 mod cross;
 mod diagnostic;
 mod filter;
+mod flows;
 mod ipsec;
 pub mod keys;
 mod qdisc;
@@ -36,6 +38,7 @@ pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
+use crate::conntrack_settings::ConntrackSettings;
 use crate::elsewhere::elsewhere;
 use crate::settings::{GatewaySettings, PortSettings};
 
@@ -50,6 +53,8 @@ pub const MAX_FILE: usize = 64 << 20;
 pub struct Config {
     /// What concerns the gateway as a whole.
     pub gateway: GatewaySettings,
+    /// How connections are tracked, where the file says it.
+    pub conntrack: Option<ConntrackSettings>,
     /// The VRFs, in the file's order. `main` is among them only where the file names it.
     pub vrfs: Vec<VrfSettings>,
     /// The ports, in the file's order.
@@ -68,6 +73,8 @@ pub struct Config {
     pub policies: Vec<PolicySpec>,
     /// The rules of filters, in the file's order, each with its preference.
     pub filters: Vec<FilterSpec>,
+    /// The flows, in the file's order.
+    pub flows: Vec<String>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
@@ -239,6 +246,8 @@ fn interpret(
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();
+    let conntrack =
+        single(document, "conntrack", errors).map(|table| conntrack::conntrack(table, errors));
     let read = cross::Read {
         vrfs: each(document, "vrf", errors, sections::vrf),
         ports: each(document, "port", errors, sections::port),
@@ -249,6 +258,9 @@ fn interpret(
         states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
         policies: each(document, "policy", errors, security::policy),
         filters: each(document, "filter", errors, filter::filter),
+        flows: each(document, "flow", errors, |table, errors| {
+            table.required_text("flow", errors).map(|found| found.value.to_owned())
+        }),
     };
 
     // What is said of something that could not be read would be refused for that alone, which helps
@@ -278,6 +290,7 @@ fn interpret(
     }
     let config = Config {
         gateway,
+        conntrack,
         vrfs: values(read.vrfs),
         ports: values(read.ports),
         qdiscs: values(read.qdiscs),
@@ -287,6 +300,7 @@ fn interpret(
         states: values(read.states),
         policies: values(read.policies),
         filters: values(read.filters),
+        flows: values(read.flows),
         notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file

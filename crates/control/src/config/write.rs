@@ -10,6 +10,7 @@ use api::{
 use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
+use crate::conntrack_settings::ConntrackSettings;
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
@@ -78,6 +79,7 @@ impl Writer {
     fn config(&mut self, config: &Config, keys_file: Option<&str>) {
         let Config {
             gateway,
+            conntrack,
             vrfs,
             ports,
             qdiscs,
@@ -87,16 +89,24 @@ impl Writer {
             states,
             policies,
             filters,
+            flows,
             notes: _,
         } = config;
         self.gateway(gateway, keys_file);
         self.ipsec(&gateway.ipsec);
+        if let Some(settings) = conntrack {
+            self.conntrack(settings);
+        }
         vrfs.iter().for_each(|vrf| self.vrf(vrf));
         ports.iter().for_each(|port| self.port(port));
         qdiscs.iter().for_each(|qdisc| self.qdisc(qdisc));
         states.iter().for_each(|state| self.state(state));
         policies.iter().for_each(|policy| self.policy(policy));
         filters.iter().for_each(|filter| self.filter(filter));
+        for flow in flows {
+            self.begin("[[flow]]");
+            self.text("flow", flow);
+        }
         rules.iter().for_each(|rule| self.rule(rule));
         for route in routes {
             self.begin("[[route]]");
@@ -171,6 +181,34 @@ impl Writer {
         self.value("spd-flow-cache-associativity", associativity);
         self.quoted("policy-lookup", lookup);
         debug_assert_eq!(caches.len(), CacheTable::ALL.len());
+    }
+
+    fn conntrack(&mut self, settings: &ConntrackSettings) {
+        let ConntrackSettings {
+            connections,
+            ipv6_connections,
+            accounting,
+            loose,
+            timeouts,
+            limits,
+        } = settings;
+        self.begin("[conntrack]");
+        self.value("connections", connections);
+        if let Some(count) = ipv6_connections {
+            self.value("ipv6-connections", count);
+        }
+        self.value("accounting", accounting);
+        self.value("loose", loose);
+        if !limits.is_empty() {
+            let limit = |(zone, most)| format!("{{ zone = {zone}, connections = {most} }}");
+            let limits: Vec<String> = limits.iter().map(limit).collect();
+            self.value("limits", format_args!("[{}]", limits.join(", ")));
+        }
+        if !timeouts.is_empty() {
+            let timeouts: Vec<String> =
+                timeouts.iter().map(|(name, seconds)| format!("{name} = {seconds}")).collect();
+            self.value("timeouts", format_args!("{{ {} }}", timeouts.join(", ")));
+        }
     }
 
     fn vrf(&mut self, settings: &VrfSettings) {
@@ -592,8 +630,12 @@ impl Writer {
 
     /// Paths come from a file's text, and so are text.
     fn path(&mut self, key: &str, path: &Path) {
+        self.text(key, &path.to_string_lossy());
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
         let mut value = String::new();
-        for letter in path.to_string_lossy().chars() {
+        for letter in text.chars() {
             match letter {
                 '"' | '\\' => value.extend(['\\', letter]),
                 letter if letter.is_control() => {

@@ -7,6 +7,7 @@
 mod address;
 mod family;
 mod filter;
+pub mod flow;
 mod link;
 mod neighbour;
 mod qdisc;
@@ -69,6 +70,8 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
             // tc's, behind all of ip's.
             ("qdisc", Object::Qdisc),
             ("filter", Object::Filter),
+            // ovs-ofctl's.
+            ("flow", Object::Flow),
         ],
         None,
     )?;
@@ -81,6 +84,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Vrf => link::parse_vrf(words),
         Object::Qdisc => qdisc::parse(words),
         Object::Filter => filter::parse(words),
+        Object::Flow => flow::parse(words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
@@ -105,6 +109,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
                     "vrf",
                     "qdisc",
                     "filter",
+                    "flow",
                 ],
                 &["addrlabel", "maddress"],
             ))
@@ -123,6 +128,7 @@ enum Object {
     Vrf,
     Qdisc,
     Filter,
+    Flow,
     Other,
 }
 

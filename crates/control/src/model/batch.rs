@@ -25,6 +25,7 @@ impl Control {
             journal: self.journal.as_mut(),
             origin: Origin::Runtime,
             is_restoring: false,
+            connections: Some(self.connections),
         };
         let mark = draft.journal.as_ref().map(|journal| journal.mark());
         let mut report = draft.carry_out_all(requests, on_refusal, now);
@@ -147,6 +148,7 @@ fn is_one_step(request: &Request) -> bool {
             | Request::FilterChange(_)
             | Request::RuleAdd(_)
             | Request::RuleDelete(_)
+            | Request::FlowChange(_)
     )
 }
 

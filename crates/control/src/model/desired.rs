@@ -8,6 +8,7 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
+use pipeline::FlowId;
 use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
@@ -18,6 +19,7 @@ use super::refuse::{no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 use crate::check::KeyUses;
+use crate::conntrack_settings::ConntrackSettings;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// The desired state. The tables follow from it. Of a copy, what a request does not change is not
@@ -25,6 +27,8 @@ use crate::settings::{GatewaySettings, PortSettings};
 #[derive(Clone, Debug)]
 pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
+    /// Where the file says something of it.
+    pub(super) conntrack: Option<ConntrackSettings>,
     pub(super) vrfs: Shared<BTreeMap<String, DesiredVrf>>,
     pub(super) ports: Shared<BTreeMap<String, DesiredPort>>,
     /// Large buffers of each worker, once the first configuration has decided it.
@@ -44,6 +48,8 @@ pub(super) struct Desired {
     /// By index.
     pub(super) policies: Shared<BTreeMap<u32, DesiredPolicy>>,
     pub(super) filters: Shared<BTreeMap<FilterKey, DesiredFilter>>,
+    /// Who asked for each flow. The tables have the flows.
+    pub(super) flows: Shared<BTreeMap<FlowId, Origin>>,
     /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
@@ -181,6 +187,7 @@ impl Desired {
         let main = DesiredVrf::new(VrfId::MAIN, Origin::Gateway);
         Self {
             gateway: None,
+            conntrack: None,
             large_buffers: None,
             vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]).into(),
             ports: Shared::default(),
@@ -194,6 +201,7 @@ impl Desired {
             keys: KeyUses::new(secret).into(),
             policies: Shared::default(),
             filters: Shared::default(),
+            flows: Shared::default(),
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
         }

@@ -8,12 +8,15 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, FilterSpec, FilterTarget,
     FilterVerdict, LinkChange, LinkSpec, Origin, PolicySpec, RouteSpec, Selector, StateSpec,
 };
+use pipeline::text::parse_flow;
+use pipeline::{Flow, Owner};
 use tables::Tables;
 use types::{Ike, IpPrefix, Ipsec, Mac, MssClamp, PortId, ReversePath, Side};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, Found, defaults_in_force};
 use super::filters::FilterKey;
+use super::flows::{self, KnownNames};
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
@@ -39,11 +42,13 @@ pub(super) fn difference(
 ) -> Difference {
     let mut differ = Differ { tables, desired, config, journal, changes: Vec::new() };
     differ.gateway();
+    differ.conntrack();
     differ.add_vrfs();
     differ.ports();
     differ.qdiscs();
     differ.neighbours();
     differ.filters();
+    differ.flows();
     differ.routes();
     differ.rules();
     differ.states();
@@ -75,6 +80,14 @@ impl<'a> Differ<'a> {
 
     fn command(&mut self, origin: Origin, command: std::fmt::Arguments<'_>) {
         self.journal.note(origin, command);
+    }
+
+    fn conntrack(&mut self) {
+        let said = self.config.conntrack.clone().unwrap_or_default();
+        let is = self.desired.conntrack.clone().unwrap_or_default();
+        for change in said.table_changes(&is).into_iter().chain(said.other_changes(&is)) {
+            self.say(ChangeKind::Modified, "conntrack", change);
+        }
     }
 
     fn gateway(&mut self) {
@@ -438,6 +451,35 @@ impl<'a> Differ<'a> {
         for ((port, address), (mac, origin)) in is {
             self.say(ChangeKind::Added, "neighbour", text(address, port, mac));
             self.journal.put_neighbour(origin, address, mac, port);
+        }
+    }
+
+    fn flows(&mut self) {
+        let names = KnownNames(self.desired);
+        let said = self.config.flows.iter().filter_map(|text| parse_flow(text, &names).ok());
+        let mut said: BTreeMap<String, Flow> =
+            said.map(|flow| (flows::shown_strictly(&flow, self.desired), flow)).collect();
+        for entry in self.tables.pipeline().sorted() {
+            if entry.owner != Owner::User {
+                continue;
+            }
+            let origin = self.desired.flows.get(&entry.id).copied().unwrap_or(Origin::Runtime);
+            let text = flows::shown(&entry.flow, self.desired);
+            let place = flows::shown_strictly(&entry.flow, self.desired);
+            match said.remove(&place) {
+                None => self.say(ChangeKind::Added, "flow", text.clone()),
+                Some(same) if same != entry.flow => {
+                    let same = flows::shown(&same, self.desired);
+                    self.say(ChangeKind::Modified, "flow", format!("{same} -> {text}"));
+                }
+                Some(_) if origin == Origin::Configuration => continue,
+                Some(_) => self.journal.delete_flow(&place),
+            }
+            self.journal.put_flow(origin, &text);
+        }
+        for (place, flow) in said {
+            self.say(ChangeKind::Removed, "flow", flows::shown(&flow, self.desired));
+            self.journal.delete_flow(&place);
         }
     }
 

@@ -258,6 +258,14 @@ impl Journal {
         self.note(Origin::Runtime, format_args!("filter delete {id}"));
     }
 
+    pub(super) fn put_flow(&mut self, origin: Origin, flow: &str) {
+        self.note(origin, format_args!("flow add {flow}"));
+    }
+
+    pub(super) fn delete_flow(&mut self, flow: &str) {
+        self.note(Origin::Runtime, format_args!("flow del --strict {flow}"));
+    }
+
     fn key(&mut self, key: &Key) -> u64 {
         let number = self.next_key;
         self.next_key += 1;

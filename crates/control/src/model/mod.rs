@@ -7,9 +7,11 @@
 
 mod batch;
 mod boundary;
+mod conntrack;
 mod desired;
 mod difference;
 mod filters;
+mod flows;
 mod interfaces;
 mod journal;
 mod links;
@@ -38,6 +40,7 @@ mod vrfs;
 use core::fmt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{
     Difference, LinkFilter, Origin, PortView, Refusal, RefusalCode, Reply, Request, StateSpec,
@@ -76,6 +79,9 @@ pub struct Control {
     /// Changes by command, if somebody keeps them.
     journal: Option<Journal>,
     sequences: Sequences,
+    connections: conntrack::Maker,
+    /// When flows were last looked at, whether their time is over.
+    flows_aged: Time,
 }
 
 /// A port that was opened, and what was found.
@@ -105,6 +111,8 @@ struct Draft<'c> {
     /// Whether what was in force before a restart comes back: what does not fit now, and came to be
     /// so step by step, is desired all the same.
     is_restoring: bool,
+    /// What makes the connection table; in a rehearsal none is made.
+    connections: Option<conntrack::Maker>,
 }
 
 impl<'c> Draft<'c> {
@@ -116,8 +124,8 @@ impl<'c> Draft<'c> {
         sequences: &'c mut Sequences,
         origin: Origin,
     ) -> Self {
-        let (journal, is_restoring) = (None, false);
-        Self { tables, desired, randomness, sequences, journal, origin, is_restoring }
+        let (journal, is_restoring, connections) = (None, false, None);
+        Self { tables, desired, randomness, sequences, journal, origin, is_restoring, connections }
     }
 }
 
@@ -133,6 +141,8 @@ impl Control {
         secrets.set_stream(1);
         let mut secret = [0; 16];
         secrets.fill_bytes(&mut secret);
+        let connections =
+            conntrack::Maker { workers, secret: [secrets.next_u64(), secrets.next_u64()] };
         Self {
             publisher,
             desired: Desired::new(secret),
@@ -141,6 +151,8 @@ impl Control {
             applied: Config::default(),
             journal: None,
             sequences: Sequences::Free,
+            connections,
+            flows_aged: Time(0),
         }
     }
 
@@ -169,7 +181,7 @@ impl Control {
         let mut sequences = self.sequences.rehearsal();
         let (tables, origin) = (self.tables(), Origin::Configuration);
         let mut draft = Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
-        plan.outcome = draft.reconcile(&plan.config, &imagined);
+        plan.outcome = draft.reconcile(&plan.config, &imagined, Time(0));
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);
         plan
@@ -185,17 +197,19 @@ impl Control {
         &mut self,
         plan: Plan,
         opened: &[OpenedPort],
-        _now: Time,
+        now: Time,
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
         let (tables, origin) = (self.tables(), Origin::Configuration);
         self.sequences.begin();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
+        draft.connections = Some(self.connections);
         let Plan { config, .. } = plan;
-        let outcome = draft.reconcile(&config, opened);
+        let outcome = draft.reconcile(&config, opened, now);
         let tables = draft.tables;
         let difference = outcome.inspect_err(|_| self.sequences.undo())?;
+        conntrack::set(&tables, &desired, &self.desired);
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
         self.applied = config;
@@ -227,6 +241,7 @@ impl Control {
             journal: self.journal.as_mut(),
             origin: Origin::Runtime,
             is_restoring: false,
+            connections: Some(self.connections),
         };
         let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
@@ -286,6 +301,10 @@ impl Control {
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
         self.publisher.reap();
         self.sequences.tick(now);
+        if now.since(self.flows_aged) >= Duration::from_secs(1) {
+            self.flows_aged = now;
+            self.age_flows(now);
+        }
         let mut tables = self.tables();
         let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
@@ -441,6 +460,7 @@ impl Control {
                 Reply::Vrfs(found)
             }
             Request::FilterList(list) => Reply::Filters(filters::filters(tables, desired, list)?),
+            Request::FlowList(filter) => Reply::Flows(flows::flows(tables, desired, filter, now)?),
             Request::RouteList(filter) => {
                 Reply::Routes(route_views::list(tables, desired, filter)?)
             }
@@ -566,6 +586,7 @@ impl Draft<'_> {
             R::FilterReplace(spec) => self.replace_filter(spec, false)?,
             R::FilterChange(spec) => self.replace_filter(spec, true)?,
             R::FilterDelete(id) => self.delete_filters(&id)?,
+            R::FlowChange(changes) => return self.change_flows(&changes, now),
             _ => return Err(not_here()),
         }
         Ok(Reply::Done)

@@ -10,6 +10,7 @@ use api::{
     Change, ChangeKind, DefaultAction, Difference, Direction, InterfaceState, Origin, PolicyFilter,
     Refusal, RefusalCode, RouteFilter, StateFilter,
 };
+use packet::Time;
 use tables::Scope;
 use types::{Ike, IpPrefix, Ipsec, Mac, PortId, Share, Spi, TableId, VrfId};
 
@@ -161,8 +162,11 @@ impl Draft<'_> {
         &mut self,
         config: &Config,
         opened: &[OpenedPort],
+        now: Time,
     ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
+        let flows = self.flow_texts();
+        self.reconcile_conntrack(config.conntrack.as_ref(), &mut notes);
         self.reconcile_gateway(&config.gateway, &mut notes);
         self.add_vrfs(config, &mut notes)?;
         self.reconcile_ports(config, opened, &mut notes)?;
@@ -171,6 +175,7 @@ impl Draft<'_> {
         self.reconcile_rules(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_filters(config, &mut notes)?;
+        self.reconcile_flows(&config.flows, &flows, now, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;
         // What may have policies first, and what may have none last.
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;

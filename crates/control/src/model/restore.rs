@@ -83,6 +83,7 @@ impl Control {
         let mut draft =
             Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
         draft.is_restoring = true;
+        draft.connections = Some(self.connections);
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
                 Some(rest) if !is_same_file => {
@@ -366,6 +367,7 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             desired.origin_of_filter(&spec.target, spec.hook, spec.pref)
         }
         Request::FilterDelete(id) => desired.origin_of_filter(&id.target, id.hook, id.pref),
+        Request::FlowChange(changes) => super::flows::origin_of(tables, desired, changes),
         Request::VrfDelete(vrf) => desired.vrfs.get(&vrf.name).map(|vrf| vrf.origin),
         _ => None,
     };

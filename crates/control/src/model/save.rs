@@ -1,11 +1,13 @@
 //! What is in force, as a configuration.
 
 use api::{DefaultAction, Direction, NeighbourSpec, Origin, Refusal, RefusalCode};
+use pipeline::Owner;
 use tables::Tables;
 use types::{Ike, Ipsec, Share};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
+use super::flows;
 use crate::config::{Config, VrfSettings, Written, qdisc_spec, write};
 use crate::settings::PortSettings;
 
@@ -27,6 +29,7 @@ impl Control {
 fn config(tables: &Tables, desired: &Desired) -> Config {
     let mut config = Config {
         gateway: desired.gateway.clone().unwrap_or_default(),
+        conntrack: desired.conntrack.clone(),
         vrfs: vrfs(tables, desired),
         ..Config::default()
     };
@@ -50,6 +53,8 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
         }
     }
     config.filters = desired.filters.values().map(|entry| entry.spec.clone()).collect();
+    let flows = tables.pipeline().sorted().into_iter().filter(|it| it.owner == Owner::User);
+    config.flows = flows.map(|entry| flows::shown(&entry.flow, desired)).collect();
     // Of the SAs of a tunnel, the one that was added last sends.
     let mut states: Vec<_> = desired.states.iter().collect();
     states.sort_by_cached_key(|((vrf, destination, spi), _)| {

@@ -172,6 +172,7 @@ impl Draft<'_> {
             return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
         }
         let (id, vrf) = (port.id, self.desired.vrf(&port.vrf)?);
+        self.check_no_flow_names(&link.port)?;
         self.tables.remove_port(id).map_err(|error| refusal(&error))?;
         // What is desired changes once nothing can be refused any more.
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;

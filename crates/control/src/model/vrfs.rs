@@ -139,6 +139,7 @@ impl Draft<'_> {
         for port in of_vrf.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.send_back(&port)?;
         }
+        self.drop_flows_of_vrf(id)?;
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
         self.settle_rules_naming(name)?;

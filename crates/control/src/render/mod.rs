@@ -1,6 +1,7 @@
 //! Replies in iproute2's words.
 
 mod filter;
+mod flow;
 mod net;
 mod qdisc;
 mod xfrm;
@@ -34,9 +35,15 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
     let mut text = String::new();
     // A string takes everything that is written to it, so the results of writing are of no use.
     match reply {
-        Reply::Done | Reply::PolicyAdded(_) => {}
+        Reply::Done | Reply::PolicyAdded(_) | Reply::FlowsChanged(_) => {}
         // iproute2 has no words for them.
-        Reply::Taps(_) => {}
+        Reply::Taps(_)
+        | Reply::Connections(_)
+        | Reply::ConnectionStatistics(_)
+        | Reply::NatPools(_) => {}
+        Reply::Flows(views) => {
+            views.iter().for_each(|view| flow::flow(&mut text, view, options.statistics));
+        }
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
         Reply::Count(count) => match request {
             Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),

@@ -287,6 +287,11 @@ impl ControlThread {
             waiting.send(self.trace(spec));
             return;
         }
+        // Connections are not kept.
+        if let Request::ConnectionDelete(_) | Request::ConnectionUpdate(_) = request {
+            waiting.send(self.handler.handle(request, self.clock.now()));
+            return;
+        }
         let is_change = !request.only_reads();
         if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
             waiting.send(Err(refusal));

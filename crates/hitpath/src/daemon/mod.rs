@@ -7,6 +7,7 @@
 //! ```
 
 mod compiler;
+mod connection_events;
 mod connections;
 mod control;
 mod filter_log;
@@ -229,6 +230,9 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
         .context("starting the workers")?;
     let readers = (taps::Taps::default(), traces::Traces::default());
     taps::start(pool.take_taps(), readers.clone(), clock).context("starting the thread of taps")?;
+    let events = connection_events::ConnectionEvents::default();
+    connection_events::start(events.clone(), handler.control.shared().reader(), clock)
+        .context("starting the thread of connections")?;
     compiler::start(handler.control.shared().reader(), pool.processors(), sender.clone())?;
     let interfaces = Interfaces::new()?;
     protection::filter(&mut protection, settings.seccomp)?;
@@ -242,11 +246,12 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }
-    let server = server::start(listener, sender, readers)?;
+    let server = server::start(listener, sender, (readers, events.clone()))?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
 
     let exit = control.run(&messages);
+    events.end_all();
     // Who is still in the queue is told that nothing was done.
     drop(messages);
     drop(socket_file);

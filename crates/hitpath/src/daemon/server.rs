@@ -34,6 +34,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::daemon::Message;
+use crate::daemon::connection_events::ConnectionEvents;
 use crate::daemon::connections::{Connection, Connections, Phase};
 use crate::daemon::reply_to::{Claim, ReplyTo};
 use crate::daemon::taps::{TapStream, Taps};
@@ -103,6 +104,9 @@ impl Server {
     }
 }
 
+/// Who reads what is sent on and on.
+type Readers = ((Taps, Traces), ConnectionEvents);
+
 /// Serves `listener` on a thread of its own until it is stopped.
 ///
 /// # Errors
@@ -110,7 +114,7 @@ impl Server {
 pub(crate) fn start(
     listener: UnixListener,
     control: SyncSender<Message>,
-    readers: (Taps, Traces),
+    readers: Readers,
 ) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -131,7 +135,7 @@ pub(crate) fn start(
 async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
-    (taps, traces): (Taps, Traces),
+    ((taps, traces), events): Readers,
     mut stopped: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -141,6 +145,7 @@ async fn serve(
         .route(api::BATCH_PATH, post(handle_batch))
         .route(api::TAP_PATH, post(handle_tap))
         .route(api::TRACE_PATH, post(handle_trace))
+        .route(api::CONNTRACK_PATH, post(handle_conntrack))
         .fallback(any(elsewhere))
         .with_state(Senders {
             control,
@@ -150,6 +155,7 @@ async fn serve(
             connections: Arc::clone(&connections),
             taps,
             traces,
+            events,
         });
     let closed = Router::new().fallback(any(forbidden));
     loop {
@@ -250,6 +256,7 @@ struct Senders {
     /// Who reads packets.
     taps: Taps,
     traces: Traces,
+    events: ConnectionEvents,
 }
 
 async fn handle_request(
@@ -295,7 +302,9 @@ async fn handle_batch(
     // Other requests are served meanwhile.
     let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
     match read {
-        Ok(Ok(request @ Request::Batch(_))) => ask(&senders, &connection, request, sync).await,
+        Ok(Ok(request @ (Request::Batch(_) | Request::FlowChange(_)))) => {
+            ask(&senders, &connection, request, sync).await
+        }
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
@@ -353,6 +362,26 @@ async fn handle_trace(
         return reply;
     }
     streamed(&connection, stream, "application/x-ndjson")
+}
+
+/// Who follows connections is replied to with what happens to them, until either side ends it.
+async fn handle_conntrack(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let spec = match serde_json::from_slice(&body) {
+        Ok(spec) => spec,
+        Err(error) => return refused(&not_understood(&error)),
+    };
+    match senders.events.open(spec) {
+        Ok(stream) => streamed(&connection, stream, "application/x-ndjson"),
+        Err(refusal) => refused(&refusal),
+    }
 }
 
 /// A reply that goes on until either side ends it.
@@ -474,6 +503,10 @@ const fn is_list(request: &Request) -> bool {
             | Request::AddressList(_)
             | Request::LinkList(_)
             | Request::VrfList
+            | Request::FlowList(_)
+            | Request::ConnectionList(_)
+            | Request::ConnectionDelete(_)
+            | Request::ConnectionUpdate(_)
     )
 }
 

@@ -135,6 +135,16 @@ impl RequestHandler {
                 let (ports, vrfs) = self.ports_and_vrfs(now)?;
                 Ok(Reply::Links(control::links(&ports, &vrfs, &filter, &self.vrfs)?))
             }
+            Request::ConnectionList(_)
+            | Request::ConnectionGet(_)
+            | Request::ConnectionDelete(_)
+            | Request::ConnectionUpdate(_)
+            | Request::ConnectionCount
+            | Request::ConnectionStatistics
+            | Request::NatPools => {
+                let reply = control::connections::handle(&self.tables(), &request, now);
+                reply.unwrap_or(Ok(Reply::Done))
+            }
             request if may_part(&request) => {
                 // What ports have counted belongs to the VRF that they are in until now.
                 let parted = self.control.parted_by(&request);

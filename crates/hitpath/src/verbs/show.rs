@@ -72,6 +72,10 @@ enum What {
     Neighbours,
     /// VRFs
     Vrfs,
+    /// The connection table: how full it is, and what it has done
+    Connections,
+    /// Pools of addresses and ports for translated sources: lent, and how often none was free
+    Nat,
 }
 
 impl Show {
@@ -92,6 +96,8 @@ impl Show {
             What::NextHops => Request::NextHopList,
             What::Neighbours => Request::NeighbourList(NeighbourFilter::default()),
             What::Vrfs => Request::VrfList,
+            What::Connections => Request::ConnectionStatistics,
+            What::Nat => Request::NatPools,
         };
         let reply = client::ask(global.socket(), &request)?;
         view::show(&request, &reply, global.json, self.all)?;

@@ -1,6 +1,7 @@
 //! How replies look: JSON with stable names for programs, iproute2's words or tables for people.
 
 mod cache;
+pub(crate) mod conntrack;
 mod spd;
 mod table;
 
@@ -71,6 +72,8 @@ fn text(request: &Request, reply: &Reply, options: Options) -> String {
         Reply::Caches(report) => cache::caches(report),
         Reply::Spd(report) => spd::spd(report),
         Reply::Steps(steps) => explanation(steps),
+        Reply::ConnectionStatistics(counted) => conntrack::statistics(counted),
+        Reply::NatPools(views) => conntrack::pools(views),
         _ => control::render::reply_with(request, reply, options),
     }
 }

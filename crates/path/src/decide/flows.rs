@@ -71,7 +71,8 @@ fn ask(
     let mut tracking =
         Tracking { key, tables, seen, said: None, has_second: false, wants_whole: false };
     let fields = Fields::of(key, mark);
-    let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut Teller(&mut *trace));
+    let mut teller = Teller(&mut *trace, tables);
+    let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut teller);
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
     let tracked = tracking.said.take();
     let (reference, keep, is_translated) = match &tracked {
@@ -360,12 +361,13 @@ impl Tracked {
 }
 
 /// Tells the steps through the tables among those of the decision.
-struct Teller<'a, T>(&'a mut T);
+struct Teller<'a, T>(&'a mut T, &'a Tables);
 
 impl<T: Trace> pipeline::Trace for Teller<'_, T> {
     #[inline(always)]
     fn step(&mut self, step: &pipeline::Step<'_>) {
-        self.0.step(|| Step::Flow(*step));
+        let Self(trace, tables) = self;
+        trace.step(|| Step::Flow(*step, tables));
     }
 }
 

@@ -1,15 +1,16 @@
 //! What decide did, step by step, for whoever asks why.
 
 use core::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use packet::DropReason;
+use pipeline::text::{Names, ShownAction, ShownFlow};
 use tables::{
     Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
     FlowHash, Group, IfId, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule,
     RuleAction, Sa, Tables, Template, Vrf, own_priority,
 };
-use wire::{FlowKey, Mac, PacketFields, Spi, VrfId};
+use wire::{FlowKey, Mac, PacketFields, PortId, SaSlot, Spi, VrfId};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
@@ -120,7 +121,7 @@ pub enum Step<'a> {
         tables: &'a Tables,
     },
     /// A step through the match-action tables.
-    Flow(pipeline::Step<'a>),
+    Flow(pipeline::Step<'a>, &'a Tables),
     /// An ICMP error about an ESP packet with this SPI that the gateway has sent.
     AboutOwnEsp(Spi),
     /// IKE for the gateway itself.
@@ -251,7 +252,7 @@ impl Step<'_> {
             Self::Link { .. } => "link",
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
-            Self::Flow(_) => "flow",
+            Self::Flow(..) => "flow",
             Self::AboutOwnEsp(_) => "icmp-error",
             Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
@@ -365,7 +366,7 @@ impl fmt::Display for Step<'_> {
                 write!(f, "{verb} by {name}; the policies with if_id {if_id} are asked")
             }
             Self::Filter { place, rule, tables } => filter(f, place, rule, tables),
-            Self::Flow(ref step) => flow(f, step),
+            Self::Flow(ref step, tables) => flow(f, step, &FlowNames(tables)),
             Self::AboutOwnEsp(spi) => {
                 write!(f, "about ESP that the gateway sent, spi {spi}; no inbound policy asked")
             }
@@ -418,19 +419,77 @@ impl fmt::Display for Step<'_> {
     }
 }
 
-fn flow(f: &mut fmt::Formatter<'_>, step: &pipeline::Step<'_>) -> fmt::Result {
+/// The names of ports and VRFs in a snapshot.
+struct FlowNames<'t>(&'t Tables);
+
+impl Names for FlowNames<'_> {
+    fn port(&self, name: &str) -> Option<PortId> {
+        self.0.port_named(name).map(|port| port.id)
+    }
+
+    fn port_name(&self, port: PortId) -> Option<String> {
+        self.0.port(port).map(|port| port.spec.name.to_string())
+    }
+
+    fn vrf(&self, name: &str) -> Option<VrfId> {
+        self.0.vrfs().find(|vrf| *vrf.name == *name).map(|vrf| vrf.id)
+    }
+
+    fn vrf_name(&self, id: VrfId) -> Option<String> {
+        self.0.vrf(id).map(|vrf| vrf.name.to_string())
+    }
+
+    fn sa(&self, _: &str) -> Option<SaSlot> {
+        None
+    }
+
+    fn sa_name(&self, _: SaSlot) -> Option<String> {
+        None
+    }
+}
+
+fn flow(
+    f: &mut fmt::Formatter<'_>,
+    step: &pipeline::Step<'_>,
+    names: &FlowNames<'_>,
+) -> fmt::Result {
     match *step {
         pipeline::Step::Lookup { table, found: None, .. } => {
-            write!(f, "table {table}: none matches")
+            write!(f, "table {table}: no flow matches")
         }
-        pipeline::Step::Lookup { table, found: Some(entry), .. } => {
-            write!(f, "table {table}: priority {}", entry.flow.priority)
+        pipeline::Step::Lookup { found: Some(entry), .. } => {
+            write!(f, "{}", ShownFlow(&entry.flow, names))
         }
-        pipeline::Step::Action { table, action, .. } => write!(f, "table {table}: {action:?}"),
+        pipeline::Step::Action { table, action, .. } => {
+            write!(f, "table {table}: {}", ShownAction(action, names))
+        }
         pipeline::Step::Tracked { zone, ct, .. } => {
-            write!(f, "zone {zone}: ct_state {}, ct_mark {:#x}", ct.state, ct.mark)
+            write!(f, "zone {zone}: ct_state {}, ct_mark {:#x}", ct.state, ct.mark)?;
+            if let Some(original) = &ct.original {
+                write!(f, ", connection {}", Ends(original))?;
+            }
+            match &ct.translated {
+                Some(translated) => write!(f, ", translated to {}", Ends(translated)),
+                None => Ok(()),
+            }
         }
         pipeline::Step::SameAsInPort(_) => f.write_str("not sent where it came from"),
+    }
+}
+
+/// The ends of packets of a connection.
+struct Ends<'a>(&'a conntrack::Tuple);
+
+impl fmt::Display for Ends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(tuple) = self;
+        let end = |address: IpAddr, port| match tuple.protocol.has_ports() {
+            true => SocketAddr::new(address, port).to_string(),
+            false => address.to_string(),
+        };
+        let source = end(tuple.addresses.source(), tuple.source);
+        let destination = end(tuple.addresses.destination(), tuple.destination);
+        write!(f, "{} {source} > {destination}", tuple.protocol)
     }
 }
 

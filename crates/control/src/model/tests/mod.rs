@@ -8,7 +8,9 @@ use super::{Control, OpenedPort};
 use crate::config::load;
 
 mod batch;
+mod conntrack;
 mod filters;
+mod flows;
 mod interfaces;
 mod neighbours;
 mod qdiscs;

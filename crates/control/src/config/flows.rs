@@ -1,0 +1,71 @@
+//! Flows, each by itself and beside the others.
+
+use std::collections::HashMap;
+
+use pipeline::text::{self, parse_flow};
+use types::{PortId, SaSlot, VrfId};
+
+use super::Said;
+use super::cross::Read;
+use super::diagnostic::Errors;
+
+/// The names of a file, numbered in its order.
+struct FileNames<'f> {
+    ports: HashMap<&'f str, u16>,
+    vrfs: HashMap<&'f str, u16>,
+}
+
+impl text::Names for FileNames<'_> {
+    fn port(&self, name: &str) -> Option<PortId> {
+        self.ports.get(name).copied().map(PortId)
+    }
+
+    fn port_name(&self, _: PortId) -> Option<String> {
+        None
+    }
+
+    fn vrf(&self, name: &str) -> Option<VrfId> {
+        self.vrfs.get(name).copied().map(VrfId)
+    }
+
+    fn vrf_name(&self, _: VrfId) -> Option<String> {
+        None
+    }
+
+    fn sa(&self, _: &str) -> Option<SaSlot> {
+        None
+    }
+
+    fn sa_name(&self, _: SaSlot) -> Option<String> {
+        None
+    }
+}
+
+pub(super) fn check(read: &Read<'_>, flows: &[Said<'_, String>], errors: &mut Errors<'_>) {
+    if flows.is_empty() {
+        return;
+    }
+    let ports = read.ports.iter().map(|port| port.value.name.as_str()).zip(0..).collect();
+    let others = read.vrfs.iter().map(|vrf| vrf.value.name.as_str());
+    let others = others.filter(|name| *name != api::MAIN_VRF);
+    let vrfs = [(api::MAIN_VRF, 0)].into_iter().chain(others.zip(1..)).collect();
+    let names = FileNames { ports, vrfs };
+    let mut places = HashMap::new();
+    for Said { value, table } in flows {
+        let at = table.place("flow");
+        match parse_flow(value, &names) {
+            Ok(flow) => {
+                let place = (flow.vrf, flow.table, flow.priority, flow.matches);
+                if let Some(first) = places.insert(place, at) {
+                    errors.add_duplicate(at, "a flow of this match and priority", first);
+                }
+            }
+            Err(wrong) => {
+                let right = (!wrong.right.is_empty()).then_some(wrong.right);
+                // The text begins behind its quote.
+                let before: usize = value.chars().take(wrong.column - 1).map(char::len_utf8).sum();
+                errors.add(at + 1 + before, wrong.what, right);
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Match-action flows of VRFs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use api::{
+    ChangeKind, FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView, Origin,
+    Refusal, RefusalCode, Reply,
+};
+use packet::Time;
+use pipeline::text::{
+    Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
+};
+use pipeline::{Change, Changed, Criteria, Entry, Flow, FlowId, Match, Owner, Pipeline};
+use tables::Tables;
+use types::{PortId, SaSlot, VrfId};
+
+use super::desired::Desired;
+use super::refuse::refusal;
+use super::reload::Notes;
+use super::{Control, Draft};
+
+/// The names of what there is.
+pub(super) struct KnownNames<'d>(pub(super) &'d Desired);
+
+impl Names for KnownNames<'_> {
+    fn port(&self, name: &str) -> Option<PortId> {
+        self.0.ports.get(name).map(|port| port.id)
+    }
+
+    fn port_name(&self, port: PortId) -> Option<String> {
+        let name = self.0.port_name(port);
+        (!name.is_empty()).then(|| name.to_owned())
+    }
+
+    fn vrf(&self, name: &str) -> Option<VrfId> {
+        self.0.vrfs.get(name).map(|vrf| vrf.id)
+    }
+
+    fn vrf_name(&self, id: VrfId) -> Option<String> {
+        self.0.vrfs.iter().find(|(_, vrf)| vrf.id == id).map(|(name, _)| name.clone())
+    }
+
+    /// SAs come and go by rekeying, and their slots are used anew: a flow that named one would
+    /// match another peer's packets some day.
+    fn sa(&self, _: &str) -> Option<SaSlot> {
+        None
+    }
+
+    fn sa_name(&self, _: SaSlot) -> Option<String> {
+        None
+    }
+}
+
+/// A flow as text that can be read again.
+pub(super) fn shown(flow: &Flow, desired: &Desired) -> String {
+    ShownFlow(flow, &KnownNames(desired)).to_string()
+}
+
+/// What names a flow strictly.
+pub(super) fn shown_strictly(flow: &Flow, desired: &Desired) -> String {
+    let names = KnownNames(desired);
+    let vrf = match names.vrf_name(flow.vrf).filter(|_| flow.vrf != VrfId::MAIN) {
+        Some(name) => format!("vrf={name},"),
+        None => String::new(),
+    };
+    let matches = ShownMatch(&flow.matches, &names).to_string();
+    let comma = if matches.is_empty() { "" } else { "," };
+    format!("{vrf}table={},priority={}{comma}{matches}", flow.table, flow.priority)
+}
+
+/// What is unique about a flow.
+type Place = (VrfId, u8, u16, Match);
+
+fn place(flow: &Flow) -> Place {
+    (flow.vrf, flow.table, flow.priority, flow.matches.clone())
+}
+
+impl Draft<'_> {
+    /// Makes all changes or none.
+    pub(super) fn change_flows(
+        &mut self,
+        changes: &FlowChanges,
+        now: Time,
+    ) -> Result<Reply, Refusal> {
+        let mut pipeline = self.tables.pipeline().clone();
+        let mut all = Changed::default();
+        let mut flows: BTreeMap<VrfId, Vec<Flow>> = BTreeMap::new();
+        for (at, change) in changes.changes.iter().enumerate() {
+            let read =
+                parse_change(command(change.command), &change.flow, &KnownNames(self.desired))
+                    .map_err(|wrong| refuse(changes, at, RefusalCode::Invalid, &wrong))?;
+            match read {
+                Change::Add { flow, .. } if changes.replace => {
+                    flows.entry(flow.vrf).or_default().push(flow);
+                }
+                _ if changes.replace => {
+                    let why = "flows that replace others are added";
+                    return Err(refuse(changes, at, RefusalCode::Invalid, &why));
+                }
+                change => {
+                    let done = pipeline.apply(change, Owner::User);
+                    extend(&mut all, done.map_err(|why| refuse(changes, at, code(&why), &why))?);
+                }
+            }
+        }
+        if changes.replace {
+            let old = pipeline.entries().map(|entry| entry.flow.vrf);
+            let vrfs: BTreeSet<_> = old.chain(flows.keys().copied()).collect();
+            for vrf in vrfs {
+                let flows = flows.remove(&vrf).unwrap_or_default();
+                let done = pipeline.replace(vrf, flows, Owner::User);
+                extend(&mut all, done.map_err(|why| Refusal::new(code(&why), why.to_string()))?);
+            }
+        }
+        let origin = self.origin;
+        self.put_pipeline(pipeline, all, origin, now).map(Reply::FlowsChanged)
+    }
+
+    /// Has the tables and the desired state have these flows.
+    fn put_pipeline(
+        &mut self,
+        pipeline: Pipeline,
+        changed: Changed,
+        origin: Origin,
+        now: Time,
+    ) -> Result<FlowReport, Refusal> {
+        self.make_connections(&pipeline, now)?;
+        self.tables.set_pipeline(pipeline, now).map_err(|error| refusal(&error))?;
+        let touched: HashSet<_> = changed.added.iter().chain(&changed.modified).collect();
+        let entries = self.tables.pipeline().entries();
+        let by_id: BTreeMap<FlowId, Arc<Entry>> = entries
+            .filter(|entry| touched.contains(&entry.id))
+            .map(|entry| (entry.id, Arc::clone(entry)))
+            .collect();
+        let by_place: HashMap<Place, FlowId> =
+            by_id.values().map(|entry| (place(&entry.flow), entry.id)).collect();
+        // One that was added and is gone again was never there for others.
+        let added: Vec<_> = changed.added.iter().filter(|id| by_id.contains_key(id)).collect();
+        let mut report = FlowReport { added: added.len() as u64, ..FlowReport::default() };
+        for old in &changed.removed {
+            let Some(before) = self.desired.flows.remove(&old.id) else { continue };
+            report.removed += 1;
+            match by_place.get(&place(&old.flow)) {
+                // What configuration has asked for stays its own, so that a reload finds it there.
+                Some(new) => _ = self.desired.flows.insert(*new, before),
+                None => {
+                    let flow = shown_strictly(&old.flow, self.desired);
+                    self.note(|journal| journal.delete_flow(&flow));
+                }
+            }
+        }
+        let modified = changed.modified.iter().filter(|id| by_id.contains_key(id));
+        report.modified = modified.clone().count() as u64;
+        for id in added.into_iter().chain(modified) {
+            let origin = *self.desired.flows.entry(*id).or_insert(origin);
+            if let Some(entry) = by_id.get(id) {
+                let flow = shown(&entry.flow, self.desired);
+                self.note(|journal| journal.put_flow(origin, &flow));
+            }
+        }
+        Ok(report)
+    }
+
+    /// Removes the flows of a VRF that goes. The journal knows them to go with it.
+    pub(super) fn drop_flows_of_vrf(&mut self, vrf: VrfId) -> Result<(), Refusal> {
+        if !self.tables.pipeline().has(vrf) {
+            return Ok(());
+        }
+        let mut pipeline = self.tables.pipeline().clone();
+        let of_vrf = pipeline.entries().filter(|entry| entry.flow.vrf == vrf);
+        let ids: Vec<_> = of_vrf.map(|entry| entry.id).collect();
+        pipeline.remove(&ids);
+        self.tables.set_pipeline(pipeline, Time(0)).map_err(|error| refusal(&error))?;
+        ids.iter().for_each(|id| _ = self.desired.flows.remove(id));
+        Ok(())
+    }
+
+    /// Refuses that a port goes which flows name.
+    pub(super) fn check_no_flow_names(&self, name: &str) -> Result<(), Refusal> {
+        let Ok(port) = self.desired.port(name) else { return Ok(()) };
+        let id = port.id;
+        let mut entries = self.tables.pipeline().entries();
+        let Some(entry) = entries.find(|entry| names_port(&entry.flow, id)) else {
+            return Ok(());
+        };
+        let flow = shown_strictly(&entry.flow, self.desired);
+        let message = format!("port {name} is named by a flow: {flow}");
+        let hint = format!("hitpath flow del --strict '{flow}'");
+        Err(Refusal::new(RefusalCode::InUse, message).with_hint(hint))
+    }
+
+    /// The flows as text, before ports and VRFs get other numbers.
+    pub(super) fn flow_texts(&self) -> Vec<(FlowId, String)> {
+        let entries = self.tables.pipeline().sorted();
+        entries.iter().map(|entry| (entry.id, shown(&entry.flow, self.desired))).collect()
+    }
+
+    /// Makes the flows what the file says, and leaves alone what commands have added. `before` is
+    /// what there was. Ports may have got other numbers since: flows mean names.
+    pub(super) fn reconcile_flows(
+        &mut self,
+        flows: &[String],
+        before: &[(FlowId, String)],
+        now: Time,
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
+        if flows.is_empty() && before.is_empty() {
+            let pipeline = self.tables.pipeline().clone();
+            return self.make_connections(&pipeline, now);
+        }
+        let refuse = |text: &str, why: &dyn core::fmt::Display| {
+            Refusal::new(RefusalCode::Invalid, format!("flow `{text}`: {why}"))
+        };
+        let mut pipeline = self.tables.pipeline().clone();
+        let mut all = Changed::default();
+        let mut wanted: Vec<(&str, Flow)> = Vec::new();
+        for text in flows {
+            let flow = parse_flow(text, &KnownNames(self.desired));
+            wanted.push((text, flow.map_err(|why| refuse(text, &why))?));
+        }
+        let said: HashSet<Place> = wanted.iter().map(|(_, flow)| place(flow)).collect();
+        // Those that commands have added, and others that are gone from the file.
+        let known: BTreeMap<FlowId, Entry> =
+            pipeline.entries().map(|entry| (entry.id, Entry::clone(entry))).collect();
+        for (id, text) in before {
+            let Some(entry) = known.get(id).filter(|entry| entry.owner == Owner::User) else {
+                continue;
+            };
+            let is_said = |flow: &Flow| said.contains(&place(flow));
+            let is_of_file = self.desired.flows.get(id) == Some(&Origin::Configuration);
+            let again = parse_flow(text, &KnownNames(self.desired)).ok();
+            let stays = again.as_ref().is_some_and(|flow| is_said(flow) || !is_of_file);
+            if stays && again.as_ref() == Some(&entry.flow) {
+                continue;
+            }
+            extend(&mut all, pipeline.remove(&[*id]));
+            match again.filter(|_| stays) {
+                // Of another number of a port or VRF.
+                Some(flow) => extend(&mut all, apply(&mut pipeline, flow, &refuse)?),
+                None => notes.note(ChangeKind::Removed, "flow", text),
+            }
+        }
+        let there: HashMap<Place, Arc<Entry>> =
+            pipeline.entries().map(|entry| (place(&entry.flow), Arc::clone(entry))).collect();
+        for (text, flow) in &wanted {
+            match there.get(&place(flow)) {
+                Some(is) if is.flow == *flow => {
+                    if let Some(origin) = self.desired.flows.get_mut(&is.id) {
+                        *origin = Origin::Configuration;
+                    }
+                    continue;
+                }
+                Some(is) => {
+                    let is = shown(&is.flow, self.desired);
+                    notes.note(ChangeKind::Modified, "flow", format!("{is} -> {text}"));
+                }
+                None => notes.note(ChangeKind::Added, "flow", *text),
+            }
+            extend(&mut all, apply(&mut pipeline, flow.clone(), &refuse)?);
+        }
+        let origins = self.desired.flows.clone();
+        self.put_pipeline(pipeline, all, Origin::Runtime, now)?;
+        let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
+        for entry in entries {
+            let is_said = said.contains(&place(&entry.flow));
+            let before = origins.get(&entry.id).copied().unwrap_or(Origin::Runtime);
+            let origin = if is_said { Origin::Configuration } else { before };
+            self.desired.flows.insert(entry.id, origin);
+        }
+        Ok(())
+    }
+}
+
+type Refuse<'r> = &'r dyn Fn(&str, &dyn core::fmt::Display) -> Refusal;
+
+/// Adds a flow.
+fn apply(pipeline: &mut Pipeline, flow: Flow, refuse: Refuse<'_>) -> Result<Changed, Refusal> {
+    let place = format!("table={},priority={}", flow.table, flow.priority);
+    let change = Change::Add { flow, check_overlap: false };
+    pipeline.apply(change, Owner::User).map_err(|why| refuse(&place, &why))
+}
+
+fn extend(all: &mut Changed, more: Changed) {
+    all.added.extend(more.added);
+    all.modified.extend(more.modified);
+    all.removed.extend(more.removed);
+}
+
+const fn command(command: FlowCommand) -> Command {
+    match command {
+        FlowCommand::Add => Command::Add,
+        FlowCommand::Modify => Command::Modify,
+        FlowCommand::ModifyStrict => Command::ModifyStrict,
+        FlowCommand::Delete => Command::Delete,
+        FlowCommand::DeleteStrict => Command::DeleteStrict,
+    }
+}
+
+/// Refuses a change, with its line if there is one, or its place among several.
+fn refuse(
+    changes: &FlowChanges,
+    at: usize,
+    code: RefusalCode,
+    why: &dyn core::fmt::Display,
+) -> Refusal {
+    let place = match changes.changes.get(at).and_then(|change| change.line) {
+        Some(line) => format!("line {line}: "),
+        None if changes.changes.len() > 1 => format!("flow {}: ", at + 1),
+        None => String::new(),
+    };
+    Refusal::new(code, format!("{place}{why}"))
+}
+
+const fn code(why: &pipeline::Refused) -> RefusalCode {
+    use pipeline::Refused as R;
+    match why {
+        R::TooManyFlows | R::TooManyMasks(_) => RefusalCode::Full,
+        R::Overlaps { .. } => RefusalCode::Exists,
+        R::NotYours { .. } => RefusalCode::InUse,
+        _ => RefusalCode::Invalid,
+    }
+}
+
+/// Whether a flow matches packets of a port or sends to it.
+fn names_port(flow: &Flow, port: PortId) -> bool {
+    let (value, mask) = flow.matches.get(pipeline::Field::InPort);
+    flow.sends_to(port) || mask != 0 && value == u128::from(port.0)
+}
+
+/// The flows that are meant.
+pub(super) fn flows(
+    tables: &Tables,
+    desired: &Desired,
+    filter: &FlowFilter,
+    now: Time,
+) -> Result<Vec<FlowView>, Refusal> {
+    let names = KnownNames(desired);
+    let criteria: Criteria = parse_criteria(&filter.flow, &names)
+        .map_err(|wrong| Refusal::new(RefusalCode::Invalid, wrong.to_string()))?;
+    let entries = tables.pipeline().sorted();
+    let meant = entries.into_iter().filter(|entry| criteria.includes(&entry.flow));
+    Ok(meant.map(|entry| view(tables, desired, entry, now)).collect())
+}
+
+fn view(tables: &Tables, desired: &Desired, entry: &Entry, now: Time) -> FlowView {
+    let (flow, names) = (&entry.flow, KnownNames(desired));
+    let meter = tables.flow_meter(entry.id);
+    let (packets, bytes) = meter.map_or((0, 0), |meter| meter.counters.read());
+    let actions = match flow.actions.is_empty() {
+        true => "drop".to_owned(),
+        false => {
+            let all = flow.actions.iter().map(|action| ShownAction(action, &names).to_string());
+            all.collect::<Vec<_>>().join(",")
+        }
+    };
+    FlowView {
+        id: entry.id.0,
+        vrf: names.vrf_name(flow.vrf).unwrap_or_else(|| flow.vrf.0.to_string()),
+        table: flow.table,
+        priority: flow.priority,
+        cookie: flow.cookie,
+        matches: ShownMatch(&flow.matches, &names).to_string(),
+        actions,
+        idle_timeout: flow.idle_timeout,
+        hard_timeout: flow.hard_timeout,
+        n_packets: packets,
+        n_bytes: bytes,
+        duration_ms: meter.map_or(0, |meter| now.since(meter.created).as_millis() as u64),
+        idle_age: meter.map_or(0, |meter| now.since(meter.used()).as_secs()),
+        origin: desired.flows.get(&entry.id).copied().unwrap_or(Origin::Gateway),
+    }
+}
+
+impl Control {
+    /// Removes flows whose time is over.
+    pub(super) fn age_flows(&mut self, now: Time) {
+        if self.desired.flows.is_empty() {
+            return;
+        }
+        let mut tables = self.tables();
+        let ids: Vec<FlowId> = {
+            let is_over = |seconds: u16, since: Time| {
+                seconds != 0 && now.since(since).as_secs() >= seconds.into()
+            };
+            let entries = tables.pipeline().entries().filter(|entry| {
+                let Entry { id, flow, .. } = &***entry;
+                (flow.idle_timeout != 0 || flow.hard_timeout != 0)
+                    && tables.flow_meter(*id).is_some_and(|meter| {
+                        is_over(flow.hard_timeout, meter.created)
+                            || is_over(flow.idle_timeout, meter.used())
+                    })
+            });
+            entries.map(|entry| entry.id).collect()
+        };
+        if ids.is_empty() {
+            return;
+        }
+        let mut pipeline = tables.pipeline().clone();
+        let changed = pipeline.remove(&ids);
+        // Flows that go are never refused.
+        if tables.set_pipeline(pipeline, now).is_err() {
+            return;
+        }
+        for old in &changed.removed {
+            self.desired.flows.remove(&old.id);
+            let flow = shown_strictly(&old.flow, &self.desired);
+            if let Some(journal) = &mut self.journal {
+                journal.delete_flow(&flow);
+            }
+        }
+        self.publisher.publish(tables);
+    }
+}
+
+/// Who asked for the flows that a change would replace, change or remove: the configuration, if it
+/// has asked for any.
+pub(super) fn origin_of(
+    tables: &Tables,
+    desired: &Desired,
+    changes: &FlowChanges,
+) -> Option<Origin> {
+    let is_of_file = |change: &FlowChange| {
+        let read =
+            parse_change(command(change.command), &change.flow, &KnownNames(desired)).ok()?;
+        let meant = |flow: &Flow| match &read {
+            Change::Add { flow: new, .. } => place(new) == place(flow),
+            Change::Modify { criteria, .. } => criteria.includes(flow),
+            Change::Delete { criteria } => criteria.includes(flow),
+        };
+        let mut entries = tables.pipeline().entries().filter(|entry| meant(&entry.flow));
+        let of_file = |id: &FlowId| desired.flows.get(id) == Some(&Origin::Configuration);
+        entries.any(|entry| of_file(&entry.id)).then_some(Origin::Configuration)
+    };
+    changes.changes.iter().find_map(is_of_file)
+}

@@ -1,0 +1,74 @@
+use super::*;
+
+fn with(settings: &str) -> String {
+    format!("[conntrack]\n{settings}\n{BASE}")
+}
+
+#[test]
+fn the_table_is_made_at_the_start_and_stays() {
+    let mut control = running(BASE);
+    assert!(control.tables().connections().is_none());
+    let told = reload(&mut control, &with("connections = 1000")).unwrap();
+    assert_eq!(
+        told,
+        "~ conntrack connections 262144 -> 1000\n~ conntrack ipv6-connections 262144 -> 1000"
+    );
+    let table = control.tables().connections().cloned().unwrap();
+    let told = reload(&mut control, &with("connections = 2000\naccounting = true")).unwrap();
+    let told: Vec<_> = told.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "! conntrack connections 1000 -> 2000 (when the gateway is started again)",
+            "! conntrack ipv6-connections 1000 -> 2000 (when the gateway is started again)",
+            "! conntrack accounting false -> true (when the gateway is started again)",
+        ]
+    );
+    let still = control.tables().connections().cloned().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&table, &still));
+}
+
+#[test]
+fn timeouts_and_limits_change_at_once_and_are_saved() {
+    let first = with(
+        "connections = 1000\nlimits = [{ zone = 3, connections = 5 }]\n\
+        timeouts = { tcp-established = 3600 }",
+    );
+    let mut control = running(&first);
+    let text = control.save(Some("keys")).unwrap().text;
+    assert!(text.contains("limits = [{ zone = 3, connections = 5 }]"), "{text}");
+    assert!(text.contains("timeouts = { tcp-established = 3600 }"), "{text}");
+    let second = with("connections = 1000\ntimeouts = { icmp = 7 }");
+    let told = reload(&mut control, &second).unwrap();
+    let told: Vec<_> = told.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "~ conntrack tcp-established 3600 -> 432000",
+            "~ conntrack icmp 30 -> 7",
+            "~ conntrack limit of zone 3 5 -> none",
+        ]
+    );
+    let config = load("test.toml", &first).unwrap();
+    let differs = control.difference(&config).to_string();
+    assert!(differs.contains("~ conntrack icmp 30 -> 7"), "{differs}");
+    assert_eq!(reload(&mut control, &second).unwrap(), "");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    for (text, says) in [
+        ("connections = 0", "test.toml:2:15: connections = 0"),
+        ("connections = 9\nipv6-connections = 10", "there may be fewer connections"),
+        ("timeouts = { tcp-open = 5 }", "no key"),
+        ("timeouts = { icmp = 0 }", "icmp = 0"),
+        ("limits = [{ zone = 1 }]", "without connections"),
+        (
+            "limits = [{ zone = 1, connections = 5 }, { zone = 1, connections = 6 }]",
+            "zone 1 has a limit already",
+        ),
+    ] {
+        let errors = load("test.toml", &with(text)).unwrap_err().to_string();
+        assert!(errors.contains(says), "{text}: {errors}");
+    }
+}

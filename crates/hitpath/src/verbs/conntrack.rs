@@ -1,0 +1,514 @@
+//! `hitpath conntrack`: connections, in conntrack-tools' words.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::{
+    ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
+    ConnectionPage, ConnectionQuery, ConnectionStatus, MarkBits, NatFilter, Reply, Request,
+    TupleFilter,
+};
+use clap::{ArgGroup, Args};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use wire::{IpPrefix, Protocol};
+
+use crate::cli::Global;
+use crate::client;
+use crate::exit::Usage;
+use crate::view::conntrack::{self, Output};
+use runtime::exit::Exit;
+use runtime::output;
+
+/// Connections, as conntrack has them
+///
+/// Connections are tracked once a flow uses `ct`, or the configuration has `[conntrack]`.
+#[derive(Args, Debug)]
+#[command(
+    group = ArgGroup::new("command").required(true).args([
+        "list", "get", "delete", "flush", "count", "statistics", "update", "event",
+    ]),
+    after_help = "\
+Examples:
+  hitpath conntrack -L                       all connections
+  hitpath conntrack -L -p tcp --dport 443 --state ESTABLISHED
+  hitpath conntrack -L -s 10.1.0.0/16 -o extended,id
+  hitpath conntrack -L --src-nat             those whose source is translated
+  hitpath conntrack -G -p udp -s 10.1.0.5 -d 10.2.0.7 --sport 5000 --dport 53
+  hitpath conntrack -D -s 10.1.0.5           end those of a host
+  hitpath conntrack -U -p tcp --dport 22 -m 0x1/0xff
+  hitpath conntrack -F                       end all
+  hitpath conntrack -E -e NEW,DESTROY        follow them
+  hitpath conntrack -C                       how many there are
+  hitpath conntrack -S                       what the table has done
+  hitpath -j conntrack -L                    as JSON
+
+-D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
+0 for `main`, unless the flow names another."
+)]
+pub(crate) struct Conntrack {
+    /// List connections
+    #[arg(short = 'L', long = "dump")]
+    list: bool,
+    /// Show the connection of a tuple
+    #[arg(short = 'G', long)]
+    get: bool,
+    /// End connections
+    #[arg(short = 'D', long)]
+    delete: bool,
+    /// End all connections
+    #[arg(short = 'F', long)]
+    flush: bool,
+    /// Say how many connections there are
+    #[arg(short = 'C', long)]
+    count: bool,
+    /// Show what the table has done
+    #[arg(short = 'S', long = "stats")]
+    statistics: bool,
+    /// Change the mark or the timeout of connections
+    #[arg(short = 'U', long)]
+    update: bool,
+    /// Follow what happens to connections
+    #[arg(short = 'E', long)]
+    event: bool,
+
+    /// The table: `conntrack`
+    table: Option<String>,
+
+    #[command(flatten)]
+    words: FilterWords,
+
+    /// The mark that is looked for; with -U what the mark becomes
+    #[arg(short, long, value_name = "MARK[/MASK]")]
+    mark: Option<MarkBits>,
+    /// With -U: seconds until the connection ends, if no packet comes
+    #[arg(short, long, value_name = "SECONDS", requires = "update")]
+    timeout: Option<u32>,
+    /// With -E: which events, of NEW, UPDATES, DESTROY
+    #[arg(short, long, value_name = "EVENTS", requires = "event", value_delimiter = ',')]
+    event_mask: Vec<String>,
+    /// What is shown beside: extended, id, timestamp, ktimestamp, labels; json
+    #[arg(short, long, value_name = "TYPES", value_delimiter = ',')]
+    output: Vec<String>,
+}
+
+/// Which connections.
+#[derive(Args, Debug)]
+struct FilterWords {
+    /// Source address or prefix of the original direction
+    #[arg(short, long, visible_alias = "orig-src", value_name = "ADDRESS")]
+    src: Option<IpPrefix>,
+    /// Destination address or prefix of the original direction
+    #[arg(short, long, visible_alias = "orig-dst", value_name = "ADDRESS")]
+    dst: Option<IpPrefix>,
+    /// Source address or prefix of the reply direction
+    #[arg(short, long, value_name = "ADDRESS")]
+    reply_src: Option<IpPrefix>,
+    /// Destination address or prefix of the reply direction
+    #[arg(short = 'q', long, value_name = "ADDRESS")]
+    reply_dst: Option<IpPrefix>,
+    /// Protocol: its name or number
+    #[arg(short, long = "protonum", visible_alias = "proto", value_name = "PROTOCOL")]
+    protonum: Option<Protocol>,
+    /// Source port of the original direction
+    #[arg(long, visible_alias = "orig-port-src", value_name = "PORT")]
+    sport: Option<u16>,
+    /// Destination port of the original direction
+    #[arg(long, visible_alias = "orig-port-dst", value_name = "PORT")]
+    dport: Option<u16>,
+    /// Source port of the reply direction
+    #[arg(long, value_name = "PORT")]
+    reply_port_src: Option<u16>,
+    /// Destination port of the reply direction
+    #[arg(long, value_name = "PORT")]
+    reply_port_dst: Option<u16>,
+    /// Type of the ICMP query
+    #[arg(long, value_name = "TYPE")]
+    icmp_type: Option<u8>,
+    /// Code of the ICMP query
+    #[arg(long, value_name = "CODE")]
+    icmp_code: Option<u8>,
+    /// Identifier of the ICMP query
+    #[arg(long, value_name = "ID")]
+    icmp_id: Option<u16>,
+    /// State, such as ESTABLISHED
+    #[arg(long)]
+    state: Option<String>,
+    /// Status: EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, UNREPLIED
+    #[arg(short = 'u', long, value_name = "STATUS", value_delimiter = ',')]
+    status: Vec<String>,
+    /// Family: ipv4 or ipv6
+    #[arg(short, long)]
+    family: Option<String>,
+    /// Conntrack zone
+    #[arg(short = 'w', long)]
+    zone: Option<u16>,
+    /// Source is translated, to this if it is said
+    #[arg(short = 'n', long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
+    src_nat: Option<Option<Nat>>,
+    /// Destination is translated, to this if it is said
+    #[arg(short = 'g', long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
+    dst_nat: Option<Option<Nat>>,
+    /// Source or destination is translated, to this if it is said
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
+    any_nat: Option<Option<Nat>>,
+}
+
+/// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
+#[derive(Clone, Copy, Debug)]
+struct Nat(NatFilter);
+
+impl core::str::FromStr for Nat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self(NatFilter { address: Some(address), port: None }));
+        }
+        let end = text
+            .parse::<std::net::SocketAddr>()
+            .map_err(|_| "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
+        Ok(Self(NatFilter { address: Some(end.ip()), port: Some(end.port()) }))
+    }
+}
+
+/// How long it takes at most until a signal is heeded.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Longer lines are none of the daemon's.
+const MAX_LINE: u64 = 1 << 20;
+
+impl Conntrack {
+    pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        match self.table.as_deref() {
+            None | Some("conntrack") => {}
+            Some(other @ ("expect" | "dying" | "unconfirmed")) => {
+                bail!(Usage(format!("the table `{other}` is not supported; conntrack")));
+            }
+            Some(other) => {
+                bail!(Usage(format!("there is no table `{}`; conntrack", other.escape_debug())));
+            }
+        }
+        let (shown, as_json) = self.shown()?;
+        let printer = Printer { output: shown, as_json: as_json || global.json };
+        let mut filter = self.words.filter()?;
+        if !self.update {
+            filter.mark = self.mark;
+        }
+        let socket = global.socket();
+        if self.event {
+            return self.follow(socket, filter, &printer);
+        }
+        if self.count || self.statistics {
+            return self.say_counts(socket, &filter, &printer);
+        }
+        if self.flush {
+            if filter != ConnectionFilter::default() {
+                bail!(Usage("-F ends all connections; -D takes conditions".to_owned()));
+            }
+            let delete = |from| query(&filter, from, Request::ConnectionDelete);
+            each_page(socket, delete, |_| Ok(()))?;
+            output::say("connection tracking table has been emptied.");
+            return Ok(Exit::Done);
+        }
+        if self.get {
+            let Reply::Connections(page) = client::ask(socket, &Request::ConnectionGet(filter))?
+            else {
+                bail!("the daemon's answer does not fit the question");
+            };
+            return printer.pages(|show| {
+                show(&page)?;
+                Ok(page.connections.len())
+            });
+        }
+        if self.update && self.mark.is_none() && self.timeout.is_none() {
+            bail!(Usage("what is to be changed? -m MARK[/MASK] or -t SECONDS".to_owned()));
+        }
+        let request = |from| match () {
+            () if self.delete => query(&filter, from, Request::ConnectionDelete),
+            () if self.update => Request::ConnectionUpdate(ConnectionChange {
+                filter: filter.clone(),
+                from,
+                mark: self.mark,
+                timeout: self.timeout,
+            }),
+            () => query(&filter, from, Request::ConnectionList),
+        };
+        let mut count = 0;
+        printer.pages(|show| {
+            count = each_page(socket, request, show)?;
+            Ok(count)
+        })?;
+        let done = match () {
+            () if self.delete => "deleted",
+            () if self.update => "updated",
+            () => "shown",
+        };
+        output::say(&format!("{count} flow entries have been {done}."));
+        Ok(if count == 0 && !self.list { Exit::Refused } else { Exit::Done })
+    }
+
+    fn say_counts(
+        &self,
+        socket: &Path,
+        filter: &ConnectionFilter,
+        printer: &Printer,
+    ) -> anyhow::Result<Exit> {
+        if *filter != ConnectionFilter::default() {
+            bail!(Usage("-C and -S take no conditions; -L does".to_owned()));
+        }
+        let request = match self.count {
+            true => Request::ConnectionCount,
+            false => Request::ConnectionStatistics,
+        };
+        match client::ask(socket, &request)? {
+            Reply::Count(count) => output::line(&count.to_string())?,
+            Reply::ConnectionStatistics(counted) if printer.as_json => {
+                output::json(&serde_json::to_value(counted)?)?;
+            }
+            Reply::ConnectionStatistics(counted) => {
+                output::text(&conntrack::statistics(&counted))?;
+            }
+            other => return Err(client::unexpected(&other)),
+        }
+        Ok(Exit::Done)
+    }
+
+    /// What is shown, and whether as JSON.
+    fn shown(&self) -> Result<(Output, bool), Usage> {
+        let (mut shown, mut as_json) = (Output::default(), false);
+        for word in &self.output {
+            match word.as_str() {
+                "extended" => shown.extended = true,
+                "id" => shown.id = true,
+                "timestamp" => shown.timestamp = true,
+                "ktimestamp" => shown.age = true,
+                "labels" => shown.labels = true,
+                "json" => as_json = true,
+                other => {
+                    let other = other.escape_debug();
+                    return Err(Usage(format!(
+                        "-o {other} is not supported; extended, id, timestamp, ktimestamp, labels, \
+                        json"
+                    )));
+                }
+            }
+        }
+        Ok((shown, as_json))
+    }
+
+    fn kinds(&self) -> Result<Vec<ConnectionChangeKind>, Usage> {
+        let mut kinds = Vec::new();
+        for word in &self.event_mask {
+            match word.to_ascii_uppercase().as_str() {
+                "ALL" => return Ok(Vec::new()),
+                "NEW" => kinds.push(ConnectionChangeKind::New),
+                "UPDATE" | "UPDATES" => kinds.push(ConnectionChangeKind::Update),
+                "DESTROY" => kinds.push(ConnectionChangeKind::Destroy),
+                _ => {
+                    let word = word.escape_debug();
+                    return Err(Usage(format!("there is no event {word}; NEW,UPDATES,DESTROY")));
+                }
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// Follows events until either side ends it.
+    fn follow(
+        &self,
+        socket: &Path,
+        filter: ConnectionFilter,
+        printer: &Printer,
+    ) -> anyhow::Result<Exit> {
+        let spec = ConnectionEventSpec { filter, kinds: self.kinds()? };
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stopped)).context("heeding signals")?;
+        }
+        let stream = client::stream(socket, api::CONNTRACK_PATH, &serde_json::to_vec(&spec)?)?;
+        stream.set_read_timeout(Some(PERIOD))?;
+        let (mut stream, mut line) = (BufReader::new(stream), Vec::new());
+        let (mut count, mut all_lost) = (0u64, 0);
+        let end = |count: u64, lost: u64| {
+            let lost = if lost > 0 { format!(", {lost} were lost") } else { String::new() };
+            output::say(&format!("{count} flow events have been shown{lost}."));
+        };
+        loop {
+            if stopped.load(Ordering::Relaxed) {
+                end(count, all_lost);
+                return Ok(Exit::Done);
+            }
+            let room = MAX_LINE.saturating_sub(line.len() as u64);
+            match stream.by_ref().take(room).read_until(b'\n', &mut line) {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) =>
+                {
+                    continue;
+                }
+                read => read.context("reading from the daemon")?,
+            };
+            if !line.ends_with(b"\n") {
+                if line.len() as u64 >= MAX_LINE {
+                    bail!(
+                        "what the daemon sends is no event: a line of more than {MAX_LINE} bytes"
+                    );
+                }
+                end(count, all_lost);
+                output::say("the daemon has gone");
+                return Ok(Exit::Refused);
+            }
+            let event: ConnectionEvent =
+                serde_json::from_slice(&line).context("what the daemon sends is no event")?;
+            line.clear();
+            match event {
+                ConnectionEvent::Change { kind, time, connection } => {
+                    count += 1;
+                    if printer.as_json {
+                        let event = ConnectionEvent::Change { kind, time, connection };
+                        output::line(&serde_json::to_string(&event)?)?;
+                    } else {
+                        let line = conntrack::event(kind, time, &connection, printer.output);
+                        output::line(&line)?;
+                    }
+                }
+                ConnectionEvent::Status { lost } => all_lost = lost,
+            }
+        }
+    }
+}
+
+fn query(
+    filter: &ConnectionFilter,
+    from: u32,
+    request: impl Fn(ConnectionQuery) -> Request,
+) -> Request {
+    request(ConnectionQuery { filter: filter.clone(), from })
+}
+
+/// Asks for one page after the other. Returns how many connections there were.
+fn each_page(
+    socket: &Path,
+    request: impl Fn(u32) -> Request,
+    mut show: impl FnMut(&ConnectionPage) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let (mut from, mut count) = (0, 0);
+    loop {
+        let page = match client::ask(socket, &request(from))? {
+            Reply::Connections(page) => page,
+            other => return Err(client::unexpected(&other)),
+        };
+        show(&page)?;
+        count += page.connections.len();
+        match page.next {
+            // A daemon that leads back is none.
+            Some(next) if next > from => from = next,
+            Some(_) => bail!("the daemon's answer leads back"),
+            None => return Ok(count),
+        }
+    }
+}
+
+struct Printer {
+    output: Output,
+    as_json: bool,
+}
+
+/// Shows a page.
+type Show<'s> = &'s mut dyn FnMut(&ConnectionPage) -> anyhow::Result<()>;
+
+impl Printer {
+    /// Prints pages as they come; of JSON one list.
+    fn pages(&self, pages: impl FnOnce(Show<'_>) -> anyhow::Result<usize>) -> anyhow::Result<Exit> {
+        let mut is_first = true;
+        let mut show = |page: &ConnectionPage| {
+            let mut text = String::new();
+            for view in &page.connections {
+                if self.as_json {
+                    text += if core::mem::take(&mut is_first) { "[\n" } else { ",\n" };
+                    text += &serde_json::to_string(view)?;
+                } else {
+                    text += &conntrack::connection(view, self.output);
+                    text.push('\n');
+                }
+            }
+            output::text(&text)
+        };
+        let count = pages(&mut show)?;
+        if self.as_json {
+            output::line(if count == 0 { "[]" } else { "\n]" })?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl FilterWords {
+    fn filter(&self) -> Result<ConnectionFilter, Usage> {
+        let mut status = Vec::new();
+        let mut unreplied = false;
+        for word in &self.status {
+            match word.to_ascii_uppercase().as_str() {
+                "UNREPLIED" => unreplied = true,
+                "EXPECTED" => status.push(ConnectionStatus::Expected),
+                "SEEN_REPLY" => status.push(ConnectionStatus::SeenReply),
+                "ASSURED" => status.push(ConnectionStatus::Assured),
+                "SRC_NAT" => status.push(ConnectionStatus::SrcNat),
+                "DST_NAT" => status.push(ConnectionStatus::DstNat),
+                _ => {
+                    return Err(Usage(format!(
+                        "there is no status {}; EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, \
+                        UNREPLIED",
+                        word.escape_debug()
+                    )));
+                }
+            }
+        }
+        let family = match self.family.as_deref() {
+            None => None,
+            Some("ipv4" | "inet") => Some(api::Family::V4),
+            Some("ipv6" | "inet6") => Some(api::Family::V6),
+            Some(other) => {
+                let other = other.escape_debug();
+                return Err(Usage(format!("there is no family {other}; ipv4 or ipv6")));
+            }
+        };
+        let nat = |said: &Option<Option<Nat>>| {
+            said.map(|nat| nat.map_or_else(NatFilter::default, |Nat(nat)| nat))
+        };
+        Ok(ConnectionFilter {
+            family,
+            zone: self.zone,
+            protocol: self.protonum,
+            original: TupleFilter {
+                source: self.src,
+                destination: self.dst,
+                source_port: self.sport,
+                destination_port: self.dport,
+                icmp_type: self.icmp_type,
+                icmp_code: self.icmp_code,
+                icmp_id: self.icmp_id,
+            },
+            reply: TupleFilter {
+                source: self.reply_src,
+                destination: self.reply_dst,
+                source_port: self.reply_port_src,
+                destination_port: self.reply_port_dst,
+                ..TupleFilter::default()
+            },
+            state: self.state.clone(),
+            status,
+            unreplied,
+            source_nat: nat(&self.src_nat),
+            destination_nat: nat(&self.dst_nat),
+            any_nat: nat(&self.any_nat),
+            mark: None,
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! Connections as conntrack-tools print them.
+
+use std::fmt::Write;
+
+use api::{
+    ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, NatPoolView,
+    TupleView,
+};
+use wire::Protocol;
+
+/// What is shown beside what is always shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// The family in front.
+    pub(crate) extended: bool,
+    /// The id at the end.
+    pub(crate) id: bool,
+    /// When an event was seen.
+    pub(crate) timestamp: bool,
+    /// How old the connection is.
+    pub(crate) age: bool,
+    /// Its label.
+    pub(crate) labels: bool,
+}
+
+/// The line of a connection.
+pub(crate) fn connection(view: &ConnectionView, output: Output) -> String {
+    line(view, output, None)
+}
+
+/// The line of a connection, or of what has happened to it. Events say less.
+fn line(view: &ConnectionView, output: Output, event: Option<ConnectionChangeKind>) -> String {
+    let mut text = String::new();
+    let mut word = |word: std::fmt::Arguments<'_>| _ = text.write_fmt(word);
+    if output.extended {
+        match view.original.source.is_ipv4() {
+            true => word(format_args!("ipv4     2 ")),
+            false => word(format_args!("ipv6     10 ")),
+        }
+    }
+    word(format_args!("{:<8} {} ", protocol(view.protocol), view.protocol.0));
+    if event != Some(ConnectionChangeKind::Destroy) {
+        word(format_args!("{} ", view.timeout));
+        if let Some(state) = &view.state {
+            word(format_args!("{state} "));
+        }
+    }
+    let is = |status: ConnectionStatus| view.status.contains(&status);
+    word(format_args!("{}", tuple(&view.original)));
+    if !is(ConnectionStatus::SeenReply) {
+        word(format_args!("[UNREPLIED] "));
+    }
+    word(format_args!("{}", tuple(&view.reply)));
+    if is(ConnectionStatus::Assured) {
+        word(format_args!("[ASSURED] "));
+    }
+    if event.is_none() || view.mark != 0 {
+        word(format_args!("mark={} ", view.mark));
+    }
+    if view.zone != 0 {
+        word(format_args!("zone={} ", view.zone));
+    }
+    if output.age {
+        word(format_args!("delta-time={} ", view.age));
+    }
+    if let Some(helper) = &view.helper {
+        word(format_args!("helper={helper} "));
+    }
+    if event.is_none() {
+        word(format_args!("use=1 "));
+    }
+    if output.id {
+        word(format_args!("id={} ", view.id));
+    }
+    if output.labels
+        && let Some(label) = &view.label
+    {
+        word(format_args!("labels={label} "));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// The name that conntrack-tools have for a protocol.
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::TCP => "tcp",
+        Protocol::UDP => "udp",
+        Protocol::UDP_LITE => "udplite",
+        Protocol::SCTP => "sctp",
+        Protocol::DCCP => "dccp",
+        Protocol::ICMP => "icmp",
+        Protocol::ICMPV6 => "icmpv6",
+        Protocol(47) => "gre",
+        _ => "unknown",
+    }
+}
+
+fn tuple(view: &TupleView) -> String {
+    let mut text = format!("src={} dst={} ", view.source, view.destination);
+    let mut number = |name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            let _ = write!(text, "{name}={value} ");
+        }
+    };
+    number("sport", view.source_port.map(u64::from));
+    number("dport", view.destination_port.map(u64::from));
+    number("type", view.icmp_type.map(u64::from));
+    number("code", view.icmp_code.map(u64::from));
+    number("id", view.icmp_id.map(u64::from));
+    number("packets", view.packets);
+    number("bytes", view.bytes);
+    text
+}
+
+/// The line of an event.
+pub(crate) fn event(
+    kind: ConnectionChangeKind,
+    time: u64,
+    view: &ConnectionView,
+    output: Output,
+) -> String {
+    let name = match kind {
+        ConnectionChangeKind::New => "[NEW]",
+        ConnectionChangeKind::Update => "[UPDATE]",
+        ConnectionChangeKind::Destroy => "[DESTROY]",
+    };
+    let line = line(view, output, Some(kind));
+    match output.timestamp {
+        true => {
+            let (seconds, micros) = (time / 1_000_000_000, time % 1_000_000_000 / 1000);
+            format!("[{seconds}.{micros:06}]\t{name:>9} {line}")
+        }
+        false => format!("{name:>9} {line}"),
+    }
+}
+
+/// Counters, as `conntrack -S` has them; behind them those that Linux has not.
+pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
+    let ConnectionStatistics {
+        connections,
+        most,
+        most_ipv6,
+        bytes,
+        expectations,
+        made,
+        expired,
+        early_drop,
+        reused,
+        deleted,
+        not_new,
+        exists,
+        tuple_taken,
+        full,
+        bucket_full,
+        limit,
+    } = counted;
+    let failed = exists + tuple_taken + full + bucket_full + limit;
+    format!(
+        "entries={connections} max={most} max_ipv6={most_ipv6} bytes={bytes} \
+        expectations={expectations}\n\
+        insert={made} insert_failed={failed} invalid={not_new} early_drop={early_drop} \
+        clash_resolve={exists} nat_clash={tuple_taken} table_full={full} \
+        bucket_full={bucket_full} limit={limit}\n\
+        expired={expired} reused={reused} deleted={deleted}\n"
+    )
+}
+
+/// Pools, a row for each.
+pub(crate) fn pools(views: &[NatPoolView]) -> String {
+    let row = |view: &NatPoolView| {
+        let ports = view.ports.map(|(first, last)| format!("{first}-{last}"));
+        vec![
+            view.addresses.clone(),
+            ports.unwrap_or_else(|| "-".to_owned()),
+            view.in_use.to_string(),
+            view.lent.to_string(),
+            view.exhausted.to_string(),
+        ]
+    };
+    let heading = ["ADDRESSES", "PORTS", "IN USE", "LENT", "EXHAUSTED"];
+    super::table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> ConnectionView {
+        let tuple = |source: &str, destination: &str, ports: (u16, u16)| TupleView {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            source_port: Some(ports.0),
+            destination_port: Some(ports.1),
+            icmp_type: None,
+            icmp_code: None,
+            icmp_id: None,
+            packets: None,
+            bytes: None,
+        };
+        ConnectionView {
+            id: 77,
+            zone: 5,
+            protocol: Protocol::TCP,
+            state: Some("ESTABLISHED".into()),
+            timeout: 99,
+            age: 3,
+            original: tuple("10.0.0.1", "10.0.0.2", (1000, 80)),
+            reply: tuple("10.0.0.2", "10.0.0.1", (80, 1000)),
+            status: vec![ConnectionStatus::SeenReply, ConnectionStatus::Assured],
+            mark: 7,
+            label: None,
+            helper: None,
+            master: None,
+        }
+    }
+
+    /// What conntrack 1.4.7 prints of such connections of Linux.
+    #[test]
+    fn a_connection_is_a_line_as_conntrack_prints_it() {
+        let line = "tcp      6 99 ESTABLISHED src=10.0.0.1 dst=10.0.0.2 sport=1000 dport=80 \
+            src=10.0.0.2 dst=10.0.0.1 sport=80 dport=1000 [ASSURED] mark=7 zone=5 use=1";
+        assert_eq!(connection(&view(), Output::default()), line);
+        let output = Output { extended: true, id: true, ..Output::default() };
+        assert_eq!(connection(&view(), output), format!("ipv4     2 {line} id=77"));
+        let icmp = |kind| TupleView {
+            source_port: None,
+            destination_port: None,
+            icmp_type: Some(kind),
+            icmp_code: Some(0),
+            icmp_id: Some(77),
+            ..view().original
+        };
+        let (source, destination) = (view().original.source, view().original.destination);
+        let reply = TupleView { source: destination, destination: source, ..icmp(0) };
+        let ping = ConnectionView {
+            zone: 0,
+            protocol: Protocol::ICMP,
+            state: None,
+            timeout: 29,
+            original: icmp(8),
+            reply,
+            status: vec![],
+            mark: 0,
+            ..view()
+        };
+        assert_eq!(
+            connection(&ping, Output::default()),
+            "icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=77 [UNREPLIED] src=10.0.0.2 \
+            dst=10.0.0.1 type=0 code=0 id=77 mark=0 use=1"
+        );
+        let line = event(ConnectionChangeKind::New, 1_500_000_000, &ping, Output::default());
+        assert!(line.starts_with("    [NEW] icmp     1 29 src="), "{line}");
+        assert!(line.ends_with("code=0 id=77"), "{line}");
+        let line = event(ConnectionChangeKind::Destroy, 0, &ping, Output::default());
+        assert!(line.starts_with("[DESTROY] icmp     1 src="), "{line}");
+    }
+}
