@@ -41,7 +41,6 @@ MASQUERADE = (
 FORWARD = (
     f"table=1, priority=10,ct_state=+new+trk,tcp,in_port=right,nw_dst={RIGHT[4][0]},tp_dst=8080 "
     f"actions=ct(commit,nat(dst={LEFT[4][1]}:80)),NORMAL\n"
-    "table=1, priority=20,ct_state=+new+dnat+trk,ip actions=NORMAL\n"
 )
 SERVER = """
 import socket, sys

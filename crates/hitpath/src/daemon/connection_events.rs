@@ -133,12 +133,13 @@ pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) 
         let mut seen = Seen { events, known: HashMap::new(), is_first: true };
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
+            // In any case: what a reader has loaded stays in memory, with its keys.
+            let table = reader.load().connections().cloned();
             if !seen.events.are_there() {
                 seen.forget();
                 thread::sleep(PERIOD);
                 continue;
             }
-            let table = reader.load().connections().cloned();
             if let Some(table) = table {
                 seen.look(&table, || clock.now());
             }
