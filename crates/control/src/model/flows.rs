@@ -114,14 +114,14 @@ impl Draft<'_> {
             }
         }
         let origin = self.origin;
-        self.put_pipeline(pipeline, all, origin, now).map(Reply::FlowsChanged)
+        self.put_pipeline(pipeline, &all, origin, now).map(Reply::FlowsChanged)
     }
 
     /// Has the tables and the desired state have these flows.
     fn put_pipeline(
         &mut self,
         pipeline: Pipeline,
-        changed: Changed,
+        changed: &Changed,
         origin: Origin,
         now: Time,
     ) -> Result<FlowReport, Refusal> {
@@ -260,7 +260,7 @@ impl Draft<'_> {
             extend(&mut all, apply(&mut pipeline, flow.clone(), &refuse)?);
         }
         let origins = self.desired.flows.clone();
-        self.put_pipeline(pipeline, all, Origin::Runtime, now)?;
+        self.put_pipeline(pipeline, &all, Origin::Runtime, now)?;
         let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
         for entry in entries {
             let is_said = said.contains(&place(&entry.flow));

@@ -57,6 +57,8 @@ fn ct(ct: Ct) -> Action {
     Action::Ct(Box::new(ct))
 }
 
+const NORMAL: Action = Action::Normal;
+
 const CT: Ct = Ct {
     commit: false,
     force: false,
@@ -95,16 +97,16 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
         let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
         Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
     };
-    let normal = Action::Normal;
+
     match kind {
         0 => vec![],
-        1 => vec![flow(0, 1, &[], &[normal])],
+        1 => vec![flow(0, 1, &[], &[NORMAL])],
         // What begins at the first port goes out and is answered.
         2 => vec![
             flow(0, 10, &[untracked()], &[to_table_1(None)]),
-            flow(1, 10, &[has(NEW), by(a)], &[ct(commit()), normal.clone()]),
-            flow(1, 10, &[has(EST)], &[normal.clone()]),
-            flow(1, 5, &[has(REL)], &[normal]),
+            flow(1, 10, &[has(NEW), by(a)], &[ct(commit()), NORMAL]),
+            flow(1, 10, &[has(EST)], &[NORMAL]),
+            flow(1, 5, &[has(REL)], &[NORMAL]),
         ],
         // The same as frames.
         3 => vec![
@@ -116,15 +118,15 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
         // Sources are translated, and few ports there are.
         4 => vec![
             flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
-            flow(1, 10, &[has(EST)], &[normal.clone()]),
-            flow(1, 9, &[has(REL)], &[normal.clone()]),
+            flow(1, 10, &[has(EST)], &[NORMAL]),
+            flow(1, 9, &[has(REL)], &[NORMAL]),
             flow(
                 1,
                 8,
                 &[has(NEW), (Field::DlType, 0x800, 0xffff)],
                 &[
                     ct(Ct { nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3002))), ..commit() }),
-                    normal.clone(),
+                    NORMAL,
                 ],
             ),
             flow(
@@ -133,15 +135,15 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                 &[has(NEW)],
                 &[
                     ct(Ct { nat: nat(NatEnd::Source, "fd02::77-fd02::78", None), ..commit() }),
-                    normal,
+                    NORMAL,
                 ],
             ),
         ],
         // Destinations.
         5 => vec![
             flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
-            flow(1, 10, &[has(EST)], &[normal.clone()]),
-            flow(1, 9, &[has(REL)], &[normal.clone()]),
+            flow(1, 10, &[has(EST)], &[NORMAL]),
+            flow(1, 9, &[has(REL)], &[NORMAL]),
             flow(
                 1,
                 8,
@@ -151,10 +153,10 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                         nat: nat(NatEnd::Destination, "10.1.0.5-10.1.0.6", Some((53, 54))),
                         ..commit()
                     }),
-                    normal.clone(),
+                    NORMAL,
                 ],
             ),
-            flow(1, 7, &[has(NEW)], &[ct(commit()), normal]),
+            flow(1, 7, &[has(NEW)], &[ct(commit()), NORMAL]),
         ],
         // Marks: who is marked is not forwarded by the second port.
         6 => vec![
@@ -174,19 +176,19 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                         }],
                         ..commit()
                     }),
-                    normal.clone(),
+                    NORMAL,
                 ],
             ),
-            flow(1, 1, &[], &[ct(commit()), normal]),
+            flow(1, 1, &[], &[ct(commit()), NORMAL]),
         ],
         // Some without tracking, by fields of packets.
         7 => vec![
             flow(0, 10, &[(Field::NwTtl, 64, 0xff)], &[Action::GotoTable(3)]),
-            flow(0, 9, &[(Field::NwTos, 0, 0xfc)], &[normal.clone()]),
-            flow(3, 10, &[(Field::IpFrag, 1, 1)], &[normal.clone()]),
+            flow(0, 9, &[(Field::NwTos, 0, 0xfc)], &[NORMAL]),
+            flow(3, 10, &[(Field::IpFrag, 1, 1)], &[NORMAL]),
             flow(3, 9, &[(Field::NwProto, 17, 0xff)], &[to_table_1(None)]),
             flow(3, 8, &[], &[Action::Resubmit { in_port: None, table: Some(1) }]),
-            flow(1, 1, &[], &[normal]),
+            flow(1, 1, &[], &[NORMAL]),
         ],
         // Fields are written, some of tracked packets.
         9 => vec![
@@ -194,28 +196,28 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                 0,
                 10,
                 &[(Field::DlType, 0x800, 0xffff), by(a)],
-                &[set(Field::NwSrc, 0x0a02_0063), Action::DecTtl, normal.clone()],
+                &[set(Field::NwSrc, 0x0a02_0063), Action::DecTtl, NORMAL],
             ),
             flow(
                 0,
                 9,
                 &[(Field::DlType, 0x800, 0xffff), (Field::NwProto, 17, 0xff)],
-                &[set(Field::UdpDst, 54), set(Field::NwTos, 0), normal.clone()],
+                &[set(Field::UdpDst, 54), set(Field::NwTos, 0), NORMAL],
             ),
             flow(0, 8, &[(Field::NwProto, 6, 0xff)], &[to_table_1(None)]),
-            flow(0, 1, &[], &[set(Field::NwTtl, 3), normal.clone()]),
-            flow(1, 1, &[], &[ct(commit()), set(Field::TcpSrc, 9), normal]),
+            flow(0, 1, &[], &[set(Field::NwTtl, 3), NORMAL]),
+            flow(1, 1, &[], &[ct(commit()), set(Field::TcpSrc, 9), NORMAL]),
         ],
         // Fields are written into frames.
         10 => vec![
             flow(0, 10, &[by(a)], &[set(Field::NwTos, 0x28), Action::DecTtl, Action::Output(b)]),
-            flow(0, 1, &[], &[normal]),
+            flow(0, 1, &[], &[NORMAL]),
         ],
         // Two zones, two outputs: refused.
         _ => vec![
             flow(0, 10, &[by(a)], &[ct(Ct { zone: Zone::Number(9), ..CT }), to_table_1(None)]),
-            flow(0, 9, &[by(b)], &[Action::Output(a), normal.clone()]),
-            flow(1, 1, &[], &[normal]),
+            flow(0, 9, &[by(b)], &[Action::Output(a), NORMAL]),
+            flow(1, 1, &[], &[NORMAL]),
         ],
     }
 }
