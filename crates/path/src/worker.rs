@@ -438,7 +438,8 @@ impl<'t> Stages<'t> {
     fn expire_connections(&mut self) {
         /// Connections and steps of the wheel that are looked at.
         const BUDGET: u32 = 256;
-        if let Some(connections) = self.decider.connections() {
+        // Those that are left when the flows are gone, too.
+        if let Some(connections) = self.tables.connections() {
             let decider = self.decider;
             connections.expire(decider.now(), BUDGET, &mut |ended| decider.connection_ended(ended));
         }
