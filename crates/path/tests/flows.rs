@@ -469,3 +469,29 @@ fn what_flows_write_stands_in_the_packet() {
     assert_eq!(gateway.drops(), []);
     gateway.assert_nothing_lost();
 }
+
+#[test]
+fn what_is_not_done_is_refused_when_it_is_asked_for() {
+    let refuses = |ct: Ct| {
+        let mut pipeline = Pipeline::new();
+        let flow = flow(0, 1, &[], &[Action::Ct(Box::new(ct))]);
+        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User).unwrap();
+        let mut tables = plain_tables();
+        tables.set_pipeline(pipeline, Time(0)).unwrap_err().to_string()
+    };
+    let plain = Ct {
+        commit: true,
+        force: false,
+        zone: pipeline::Zone::Vrf,
+        table: None,
+        nat: None,
+        exec: Vec::new(),
+        alg: None,
+    };
+    let helper = refuses(Ct { alg: Some(pipeline::Alg::Ftp), ..plain.clone() });
+    assert!(helper.starts_with("`alg` is not supported"), "{helper}");
+    let mut nowhere = nat(NatEnd::Source, HERE, None);
+    nowhere.new.as_mut().unwrap().addresses = None;
+    let nowhere = refuses(Ct { nat: Some(nowhere), ..plain });
+    assert!(nowhere.starts_with("`nat(src)` needs addresses"), "{nowhere}");
+}

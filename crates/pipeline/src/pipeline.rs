@@ -79,6 +79,14 @@ impl Pipeline {
         entries
     }
 
+    /// Whether a flow names a helper.
+    pub fn asks_for_helpers(&self) -> bool {
+        self.entries().flat_map(|entry| &entry.flow.actions).any(|action| match action {
+            Action::Ct(ct) => ct.alg.is_some(),
+            _ => false,
+        })
+    }
+
     /// What `ct` translates of new connections, of all flows.
     pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
         self.entries().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {

@@ -70,6 +70,12 @@ pub enum FlowError {
     /// A pool was not made.
     #[error("{0}")]
     Pool(#[from] conntrack::nat::BadPool),
+    /// A helper is asked for.
+    #[error("`alg` is not supported: no helper reads FTP or TFTP yet")]
+    Helper,
+    /// A translation of sources without addresses.
+    #[error("`nat(src)` needs addresses: say `nat(src=FIRST-LAST)`")]
+    NoAddresses,
     /// There are too many.
     #[error("there are {MAX_NAT_POOLS} NAT pools already, which is the most")]
     Pools,
@@ -103,7 +109,13 @@ impl Flows {
 
     /// Makes the pools that the flows ask for, as far as they are not there.
     pub(crate) fn make_pools(&mut self, pipeline: &Pipeline) -> Result<(), FlowError> {
+        if pipeline.asks_for_helpers() {
+            return Err(FlowError::Helper);
+        }
         for new in pipeline.translations().filter(|new| new.end == NatEnd::Source) {
+            if new.addresses.is_none() {
+                return Err(FlowError::NoAddresses);
+            }
             let Some(settings) = settings(new).filter(|_| self.pool_of(new).is_none()) else {
                 continue;
             };
