@@ -85,21 +85,7 @@ impl Dut {
         caches: [CacheSettings; 4],
         feed: impl Feed + 'static,
     ) -> anyhow::Result<Self> {
-        let (receiver, input) = memory::port(MemoryOptions::ethernet("in", IN), 2 * BATCH);
-        let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
-        let (events, _) = rtrb::RingBuffer::new(16);
-        let (_, probes) = rtrb::RingBuffer::new(16);
-        let settings = WorkerSettings {
-            index,
-            buffers: 4 * BATCH,
-            seed: [1; 32],
-            caches,
-            ticks: runtime::clock::ticks,
-            large_buffers: 0,
-        };
-        let mut worker = Worker::new(&settings, reader, events, probes)?;
-        worker.attach(IN, Box::new(receiver));
-        worker.attach(OUT, Box::new(sender));
+        let (worker, [input, out]) = worker(index, reader, caches)?;
         let cached = caches.map(|cache| cache.mode != CacheMode::Off);
         Ok(Self { name: name.into(), feed: Box::new(feed), input, worker, out, cached })
     }
@@ -183,6 +169,33 @@ impl Series for Dut {
     fn lookups(&self) -> Lookups {
         self.lookups()
     }
+}
+
+/// Worker number `index` between two memory ports, [`IN`] and [`OUT`], and their other ends.
+///
+/// # Errors
+/// If there is no memory for its cache.
+pub(crate) fn worker(
+    index: usize,
+    reader: Reader,
+    caches: [CacheSettings; 4],
+) -> anyhow::Result<(Worker, [MemoryHandle; 2])> {
+    let (receiver, input) = memory::port(MemoryOptions::ethernet("in", IN), 2 * BATCH);
+    let (sender, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
+    let (events, _) = rtrb::RingBuffer::new(16);
+    let (_, probes) = rtrb::RingBuffer::new(16);
+    let settings = WorkerSettings {
+        index,
+        buffers: 4 * BATCH,
+        seed: [1; 32],
+        caches,
+        ticks: runtime::clock::ticks,
+        large_buffers: 0,
+    };
+    let mut worker = Worker::new(&settings, reader, events, probes)?;
+    worker.attach(IN, Box::new(receiver));
+    worker.attach(OUT, Box::new(sender));
+    Ok((worker, [input, out]))
 }
 
 /// What a worker has dropped so far, with the reasons.

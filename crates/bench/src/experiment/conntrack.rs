@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::ensure;
 use conntrack::{Connections, CtState, Settings};
 use flow::{Associativity, CacheMode, CacheSettings};
-use io::memory::{self, MemoryHandle, MemoryOptions};
+use io::memory::MemoryHandle;
 use packet::{BATCH, Time};
-use path::{Worker, WorkerSettings};
+use path::Worker;
 use pipeline::{
     Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone,
 };
@@ -19,7 +19,7 @@ use wire::ethernet::{self, EtherType};
 use wire::{Addresses, Protocol, TcpFlags, VrfId, checksum, ipv4};
 
 use crate::context::Context;
-use crate::dut::{SETTLING, dropped, lookups};
+use crate::dut::{self, SETTLING, dropped, lookups};
 use crate::frame::{Family, Fields};
 use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
 use crate::plot::Chart;
@@ -689,23 +689,7 @@ fn worker(
     tables: Tables,
     caches: [CacheSettings; 4],
 ) -> anyhow::Result<(Worker, [MemoryHandle; 2])> {
-    let (inside, input) = memory::port(MemoryOptions::ethernet("in", IN), 2 * BATCH);
-    let (outside, out) = memory::port(MemoryOptions::ethernet("out", OUT), 2 * BATCH);
-    let (events, _) = rtrb::RingBuffer::new(16);
-    let (_, probes) = rtrb::RingBuffer::new(16);
-    let settings = WorkerSettings {
-        index: 0,
-        buffers: 4 * BATCH,
-        seed: [1; 32],
-        caches,
-        ticks: runtime::clock::ticks,
-        large_buffers: 0,
-    };
-    let reader = Publisher::new(tables).shared().reader();
-    let mut worker = Worker::new(&settings, reader, events, probes)?;
-    worker.attach(IN, Box::new(inside));
-    worker.attach(OUT, Box::new(outside));
-    Ok((worker, [input, out]))
+    dut::worker(0, Publisher::new(tables).shared().reader(), caches)
 }
 
 #[cfg(test)]
