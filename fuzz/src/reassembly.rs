@@ -41,7 +41,7 @@ pub fn examine(bytes: &[u8]) -> (u64, u64) {
         sent += 1;
         let key = headers.key(VrfId(1), Origin::Port(PortId(1)), PacketFields::NONE);
         match reassembly.push(now, &key, &headers, packet, &mut pool) {
-            Reassembled::Complete(packet) => {
+            Reassembled::Complete { packet, .. } => {
                 completed += 1;
                 let whole = headers::parse(packet.bytes()).expect("a packet that is right");
                 assert_eq!(usize::from(whole.total_length), packet.len());

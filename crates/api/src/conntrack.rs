@@ -254,6 +254,45 @@ pub struct ConnectionStatistics {
     pub bucket_full: u64,
     /// Connections beyond a limit.
     pub limit: u64,
+    /// Announcements of data connections that helpers have followed.
+    #[serde(default)]
+    pub followed: u64,
+    /// Announcements that were not followed: of another host, of a well-known port, malformed.
+    #[serde(default)]
+    pub distrusted: u64,
+    /// Announcements for which there was no place or no port.
+    #[serde(default)]
+    pub expect_failed: u64,
+}
+
+/// A connection that is expected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectationView {
+    /// The zone.
+    pub zone: u16,
+    /// Upper-layer protocol.
+    pub protocol: Protocol,
+    /// Seconds until it is void.
+    pub timeout: u64,
+    /// From where it will come; anywhere if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// Its source port; any if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// Where it will go to.
+    pub destination: IpAddr,
+    /// The port there.
+    pub destination_port: u16,
+    /// The address and port that its destination is translated to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translated: Option<(IpAddr, u16)>,
+    /// The original direction of the connection that has announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<TupleView>,
+    /// The helper of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helper: Option<String>,
 }
 
 /// A pool of addresses and ports for translated sources.
@@ -295,6 +334,9 @@ pub struct ConnectionEventSpec {
     /// Which changes; all if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<ConnectionChangeKind>,
+    /// Whether it is about expectations and not about connections.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub expectations: bool,
 }
 
 /// What the daemon says of connections.
@@ -309,6 +351,15 @@ pub enum ConnectionEvent {
         time: u64,
         /// The connection.
         connection: Box<ConnectionView>,
+    },
+    /// Something has happened to an expectation.
+    Expectation {
+        /// What.
+        kind: ConnectionChangeKind,
+        /// When it was seen, in nanoseconds since 1970.
+        time: u64,
+        /// The expectation.
+        expectation: Box<ExpectationView>,
     },
     /// Nothing has happened for a second.
     Status {

@@ -95,4 +95,7 @@ pub struct FlowView {
     pub idle_age: u64,
     /// Who asked for it.
     pub origin: Origin,
+    /// Whether the firewall has made it, where alone it is changed.
+    #[serde(default)]
+    pub by_firewall: bool,
 }

@@ -22,6 +22,7 @@ mod cache;
 mod conntrack;
 mod daemon;
 mod filter;
+mod firewall;
 mod flow;
 mod key;
 mod link;
@@ -46,12 +47,16 @@ pub use cache::{
 pub use conntrack::{
     ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
-    MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
+    ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
 };
 pub use daemon::DaemonView;
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,
+};
+pub use firewall::{
+    FirewallAction, FirewallCount, FirewallReport, FirewallRuleSpec, FirewallSpec, FirewallView,
+    ForwardSpec, GATEWAY_ZONE, Masquerade, ServiceSpec, SnatSpec, ZonePolicySpec, ZoneSpec,
 };
 pub use flow::{FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView};
 pub use key::{Key, KeyTextError};
@@ -81,7 +86,7 @@ pub use state::{
 pub use tap::{TapPoint, TapSpec, TapTarget, TapView};
 pub use trace::{
     DEFAULT_TRACE_COUNT, DEFAULT_TRACE_RATE, MAX_TRACE_COUNT, TraceEvent, TraceLosses, TraceSpec,
-    TracedPacket,
+    TraceView, TracedLater, TracedPacket,
 };
 // The vocabulary of requests and replies, for those who write them.
 pub use types::{
@@ -96,7 +101,8 @@ pub const VERSION: u32 = 1;
 /// Where requests are posted to.
 pub const PATH: &str = "/v1";
 
-/// Where a [`Batch`], or a [`Request::FlowChange`], is posted to that is longer than other requests may be.
+/// Where a [`Batch`], or a [`Request::FlowChange`] or [`Request::FirewallReplace`], is posted to
+/// that is longer than other requests may be.
 pub const BATCH_PATH: &str = "/v1/batch";
 
 /// Where a [`TapSpec`] is posted to.

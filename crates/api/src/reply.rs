@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
-use crate::conntrack::{ConnectionPage, ConnectionStatistics, NatPoolView};
+use crate::conntrack::{ConnectionPage, ConnectionStatistics, ExpectationView, NatPoolView};
 use crate::daemon::DaemonView;
 use crate::filter::FilterView;
+use crate::firewall::{FirewallReport, FirewallView};
 use crate::flow::{FlowReport, FlowView};
 use crate::key::Key;
 use crate::link::LinkView;
@@ -20,6 +21,7 @@ use crate::route::{NextHopView, RouteView};
 use crate::rule::RuleView;
 use crate::state::StateView;
 use crate::tap::TapView;
+use crate::trace::TraceView;
 
 /// The answer to a request that was carried out: `{"is": NAME, "of": ...}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,14 +91,22 @@ pub enum Reply {
     FlowsChanged(FlowReport),
     /// Flows.
     Flows(Vec<FlowView>),
+    /// The firewall was changed.
+    FirewallChanged(FirewallReport),
+    /// The firewall; nothing if there is none.
+    Firewall(Option<Box<FirewallView>>),
     /// A page of the connections.
     Connections(ConnectionPage),
     /// What the connection table has done.
     ConnectionStatistics(ConnectionStatistics),
+    /// Connections that are expected.
+    Expectations(Vec<ExpectationView>),
     /// Pools for translated sources.
     NatPools(Vec<NatPoolView>),
     /// Taps.
     Taps(Vec<TapView>),
+    /// Traces.
+    Traces(Vec<TraceView>),
 }
 
 /// What is in force, as a configuration file.

@@ -6,6 +6,7 @@ use crate::batch::Batch;
 use crate::cache::SpdFilter;
 use crate::conntrack::{ConnectionChange, ConnectionFilter, ConnectionQuery};
 use crate::filter::{FilterId, FilterList, FilterSpec};
+use crate::firewall::FirewallSpec;
 use crate::flow::{FlowChanges, FlowFilter};
 use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
@@ -194,6 +195,12 @@ pub enum Request {
     FlowChange(FlowChanges),
     /// Show flows.
     FlowList(FlowFilter),
+    /// Make the firewall this.
+    FirewallReplace(Box<FirewallSpec>),
+    /// Remove the firewall.
+    FirewallDelete,
+    /// Show the firewall.
+    FirewallGet,
     /// Show a page of the connections.
     ConnectionList(ConnectionQuery),
     /// Show the connection of a tuple, of which everything is said.
@@ -206,6 +213,10 @@ pub enum Request {
     ConnectionCount,
     /// What the connection table has done.
     ConnectionStatistics,
+    /// `Reply::Expectations`.
+    ExpectationList,
+    /// Ends all expectations. `Reply::Count`.
+    ExpectationFlush,
     /// Pools of addresses and ports for translated sources.
     NatPools,
     /// Add a tap. To be posted to [`crate::TAP_PATH`], and refused elsewhere.
@@ -219,6 +230,13 @@ pub enum Request {
     TapList,
     /// Add a trace. To be posted to [`crate::TRACE_PATH`], and refused elsewhere.
     TraceAdd(TraceSpec),
+    /// End a trace.
+    TraceDelete {
+        /// Its number.
+        id: u64,
+    },
+    /// Show traces, those that have ended lately included.
+    TraceList,
 }
 
 impl Request {
@@ -257,12 +275,15 @@ impl Request {
                 | Self::VrfList
                 | Self::FilterList(_)
                 | Self::FlowList(_)
+                | Self::FirewallGet
                 | Self::ConnectionList(_)
                 | Self::ConnectionGet(_)
                 | Self::ConnectionCount
                 | Self::ConnectionStatistics
+                | Self::ExpectationList
                 | Self::NatPools
                 | Self::TapList
+                | Self::TraceList
         )
     }
 }

@@ -27,7 +27,10 @@ pub struct TraceSpec {
     /// At most so many packets a second, [`DEFAULT_TRACE_RATE`] if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
-    /// A classic BPF program for packets without a link header (DLT_RAW): code, jump if true, jump
+    /// A filter in the words in which it was written, to be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// The same as a classic BPF program for packets without a link header (DLT_RAW): code, jump if true, jump
     /// if false, constant. All packets if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub program: Vec<(u16, u8, u8, u32)>,
@@ -39,6 +42,8 @@ pub struct TraceSpec {
 pub enum TraceEvent {
     /// A packet.
     Packet(TracedPacket),
+    /// What became of a packet, or of a part of it, that waited.
+    Later(TracedLater),
     /// The trace goes on, without packets for a second.
     Status(TraceLosses),
     /// It has ended.
@@ -74,4 +79,35 @@ pub struct TracedPacket {
     pub length: u32,
     /// What each stage did.
     pub steps: Vec<Step>,
+}
+
+/// What became of a packet that waited, or of a fragment of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedLater {
+    /// The number of the packet in the trace.
+    pub number: u32,
+    /// When it ended, in nanoseconds since 1970.
+    pub time: u64,
+    /// The worker that was its last.
+    pub worker: u32,
+    /// How long it waited, and how it ended.
+    pub later: Vec<Step>,
+}
+
+/// A trace and what it has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceView {
+    /// Its number.
+    pub id: u64,
+    /// As it was asked for, without its program.
+    pub trace: TraceSpec,
+    /// Packets that the client was told of.
+    pub told: u32,
+    /// How many of these, or fragments of these, still wait.
+    pub waiting: usize,
+    /// What was not told of.
+    pub losses: TraceLosses,
+    /// Why it has ended, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }

@@ -1,19 +1,77 @@
 //! The hash table: from a tuple to where its connection stands.
 //!
-//! A bucket is a cache line of sixteen slots. A hash has two buckets, both of one shard. Lookups
-//! read; who writes holds the shard's lock.
+//! A bucket is a cache line of twelve slots, in front of which stand their parts of the hash, so
+//! that a lookup compares eight at once. A hash has two buckets, both of one shard. Lookups read; who
+//! writes holds the shard's lock.
 
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, allocate, lock};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, allocate, lock};
 
-pub(crate) const SLOTS: usize = 16;
+pub(crate) const SLOTS: usize = 12;
 
 #[derive(Default)]
 #[repr(C, align(64))]
-struct Bucket([AtomicU32; SLOTS]);
+struct Bucket {
+    /// A byte for each slot, 0 if it is empty. A slot is written before its byte, and has it too.
+    tags: [AtomicU64; 2],
+    slots: [AtomicU32; SLOTS],
+}
+
+/// A bit for each byte of a word.
+const BYTES: u64 = 0x0101_0101_0101_0101;
+/// The bytes of [`Bucket::tags`] that have no slot.
+const NO_SLOTS: [u64; 2] = [0, !0 << 32];
+
+/// The highest bits of those bytes of a word that are zero.
+const fn zeros(word: u64) -> u64 {
+    let low = 0x7f * BYTES;
+    !(((word & low) + low) | word | low)
+}
+
+/// The places of the bytes whose highest bits are set, in the word of [`Bucket::tags`] with this
+/// number.
+fn places(mut bits: u64, number: usize) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = (bits != 0).then(|| bits.trailing_zeros() as usize / 8);
+        bits &= bits.wrapping_sub(1);
+        at.map(|at| number * 8 + at)
+    })
+}
+
+impl Bucket {
+    /// The places with this part of a hash.
+    #[inline(always)]
+    fn places_of(&self, tag: u32) -> impl Iterator<Item = usize> {
+        let wanted = u64::from(tag >> 24) * BYTES;
+        let words = self.tags.iter().enumerate();
+        words.flat_map(move |(number, word)| {
+            places(zeros(word.load(Ordering::Acquire) ^ wanted), number)
+        })
+    }
+
+    /// How many slots are empty, and the first of them. The shard is locked.
+    fn empty(&self) -> (u32, usize) {
+        let empty = |number: usize| {
+            let word = self.tags[number].load(Ordering::Relaxed);
+            zeros(word | NO_SLOTS[number])
+        };
+        let [one, other] = [0, 1].map(empty);
+        let first = places(one, 0).chain(places(other, 1)).next();
+        (one.count_ones() + other.count_ones(), first.unwrap_or(0))
+    }
+
+    /// Writes a slot, or 0. The shard is locked.
+    fn set(&self, place: usize, slot: u32) {
+        self.slots[place].store(slot, Ordering::Release);
+        let (word, shift) = (&self.tags[place / 8], 8 * (place % 8));
+        let others = word.load(Ordering::Relaxed) & !(0xff << shift);
+        word.store(others | u64::from(slot >> 24) << shift, Ordering::Release);
+    }
+}
 
 /// The directions of a connection that a slot is for, and where the connection is.
 ///
-/// Bits 0-21 index, 22 original direction, 23 reply direction, 24-31 part of the hash; 0 is empty.
+/// Bits 0-21 index, 22 original direction, 23 reply direction, 24-31 part of the hash, which is not
+/// 0; 0 is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
@@ -35,7 +93,7 @@ impl Slot {
 }
 
 fn tag(hash: u64) -> u32 {
-    (hash as u32) << 24
+    u32::from((hash as u8).max(1)) << 24
 }
 
 /// Maps a number of 32 bits to one below `count`.
@@ -94,7 +152,7 @@ impl Buckets {
         }
     }
 
-    /// The first slot of this hash that `accept` takes. At most 32 have its part of the hash.
+    /// The first slot of this hash that `accept` takes. At most 24 have its part of the hash.
     #[inline]
     pub(crate) fn find<T>(
         &self,
@@ -104,10 +162,10 @@ impl Buckets {
         let (tag, [first, second]) = (tag(hash), self.pair(hash));
         packet::prefetch(second);
         for bucket in [first, second] {
-            for slot in &bucket.0 {
+            for place in bucket.places_of(tag) {
+                let Some(slot) = bucket.slots.get(place) else { continue };
                 let slot = slot.load(Ordering::Acquire);
                 if (slot ^ tag) >> 24 == 0
-                    && slot & (ORIGINAL | REPLY) != 0
                     && let Some(found) = accept(Slot(slot))
                 {
                     return Some(found);
@@ -122,19 +180,13 @@ impl Buckets {
 
     /// Puts a slot into the emptier bucket. False if both are full. The shard is locked.
     pub(crate) fn insert(&self, hash: u64, index: u32, directions: u32) -> bool {
-        let empty = |bucket: &Bucket| {
-            let all = bucket.0.iter().enumerate();
-            let mut empty = all.filter(|(_, slot)| slot.load(Ordering::Relaxed) == 0);
-            empty.next().map(|(at, _)| (empty.count(), at))
-        };
         let [first, second] = self.pair(hash);
-        let (bucket, at) = match (empty(first), empty(second)) {
-            (Some(one), Some(other)) if other.0 > one.0 => (second, other.1),
-            (Some(one), _) => (first, one.1),
-            (None, Some(other)) => (second, other.1),
-            (None, None) => return false,
+        let (bucket, at) = match (first.empty(), second.empty()) {
+            ((0, _), (0, _)) => return false,
+            ((one, _), (other, at)) if other > one => (second, at),
+            ((_, at), _) => (first, at),
         };
-        bucket.0[at].store(Slot::new(hash, index, directions).0, Ordering::Release);
+        bucket.set(at, Slot::new(hash, index, directions).0);
         true
     }
 
@@ -142,9 +194,12 @@ impl Buckets {
     pub(crate) fn remove(&self, hash: u64, index: u32, directions: u32) {
         let slot = Slot::new(hash, index, directions).0;
         for bucket in self.pair(hash) {
-            if let Some(place) = bucket.0.iter().find(|place| place.load(Ordering::Relaxed) == slot)
-            {
-                place.store(0, Ordering::Release);
+            let is_it = |place: &usize| {
+                let there = bucket.slots.get(*place);
+                there.is_some_and(|there| there.load(Ordering::Relaxed) == slot)
+            };
+            if let Some(place) = bucket.places_of(slot).find(is_it) {
+                bucket.set(place, 0);
                 return;
             }
         }

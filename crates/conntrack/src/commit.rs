@@ -61,7 +61,7 @@ impl Connections {
         let is_wide = original.addresses.is_v6();
         // Without translation both tuples have one hash, and one lookup finds either.
         let is_paired = original.reversed() != *reply;
-        let hash = original.hash(&self.hasher, new.zone);
+        let hash = new.hash.unwrap_or_else(|| self.hash_of(new.zone, original));
         let hashes = match is_paired {
             true => [hash, reply.hash(&self.hasher, new.zone)],
             false => [hash; 2],
@@ -89,12 +89,14 @@ impl Connections {
             let locked = self.buckets.lock(hashes);
             // The reply's is looked for as well if it is the original reversed: it may be the original
             // of a connection that is translated.
-            let others = [original, reply].into_iter().zip(hashes);
-            let taken = |(tuple, hash)| self.find_any(hash, new.zone, tuple);
-            let Some((other, direction, is_original)) = others
-                .enumerate()
-                .find_map(|(at, pair)| taken(pair).map(|(other, way)| (other, way, at == 0)))
-            else {
+            let taken = |at: usize| self.find_any(hashes[at], new.zone, [original, reply][at]);
+            let found = match is_paired || self.may_be_there(hash) {
+                false => None,
+                true => taken(0)
+                    .map(|(other, way)| (other, way, true))
+                    .or_else(|| taken(1).map(|(other, way)| (other, way, false))),
+            };
+            let Some((other, direction, is_original)) = found else {
                 return Some(self.insert(index, new, hashes, (state, flags, own), length, now));
             };
             // The lock goes before another connection does, which may be in other shards.
@@ -169,7 +171,10 @@ impl Connections {
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);
-            let deltas = crate::rewrite::deltas(&before[at], &become_of[at]);
+            let deltas = match flags.has(Flags::PAIRED) {
+                true => crate::rewrite::deltas(&before[at], &become_of[at]),
+                false => 0,
+            };
             store(word::PORTS, become_of[at].port_word() | deltas);
             let first = self.settings.accounting && at == 0;
             store(word::PACKETS, first.into());

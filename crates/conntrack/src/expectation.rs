@@ -1,7 +1,7 @@
 //! Connections that others have announced: the data connections of FTP and TFTP.
 
 use core::net::IpAddr;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use packet::Time;
 use thiserror::Error;
@@ -31,6 +31,8 @@ pub struct Expectation {
     pub destination_port: u16,
     /// Where it is to be translated to, if it is.
     pub translated: Option<(IpAddr, u16)>,
+    /// What its source address is to become, if it is to become another one.
+    pub translated_source: Option<IpAddr>,
     /// Helper of the connection that comes, 0 for none.
     pub helper: u16,
     /// Whether several connections may come.
@@ -56,11 +58,41 @@ pub enum NotExpected {
 /// How many an address and port may have, of different sources.
 const AT_ONE_PLACE: usize = 16;
 
+/// What has happened to expectations is remembered so far, for who follows it.
+const REMEMBERED: usize = 1024;
+
+/// What has happened to an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpectationChange {
+    /// It is there from now on.
+    New(Expectation),
+    /// It is void: fulfilled, too old, or without its master.
+    Destroy(Expectation),
+}
+
 type Place = (u16, Protocol, IpAddr, u16);
 
 struct Maps {
     by_place: HashMap<Place, Vec<Expectation>, Keyed>,
     by_master: HashMap<u32, Vec<Place>, Keyed>,
+    log: Log,
+}
+
+/// The last changes, and how many there were in all.
+#[derive(Default)]
+struct Log {
+    last: VecDeque<ExpectationChange>,
+    count: u64,
+}
+
+impl Log {
+    fn push(&mut self, change: ExpectationChange) {
+        if self.last.len() >= REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back(change);
+        self.count += 1;
+    }
 }
 
 pub(crate) struct Expectations {
@@ -71,6 +103,11 @@ pub(crate) struct Expectations {
 }
 
 impl Expectation {
+    /// Whether it is to be translated.
+    pub fn is_translated(&self) -> bool {
+        self.translated.is_some() || self.translated_source.is_some()
+    }
+
     fn place(&self) -> Place {
         (self.zone, self.protocol, self.destination, self.destination_port)
     }
@@ -96,8 +133,11 @@ impl Expectation {
 impl Expectations {
     pub(crate) fn new(most: u32, secret: [u64; 2]) -> Self {
         let keyed = Keyed(secret);
-        let maps =
-            Maps { by_place: HashMap::with_hasher(keyed), by_master: HashMap::with_hasher(keyed) };
+        let maps = Maps {
+            by_place: HashMap::with_hasher(keyed),
+            by_master: HashMap::with_hasher(keyed),
+            log: Log::default(),
+        };
         Self { maps: Mutex::new(maps), count: AtomicU32::new(0), most }
     }
 
@@ -126,9 +166,7 @@ impl Expectations {
             }
         }
         // The same again, and what is void at this place.
-        if let Some(there) = maps.by_place.get_mut(&place) {
-            there.retain(|old| now < old.until && !old.clashes(&new));
-        }
+        maps.remove_at(&place, |old| now >= old.until || old.clashes(&new));
         if maps.by_place.get(&place).is_some_and(|there| there.len() >= AT_ONE_PLACE) {
             return Err(NotExpected::Full);
         }
@@ -152,6 +190,7 @@ impl Expectations {
         of_it.push(place);
         maps.by_master.insert(index, of_it);
         maps.by_place.entry(place).or_default().push(new);
+        maps.log.push(ExpectationChange::New(new));
         self.count.store(total + 1, Ordering::Release);
         Ok(())
     }
@@ -191,6 +230,21 @@ impl Expectations {
         self.count.store(maps.count(), Ordering::Release);
     }
 
+    /// Ends all.
+    pub(crate) fn flush(&self) {
+        let mut maps = lock(&self.maps);
+        maps.remove(|_| true);
+        self.count.store(0, Ordering::Release);
+    }
+
+    /// The changes after the first `since`, as far as they are remembered, and how many there were.
+    pub(crate) fn changes(&self, since: u64) -> (Vec<ExpectationChange>, u64) {
+        let maps = lock(&self.maps);
+        let new = maps.log.count.saturating_sub(since);
+        let skipped = maps.log.last.len().saturating_sub(new.try_into().unwrap_or(usize::MAX));
+        (maps.log.last.iter().skip(skipped).copied().collect(), maps.log.count)
+    }
+
     pub(crate) fn all(&self) -> Vec<Expectation> {
         lock(&self.maps).by_place.values().flatten().copied().collect()
     }
@@ -202,8 +256,9 @@ impl Maps {
     }
 
     fn remove_at(&mut self, place: &Place, is_void: impl Fn(&Expectation) -> bool) {
+        let log = &mut self.log;
         if let Some(there) = self.by_place.get_mut(place) {
-            there.retain(|old| !is_void(old));
+            there.retain(|old| stays(old, &is_void, log));
             if there.is_empty() {
                 self.by_place.remove(place);
             }
@@ -211,11 +266,21 @@ impl Maps {
     }
 
     fn remove(&mut self, is_void: impl Fn(&Expectation) -> bool) {
+        let log = &mut self.log;
         self.by_place.retain(|_, there| {
-            there.retain(|old| !is_void(old));
+            there.retain(|old| stays(old, &is_void, log));
             !there.is_empty()
         });
         let by_place = &self.by_place;
         self.by_master.retain(|_, places| places.iter().any(|place| by_place.contains_key(place)));
     }
+}
+
+/// Whether one stays. That it does not is logged.
+fn stays(old: &Expectation, is_void: &impl Fn(&Expectation) -> bool, log: &mut Log) -> bool {
+    let is_void = is_void(old);
+    if is_void {
+        log.push(ExpectationChange::Destroy(*old));
+    }
+    !is_void
 }

@@ -70,7 +70,9 @@ impl Connections {
                     }
                     Due::Ended
                 });
-                for index in dead.into_iter().take(count) {
+                let dead = &dead[..count];
+                self.prefetch_ends(dead, now);
+                for &index in dead {
                     self.expire_one(index, now, ended);
                 }
                 done += looked;
@@ -83,6 +85,19 @@ impl Connections {
             }
         }
         done
+    }
+
+    /// Asks for the memory that the ends of several connections write to.
+    fn prefetch_ends(&self, all: &[u32], now: Time) {
+        for &index in all {
+            let entry = &self.entries[index as usize];
+            [&entry.lines[1], &entry.cold].into_iter().for_each(packet::prefetch);
+        }
+        for &index in all {
+            if let Some(connection) = self.connection(index, now) {
+                self.buckets.prefetch(self.hash(connection.zone, &connection.original));
+            }
+        }
     }
 
     /// Ends a connection that the wheel has handed out, or gives it back to the wheel.
@@ -183,7 +198,11 @@ impl Connections {
         let Some(connection) = self.connection(index, now) else { return false };
         let zone = connection.zone;
         let tuples = [connection.original, connection.reply];
-        let hashes = tuples.map(|tuple| self.hash(zone, &tuple));
+        let hash = self.hash(zone, &tuples[0]);
+        let hashes = match tuples[0].reversed() == tuples[1] {
+            true => [hash; 2],
+            false => [hash, self.hash(zone, &tuples[1])],
+        };
         let locked = self.buckets.lock(hashes);
         // Tuples of a generation do not change, so these are its own if it still has this one.
         let from = loop {
@@ -216,6 +235,7 @@ impl Connections {
             self.limits.give(zone, connection.original.addresses.source());
         }
         self.expectations.forget(index);
+        self.helpers.forget(index);
         self.places.give(index);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);

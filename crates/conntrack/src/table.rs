@@ -11,7 +11,8 @@ use crate::buckets::Buckets;
 use crate::ct_state::{CtState, Direction, Handle, Reference};
 use crate::entry::{Control, Entry, Line, Side, word};
 use crate::evictable::Evictable;
-use crate::expectation::{Expectation, Expectations, NotExpected};
+use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpected};
+use crate::helper::Helpers;
 use crate::limits::{LimitKind, Limits, SourceLimits};
 use crate::places::Places;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, allocate};
@@ -136,6 +137,8 @@ pub struct New {
     pub master: Option<u32>,
     /// What the caller keeps of its NAT.
     pub binding: u64,
+    /// [`Connections::hash_of`] the packet's tuple, if it is known.
+    pub hash: Option<u64>,
 }
 
 impl New {
@@ -153,6 +156,7 @@ impl New {
             helper: 0,
             master: None,
             binding: 0,
+            hash: None,
         }
     }
 }
@@ -206,6 +210,7 @@ pub struct Connections {
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
     pub(crate) expectations: Expectations,
+    pub(crate) helpers: Helpers,
     /// Raised when a connection with such a tuple comes.
     pub(crate) stamps: Box<[AtomicU32]>,
     /// Part of all stamps.
@@ -245,6 +250,7 @@ impl Connections {
                 timeouts: Timeouts::new()?,
                 limits: Limits::new(secret),
                 expectations: Expectations::new(settings.expectations, secret),
+                helpers: Helpers::new(secret),
                 stamps: allocate(STAMPS)?,
                 stamp_of_all: AtomicU32::new(0),
                 hasher: SipHasher13::new_with_keys(secret[0], secret[1]),
@@ -325,6 +331,17 @@ impl Connections {
     /// All expectations, also those that are void and were not taken out yet.
     pub fn expectations(&self) -> Vec<Expectation> {
         self.expectations.all()
+    }
+
+    /// Ends all expectations.
+    pub fn flush_expectations(&self) {
+        self.expectations.flush();
+    }
+
+    /// What has happened to expectations after the first `since` changes, as far as it is
+    /// remembered: the last 1,024 changes. Returns how many there were so far as well.
+    pub fn expectation_changes(&self, since: u64) -> (Vec<ExpectationChange>, u64) {
+        self.expectations.changes(since)
     }
 
     /// The words of a connection, as a packet of this direction finds them.

@@ -257,7 +257,10 @@ fn data(
         };
     }
     if !flags.has(Flags::LIBERAL) && !is_in_window(&own, &peer, segment) {
-        return Outcome::Invalid;
+        return match !is_fin && is_sent_again(&own, &peer, segment) {
+            true => Outcome::Pass,
+            false => Outcome::Invalid,
+        };
     }
     // Nothing follows a FIN: one before the end of what was sent is not its sender's.
     if is_fin && own.has(mark::SENT) && before(segment.end(), own.end()) {
@@ -322,10 +325,29 @@ fn is_in_window(own: &Side, peer: &Side, segment: &Segment) -> bool {
     let is_recent = !(own.has(mark::SENT) & peer.has(mark::SENT)) | !before(segment.end(), oldest);
     let newest = segment.acknowledgment.wrapping_add(segment.sacked);
     let is_of_something = !peer.has(mark::SENT) | !before(peer.end(), newest);
-    let reach = own.most_window().max(OLDEST_ACKNOWLEDGMENT);
+    let reach = oldest_acknowledged(own);
     let is_acknowledging_recent =
         !peer.has(mark::SENT) | !before(segment.acknowledgment, peer.end().wrapping_sub(reach));
     is_sent_allowed & is_recent & is_of_something & is_acknowledging_recent
+}
+
+/// Whether a segment is older than a window, but not much. Its acknowledgments were perhaps lost
+/// behind us, and it is sent again until the receiver says once more what it has.
+#[cold]
+fn is_sent_again(own: &Side, peer: &Side, segment: &Segment) -> bool {
+    let reach = peer.most_window().saturating_add(OLDEST_ACKNOWLEDGMENT);
+    let is_both = own.has(mark::SENT) && peer.has(mark::SENT);
+    is_both
+        && !before(own.end(), segment.end())
+        && !before(segment.end(), own.end().wrapping_sub(reach))
+        && !before(peer.end(), segment.acknowledgment.wrapping_add(segment.sacked))
+        && !before(segment.acknowledgment, peer.end().wrapping_sub(oldest_acknowledged(own)))
+}
+
+/// By how much an acknowledgment of this side may be older than what the other has sent.
+#[inline(always)]
+fn oldest_acknowledged(own: &Side) -> u32 {
+    own.most_window().max(OLDEST_ACKNOWLEDGMENT)
 }
 
 /// The sender's words after a segment with ACK. While the connection opens, data is counted to what

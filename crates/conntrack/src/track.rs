@@ -17,7 +17,31 @@ use crate::{datagram, sctp, tcp};
 impl Connections {
     /// What connection tracking says of a packet. Changes nothing: decide asks this.
     pub fn track(&self, zone: u16, tuple: &Tuple, packet: &Packet, now: Time) -> Tracked {
-        let hash = tuple.hash(&self.hasher, zone);
+        self.track_by(self.hash_of(zone, tuple), zone, tuple, packet, now)
+    }
+
+    /// The hash of a tuple in a zone. It is the same for both directions.
+    #[inline]
+    pub fn hash_of(&self, zone: u16, tuple: &Tuple) -> u64 {
+        tuple.hash(&self.hasher, zone)
+    }
+
+    /// Asks for the memory that the connection of a hash is found in, for packets that are tracked
+    /// soon.
+    #[inline]
+    pub fn prefetch_hash(&self, hash: u64) {
+        self.buckets.prefetch(hash);
+    }
+
+    /// As [`Connections::track`], with the tuple's hash.
+    pub fn track_by(
+        &self,
+        hash: u64,
+        zone: u16,
+        tuple: &Tuple,
+        packet: &Packet,
+        now: Time,
+    ) -> Tracked {
         // Before the lookup: a connection that comes afterwards makes the stamp another one.
         let stamp = self.stamp(hash);
         let Some((handle, direction)) = self.find(hash, zone, tuple, now) else {
@@ -60,11 +84,11 @@ impl Connections {
             (true, None) => CtState::NEW | CtState::TRK,
             (true, Some(_)) => CtState::NEW | CtState::REL | CtState::TRK,
         };
-        // An expectation ends by time, which no stamp says.
+        // An expectation ends by time, which no stamp says. And a datagram whose checksum is wrong
+        // has the tuple of others that are right: what is said of it holds for no other.
+        let is_for_all = expected.is_none() && *packet != Packet::Malformed;
         let (keep, reference) = match stamp {
-            Some(stamp) if expected.is_none() => {
-                (true, Reference::new(Named::Absent(stamp, ct_state)))
-            }
+            Some(stamp) if is_for_all => (true, Reference::new(Named::Absent(stamp, ct_state))),
             _ => (false, Reference::NONE),
         };
         Tracked { ct_state, connection: None, reference, keep, expected }
@@ -80,6 +104,12 @@ impl Connections {
         let (handle, direction) = self.find_any(hash, zone, tuple)?;
         let (control, own, peer) = Self::view(&self.entries[handle.index as usize], direction);
         (!self.is_dead(control, &own, &peer, tick(now))).then_some((handle, direction))
+    }
+
+    /// Whether a connection may have a tuple of this hash, dead or alive. The shard is locked.
+    #[inline]
+    pub(crate) fn may_be_there(&self, hash: u64) -> bool {
+        self.buckets.find(hash, Some).is_some()
     }
 
     /// As [`Connections::find`], also if the connection is dead and was not taken out yet.

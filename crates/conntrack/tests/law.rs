@@ -78,7 +78,11 @@ proptest! {
                     let chunks = Chunks { tag, initiate, kinds, reflected };
                     gate.packet(way(sctp), &Packet::Sctp(chunks));
                 }
-                5 => { gate.packet(way(udp(1, port)), &Packet::Datagram); }
+                5 => {
+                    // Some with a wrong checksum.
+                    let packet = if wild < 4 { Packet::Malformed } else { Packet::Datagram };
+                    gate.packet(way(udp(1, port)), &packet);
+                }
                 _ => {
                     let number = &mut numbers[usize::from(port)];
                     let flags = all[flags];

@@ -125,6 +125,7 @@ fn expectation(gate: &Gate, master: &Tuple, port: u16) -> Expectation {
         destination: master.addresses.source(),
         destination_port: port,
         translated: None,
+        translated_source: None,
         helper: 0,
         is_permanent: false,
         until: gate.now + Duration::from_secs(300),

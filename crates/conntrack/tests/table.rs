@@ -392,6 +392,17 @@ fn what_was_decided_without_a_connection_is_decided_again_when_one_comes() {
 }
 
 #[test]
+fn a_datagram_with_a_wrong_checksum_speaks_for_no_other() {
+    let mut gate = Gate::new(&settings(8));
+    for tuple in [udp(1, 1), udp(1, 2).reversed()] {
+        assert_eq!(gate.packet(tuple, &Packet::Malformed), INV);
+        assert_eq!(gate.packet(tuple, &Packet::Datagram), NEW);
+        assert_eq!(gate.packet(tuple, &Packet::Malformed), INV);
+    }
+    assert_eq!(gate.table.counts().connections, 2);
+}
+
+#[test]
 fn limits_hold_and_are_given_back() {
     let mut gate = Gate::new(&settings(64));
     gate.packet(udp(0x0101_0101, 60), &DATAGRAM);
@@ -436,8 +447,8 @@ fn a_table_has_a_size() {
     let ipv4 = Settings { ipv6_connections: 0, ..settings(262_144) };
     let ipv4 = Connections::new(&ipv4, [0; 2], Time(0)).unwrap().bytes() as f64;
     let both = Connections::new(&settings(262_144), [0; 2], Time(0)).unwrap().bytes() as f64;
-    assert!(ipv4 / 262_144.0 < 223.0, "{}", ipv4 / 262_144.0);
-    assert!(both / 262_144.0 < 287.0, "{}", both / 262_144.0);
+    assert!(ipv4 / 262_144.0 < 229.0, "{}", ipv4 / 262_144.0);
+    assert!(both / 262_144.0 < 293.0, "{}", both / 262_144.0);
 }
 
 #[test]

@@ -265,9 +265,13 @@ fn data_outside_of_the_window_is_invalid() {
     let mut it = Connection::established();
     assert_eq!(it.client(segment("A", 11_001, 5001, 100)), EST);
     assert_eq!(it.client(segment("A", 11_002, 5001, 100)), INV);
-    // Older than a window.
+    // Older than a window: sent again, and no state changes by it.
     let mut it = Connection::established();
-    assert_eq!(it.client(segment("A", 1001u32.wrapping_sub(10_100), 5001, 99)), INV);
+    assert_eq!(it.client(segment("A", 1001u32.wrapping_sub(10_100), 5001, 99)), EST);
+    assert_eq!(it.client(segment("A", 1001u32.wrapping_sub(76_100), 5001, 100)), EST);
+    assert_eq!(it.client(segment("A", 1001u32.wrapping_sub(76_101), 5001, 100)), INV);
+    assert_eq!(it.client(segment("FA", 1001u32.wrapping_sub(10_100), 5001, 90)), INV);
+    assert_eq!(it.client(segment("A", 1001u32.wrapping_sub(10_100), 5002, 99)), INV);
     assert_eq!(it.client(segment("A", 1001 - 100, 5001, 100)), EST);
     // Acknowledging what was not sent.
     assert_eq!(it.client(segment("A", 1001, 5002, 0)), INV);

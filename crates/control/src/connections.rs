@@ -6,10 +6,10 @@ use core::time::Duration;
 
 use api::{
     ConnectionChange, ConnectionFilter, ConnectionPage, ConnectionQuery, ConnectionStatistics,
-    ConnectionStatus, ConnectionView, Family, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, Refusal,
-    RefusalCode, Reply, Request, TupleFilter, TupleView,
+    ConnectionStatus, ConnectionView, ExpectationView, Family, MAX_CONNECTION_PAGE, NatFilter,
+    NatPoolView, Refusal, RefusalCode, Reply, Request, TupleFilter, TupleView,
 };
-use conntrack::{Connection, Connections, Role, State, Tuple};
+use conntrack::{Connection, Connections, Expectation, Role, State, Tuple};
 use packet::Time;
 use tables::{NatPool, Tables};
 use types::{Addresses, Protocol};
@@ -23,6 +23,14 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
     Some(match request {
         Request::ConnectionStatistics => Ok(Reply::ConnectionStatistics(statistics(tables))),
         Request::ConnectionCount => Ok(Reply::Count(statistics(tables).connections.into())),
+        Request::ExpectationList => Ok(Reply::Expectations(expectations(tables, now))),
+        Request::ExpectationFlush => {
+            let count = expectations(tables, now).len() as u64;
+            if let Some(table) = tables.connections() {
+                table.flush_expectations();
+            }
+            Ok(Reply::Count(count))
+        }
         Request::NatPools => Ok(Reply::NatPools(tables.nat_pools().map(pool).collect())),
         Request::ConnectionGet(filter) => get(tables, filter, now),
         Request::ConnectionList(ConnectionQuery { filter, from }) => {
@@ -44,7 +52,7 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
 
 fn statistics(tables: &Tables) -> ConnectionStatistics {
     let Some(table) = tables.connections() else { return ConnectionStatistics::default() };
-    let counts = table.counts();
+    let (counts, helpers) = (table.counts(), table.helper_counts());
     ConnectionStatistics {
         connections: counts.connections,
         most: table.settings().connections,
@@ -62,6 +70,36 @@ fn statistics(tables: &Tables) -> ConnectionStatistics {
         full: counts.full,
         bucket_full: counts.bucket_full,
         limit: counts.limit,
+        followed: helpers.followed,
+        distrusted: helpers.distrusted,
+        expect_failed: helpers.refused,
+    }
+}
+
+/// Those that are not void.
+fn expectations(tables: &Tables, now: Time) -> Vec<ExpectationView> {
+    let Some(table) = tables.connections() else { return Vec::new() };
+    let mut all = table.expectations();
+    all.retain(|expected| now < expected.until);
+    all.sort_by_key(|expected| (expected.zone, expected.destination, expected.destination_port));
+    all.iter().map(|expected| expectation_view(table, expected, now)).collect()
+}
+
+/// An expectation as it is shown.
+pub fn expectation_view(table: &Connections, expected: &Expectation, now: Time) -> ExpectationView {
+    let master = table.connection(expected.master.index, now).map(|it| view(table, &it, now));
+    let helper = master.as_ref().and_then(|master| master.helper.clone());
+    ExpectationView {
+        zone: expected.zone,
+        protocol: expected.protocol,
+        timeout: expected.until.since(now).as_secs(),
+        source: expected.source,
+        source_port: expected.source_port,
+        destination: expected.destination,
+        destination_port: expected.destination_port,
+        translated: expected.translated,
+        master: master.map(|master| master.original),
+        helper,
     }
 }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use conntrack::{MOST_CONNECTIONS, PolicyId, Settings, State};
+use conntrack::{MOST_CONNECTIONS, PolicyId, Settings, SourceLimits, State};
 
 /// The names of timeouts, as nf_conntrack's sysctls have them, and the states whose they are.
 pub(crate) const TIMEOUTS: &[(&str, &[State])] = &[
@@ -49,7 +49,13 @@ pub struct ConntrackSettings {
     pub timeouts: BTreeMap<&'static str, u32>,
     /// The most connections of zones.
     pub limits: BTreeMap<u16, u32>,
+    /// The most connections of sources and prefixes, in each zone by itself.
+    pub source_limits: SourceLimits,
 }
+
+/// No limits, and the prefixes that are counted if nobody says others.
+pub(crate) const NO_SOURCE_LIMITS: SourceLimits =
+    SourceLimits { source: 0, prefix: 0, ipv4_length: 24, ipv6_length: 64 };
 
 impl Default for ConntrackSettings {
     fn default() -> Self {
@@ -60,6 +66,7 @@ impl Default for ConntrackSettings {
             loose: false,
             timeouts: BTreeMap::new(),
             limits: BTreeMap::new(),
+            source_limits: NO_SOURCE_LIMITS,
         }
     }
 }
@@ -95,6 +102,10 @@ impl ConntrackSettings {
         let gone = before.limits.keys().filter(|zone| !self.limits.contains_key(zone));
         gone.for_each(|zone| table.limit_zone(*zone, 0));
         self.limits.iter().for_each(|(zone, limit)| table.limit_zone(*zone, *limit));
+        // Set again, with other prefixes, they would count from zero.
+        if self.source_limits != before.source_limits {
+            table.limit_sources(self.source_limits);
+        }
     }
 
     /// What is different in `wanted` and is part of the table itself: `KEY OLD -> NEW`.
@@ -126,6 +137,25 @@ impl ConntrackSettings {
                 all.push(format!("limit of zone {zone} {is} -> {wanted}"));
             }
         }
+        let number = |limit: u32| match limit {
+            0 => "none".to_owned(),
+            limit => limit.to_string(),
+        };
+        let (is, wanted) = (&self.source_limits, &wanted.source_limits);
+        all.extend(changes([
+            ("source-limits.connections", number(is.source), number(wanted.source)),
+            ("source-limits.prefix-connections", number(is.prefix), number(wanted.prefix)),
+            (
+                "source-limits.ipv4-prefix",
+                is.ipv4_length.to_string(),
+                wanted.ipv4_length.to_string(),
+            ),
+            (
+                "source-limits.ipv6-prefix",
+                is.ipv6_length.to_string(),
+                wanted.ipv6_length.to_string(),
+            ),
+        ]));
         all
     }
 

@@ -3,14 +3,22 @@
 use core::fmt::Write;
 
 use api::{
-    FilterKeys, FilterSpec, FilterTarget, MAIN_VRF, MemberSpec, PolicySpec, RouteSpec, RuleAction,
-    RuleSpec, Selector, StateSpec,
+    FilterKeys, FilterSpec, FilterTarget, FirewallSpec, MAIN_VRF, MemberSpec, PolicySpec,
+    RouteSpec, RuleAction, RuleSpec, Selector, StateSpec,
 };
 use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
 use types::{Family, FilterHook, PolicyAction, RouteKind, VlanProtocol};
 
 use crate::quantity::Quantity;
 use crate::settings::PortSettings;
+
+/// The firewall as JSON without blanks.
+pub(crate) fn firewall(spec: &FirewallSpec) -> String {
+    // Text and numbers can always be written.
+    let text = serde_json::to_string(spec).unwrap_or_default();
+    // Names of ports may have blanks.
+    text.replace(' ', "\\u0020")
+}
 
 /// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto
 /// esp mode tunnel reqid 1`

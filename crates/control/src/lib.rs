@@ -13,6 +13,7 @@ pub mod connections;
 mod conntrack_settings;
 mod describe;
 mod elsewhere;
+mod firewall;
 pub mod grammar;
 
 mod model;

@@ -23,7 +23,7 @@ pub struct GatewaySettings {
     pub buffers: usize,
     /// Buffers of each worker for frames longer than [`packet::MAX_FRAME`]. If the file does not
     /// say it, the first ports do: [`GatewaySettings::DEFAULT_LARGE_BUFFERS`] if one of them needs
-    /// them, else none.
+    /// them, else [`GatewaySettings::FEW_LARGE_BUFFERS`].
     pub large_buffers: Option<usize>,
     /// The control socket.
     pub socket: PathBuf,
@@ -134,6 +134,9 @@ pub enum PortKind {
 impl GatewaySettings {
     /// Large buffers of each worker if a port needs them and the file says nothing.
     pub const DEFAULT_LARGE_BUFFERS: usize = 1024;
+    /// As many as there are if none does: fragments are put together in them. Memory is given when
+    /// they are used.
+    pub const FEW_LARGE_BUFFERS: usize = 256;
 
     /// What is different in `wanted`: its section, and `KEY OLD -> NEW`.
     pub(crate) fn changes_to(&self, wanted: &Self) -> Vec<(&'static str, String)> {

@@ -43,8 +43,14 @@ const _: () = assert!(PAYLOAD + MAX_LENGTH <= LARGE_CAPACITY);
 #[derive(Debug)]
 pub enum Reassembled {
     /// It was the last that was missing: here is the whole IP packet, with its lengths and IPv4
-    /// checksum right and nothing left of fragmentation.
-    Complete(Packet),
+    /// checksum right and nothing left of fragmentation. In front of it stands what stood in front
+    /// of the first fragment.
+    Complete {
+        /// The packet.
+        packet: Packet,
+        /// The length of its largest fragment in bytes; 0 if it came in one piece.
+        largest: u16,
+    },
     /// It is kept until the others are here; or it was here already, byte for byte, and was thrown
     /// away.
     Held,
@@ -109,6 +115,11 @@ struct Incomplete {
     total: Option<usize>,
     /// Which ECN codepoints were seen, by bit.
     congestion: u8,
+    /// The length of the largest fragment with its headers.
+    largest: u16,
+    /// What stood in front of the first fragment's IP header, which is put there again: if it came
+    /// in a frame, its Ethernet header.
+    link: [u8; ETHERNET_HEADER],
 }
 
 impl Reassembly {
@@ -141,11 +152,11 @@ impl Reassembly {
         now: Time,
         key: &FlowKey,
         headers: &Headers,
-        packet: Packet,
+        mut packet: Packet,
         pool: &mut Pool,
     ) -> Reassembled {
         if headers.fragment.class == FragmentClass::Whole {
-            return Reassembled::Complete(packet);
+            return Reassembled::Complete { packet, largest: 0 };
         }
         let datagram = Datagram::of(key, headers.fragment.identification);
         let tag = self.tag(&datagram);
@@ -179,6 +190,12 @@ impl Reassembly {
         };
         let (before, was_large) = (incomplete.fragments.len(), incomplete.buffer.is_large());
         let added = incomplete.add(headers, packet.bytes(), pool);
+        if headers.fragment.class == FragmentClass::First {
+            let (buffer, start, _) = packet.buffer_mut();
+            if let Some(link) = start.checked_sub(ETHERNET_HEADER) {
+                incomplete.link.copy_from_slice(&buffer[link..start]);
+            }
+        }
         self.fragments += incomplete.fragments.len() - before;
         self.large += usize::from(incomplete.buffer.is_large()) - usize::from(was_large);
         let port = packet.port();
@@ -265,11 +282,11 @@ impl Reassembly {
     }
 
     fn complete(&mut self, place: usize, port: PortId) -> Reassembled {
-        let Some(mut packet) = self.vacate(place).map(Incomplete::finish) else {
-            return Reassembled::Held;
-        };
+        let Some(incomplete) = self.vacate(place) else { return Reassembled::Held };
+        let largest = incomplete.largest;
+        let mut packet = incomplete.finish();
         packet.set_port(port);
-        Reassembled::Complete(packet)
+        Reassembled::Complete { packet, largest }
     }
 
     /// Frees a place. Returns how many fragments were there.
@@ -347,6 +364,8 @@ impl Incomplete {
             present: 0,
             total: None,
             congestion: 0,
+            largest: 0,
+            link: [0; ETHERNET_HEADER],
         }
     }
 
@@ -414,6 +433,7 @@ impl Incomplete {
         self.fragments.try_push((start, end)).map_err(|_| DropReason::ReassemblyTooBig)?;
         buffer[PAYLOAD + start..PAYLOAD + end].copy_from_slice(payload);
         self.present += payload.len();
+        self.largest = self.largest.max(headers.total_length);
         self.congestion |= 1 << (headers.traffic_class & 3);
         if !headers.fragment.more {
             self.total = Some(end);
@@ -457,6 +477,7 @@ impl Incomplete {
             buffer.copy_within(start..start + length, HEADROOM);
             start = HEADROOM;
         }
+        buffer[start - ETHERNET_HEADER..start].copy_from_slice(&self.link);
         let packet = &mut buffer[start..start + length];
         let congested = self.congestion & (1 << CONGESTION) != 0;
         // At most MAX_LENGTH.

@@ -3,7 +3,7 @@
 //! The daemon answers each request whole and closes the connection, so a dozen lines of HTTP serve
 //! better here than an asynchronous client.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -144,11 +144,11 @@ pub(crate) fn stream(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<U
 
 fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "is the daemon running? Start it by `hitpath run --config FILE`, or name its socket by \
             --socket or HITPATH_SOCKET"
         }
-        io::ErrorKind::PermissionDenied => "only root and the daemon's own user may connect",
+        ErrorKind::PermissionDenied => "only root and the daemon's own user may connect",
         _ => "name the daemon's socket by --socket or HITPATH_SOCKET",
     };
     Unreachable(format!("no daemon at {}: {error}; {advice}", socket.display())).into()
@@ -199,6 +199,47 @@ fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
         bail!("the answer ends after {} of {limit} bytes", body.len());
     }
     Ok(Answer { status, body })
+}
+
+/// What there is of a line that the daemon sends.
+pub(crate) enum Next {
+    /// All of it.
+    Line,
+    /// The time to wait is up. What came stays.
+    Waits,
+    /// The daemon ended the stream.
+    Gone,
+}
+
+/// Reads on in a line of at most so many bytes, which is to be a `what`.
+///
+/// # Errors
+/// The stream cannot be read, or the line is longer.
+pub(crate) fn next_line(
+    stream: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    most: u64,
+    what: &str,
+) -> anyhow::Result<Next> {
+    let room = most.saturating_sub(line.len() as u64);
+    match stream.take(room).read_until(b'\n', line) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ) =>
+        {
+            return Ok(Next::Waits);
+        }
+        read => read.context("reading from the daemon")?,
+    };
+    match line.ends_with(b"\n") {
+        true => Ok(Next::Line),
+        false if line.len() as u64 >= most => {
+            anyhow::bail!("what the daemon sends is no {what}: a line of more than {most} bytes")
+        }
+        false => Ok(Next::Gone),
+    }
 }
 
 #[cfg(test)]

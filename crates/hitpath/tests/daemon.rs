@@ -55,7 +55,9 @@ fn the_daemon_shows_what_is_configured() {
 #[test]
 fn the_memory_of_packets_is_told_and_its_large_buffers_are_decided_at_the_start() {
     let folder = Folder::new();
-    let (config, daemon) = gateway(&folder);
+    let config = folder.path("gateway.toml");
+    fs::write(&config, format!("[gateway]\nlarge-buffers = 0\n{GATEWAY}")).unwrap();
+    let daemon = Daemon::start(&folder, &config);
     assert!(daemon.log().contains("packets are in "), "{}", daemon.log());
     fs::write(&config, GATEWAY.replace("kind = \"memory\"", "kind = \"memory\"\nmtu = 9000"))
         .unwrap();

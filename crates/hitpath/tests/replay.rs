@@ -158,7 +158,7 @@ fn jumbo_frames_find_large_buffers_if_a_port_asks_for_them() {
         let report = hitpath(&[&words[..], &["--in", &lan, "--out", &wan]].concat()).with(0).json();
         (report["ports"][0]["statistics"].clone(), read(&folder.path("wan.pcap")))
     };
-    let (counted, sent) = run(GATEWAY);
+    let (counted, sent) = run(&format!("[gateway]\nlarge-buffers = 0\n{GATEWAY}"));
     assert_eq!((&counted["rx_errors"], sent.len()), (&1.into(), 0), "{counted}");
     let (counted, sent) =
         run(&GATEWAY.replace("kind = \"memory\"", "kind = \"memory\"\nmtu = 9000"));

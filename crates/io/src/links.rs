@@ -195,7 +195,7 @@ fn counters(counted: &Stats64) -> LinkCounters {
     }
 }
 
-/// Says when interfaces change.
+/// Says when interfaces or their addresses change.
 pub struct LinkChanges(Socket);
 
 impl LinkChanges {
@@ -206,11 +206,13 @@ impl LinkChanges {
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
-        socket.add_membership(libc::RTNLGRP_LINK)?;
+        for group in [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR] {
+            socket.add_membership(group)?;
+        }
         Ok(Self(socket))
     }
 
-    /// Waits until an interface has changed since the last call. Many changes are one.
+    /// Waits until an interface or an address has changed since the last call. Many changes are one.
     ///
     /// # Errors
     /// What the system says; there is no reason known why it should.

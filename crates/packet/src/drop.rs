@@ -215,6 +215,8 @@ reasons! {
     // Local
     /// For the gateway itself, and nothing there listens.
     LocalNoListener = "local_no_listener",
+    /// For an address of the gateway that the system's own stack has too: left to that.
+    LocalLeftToSystem = "local_left_to_system",
     /// IKE to the gateway itself: left to the key daemon behind the system's own stack.
     LocalIke = "local_ike",
     /// The upper-layer checksum of a packet to the gateway itself is wrong.

@@ -279,6 +279,11 @@ impl Packet {
         unsafe { core::slice::from_raw_parts_mut(self.metadata().bytes.as_ptr(), capacity) }
     }
 
+    /// Tells it from all other packets that there are, as long as it has an owner. Never 0.
+    pub fn identity(&self) -> usize {
+        self.0.addr().get()
+    }
+
     /// The port it came in by.
     #[inline(always)]
     pub fn port(&self) -> PortId {

@@ -8,14 +8,22 @@
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use conntrack::{Connections, CtState};
 use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{BATCH, LinkKind, Time};
 use path::{Worker, WorkerSettings};
+use pipeline::{
+    Action as FlowAction, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline,
+    Zone,
+};
 use tables::{
-    Action, Direction, FieldsSelector, MemberSpec, MssClamp, PolicySpec, PortSpec, Publisher,
-    ReversePath, RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId, VlanTag,
+    Action, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace,
+    FilterSpec, FilterTarget, FilterVerdict, MarkBits, MemberSpec, MssClamp, PolicySpec, PortSpec,
+    Publisher, RejectWith, ReversePath, RouteSpec, Selector, Side, Tables, UpperSelector, Vlan,
+    VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
@@ -43,12 +51,25 @@ struct Way {
     vlans: u16,
     /// Whether these are VLANs of VLANs: [`INNER`] of each.
     stacked: bool,
+    /// Rules of the VRF's filter before routing, of which the last matches.
+    rules: u32,
+    tracking: Tracking,
+}
+
+/// Whether packets have connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tracking {
+    Off,
+    /// By flows, as of a firewall.
+    On,
+    /// And their sources are translated.
+    Nat,
 }
 
 /// VLANs of one VLAN, where frames have two tags.
 const INNER: u16 = 64;
 
-const WAYS: [Way; 13] = [
+const WAYS: [Way; 19] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
@@ -67,11 +88,18 @@ const WAYS: [Way; 13] = [
         stacked: true,
         ..way("hit-4000-qinq", false, 1000, CacheMode::On, false)
     },
+    Way { tracking: Tracking::On, ..way("connection-udp", false, 0, CacheMode::On, false) },
+    Way { tracking: Tracking::On, ..way("open-udp", false, 0, CacheMode::On, true) },
+    Way { tracking: Tracking::Nat, ..way("open-nat-udp", false, 0, CacheMode::On, true) },
+    Way { rules: 10, ..way("filter-10", false, 0, CacheMode::Off, false) },
+    Way { rules: 1000, ..way("filter-1000", false, 0, CacheMode::Off, false) },
+    Way { rules: 10_000, ..way("filter-10000", false, 0, CacheMode::Off, false) },
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    let (flows, next_hops, vlans, stacked) = (256, 1, 0, false);
-    Way { name, v6, policies, cache, flood, flows, next_hops, vlans, stacked }
+    let rules = 0;
+    let (flows, next_hops, vlans, stacked, tracking) = (256, 1, 0, false, Tracking::Off);
+    Way { name, v6, policies, cache, flood, flows, next_hops, vlans, stacked, rules, tracking }
 }
 
 fn main() {
@@ -293,8 +321,84 @@ fn tables(way: &Way) -> Tables {
         (_, false) => add(prefix("10.128.0.0/9"), prefix("198.18.0.0/15"), 2),
         (_, true) => add(prefix("fd00:0:0:1::/64"), prefix("2001:db8::/32"), 2),
     }
+    (1..=way.rules).for_each(|number| add_rule(&mut tables, number, number == way.rules));
     tables.compile();
+    if way.tracking != Tracking::Off {
+        track(&mut tables, way.tracking == Tracking::Nat);
+    }
     tables
+}
+
+/// Tracks connections, which may begin at the first port.
+fn track(tables: &mut Tables, is_translated: bool) {
+    let connections = 4 * ROUNDS as u32 * BATCH as u32;
+    let settings = conntrack::Settings { connections, ..conntrack::Settings::default() };
+    let connections = Connections::new(&settings, [1, 2], Time(0)).expect("there is memory for it");
+    tables.set_connections(Arc::new(connections));
+    let source = "203.0.113.1-203.0.113.4".parse().expect("a range");
+    let nat = NatNew {
+        end: NatEnd::Source,
+        addresses: Some(source),
+        ports: None,
+        choice: None,
+        persistent: false,
+        endpoint_independent: false,
+        blocks: None,
+    };
+    let ct = |commit, table| Ct {
+        commit,
+        force: false,
+        zone: Zone::Vrf,
+        table,
+        nat: (is_translated && !commit).then(NatSpec::default),
+        exec: Vec::new(),
+        alg: None,
+    };
+    let commit = Ct { nat: is_translated.then_some(NatSpec { new: Some(nat) }), ..ct(true, None) };
+    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
+    let mut pipeline = Pipeline::new();
+    let mut add = |table, (value, mask): (CtState, CtState), port: Option<PortId>, actions| {
+        let mut matches = Match::ANY;
+        matches.set(Field::CtState, value.0.into(), mask.0.into());
+        if let Some(port) = port {
+            matches.set(Field::InPort, port.0.into(), Field::InPort.max());
+        }
+        let (vrf, priority, cookie, idle_timeout, hard_timeout) = (VrfId::MAIN, 10, 0, 0, 0);
+        let flow =
+            Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout };
+        let change = Change::Add { flow, check_overlap: false };
+        pipeline.apply(change, Owner::User).expect("a flow");
+    };
+    add(0, (CtState(0), CtState::TRK), None, vec![FlowAction::Ct(Box::new(ct(false, Some(1))))]);
+    let commit = FlowAction::Ct(Box::new(commit));
+    add(1, (new, new), Some(IN), vec![commit, FlowAction::Normal]);
+    add(1, (est, est), None, vec![FlowAction::Normal]);
+    tables.set_pipeline(pipeline, Time(0)).expect("flows");
+}
+
+/// A rule of the filter that `main` has before routing: for IPv4 packets that there are none of, or
+/// for all.
+fn add_rule(tables: &mut Tables, preference: u32, is_for_all: bool) {
+    let network = |first: u32| {
+        let address = Ipv4Addr::from_bits(first << 24 | preference << 6);
+        let prefix = IpPrefix::new(address.into(), 26).expect("a prefix");
+        if is_for_all { "0.0.0.0/0".parse().expect("a prefix") } else { prefix }
+    };
+    let selector = Selector {
+        source: network(20).range(),
+        destination: network(30).range(),
+        protocol: None,
+        upper: UpperSelector::Any,
+        fields: FieldsSelector::ANY,
+    };
+    let verdict = if is_for_all { FilterVerdict::Pass } else { FilterVerdict::Drop };
+    let (reject_with, set_mark) = (RejectWith::AdminProhibited, None);
+    let place = FilterPlace { target: FilterTarget::Vrf(VrfId::MAIN), hook: FilterHook::Ingress };
+    let mark = MarkBits { value: 0, mask: 0 };
+    let selects = FilterMatch { v4: Some(selector), v6: None, mark };
+    let action = FilterAction { verdict, reject_with, set_mark, log: false };
+    let spec = FilterSpec { place, preference, selects, action };
+    tables.set_filter_rule(spec).expect("a rule");
 }
 
 /// A frame of 64 bytes with UDP.

@@ -17,15 +17,15 @@ pub(crate) struct Arrival {
     /// It is an ICMP error that no policy matched: it is judged as an answer to the packet that it
     /// is about (RFC 4301 section 6.2).
     pub as_quoted: bool,
-    /// It came in fragments.
-    pub defragmented: bool,
+    /// The length of the largest of the fragments that it came in; 0 if it came whole.
+    pub largest_fragment: u16,
     /// Its frame is for another station.
     pub foreign: bool,
 }
 
 impl Arrival {
     pub(crate) const fn new(vrf: VrfId, origin: Origin) -> Self {
-        Self { vrf, origin, as_quoted: false, defragmented: false, foreign: false }
+        Self { vrf, origin, as_quoted: false, largest_fragment: 0, foreign: false }
     }
 }
 
@@ -70,6 +70,35 @@ pub(crate) const AS_QUOTED: u64 = 1 << 57;
 
 /// In a packet's facts: it came in fragments, and is larger than its sender's link allows.
 pub(crate) const DEFRAGMENTED: u64 = 1 << 58;
+
+/// Where a packet's facts have the length of the largest fragment that it came in, in units of four
+/// bytes, rounded down: the lower eight bits, and four more.
+const LARGEST_FRAGMENT: [u32; 2] = [40, 52];
+const _: () = assert!(packet::MAX_LARGE_FRAME >> 2 <= 0xfff);
+
+/// The facts that tell of the fragments that a packet came in.
+pub(crate) fn facts_of_fragments(largest: u16) -> u64 {
+    match largest {
+        0 => 0,
+        largest => {
+            let units = u64::from(largest) >> 2;
+            let [low, high] = LARGEST_FRAGMENT;
+            DEFRAGMENTED | (units & 0xff) << low | (units >> 8 & 0xf) << high
+        }
+    }
+}
+
+/// How long the fragments of a packet may be that came in such: no longer than they came, as a
+/// sender may know of a narrow link behind the gateway that it is not told of again. Every link
+/// carries the shortest that are cut.
+pub(crate) fn longest_fragment(facts: Facts) -> u16 {
+    let [low, high] = LARGEST_FRAGMENT.map(|at| facts.0 >> at);
+    let largest = (low & 0xff | (high & 0xf) << 8) as u16 * 4;
+    largest.max(if facts.is(Facts::V6) { wire::ipv6::MIN_MTU } else { SHORTEST_V4 })
+}
+
+/// RFC 791 section 3.2: what every host takes. Shorter ones are rather an attack than a narrow link.
+const SHORTEST_V4: u16 = 576;
 
 /// In a packet's facts: its frame is for another station, and the gateway sees it because flows send
 /// frames by its port.

@@ -1,6 +1,6 @@
 //! Connections as decide and apply see them: what is read of a packet, what a decision may ask for.
 
-use conntrack::{Handle, New, Packet, Tuple};
+use conntrack::{Expectation, Handle, New, Packet, Tuple};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pipeline::NatNew;
@@ -26,11 +26,9 @@ pub(crate) fn read_words(
     let bytes = packet.get(places).unwrap_or_default();
     let pseudo = || addresses + u64::from(protocol.0) + bytes.len() as u64;
     let is_right = match protocol {
-        // None (RFC 768).
-        Protocol::UDP if !facts.is(Facts::V6) && bytes.get(6..8) == Some(&[0, 0]) => true,
-        Protocol::TCP | Protocol::UDP | Protocol::ICMPV6 => {
-            checksum::sum_with(bytes, pseudo()) == 0xffff
-        }
+        Protocol::TCP | Protocol::ICMPV6 => checksum::sum_with(bytes, pseudo()) == 0xffff,
+        Protocol::UDP => is_right_datagram(bytes, pseudo(), facts.is(Facts::V6)),
+        Protocol::UDP_LITE => is_right_udp_lite(bytes, pseudo()),
         Protocol::ICMP => checksum::sum(bytes) == 0xffff,
         _ => true,
     };
@@ -38,6 +36,34 @@ pub(crate) fn read_words(
         true => Packet::parse(protocol, bytes),
         false => Packet::Malformed,
     }
+}
+
+/// Whether a UDP datagram has the length that it says (RFC 768; what stands behind is not its own),
+/// and the right checksum. `pseudo` is the sum of a pseudo header with all of `bytes`.
+#[inline(always)]
+fn is_right_datagram(bytes: &[u8], pseudo: u64, is_v6: bool) -> bool {
+    let &[_, _, _, _, high, low, first, second, ..] = bytes else { return false };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    let Some(datagram) = bytes.get(..length).filter(|datagram| datagram.len() >= 8) else {
+        return false;
+    };
+    // None (RFC 768).
+    let has_none = first | second == 0 && !is_v6;
+    let pseudo = pseudo - (bytes.len() - length) as u64;
+    has_none || checksum::sum_with(datagram, pseudo) == 0xffff
+}
+
+/// Whether a datagram of UDP-Lite covers itself as RFC 3828 section 3.1 asks for, and has the right
+/// checksum.
+#[cold]
+fn is_right_udp_lite(bytes: &[u8], pseudo: u64) -> bool {
+    let &[_, _, _, _, high, low, first, second, ..] = bytes else { return false };
+    let covered = match u16::from_be_bytes([high, low]) {
+        0 => Some(bytes),
+        covered => bytes.get(..usize::from(covered)).filter(|covered| covered.len() >= 8),
+    };
+    let has_one = first | second != 0;
+    has_one && covered.is_some_and(|covered| checksum::sum_with(covered, pseudo) == 0xffff)
 }
 
 /// The tuple that a whole packet's connection is looked up by, if it can have one.
@@ -128,13 +154,18 @@ pub(crate) fn translated(key: &FlowKey, tuple: &Tuple) -> FlowKey {
 /// What a decision asks of connections before its packet goes on. The decision is for that packet
 /// alone.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // The large one is the usual one, and allocates nothing.
 pub(crate) enum Change {
     /// It is to be made.
     Make {
         /// Without translation.
         new: New,
-        /// How it is translated.
-        nat: Option<NatNew>,
+        /// How its destination is translated, and then its source.
+        destination: Option<NatNew>,
+        /// The source.
+        source: Option<NatNew>,
+        /// What was expected: it is translated as that says.
+        expected: Option<Expectation>,
         /// A connection that was opened from the other side, and goes.
         instead_of: Option<Handle>,
     },

@@ -22,7 +22,8 @@ use wire::{PortId, SaSlot};
 /// | 0 | 21 | whether it is for one packet alone |
 /// | 0 | 22 | whether its extension does nothing but count flows |
 /// | 0 | 23 | whether its extension says what is written into its packets |
-/// | 0 | 24-31 | free: a set of actions |
+/// | 0 | 24 | whether a helper reads its packets |
+/// | 0 | 25-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
@@ -94,6 +95,9 @@ const COUNTED: u64 = 1 << 22;
 
 /// Whether flows write into its packets.
 const REWRITTEN: u64 = 1 << 23;
+
+/// Whether a helper reads its packets.
+const HELPED: u64 = 1 << 24;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -232,6 +236,11 @@ impl Decision {
         self
     }
 
+    /// Whether the packet is dropped, in silence or not.
+    pub(crate) fn is_dropped(&self) -> bool {
+        matches!(self.code(), code::DROP | code::REFUSE)
+    }
+
     /// The connection that it was made for.
     #[inline(always)]
     pub fn reference(&self) -> Reference {
@@ -248,6 +257,24 @@ impl Decision {
     #[inline(always)]
     pub(crate) fn is_passing(&self) -> bool {
         self.way & PASSING != 0
+    }
+
+    /// The same, whose packets the helper of their connection reads.
+    pub(crate) fn helped(mut self) -> Self {
+        self.way |= HELPED;
+        self
+    }
+
+    /// Whether the helper of the connection reads its packets.
+    #[inline(always)]
+    pub(crate) fn is_helped(&self) -> bool {
+        self.way & HELPED != 0
+    }
+
+    /// Whether more is to be done in confirm than updating the connection.
+    #[inline(always)]
+    pub(crate) fn wants_more(&self) -> bool {
+        self.way & (PASSING | HELPED) != 0
     }
 
     /// Whether it has an extension.

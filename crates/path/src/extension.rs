@@ -4,6 +4,7 @@
 //! an [`Extension`], and a decision names it by a number. Flows with the same extension share one,
 //! so there are few, and the others pay nothing for it.
 
+use core::cmp::Ordering;
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -28,6 +29,8 @@ pub struct Extension {
     pub(crate) mss: Option<MssWay>,
     /// What flows write into packets.
     pub(crate) rewrite: Option<Rewrite>,
+    /// Whether some of the flows that matched log packets.
+    pub(crate) logs: bool,
     /// The flows that matched.
     pub(crate) flows: MatchedFlows,
 }
@@ -44,10 +47,31 @@ pub(crate) struct Rewrite {
 }
 
 /// The flows of the match-action tables that a packet has matched, in order; they count it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 pub struct MatchedFlows {
     count: u8,
+    /// Those behind `count` are anything.
     ids: [u32; Self::MOST],
+}
+
+impl PartialEq for MatchedFlows {
+    fn eq(&self, other: &Self) -> bool {
+        self.numbers() == other.numbers()
+    }
+}
+
+impl Eq for MatchedFlows {}
+
+impl PartialOrd for MatchedFlows {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for MatchedFlows {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.numbers().cmp(other.numbers())
+    }
 }
 
 impl MatchedFlows {
@@ -67,13 +91,17 @@ impl MatchedFlows {
 
     /// Lists that are different are mostly in different places.
     fn place(&self) -> usize {
-        let ids = self.ids[..8].iter().fold(0u32, |all, id| all.rotate_left(5) ^ *id);
+        let ids = self.numbers().iter().take(8).fold(0u32, |all, id| all.rotate_left(5) ^ *id);
         (ids.wrapping_mul(0x9e37_79b1) >> 24) as usize % LATEST
+    }
+
+    fn numbers(&self) -> &[u32] {
+        &self.ids[..usize::from(self.count)]
     }
 
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = FlowId> + '_ {
-        self.ids[..usize::from(self.count)].iter().copied().map(FlowId)
+        self.numbers().iter().copied().map(FlowId)
     }
 
     /// Whether there are none.
@@ -110,8 +138,21 @@ impl Extension {
         taps: TapSet::NONE,
         mss: None,
         rewrite: None,
+        logs: false,
         flows: MatchedFlows::NONE,
     };
+
+    /// Becomes [`Extension::NONE`], but writes no more than that asks for.
+    pub(crate) fn clear(&mut self) {
+        let Self { rules, taps, mss, rewrite, logs, flows } = self;
+        (*rules, *taps, *mss, *rewrite, *logs) = ([0; 4], TapSet::NONE, None, None, false);
+        flows.count = 0;
+    }
+
+    /// Whether there is nothing.
+    pub(crate) fn is_none(&self) -> bool {
+        self.only_counts() && self.flows.is_empty()
+    }
 
     /// Notes the rule that decided in one of the four places.
     pub(crate) fn note_rule(&mut self, place: usize, slot: FilterSlot) {
@@ -126,6 +167,7 @@ impl Extension {
             && self.taps == TapSet::NONE
             && self.mss.is_none()
             && self.rewrite.is_none()
+            && !self.logs
     }
 
     /// The flows of the match-action tables that matched, in order.
@@ -182,7 +224,7 @@ pub(crate) struct Extensions {
     counted: Vec<u32>,
     /// By position in the batch.
     changes: Box<[Option<Change>; BATCH]>,
-    pub(crate) log: FilterLog,
+    pub(crate) log: PacketLog,
 }
 
 /// Packets that the flows of an extension have not counted yet.
@@ -219,7 +261,7 @@ impl Extensions {
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
-            log: FilterLog::new(),
+            log: PacketLog::new(),
         }
     }
 
@@ -395,7 +437,7 @@ const LOG_RATE_OF_ALL: u64 = 100;
 const LOG_PLACES: usize = 1024;
 
 /// Which packets are logged.
-pub(crate) struct FilterLog {
+pub(crate) struct PacketLog {
     all: RateLimiter,
     places: Box<[LogPlace]>,
 }
@@ -410,15 +452,16 @@ struct LogPlace {
     untold: u64,
 }
 
-impl FilterLog {
+impl PacketLog {
     fn new() -> Self {
         let places = vec![LogPlace::default(); LOG_PLACES].into();
         Self { all: RateLimiter::new(LOG_RATE_OF_ALL, LOG_RATE_OF_ALL), places }
     }
 
-    /// Whether a packet of this rule is to be told, and if so how many were not before it.
-    pub(crate) fn tell(&mut self, rule: FilterSlot, now: Time) -> Option<u64> {
-        let place = &mut self.places[rule.0 as usize % LOG_PLACES];
+    /// Whether a packet of this rule or flow is to be told, and if so how many were not before it.
+    /// Those whose numbers share a place share a rate.
+    pub(crate) fn tell(&mut self, number: u32, now: Time) -> Option<u64> {
+        let place = &mut self.places[number as usize % LOG_PLACES];
         if place.told > 0 && now.since(place.since).as_secs() >= 1 {
             place.told = 0;
         }
@@ -440,9 +483,9 @@ mod tests {
 
     #[test]
     fn ten_packets_a_second_of_a_rule_are_told_and_the_rest_is_counted() {
-        let (mut log, start) = (FilterLog::new(), Time(5_000_000_000));
+        let (mut log, start) = (PacketLog::new(), Time(5_000_000_000));
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let told = |log: &mut FilterLog, rule, ms| log.tell(FilterSlot(rule), at(ms));
+        let told = |log: &mut PacketLog, rule, ms| log.tell(rule, at(ms));
         let first: Vec<_> = (0..50).map(|ms| told(&mut log, 3, ms)).collect();
         assert_eq!(first[..10], [Some(0); 10]);
         assert!(first[10..].iter().all(Option::is_none));

@@ -12,6 +12,7 @@ mod decide;
 mod decision;
 mod encapsulation;
 mod extension;
+mod follower;
 mod graph;
 mod host;
 mod mss;

@@ -12,6 +12,7 @@ use wire::{Addresses, Mac, PortId, SaSlot, VrfId};
 
 use crate::decide::trace::Step;
 use crate::decision::Decision;
+use crate::follower::{Ending, Follower, Frame};
 use crate::host::resolve;
 use crate::stage::queue::{self, Queueing};
 use crate::statistics::WorkerStatistics;
@@ -85,6 +86,11 @@ impl<'t> Objects<'t> {
         }
     }
 
+    /// Whether a flow logs packets.
+    pub(crate) fn logs_flow(&self, id: tables::FlowId) -> bool {
+        self.tables.flow_log(id).is_some()
+    }
+
     /// Every queueing discipline.
     pub(crate) fn qdiscs(&self) -> &'t Qdiscs {
         self.tables.qdiscs()
@@ -99,6 +105,12 @@ impl<'t> Objects<'t> {
     #[cold]
     pub(crate) fn has_broadcast(&self, vrf: VrfId, addresses: &Addresses) -> bool {
         crate::decide::has_broadcast(vrf, addresses, self.tables)
+    }
+
+    /// See [`Tables::is_systems`].
+    #[cold]
+    pub(crate) fn is_systems(&self, address: IpAddr) -> bool {
+        self.tables.is_systems(address)
     }
 
     /// The SA that packets of the slot are encrypted by.
@@ -238,6 +250,8 @@ pub(crate) type Ports = Vec<Option<Attached>>;
 pub(crate) struct Buffers<'a> {
     pub pool: &'a mut Pool,
     pub statistics: &'a WorkerStatistics,
+    /// Traced packets that wait.
+    pub follower: &'a mut Follower,
 }
 
 impl Buffers<'_> {
@@ -246,6 +260,12 @@ impl Buffers<'_> {
     pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
         self.statistics.drops.add(reason, 1);
         self.pool.give(packet);
+    }
+
+    /// The same, of a packet that has waited.
+    pub(crate) fn drop_waiting(&mut self, packet: Packet, reason: DropReason) {
+        self.follower.dropped(&packet, reason, false);
+        self.drop(packet, reason);
     }
 
     /// Counts a packet as consumed and takes its buffer back.
@@ -316,6 +336,11 @@ impl Outputs<'_> {
         self.buffers.drop(packet, reason);
     }
 
+    /// Counts a packet that has waited as dropped and takes its buffer back.
+    pub(crate) fn drop_waiting(&mut self, packet: Packet, reason: DropReason) {
+        self.buffers.drop_waiting(packet, reason);
+    }
+
     /// Puts a finished frame into the outgoing batch of a port with a queue.
     #[inline]
     pub(crate) fn send(&mut self, packet: Packet, queue: PortId) {
@@ -343,7 +368,7 @@ impl Outputs<'_> {
         if attached.outgoing.is_empty() {
             return;
         }
-        let Buffers { pool, statistics } = &mut self.buffers;
+        let Buffers { pool, statistics, .. } = &mut self.buffers;
         if let Err(error) = attached.port.transmit(self.now, pool, &mut attached.outgoing) {
             statistics.drops.add(DropReason::PortDown, attached.outgoing.len() as u64);
             pool.give_all(attached.outgoing.drain(..));
@@ -381,6 +406,28 @@ impl Outputs<'_> {
             NextHopState::Queued => queue::enqueue(self, packet, next_hop.port, header.len()),
             _ => self.send_by(packet, next_hop.port, next_hop.queue),
         }
+        Ok(())
+    }
+
+    /// As [`Outputs::send_to`], of a packet that has waited, while there are traces.
+    #[cold]
+    pub(crate) fn send_followed(
+        &mut self,
+        packet: Packet,
+        (id, next_hop): (NextHopId, &NextHop),
+    ) -> Result<(), Packet> {
+        let frame = Frame::new(next_hop.queue, next_hop.link_header(), packet.bytes());
+        let drops = &self.buffers.statistics.drops;
+        let reasons = [DropReason::PortDown, DropReason::EspNoRoom];
+        let before = reasons.map(|reason| drops.read(reason));
+        self.buffers.follower.resume(&packet);
+        self.send_to(packet, (id, next_hop))?;
+        let mut dropped = reasons.into_iter().zip(before);
+        let reason = dropped.find(|(reason, count)| drops.read(*reason) != *count);
+        self.buffers.follower.resumed(|| match reason {
+            Some((reason, _)) => Ending::Dropped { reason, is_told: false },
+            None => Ending::Sent(frame),
+        });
         Ok(())
     }
 
@@ -521,11 +568,12 @@ impl Neighbours<'_> {
             return self.outputs.drop(waiting.0, DropReason::PortDown);
         };
         let (now, buffers) = (self.outputs.now, &mut self.outputs.buffers);
-        let give_way = |packet, reason| buffers.drop(packet, reason);
+        buffers.follower.waits(&waiting.0, now);
+        let give_way = |packet, reason| buffers.drop_waiting(packet, reason);
         match self.waiting.hold(now, (vrf, port), next_hop, waiting, give_way) {
             Held::Ask => resolve::ask(&mut self.outputs, port, next_hop),
             Held::Waiting => {}
-            Held::Refused(packet, reason) => self.outputs.drop(packet, reason),
+            Held::Refused(packet, reason) => self.outputs.drop_waiting(packet, reason),
         }
     }
 

@@ -22,8 +22,12 @@ pub enum TapDirection {
     /// It leaves.
     Outbound = 2,
     /// Neither: the record is no copy. Its comment is the trace of a packet, and `tap` the number of
-    /// the trace that wants it.
+    /// the trace that wants it. Its bytes are the tickets of what still waits of the packet, as
+    /// little-endian numbers of 64 bits: see [`TapRecord::tickets`].
     Traced = 3,
+    /// The record is no copy. Its comment is what became of a traced packet that waited, and `tap` its
+    /// ticket. Where packets are handed to other workers, it may come before the packet's trace.
+    Ended = 4,
 }
 
 /// A copy of a packet.
@@ -43,6 +47,14 @@ pub struct TapRecord<'a> {
     pub length: u32,
     /// Its beginning, from the IP header on.
     pub bytes: &'a [u8],
+}
+
+impl TapRecord<'_> {
+    /// Of a trace: the tickets of what still waits.
+    pub fn tickets(&self) -> impl Iterator<Item = u64> {
+        let tickets = self.bytes.chunks_exact(8);
+        tickets.map(|ticket| u64::from_le_bytes(*ticket.first_chunk().unwrap_or(&[0; 8])))
+    }
 }
 
 /// A worker's end of a ring of copies.
@@ -115,6 +127,7 @@ impl TapReader {
             direction: match header[28] {
                 2 => TapDirection::Outbound,
                 3 => TapDirection::Traced,
+                4 => TapDirection::Ended,
                 _ => TapDirection::Inbound,
             },
             interface: str::from_utf8(interface).unwrap_or("?"),

@@ -19,6 +19,7 @@ use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
 use crate::decide::{Decider, Locality};
 use crate::extension::Extensions;
+use crate::follower::Follower;
 use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::stage::apply::{Applier, State, apply};
@@ -74,6 +75,7 @@ pub struct Worker {
     cache: Cache,
     extensions: Extensions,
     taps: Option<TapWriter>,
+    follower: Follower,
     traffic: Traffic,
     /// What the stages hand to each other, empty between rounds.
     frames: Box<Batch>,
@@ -146,6 +148,7 @@ impl Worker {
             cache,
             extensions: Extensions::new(),
             taps: None,
+            follower: Follower::default(),
             traffic: Traffic {
                 waiting: NeighbourQueue::new(settings.buffers / 4, waiting_large),
                 unstored: EdgeQueue::new(settings.buffers / 4, waiting_large),
@@ -286,12 +289,13 @@ impl Worker {
         if is_new {
             self.cache.snapshot_changed(tables, &self.statistics.caches);
             self.traffic.limit(tables.highest_shares());
+            self.follower.snapshot_changed(tables);
         }
         let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
-        let mut buffers = Buffers { pool, statistics };
+        let mut buffers = Buffers { pool, statistics, follower: &mut self.follower };
         if is_new {
             traffic.queueing.snapshot_changed(tables.qdiscs(), now, &mut buffers);
         }
@@ -344,6 +348,9 @@ impl Worker {
             stages.sweep();
         }
         stages.expire_connections();
+        if stages.neighbours.outputs.buffers.follower.has_ends() {
+            stages.tell_ends();
+        }
         stages.neighbours.outputs.write_counts();
         received + handed_over
     }

@@ -408,7 +408,7 @@ fn logged_packets_are_told_within_a_rate() {
     let told = |gateway: &mut Gateway| {
         let events = std::iter::from_fn(|| gateway.events.pop().ok());
         let told = events.filter_map(|event| match event {
-            Event::Filtered(packet) => Some(packet),
+            Event::Logged(packet) => Some(packet),
             _ => None,
         });
         told.collect::<Vec<_>>()
@@ -419,7 +419,7 @@ fn logged_packets_are_told_within_a_rate() {
     gateway.receive(LAN, &udp(HERE[0], THERE[0], (5000, 54), 10));
     let first = told(&mut gateway);
     assert_eq!(first.len(), 10);
-    assert_eq!((first[0].place, first[0].preference), (spec.place, 10));
+    assert_eq!(first[0].by, tables::LoggedBy::Rule { place: spec.place, preference: 10 });
     assert_eq!((first[0].verdict, first[0].length), (FilterVerdict::Drop, 38));
     assert_eq!(first[0].flow.addresses.source(), ip(HERE[0]));
     gateway.now = gateway.now + std::time::Duration::from_secs(1);

@@ -64,6 +64,8 @@ fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> NatSpec {
             ports,
             choice: None,
             persistent: false,
+            endpoint_independent: false,
+            blocks: None,
         }),
     }
 }
@@ -416,11 +418,20 @@ fn arp_that_no_flow_matches_is_not_answered() {
 
 #[test]
 fn fragments_of_a_translated_connection_are_made_whole_and_cut_again() {
+    // No longer than they came, and not at all if they are shorter than any link needs.
+    for (length, limit, expected) in
+        [(2000, 1500, vec![1500, 548]), (1300, 640, vec![636, 636, 96]), (100, 68, vec![128])]
+    {
+        cut_again(length, limit, &expected);
+    }
+}
+
+fn cut_again(length: usize, limit: u16, expected: &[usize]) {
     let mut gateway = gateway(masquerade("203.0.113.9"));
-    let mut whole = udp(HERE, THERE, (5000, 53), 2000);
+    let mut whole = udp(HERE, THERE, (5000, 53), length);
     whole[6] = 0;
     wire::ipv4::fill_checksum(&mut whole);
-    let plan = wire::fragment::plan(&whole, 1500).unwrap();
+    let plan = wire::fragment::plan(&whole, limit).unwrap();
     let pieces: Vec<Vec<u8>> = plan
         .map(|piece| {
             let mut bytes = vec![0; piece.total_length()];
@@ -432,7 +443,8 @@ fn fragments_of_a_translated_connection_are_made_whole_and_cut_again() {
         gateway.receive(LAN, piece);
     }
     let sent = gateway.sent(WAN);
-    assert_eq!(sent.len(), 2, "{:?}", gateway.drops());
+    let lengths: Vec<_> = sent.iter().map(|(_, piece)| piece.len()).collect();
+    assert_eq!(lengths, expected, "{:?}", gateway.drops());
     for (_, piece) in &sent {
         assert_eq!(piece[12..16], [203, 0, 113, 9]);
     }
@@ -488,10 +500,227 @@ fn what_is_not_done_is_refused_when_it_is_asked_for() {
         exec: Vec::new(),
         alg: None,
     };
-    let helper = refuses(Ct { alg: Some(pipeline::Alg::Ftp), ..plain.clone() });
-    assert!(helper.starts_with("`alg` is not supported"), "{helper}");
     let mut nowhere = nat(NatEnd::Source, HERE, None);
     nowhere.new.as_mut().unwrap().addresses = None;
-    let nowhere = refuses(Ct { nat: Some(nowhere), ..plain });
+    let nowhere = refuses(Ct { nat: Some(nowhere), ..plain.clone() });
     assert!(nowhere.starts_with("`nat(src)` needs addresses"), "{nowhere}");
+    // Blocks that are too large, too many, or for more sources than there are.
+    let blocks = |ports, subscribers: Option<&str>| {
+        let mut blocks = nat(NatEnd::Source, HERE, Some((1024, 2047)));
+        let subscribers = subscribers.map(range);
+        let wanted = pipeline::NatBlocks { ports, subscribers };
+        blocks.new.as_mut().unwrap().blocks = Some(wanted);
+        refuses(Ct { nat: Some(blocks), ..plain.clone() })
+    };
+    assert!(blocks(1025, None).starts_with("blocks of 1025 ports"));
+    let few = blocks(512, Some("100.64.0.1-100.64.0.3"));
+    assert!(few.starts_with("3 subscribers need 2 addresses of 2 blocks"), "{few}");
+    assert!(blocks(512, Some("2001:db8::1-2001:db8::2")).starts_with("there may be 1 to"));
+}
+
+/// By which port the packet would be routed.
+fn to(exit: pipeline::Exit) -> (Field, u128, u128) {
+    let number = match exit {
+        pipeline::Exit::None => 0xffff,
+        pipeline::Exit::Local => 0xfffe,
+        pipeline::Exit::Port(port) => port.0,
+    };
+    (Field::Oif, number.into(), 0xffff)
+}
+
+#[test]
+fn flows_ask_where_a_packet_would_be_routed() {
+    use pipeline::Exit;
+    use types::RejectWith;
+
+    let reject = |with| [Action::Log("no way".into()), Action::Reject(with)];
+    let flows = vec![
+        flow(0, 9, &[to(Exit::Port(WAN)), by(LAN)], &[Action::Normal]),
+        flow(0, 9, &[to(Exit::Port(LAN))], &[]),
+        flow(0, 9, &[to(Exit::Local)], &[Action::Normal]),
+        flow(0, 1, &[], &reject(RejectWith::TcpReset)),
+    ];
+    let mut gateway = gateway(flows);
+    let echo = |to: &str| {
+        let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
+        let sum = wire::checksum::checksum(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        packet(ip(HERE), ip(to), Protocol::ICMP, 64, &message)
+    };
+    for _ in 0..3 {
+        gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
+        gateway.sent_one(WAN);
+        gateway.receive(LAN, &echo("192.168.13.1"));
+        assert_eq!(gateway.sent_one(LAN).1[20], 0);
+        gateway.receive(LAN, &udp(HERE, "192.168.13.9", (5000, 53), 10));
+        gateway.receive(WAN, &segment((THERE, "198.51.100.1"), (4000, 80), 2, (1000, 0)));
+        let (_, reset) = gateway.sent_one(WAN);
+        assert_eq!(ends(&reset), "198.51.100.1:80 192.168.12.7:4000");
+        assert_eq!(reset[33] & 4, 4);
+        gateway.receive(WAN, &udp(THERE, "198.51.100.1", (5000, 53), 10));
+        let (_, told) = gateway.sent_one(WAN);
+        // Communication administratively prohibited.
+        assert_eq!(told[20..22], [3, 13]);
+    }
+    assert_eq!(gateway.dropped(DropReason::FlowDrop), 9);
+    let events = std::iter::from_fn(|| gateway.events.pop().ok());
+    let logged = events.filter_map(|event| match event {
+        tables::Event::Logged(packet) => Some(packet),
+        _ => None,
+    });
+    let logged: Vec<_> = logged.collect();
+    assert_eq!(logged.len(), 6);
+    assert!(logged.iter().all(|packet| packet.verdict == tables::FilterVerdict::Reject));
+    // A route changes, and with it what flows say.
+    let hits = gateway.cache(CacheTable::V4Outbound).hits.read();
+    assert!(hits > 6, "{hits}");
+    gateway.change(|tables| {
+        let (vrf, inside) = (VrfId::MAIN, tables::RouteSpec::Via { port: LAN, address: ip(HERE) });
+        tables.set_route(vrf, prefix("192.168.12.0/24"), inside).unwrap();
+    });
+    gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
+    assert_eq!(gateway.dropped(DropReason::FlowDrop), 10);
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn a_destination_is_translated_before_flows_see_its_route_and_then_the_source() {
+    use pipeline::Exit;
+
+    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
+    let inside = Some(nat(NatEnd::Destination, "192.168.13.80", Some((80, 80))));
+    let own = Some(nat(NatEnd::Source, "192.168.13.1", None));
+    let outside = (Field::NwDst, u128::from(v4("203.0.113.9").to_bits()), u128::from(u32::MAX));
+    let server = (Field::NwDst, u128::from(v4("192.168.13.80").to_bits()), u128::from(u32::MAX));
+    let ip4 = (Field::DlType, 0x0800, 0xffff);
+    let mut gateway = gateway(vec![
+        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
+        flow(1, 30, &[state(est, NO)], &[Action::Normal]),
+        flow(1, 20, &[state(new, NO), ip4, outside], &[ct(true, Some(2), inside)]),
+        flow(
+            2,
+            10,
+            &[state(new | CtState::DNAT, NO), ip4, server, to(Exit::Port(LAN))],
+            &[ct(true, None, own), Action::Normal],
+        ),
+    ]);
+    gateway.change(|tables| {
+        tables.set_neighbour(LAN, ip("192.168.13.80"), PEER_MAC).unwrap();
+    });
+    for round in 0..3 {
+        let flags = if round == 0 { 2 } else { 0x10 };
+        let number = 1000 + u32::from(round > 0);
+        let out = segment((HERE, "203.0.113.9"), (4000, 8080), flags, (number, 9001));
+        gateway.receive(LAN, &out);
+        let (to, packet) = gateway.sent_one(LAN);
+        assert_eq!(ends(&packet), "192.168.13.1:4000 192.168.13.80:80");
+        assert_eq!(to, PEER_MAC);
+        assert_checksums_are_right(&packet);
+        let flags = if round == 0 { 0x12 } else { 0x10 };
+        let number = 9000 + u32::from(round > 0);
+        let back = segment(("192.168.13.80", "192.168.13.1"), (80, 4000), flags, (number, 1001));
+        gateway.receive(LAN, &back);
+        let (to, packet) = gateway.sent_one(LAN);
+        assert_eq!(ends(&packet), "203.0.113.9:8080 192.168.13.5:4000");
+        assert_eq!(to, HOST_MAC);
+        assert_checksums_are_right(&packet);
+    }
+    assert_eq!(counts(&gateway).connections, 1);
+    assert_eq!(gateway.drops(), []);
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn what_is_dropped_behind_the_flows_makes_no_connection() {
+    for flows in
+        [masquerade("203.0.113.9"), vec![flow(0, 1, &[], &[ct(true, None, None), Action::Normal])]]
+    {
+        let mut gateway = gateway(flows);
+        gateway.change(|tables| {
+            let kind = tables::RouteSpec::Blackhole;
+            tables.set_route(VrfId::MAIN, prefix("198.51.100.0/24"), kind).unwrap();
+        });
+        for port in 0..20 {
+            gateway.receive(LAN, &udp(HERE, "198.51.100.1", (5000 + port, 53), 10));
+            gateway.receive(LAN, &udp(HERE, "198.51.100.1", (5000 + port, 53), 10));
+        }
+        assert_eq!(gateway.drops(), [("route_blackhole", 40)]);
+        assert_eq!(counts(&gateway).connections, 0);
+        // A route that leads on comes later.
+        gateway.change(|tables| {
+            let via = tables::RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
+            tables.set_route(VrfId::MAIN, prefix("198.51.100.0/24"), via).unwrap();
+        });
+        gateway.receive(LAN, &udp(HERE, "198.51.100.1", (5000, 53), 10));
+        gateway.sent_one(WAN);
+        assert_eq!(counts(&gateway).connections, 1);
+        gateway.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn fragments_are_frames_again_where_flows_send_frames() {
+    let mut gateway = gateway(seven_flows());
+    let mut whole = udp(HERE, THERE, (5000, 53), 2000);
+    whole[6] = 0;
+    wire::ipv4::fill_checksum(&mut whole);
+    let plan = wire::fragment::plan(&whole, 700).unwrap();
+    let pieces: Vec<Vec<u8>> = plan
+        .map(|piece| {
+            let mut bytes = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
+            frame(OTHER_MAC, HOST_MAC, &bytes)
+        })
+        .collect();
+    for piece in pieces.iter().rev() {
+        assert!(gateway.lan.push(piece));
+        gateway.poll();
+    }
+    let sent: Vec<_> = std::iter::from_fn(|| gateway.wan.pop()).collect();
+    assert_eq!(sent.len(), 3, "{:?}", gateway.drops());
+    for (sent, came) in sent.iter().zip(&pieces) {
+        assert_eq!(sent, came);
+    }
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn datagrams_whose_lengths_are_wrong_make_no_connection() {
+    let mut gateway = gateway(seven_flows());
+    let filled = |protocol: Protocol, length: u16, sum: bool| {
+        let mut datagram = vec![0; 30];
+        datagram[..8].copy_from_slice(&[0x13, 0x88, 0, 53, 0, 0, 0, 0]);
+        datagram[4..6].copy_from_slice(&length.to_be_bytes());
+        let (source, destination) = (ip(HERE), ip(THERE));
+        let covered: u16 = match (protocol, length) {
+            (Protocol::UDP_LITE, 0) => 30,
+            (_, length) => length.min(30),
+        };
+        if sum {
+            let of = if protocol == Protocol::UDP { covered } else { 30 };
+            let pseudo =
+                wire::checksum::pseudo_header(&addresses(source, destination), protocol, of.into());
+            let sum = !wire::checksum::sum_with(&datagram[..covered.into()], pseudo.into());
+            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        packet(source, destination, protocol, 64, &datagram)
+    };
+    let lite = Protocol::UDP_LITE;
+    for (packet, passes) in [
+        (filled(Protocol::UDP, 30, true), true),
+        (filled(Protocol::UDP, 20, true), true),
+        (filled(Protocol::UDP, 31, true), false),
+        (filled(Protocol::UDP, 31, false), false),
+        (filled(Protocol::UDP, 7, false), false),
+        (filled(lite, 0, true), true),
+        (filled(lite, 8, true), true),
+        (filled(lite, 30, true), true),
+        (filled(lite, 31, true), false),
+        (filled(lite, 7, true), false),
+        (filled(lite, 8, false), false),
+    ] {
+        gateway.receive(LAN, &packet);
+        assert_eq!(gateway.sent(WAN).len(), usize::from(passes), "{packet:02x?}");
+    }
+    gateway.assert_nothing_lost();
 }

@@ -2,13 +2,17 @@
 
 mod fixture;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use fixture::*;
 use flow::{CacheMode, CacheSettings};
-use io::memory::MemoryOptions;
-use packet::DropReason;
-use path::{TapDirection, TapReader, tap_ring};
+use io::memory::{self, MemoryOptions};
+use packet::{DropReason, Time};
+use path::{TapDirection, TapReader, Worker, WorkerSettings, handovers, tap_ring};
 use tables::bpf::{Instruction, Program};
-use tables::{RouteSpec, Tables, TraceSpec};
+use tables::{Publisher, Qdisc, QdiscDevice, RouteSpec, Tables, TraceSpec};
+use types::qdisc::Tbf;
 use wire::VrfId;
 
 fn all(count: u32) -> TraceSpec {
@@ -215,6 +219,178 @@ fn a_packet_that_waits_says_for_whom() {
     let (stages, text) = next(&mut reader);
     assert_has(&text, &["bytes by wan: ARP", "held\tuntil "]);
     assert_eq!(stages.last().unwrap(), "held");
+}
+
+/// The tickets of what waits of the next packet, and its lines.
+fn next_waiting(reader: &mut TapReader) -> (Vec<u64>, String) {
+    let record = reader.read().expect("a packet was traced");
+    assert_eq!(record.direction, TapDirection::Traced);
+    (record.tickets().collect(), record.comment.to_owned())
+}
+
+/// What became of a packet that waited.
+fn next_end(reader: &mut TapReader) -> (u64, String) {
+    let record = reader.read().expect("a packet that waited has ended");
+    assert_eq!(record.direction, TapDirection::Ended);
+    (record.tap, record.comment.to_owned())
+}
+
+#[test]
+fn a_packet_that_waited_for_a_neighbour_is_told_of_when_it_is_sent_or_given_up() {
+    let (mut gateway, mut reader) = traced(plain_tables(), all(10));
+    for (number, station) in [77, 78].into_iter().enumerate() {
+        let to = format!("192.168.11.{station}");
+        gateway.receive(LAN, &udp("192.168.13.5", &to, (1, 2), 10));
+        let (tickets, text) = next_waiting(&mut reader);
+        assert_has(&text, &["held\tuntil "]);
+        let [ticket] = tickets[..] else { panic!("{tickets:?}") };
+        assert!(reader.read().is_none());
+        if number == 0 {
+            // Asked for once more.
+            gateway.wait(Duration::from_millis(1500));
+            gateway.change(|tables| tables.set_neighbour(WAN, ip(&to), HOST_MAC).unwrap());
+            gateway.poll();
+            let (ended, text) = next_end(&mut reader);
+            assert_eq!(ended, ticket);
+            let sent = format!("bytes by wan: udp 192.168.13.5 > {to}, to {HOST_MAC}");
+            assert_has(&text, &["waited\t1.500 s\nsent\t", &sent]);
+        } else {
+            (0..4).for_each(|_| gateway.wait(Duration::from_secs(1)));
+            let (ended, text) = next_end(&mut reader);
+            assert_eq!(ended, ticket);
+            let wanted = "icmp-error\tthe sender is told\ndrop\tneighbour_unresolved: ";
+            assert_has(&text, &["waited\t3.000 s\n", wanted]);
+        }
+        assert!(reader.read().is_none());
+    }
+    // One that no trace wants waits in the place of one that did.
+    gateway.change(|tables| assert!(tables.remove_trace(1)));
+    let some = TraceSpec { id: 2, program: Some(octet(9, 1)), ..all(10) };
+    gateway.change(|tables| tables.add_trace(some).unwrap());
+    gateway.receive(LAN, &udp("192.168.13.5", "192.168.11.79", (1, 2), 10));
+    (0..4).for_each(|_| gateway.wait(Duration::from_secs(1)));
+    assert!(reader.read().is_none());
+    gateway.assert_nothing_lost();
+}
+
+/// Sent in time, dropped where there is no room, and dropped when the discipline goes.
+#[test]
+fn packets_in_a_queueing_discipline_are_told_of_when_they_leave_it() {
+    let tbf = Tbf { rate: 100_000, burst: 2000, limit: 20_000 };
+    let mut tables = plain_tables();
+    let device = QdiscDevice::Port(WAN);
+    tables.set_qdisc(device, ("1:".parse().unwrap(), Qdisc::Tbf(tbf)), None).unwrap();
+    let (mut gateway, mut reader) = traced(tables, all(1000));
+    let mut waiting = BTreeSet::new();
+    let mut ends = [0; 3];
+    let mut note = |reader: &mut TapReader, waiting: &mut BTreeSet<u64>| {
+        while let Some(record) = reader.read() {
+            let text = record.comment;
+            if record.direction == TapDirection::Traced {
+                match record.tickets().next() {
+                    Some(ticket) => {
+                        assert!(waiting.insert(ticket));
+                        assert_has(text, &["queued\tin a queueing discipline of wan"]);
+                        assert!(!text.contains("drop\t"), "{text}");
+                    }
+                    None => {
+                        assert_has(text, &["drop\tqdisc_overlimit: "]);
+                        assert!(!text.contains("another one"), "{text}");
+                        ends[0] += 1;
+                    }
+                }
+            } else {
+                assert!(waiting.remove(&record.tap), "{text}");
+                ends[1] += usize::from(text.contains("sent\t1000 bytes by wan: udp"));
+                ends[2] += usize::from(text.contains("drop\tqdisc_flushed: "));
+            }
+        }
+        ends
+    };
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 53), 958);
+    (0..30).for_each(|_| gateway.receive(LAN, &packet));
+    assert_eq!(note(&mut reader, &mut waiting), [7, 2, 0]);
+    (0..5).for_each(|_| gateway.wait(Duration::from_millis(10)));
+    assert_eq!(note(&mut reader, &mut waiting), [7, 7, 0]);
+    // What waits for the neighbour first waits in the discipline then, and is told of once.
+    gateway.receive(LAN, &udp("192.168.13.5", "192.168.11.77", (1, 2), 10));
+    let (tickets, text) = next_waiting(&mut reader);
+    assert_has(&text, &["held\tuntil "]);
+    // The question waits in the discipline, too.
+    assert_eq!(tickets.len(), 2);
+    waiting.extend(tickets);
+    gateway.change(|tables| {
+        tables.set_neighbour(WAN, ip("192.168.11.77"), HOST_MAC).unwrap();
+    });
+    gateway.poll();
+    assert_eq!(note(&mut reader, &mut waiting), [7, 7, 0]);
+    assert_eq!(waiting.len(), 18);
+    gateway.change(|tables| assert_eq!(tables.remove_qdisc(device), Ok(true)));
+    gateway.poll();
+    assert_eq!(note(&mut reader, &mut waiting), [7, 7, 18]);
+    assert!(waiting.is_empty());
+    gateway.assert_nothing_lost();
+}
+
+/// Where a port has fewer queues than there are workers, one hands packets to the other.
+#[test]
+fn packets_that_another_worker_sends_are_told_of_by_that_one() {
+    let mut tables = Tables::new(2, 7);
+    let plain = plain_tables();
+    plain.ports().for_each(|port| tables.add_port(port.id, port.spec.clone()).unwrap());
+    let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
+    tables.set_route(VrfId::MAIN, prefix("0.0.0.0/0"), via).unwrap();
+    tables.set_neighbour(WAN, ip("192.168.11.1"), PEER_MAC).unwrap();
+    let tbf = Tbf { rate: 100_000, burst: 2000, limit: 200_000 };
+    let root = ("1:".parse().unwrap(), Qdisc::Tbf(tbf));
+    tables.set_qdisc(QdiscDevice::Port(WAN), root, None).unwrap();
+    tables.add_trace(all(1000)).unwrap();
+    let publisher = Publisher::new(tables);
+    let mut ends = handovers(2, 64).into_iter();
+    let mut workers: Vec<_> = (0..2)
+        .map(|index| {
+            let (events, _) = rtrb::RingBuffer::new(16);
+            let (_, probes) = rtrb::RingBuffer::new(16);
+            let settings = WorkerSettings {
+                index,
+                buffers: 1024,
+                seed: [index as u8; 32],
+                caches: [CacheSettings::default(); 4],
+                ticks: || 0,
+                large_buffers: 16,
+            };
+            let reader = publisher.shared().reader();
+            let mut worker = Worker::new(&settings, reader, events, probes).unwrap();
+            let (lan_port, lan) = memory::port(MemoryOptions::ethernet("lan", LAN), 64);
+            let (wan_port, wan) = memory::port(MemoryOptions::ethernet("wan", WAN), 64);
+            worker.attach(LAN, Box::new(lan_port));
+            worker.attach(WAN, Box::new(wan_port));
+            worker.join(ends.next().unwrap());
+            let (writer, records) = tap_ring(1 << 20);
+            worker.set_taps(writer);
+            (worker, lan, wan, records)
+        })
+        .collect();
+    let current = publisher.current();
+    let owner = current.qdiscs().on(QdiscDevice::Port(WAN)).unwrap().worker;
+    let other = 1 - owner;
+    let mac = MemoryOptions::ethernet("lan", LAN).mac;
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 53), 958);
+    (0..20).for_each(|_| assert!(workers[other].1.push(&frame(mac, HOST_MAC, &packet))));
+    let (mut began, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for round in 0..30 {
+        for worker in [other, owner] {
+            let (worker, .., records) = &mut workers[worker];
+            worker.poll(Time(round * 10_000_000)).unwrap();
+            while let Some(record) = records.read() {
+                match record.direction {
+                    TapDirection::Ended => _ = ended.insert(record.tap),
+                    _ => began.extend(record.tickets()),
+                }
+            }
+        }
+    }
+    assert_eq!((began.len(), &began), (20, &ended));
 }
 
 #[test]

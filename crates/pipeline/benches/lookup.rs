@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use conntrack::CtState;
 use pipeline::{
-    Action, Change, CtFields, Field, Fields, Flow, IPV4, Match, NatSpec, Owner, Pipeline, Track,
+    Action, Change, CtFields, Exit, Field, Fields, Flow, IPV4, Match, NatSpec, Owner, Pipeline,
+    Track,
 };
 use types::{PortId, VrfId};
 
@@ -30,6 +31,10 @@ impl Numbers {
 struct Nothing;
 
 impl Track for Nothing {
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        fields.exit()
+    }
+
     fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
         CtFields { state: CtState::NEW | CtState::TRK, ..CtFields::default() }
     }

@@ -12,7 +12,9 @@ use std::{env, fs, process};
 
 use conntrack::CtState;
 use pipeline::text::{Command, Names, ShownFields, ShownFlow, ShownMatch, parse_change};
-use pipeline::{Change, CtFields, Fields, NatEnd, NatSpec, Outcome, Owner, Pipeline, To, Track};
+use pipeline::{
+    Change, CtFields, Exit, Fields, NatEnd, NatSpec, Outcome, Owner, Pipeline, To, Track,
+};
 use types::{PortId, SaSlot, VrfId};
 
 /// Everything is called by its number.
@@ -49,6 +51,10 @@ impl Names for Numbers {
 struct New;
 
 impl Track for New {
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        fields.exit()
+    }
+
     fn track(&mut self, _: u16, _: bool, fields: &Fields, nat: Option<&NatSpec>) -> CtFields {
         let new = nat.and_then(|nat| nat.new.as_ref());
         let translated = new.zip(fields.tuple()).and_then(|(new, tuple)| {

@@ -1,6 +1,8 @@
 //! What a flow does to a packet.
 
-use types::{PacketFields, PortId};
+use std::sync::Arc;
+
+use types::{PacketFields, PortId, RejectWith};
 
 use crate::ct::{Ct, Zone};
 use crate::field::{Field, Subfield};
@@ -48,6 +50,11 @@ pub enum Action {
     },
     /// Decrements TTL or hop limit. At 1 or 0 the flow's other actions are left out.
     DecTtl,
+    /// Drops the packet, whatever stands before, and tells its sender. With
+    /// [`RejectWith::TcpReset`] TCP is told by a reset and everything else by ICMP. Ours.
+    Reject(RejectWith),
+    /// Writes a line about the packet into the log, which begins with this. Ours.
+    Log(Arc<str>),
     /// Does nothing.
     Note(Vec<u8>),
 }

@@ -5,7 +5,7 @@ use types::IpRange;
 
 use crate::action::Action;
 use crate::field::Subfield;
-use crate::fields::Fields;
+use crate::fields::{Exit, Fields};
 
 /// The action `ct`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +67,23 @@ pub struct NatNew {
     pub ports: Option<(u16, u16)>,
     /// How a port is chosen.
     pub choice: Option<PortChoice>,
-    /// Whether the choice outlives a restart.
+    /// Whether a source has one address for all its destinations.
     pub persistent: bool,
+    /// Whether a source's address and port are mapped alike for all destinations (RFC 4787 section
+    /// 4.1). An extension of ours.
+    pub endpoint_independent: bool,
+    /// Whether a source has a block of ports. An extension of ours.
+    pub blocks: Option<NatBlocks>,
+}
+
+/// Blocks of ports, of which each source has one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NatBlocks {
+    /// Ports of a block.
+    pub ports: u16,
+    /// The sources whose blocks follow from their addresses (RFC 7422). `None` assigns a block to
+    /// any source when it needs one.
+    pub subscribers: Option<IpRange>,
 }
 
 /// What is translated.
@@ -104,32 +119,32 @@ pub struct CtFields {
     pub translated: Option<Tuple>,
 }
 
-/// Asks connection tracking, for [`crate::Pipeline::evaluate`].
+/// Asks connection tracking and routes, for [`crate::Pipeline::evaluate`].
 pub trait Track {
-    /// What connection tracking says of a packet with these fields. `force` is that of a `ct` that
-    /// commits. If `nat` is given, packets of translated connections are translated, and new ones
-    /// as it says.
-    fn track(&mut self, zone: u16, force: bool, fields: &Fields, nat: Option<&NatSpec>)
-    -> CtFields;
+    /// What connection tracking says of a packet with these fields. `commit` says whether the `ct`
+    /// makes connections. If `nat` is given, packets of translated connections are translated, and
+    /// new ones as it says.
+    fn track(
+        &mut self,
+        zone: u16,
+        commit: bool,
+        fields: &Fields,
+        nat: Option<&NatSpec>,
+    ) -> CtFields;
+
+    /// Where a packet with these fields would be routed to.
+    fn exit(&mut self, fields: &Fields) -> Exit;
 }
 
 /// A connection that a `ct` wants to be there.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Commit {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Commit<'a> {
     /// The zone.
     pub zone: u16,
-    /// The packet as it was before this `ct` translated it.
-    pub fields: Fields,
-    /// What connection tracking said then.
-    pub ct: CtFields,
-    /// Whether a connection that was opened from the other side is replaced.
-    pub force: bool,
-    /// Translation.
-    pub nat: Option<NatSpec>,
+    /// What asks for it.
+    pub ct: &'a Ct,
     /// The bits of the mark that are set, and which these are.
     pub mark: (u32, u32),
     /// The bits of the label that are set, and which these are.
     pub label: (u128, u128),
-    /// The helper.
-    pub alg: Option<Alg>,
 }

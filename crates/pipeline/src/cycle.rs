@@ -3,7 +3,7 @@
 use conntrack::CtState;
 
 use crate::ct::{CtFields, NatSpec, Track};
-use crate::fields::{Fields, WORDS};
+use crate::fields::{Exit, Fields, WORDS};
 use crate::flow::{Entry, Flow};
 use crate::matches::Match;
 use crate::outcome::{DropReason, Step, Trace};
@@ -85,6 +85,10 @@ struct Says(CtState);
 impl Track for Says {
     fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
         CtFields { state: self.0, ..CtFields::default() }
+    }
+
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        fields.exit()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Takes a packet through the tables.
 
 use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 use types::PacketFields;
 
 use crate::action::Action;
-use crate::ct::{Commit, Ct, CtFields, Track, Zone};
+use crate::ct::{Commit, Ct, Track, Zone};
 use crate::field::Field;
 use crate::fields::{Fields, word};
 use crate::flow::Entry;
@@ -32,7 +33,7 @@ impl Pipeline {
         fields: &Fields,
         connections: &mut impl Track,
         trace: &mut impl Trace,
-    ) -> Outcome {
+    ) -> Outcome<'_> {
         self.walk(0, fields, false, connections, trace)
     }
 
@@ -45,55 +46,60 @@ impl Pipeline {
         way_only: bool,
         connections: &mut impl Track,
         trace: &mut impl Trace,
-    ) -> Outcome {
-        let outcome = Outcome {
-            ends: Vec::new(),
+    ) -> Outcome<'_> {
+        let mut outcome = Outcome {
+            ends: SmallVec::new(),
             drop: None,
             fields: fields.clone(),
-            commits: Vec::new(),
+            commits: SmallVec::new(),
             matched: ArrayVec::new(),
             matched_more: false,
             ttl_exceeded: false,
+            logs: false,
             reads: PacketFields::NONE,
             writes: PacketFields::NONE,
         };
         let mut walk = Walk {
             tables: self.tables(fields.vrf()),
-            frames: Vec::new(),
+            frames: SmallVec::new(),
             resubmits: 0,
             levels: 0,
             missed: false,
             way_only,
-            outcome,
+            outcome: &mut outcome,
             connections,
             trace,
         };
         walk.lookup(table, None, false, None);
         while walk.outcome.drop.is_none() && walk.step() {}
-        walk.end()
+        walk.end();
+        outcome
     }
 }
 
-/// A flow whose actions are not done yet. Frames are kept in a vector, so that what a packet costs
-/// the stack does not depend on the flows.
+/// A flow whose actions are not done yet. More frames than a few are kept in a vector, so that what a
+/// packet costs the stack does not depend on the flows.
 struct Frame<'a> {
     actions: &'a [Action],
     table: u8,
     deepens: bool,
     /// The packet as it goes on when this flow's actions are done: the one that `ct` forked from.
-    restore: Option<Box<Fields>>,
+    restore: Option<Fields>,
 }
+
+/// Frames that need no allocation.
+const FEW: usize = 3;
 
 struct Walk<'a, 't, C, T> {
     tables: Option<&'a Tables>,
-    frames: Vec<Frame<'a>>,
+    frames: SmallVec<[Frame<'a>; FEW]>,
     resubmits: usize,
     levels: usize,
     /// Whether the last lookup found no flow.
     missed: bool,
     way_only: bool,
     /// Its fields are those of the packet at this moment.
-    outcome: Outcome,
+    outcome: &'t mut Outcome<'a>,
     connections: &'t mut C,
     trace: &'t mut T,
 }
@@ -131,14 +137,16 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
                 self.set(to.field, value, to.mask());
             }
             Action::DecTtl => self.dec_ttl(),
+            Action::Reject(with) => self.outcome.drop = Some(DropReason::Rejected(*with)),
+            Action::Log(_) => self.outcome.logs = true,
             Action::Note(_) => {}
         }
         true
     }
 
-    fn restore(&mut self, fields: Option<Box<Fields>>) {
+    fn restore(&mut self, fields: Option<Fields>) {
         if let Some(fields) = fields {
-            self.outcome.fields = *fields;
+            self.outcome.fields = fields;
         }
     }
 
@@ -182,38 +190,34 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     }
 
     fn ct(&mut self, ct: &'a Ct, table: u8) {
-        let before = self.outcome.fields.clone();
         let zone = match ct.zone {
-            Zone::Vrf => before.vrf().0,
+            Zone::Vrf => self.outcome.fields.vrf().0,
             Zone::Number(zone) => zone,
             Zone::Field(part) => {
                 self.outcome.reads = self.outcome.reads | reads_of_field(part.field);
-                part.get(&before) as u16
+                part.get(&self.outcome.fields) as u16
             }
         };
         let nat = ct.nat.as_ref();
-        let said = self.connections.track(zone, ct.force, &before, nat);
+        let said = self.connections.track(zone, ct.commit, &self.outcome.fields, nat);
+        // The packet itself is translated, whether it goes on as tracked or not.
         self.outcome.fields.set_ct(&said, zone);
         if ct.commit {
-            self.commit(ct, zone, &before, said.clone());
+            self.commit(ct, zone);
         }
         self.trace.step(&Step::Tracked { table, zone, ct: &said, fields: &self.outcome.fields });
-        let mut original = before;
-        if let Some(addresses) = said.translated.as_ref().and(self.outcome.fields.addresses()) {
-            // The packet itself is translated, whether it goes on as tracked or not.
-            let (source, destination) = self.outcome.fields.ports();
-            original.set_addresses(&addresses);
-            original.set_ports(source, destination);
-        }
-        original.clear_ct();
         match ct.table {
-            Some(next) => self.go(next, table, None, Some(Box::new(original))),
-            None => self.outcome.fields = original,
+            Some(next) => {
+                let mut untracked = self.outcome.fields.clone();
+                untracked.clear_ct();
+                self.go(next, table, None, Some(untracked));
+            }
+            None => self.outcome.fields.clear_ct(),
         }
     }
 
     /// Notes a connection to be made, and sets mark and label.
-    fn commit(&mut self, ct: &Ct, zone: u16, before: &Fields, said: CtFields) {
+    fn commit(&mut self, ct: &'a Ct, zone: u16) {
         if self.outcome.commits.len() == MOST_COMMITS {
             self.outcome.drop = Some(DropReason::TooManyCommits);
             return;
@@ -241,18 +245,14 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         let fields = &self.outcome.fields;
         self.outcome.commits.push(Commit {
             zone,
-            fields: before.clone(),
-            ct: said,
-            force: ct.force,
-            nat: ct.nat.clone(),
+            ct,
             mark: (fields.ct_mark() & mark, mark),
             label: (fields.ct_label() & label, label),
-            alg: ct.alg,
         });
     }
 
     /// Goes to a table, unless that is too deep or too much.
-    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, restore: Option<Box<Fields>>) {
+    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, restore: Option<Fields>) {
         // As in Open vSwitch, only what leads back can go on for ever, and counts as a level.
         let deepens = next <= from;
         if deepens && self.levels == MOST_LEVELS {
@@ -265,13 +265,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         }
     }
 
-    fn lookup(
-        &mut self,
-        table: u8,
-        in_port: Option<u16>,
-        deepens: bool,
-        restore: Option<Box<Fields>>,
-    ) {
+    fn lookup(&mut self, table: u8, in_port: Option<u16>, deepens: bool, restore: Option<Fields>) {
+        if self.tables.is_some_and(|tables| tables.asks_for_exit(table)) {
+            let exit = self.connections.exit(&self.outcome.fields);
+            self.outcome.fields.set_exit(exit);
+        }
         let fields = &mut self.outcome.fields;
         let port = fields.words[word::PORT];
         if let Some(in_port) = in_port {
@@ -297,8 +295,8 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         self.outcome.matched_more |= self.outcome.matched.try_push(entry.id).is_err();
     }
 
-    fn end(self) -> Outcome {
-        let mut outcome = self.outcome;
+    fn end(self) {
+        let outcome = self.outcome;
         if outcome.drop.is_some() {
             outcome.ends.clear();
             outcome.commits.clear();
@@ -309,6 +307,5 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
                 false => DropReason::Explicit,
             });
         }
-        outcome
     }
 }

@@ -1,6 +1,6 @@
 //! The fields by name: where each is among the words, how wide it is, and what it needs.
 
-use crate::fields::{Fields, IPV4, IPV6, NO_PORT, WORDS, bits, word};
+use crate::fields::{Fields, IPV4, IPV6, LOCAL, NO_PORT, WORDS, bits, word};
 
 /// A field that flows may match or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub enum Field {
     IcmpCode,
     Icmpv6Type,
     Icmpv6Code,
+    /// The port that the packet would be routed to. Ours.
+    Oif,
     CtState,
     CtZone,
     CtMark,
@@ -88,6 +90,8 @@ pub(crate) enum Form {
     /// An EtherType: four hexadecimal digits.
     EtherType,
     Port,
+    /// A port, the gateway itself, or nowhere.
+    Exit,
     Sa,
     Ipv4,
     Ipv6,
@@ -215,6 +219,8 @@ fields! {
         (word::TP, 16, 8), Needs::Icmpv6, READ, false, Form::Decimal);
     Icmpv6Code => info(&["icmpv6_code"], &["NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"],
         (word::TP, 0, 8), Needs::Icmpv6, READ, false, Form::Decimal);
+    Oif => info(&["oif"], &[],
+        (word::OUT, 0, 16), Needs::Nothing, READ, false, Form::Exit);
     CtState => info(&["ct_state"], &["NXM_NX_CT_STATE"],
         (word::STATE, 8, 8), Needs::Nothing, READ, true, Form::CtState);
     CtZone => info(&["ct_zone"], &["NXM_NX_CT_ZONE"],
@@ -315,7 +321,12 @@ impl Field {
 
     /// Whether the value names no port.
     pub(crate) fn is_no_port(self, value: u128) -> bool {
-        self == Self::InPort && value == u128::from(NO_PORT)
+        matches!(self, Self::InPort | Self::Oif) && value == u128::from(NO_PORT)
+    }
+
+    /// Whether the value means the gateway itself.
+    pub(crate) fn is_local(self, value: u128) -> bool {
+        self == Self::Oif && value == u128::from(LOCAL)
     }
 }
 

@@ -11,7 +11,7 @@ use types::{
 use crate::ct::CtFields;
 
 /// How many words [`Fields`] has.
-pub(crate) const WORDS: usize = 37;
+pub(crate) const WORDS: usize = 38;
 
 /// Where the fields are. An address has four words; IPv4 uses the last of them, and the
 /// `dl_type` tells which it is.
@@ -34,6 +34,8 @@ pub(crate) mod word {
     pub(crate) const DESTINATION: usize = 25;
     pub(crate) const CT_SOURCE: usize = 29;
     pub(crate) const CT_DESTINATION: usize = 33;
+    /// The port that the packet would be routed to.
+    pub(crate) const OUT: usize = 37;
 }
 
 /// Bits of the word [`word::IP`].
@@ -48,6 +50,21 @@ pub(crate) mod bits {
 
 /// `in_port` of a packet that came by no port: Open vSwitch's `NONE`.
 pub(crate) const NO_PORT: u16 = 0xffff;
+
+/// `oif` of a packet for the gateway itself: Open vSwitch's number of `LOCAL`.
+pub(crate) const LOCAL: u16 = 0xfffe;
+
+/// Where a packet would go that is routed as it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// Nowhere.
+    #[default]
+    None,
+    /// To the gateway itself.
+    Local,
+    /// Out of a port.
+    Port(PortId),
+}
 
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
@@ -121,6 +138,15 @@ impl Fields {
         self.words[word::PORT] = self.words[word::PORT] & 0xffff_0000 | u32::from(number);
     }
 
+    /// Sets where it would be routed to.
+    pub fn set_exit(&mut self, exit: Exit) {
+        self.words[word::OUT] = match exit {
+            Exit::None => NO_PORT.into(),
+            Exit::Local => LOCAL.into(),
+            Exit::Port(port) => port.0.into(),
+        };
+    }
+
     /// Sets what decrypted the packet.
     pub fn set_sa(&mut self, slot: Option<SaSlot>) {
         self.words[word::SA] = slot.map_or(0, |slot| slot.0);
@@ -170,7 +196,7 @@ impl Fields {
     pub(crate) fn clear_ct(&mut self) {
         self.words[word::STATE] &= 0xffff_0000;
         self.words[word::CT_ZONE..=word::CT_TP].fill(0);
-        self.words[word::CT_SOURCE..].fill(0);
+        self.words[word::CT_SOURCE..word::OUT].fill(0);
     }
 
     /// The VRF, whose tables apply.
@@ -187,6 +213,15 @@ impl Fields {
     /// What decrypted the packet.
     pub fn sa(&self) -> Option<SaSlot> {
         (self.words[word::IP] & bits::DECRYPTED != 0).then_some(SaSlot(self.words[word::SA]))
+    }
+
+    /// Where it would be routed to, when that was asked last. It must have been asked.
+    pub const fn exit(&self) -> Exit {
+        match self.words[word::OUT] as u16 {
+            NO_PORT => Exit::None,
+            LOCAL => Exit::Local,
+            port => Exit::Port(PortId(port)),
+        }
     }
 
     /// EtherType.

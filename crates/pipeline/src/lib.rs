@@ -24,10 +24,12 @@ pub mod text;
 
 pub use action::{Action, SetWord};
 pub use change::{Change, Changed, Criteria, MOST_FLOWS, Refused};
-pub use ct::{Alg, Commit, Ct, CtFields, NatEnd, NatNew, NatSpec, PortChoice, Track, Zone};
+pub use ct::{
+    Alg, Commit, Ct, CtFields, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Track, Zone,
+};
 pub use evaluate::{MOST_COMMITS, MOST_ENDS, MOST_LEVELS, MOST_MATCHED, MOST_RESUBMITS};
 pub use field::{Field, Needs, Subfield};
-pub use fields::{ARP, Fields, IPV4, IPV6};
+pub use fields::{ARP, Exit, Fields, IPV4, IPV6};
 pub use flow::{Entry, Flow, FlowId, Owner};
 pub use matches::{Match, Range};
 pub use outcome::{DropReason, End, Outcome, Step, To, Trace};

@@ -1,7 +1,8 @@
 //! What becomes of a packet.
 
 use arrayvec::ArrayVec;
-use types::{PacketFields, PortId};
+use smallvec::SmallVec;
+use types::{PacketFields, PortId, RejectWith};
 
 use crate::action::Action;
 use crate::ct::{Commit, CtFields};
@@ -11,22 +12,24 @@ use crate::flow::{Entry, FlowId};
 
 /// What becomes of a packet.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Outcome<'a> {
     /// Where it goes, in order, as it is then.
-    pub ends: Vec<End>,
+    pub ends: SmallVec<[End; 1]>,
     /// Why it goes nowhere. `None` if, and only if, there are `ends`.
     pub drop: Option<DropReason>,
     /// The packet after the last action.
     pub fields: Fields,
     /// The connections that are to be made, in order. A packet that is dropped may make some; one
     /// that was dropped for a limit does not.
-    pub commits: Vec<Commit>,
+    pub commits: SmallVec<[Commit<'a>; 1]>,
     /// The flows that it has matched, in order: the first 64.
     pub matched: ArrayVec<FlowId, MOST_MATCHED>,
     /// Whether it has matched more flows than these.
     pub matched_more: bool,
     /// Whether an action was to decrement a TTL or hop limit of 1 or 0.
     pub ttl_exceeded: bool,
+    /// Whether a line about it is to be logged.
+    pub logs: bool,
     /// The optional fields that were written, whatever they were before.
     pub writes: PacketFields,
     /// The optional fields that were read: packets that differ in other bits have the same outcome.
@@ -58,6 +61,8 @@ pub enum To {
 pub enum DropReason {
     /// The flows say so.
     Explicit,
+    /// The flows say so, and that its sender is told.
+    Rejected(RejectWith),
     /// The last table that it came to has no flow that it matches.
     TableMiss,
     /// It was in more than 64 levels of tables that lead back.

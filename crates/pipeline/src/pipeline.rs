@@ -31,6 +31,7 @@ pub(crate) struct Tables {
     len: usize,
     reads: PacketFields,
     leads_back: bool,
+    asks_for_exit: bool,
 }
 
 impl Pipeline {
@@ -79,14 +80,6 @@ impl Pipeline {
         entries
     }
 
-    /// Whether a flow names a helper.
-    pub fn asks_for_helpers(&self) -> bool {
-        self.entries().flat_map(|entry| &entry.flow.actions).any(|action| match action {
-            Action::Ct(ct) => ct.alg.is_some(),
-            _ => false,
-        })
-    }
-
     /// What `ct` translates of new connections, of all flows.
     pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
         self.entries().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
@@ -105,6 +98,11 @@ impl Pipeline {
             });
         let ports: std::collections::BTreeSet<PortId> = ports.collect();
         ports.into_iter().collect()
+    }
+
+    /// Whether a flow of a VRF matches where packets would be routed to.
+    pub fn asks_for_exit(&self, vrf: VrfId) -> bool {
+        self.tables(vrf).is_some_and(|tables| tables.asks_for_exit)
     }
 
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {
@@ -139,6 +137,7 @@ impl Pipeline {
         }
         let before = tables.len;
         tables.len = tables.tables.iter().map(|table| table.len()).sum();
+        tables.asks_for_exit = tables.tables.iter().any(|table| table.asks_for_exit());
         tables.leads_back = tables.tables.iter().any(|table| table.leads_back());
         let reads = tables.tables.iter().map(|table| table.reads());
         tables.reads = reads.fold(PacketFields::NONE, |all, reads| all | reads);
@@ -180,6 +179,11 @@ impl core::fmt::Debug for Pipeline {
 }
 
 impl Tables {
+    /// Whether a flow of a table matches where the packet would be routed to.
+    pub(crate) fn asks_for_exit(&self, table: u8) -> bool {
+        self.tables.get(usize::from(table)).is_some_and(|table| table.asks_for_exit())
+    }
+
     /// The best flow of a table. What optional fields were read is added to `reads`.
     pub(crate) fn lookup(
         &self,

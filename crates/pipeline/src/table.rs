@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use types::PacketFields;
 
-use crate::fields::{Fields, WORDS};
+use crate::fields::{Fields, WORDS, word};
 use crate::flow::{Entry, Flow};
 use crate::matches::Match;
 
@@ -33,6 +33,8 @@ pub(crate) struct Table {
     reading: [usize; 3],
     /// How many flows lead to this table or an earlier one.
     leading_back: usize,
+    /// How many flows match where the packet would be routed to.
+    asking_for_exit: usize,
 }
 
 const KINDS: [PacketFields; 3] =
@@ -75,6 +77,11 @@ impl Table {
         self.leading_back > 0
     }
 
+    /// Whether a flow matches where the packet would be routed to.
+    pub(crate) const fn asks_for_exit(&self) -> bool {
+        self.asking_for_exit > 0
+    }
+
     fn count(&mut self, flow: &Flow, change: impl Fn(&mut usize)) {
         let reads = flow.actions_read();
         for (kind, count) in KINDS.into_iter().zip(&mut self.reading) {
@@ -84,6 +91,9 @@ impl Table {
         }
         if flow.leads_back() {
             change(&mut self.leading_back);
+        }
+        if flow.matches.mask[word::OUT] != 0 {
+            change(&mut self.asking_for_exit);
         }
         change(&mut self.len);
     }

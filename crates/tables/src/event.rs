@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use pipeline::FlowId;
 use types::FilterVerdict;
 use wire::{FlowKey, Mac, PortId};
 
@@ -34,24 +35,36 @@ pub enum Event {
         /// What the key's numbers, or the window, are known by.
         place: u32,
     },
-    /// A rule of a filter that logs has decided a packet.
-    Filtered(FilteredPacket),
+    /// A rule or a flow that logs packets has met one.
+    Logged(LoggedPacket),
 }
 
-/// A packet that a rule of a filter has decided.
+/// What a packet is logged for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LoggedBy {
+    /// A rule of a filter.
+    Rule {
+        /// In which filter it is.
+        place: FilterPlace,
+        /// Its preference.
+        preference: u32,
+    },
+    /// A flow.
+    Flow(FlowId),
+}
+
+/// A packet that is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FilteredPacket {
-    /// In which filter the rule is.
-    pub place: FilterPlace,
-    /// Its preference.
-    pub preference: u32,
-    /// What it says.
+pub struct LoggedPacket {
+    /// For what.
+    pub by: LoggedBy,
+    /// What the rule says, or what became of the packet by the flows and behind them.
     pub verdict: FilterVerdict,
     /// What is known of the packet.
     pub flow: FlowKey,
     /// Bytes of it, without link header.
     pub length: u16,
-    /// How many packets of the rule were not told before, as they were too many.
+    /// How many packets of the rule or flow were not told before, as they were too many.
     pub untold: u64,
 }
 

@@ -6,7 +6,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use classifier::{Chain, Classifier, Header, Rule};
+use classifier::{Chain, Classifier, Effort, Header, Limits, Refused, Rule, Tree};
 use types::{FilterHook, FilterSlot, FilterVerdict, MarkBits, PacketFields, RejectWith};
 use wire::{FlowKey, PortId, VrfId};
 
@@ -114,11 +114,16 @@ const V6: usize = V6_WORDS + 1;
 /// Rules that are copied together when one of them changes. Twice as many are split.
 const CHUNK: usize = 64;
 
+/// With at least so many rules, it is worth compiling them.
+const MANY: usize = 4 * CHUNK;
+
 /// One filter: its rules, in order.
 #[derive(Clone, Default)]
 pub struct Filter {
     /// None is empty.
     chunks: Vec<Arc<Chunk>>,
+    /// The same as decision trees, if they were compiled since the last change.
+    compiled: Option<Arc<CompiledFilter>>,
 }
 
 /// Rules side by side, of both families, which have their positions for numbers.
@@ -126,28 +131,88 @@ struct Chunk {
     rules: Vec<Arc<FilterRule>>,
     v4: Chain<V4>,
     v6: Chain<V6>,
+    reads: (PacketFields, bool),
+}
+
+/// A filter compiled into decision trees. Compiling takes up to a second, so it is done beside
+/// everything else, from a snapshot.
+pub struct CompiledFilter {
+    /// What was compiled.
+    chunks: Vec<Arc<Chunk>>,
+    v4: Half<V4>,
+    v6: Half<V6>,
+}
+
+/// The rules of one family, which have their positions for numbers, as trees.
+struct Half<const WORDS: usize> {
+    tree: Result<Tree<WORDS>, Refused>,
+    rules: Vec<Arc<FilterRule>>,
+}
+
+impl<const WORDS: usize> Half<WORDS> {
+    fn new(rules: Vec<(Rule<WORDS>, Arc<FilterRule>)>) -> Self {
+        let (words, rules): (Vec<_>, Vec<_>) = rules.into_iter().unzip();
+        Self { tree: Tree::new(&words, Limits::of(rules.len(), WORDS), Effort::Quick), rules }
+    }
+}
+
+impl CompiledFilter {
+    /// Compiles the rules of a filter.
+    pub fn new(filter: &Filter) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for rule in filter.rules() {
+            let (of_v4, of_v6) = words(&rule.spec.selects);
+            v4.extend(of_v4.map(|words| (words, Arc::clone(rule))));
+            v6.extend(of_v6.map(|words| (words, Arc::clone(rule))));
+        }
+        Self { chunks: filter.chunks.clone(), v4: Half::new(v4), v6: Half::new(v6) }
+    }
+
+    /// Whether it is of a filter as it is.
+    fn is_of(&self, filter: &Filter) -> bool {
+        let (ours, theirs) = (&self.chunks, &filter.chunks);
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
+impl fmt::Debug for CompiledFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [v4, v6] = [
+            self.v4.tree.as_ref().map(Tree::statistics),
+            self.v6.tree.as_ref().map(Tree::statistics),
+        ];
+        f.debug_struct("CompiledFilter").field("v4", &v4).field("v6", &v6).finish()
+    }
+}
+
+/// What a rule looks for, of each family.
+fn words(selects: &FilterMatch) -> (Option<Rule<V4>>, Option<Rule<V6>>) {
+    let of = |selector: Option<Selector>| Some(SelectorRule::of(&selector?));
+    let v4 = match of(selects.v4) {
+        Some(SelectorRule::V4(rule)) => Some(with_mark(&rule, selects.mark)),
+        _ => None,
+    };
+    let v6 = match of(selects.v6) {
+        Some(SelectorRule::V6(rule)) => Some(with_mark(&rule, selects.mark)),
+        _ => None,
+    };
+    (v4, v6)
 }
 
 impl Chunk {
     fn new(rules: Vec<Arc<FilterRule>>) -> Self {
-        let numbered = || (0..).zip(&rules).map(|(number, rule)| (number, &rule.spec.selects));
-        let of = |number: u32, selector: Option<Selector>, mark: MarkBits| {
-            Some((number, SelectorRule::of(&selector?), mark))
-        };
-        let v4 = numbered().filter_map(|(number, selects)| {
-            match of(number, selects.v4, selects.mark)? {
-                (number, SelectorRule::V4(rule), mark) => Some((number, with_mark(&rule, mark))),
-                _ => None,
-            }
-        });
-        let v6 = numbered().filter_map(|(number, selects)| {
-            match of(number, selects.v6, selects.mark)? {
-                (number, SelectorRule::V6(rule), mark) => Some((number, with_mark(&rule, mark))),
-                _ => None,
-            }
-        });
+        let numbered = || (0..).zip(&rules);
+        let v4 = numbered().filter_map(|(number, it)| Some((number, words(&it.spec.selects).0?)));
+        let v6 = numbered().filter_map(|(number, it)| Some((number, words(&it.spec.selects).1?)));
         let (v4, v6) = (Chain::new(v4), Chain::new(v6));
-        Self { rules, v4, v6 }
+        let selectors = rules.iter().flat_map(|rule| rule.spec.selects.selectors());
+        let reads = selectors.fold((PacketFields::NONE, false), |(bits, upper), selector| {
+            let reads = selector.fields.mask();
+            let reads_upper = selector.upper != UpperSelector::Any
+                || !(reads & PacketFields::TCP_FLAGS).is_empty();
+            (bits | reads, upper || reads_upper)
+        });
+        Self { rules, v4, v6, reads }
     }
 }
 
@@ -175,6 +240,18 @@ fn with_mark_word<const LESS: usize, const WORDS: usize>(
     })
 }
 
+impl<const WORDS: usize> Half<WORDS> {
+    fn lookup(
+        &self,
+        tree: &Tree<WORDS>,
+        header: &Header<WORDS>,
+        (key, mark): (&FlowKey, u32),
+    ) -> Option<&Arc<FilterRule>> {
+        let confirms = |at: u32| self.rules[at as usize].spec.selects.matches(key, mark);
+        self.rules.get(tree.lookup(header, confirms)? as usize)
+    }
+}
+
 impl Filter {
     /// The first rule that a packet with this mark matches.
     pub fn lookup(&self, key: &FlowKey, mark: u32) -> Option<&Arc<FilterRule>> {
@@ -183,16 +260,40 @@ impl Filter {
         };
         if let Some(Header(words)) = header_of_v4(key) {
             let header: Header<V4> = Header(with_mark_word(&words, mark));
+            if let Some(half) = self.compiled.as_ref().map(|compiled| &compiled.v4)
+                && let Ok(tree) = &half.tree
+            {
+                return half.lookup(tree, &header, (key, mark));
+            }
             self.first(|chunk| chunk.v4.lookup(&header, |number| confirms(chunk, number)))
         } else {
             let Header(words) = header_of_v6(key)?;
             let header: Header<V6> = Header(with_mark_word(&words, mark));
+            if let Some(half) = self.compiled.as_ref().map(|compiled| &compiled.v6)
+                && let Ok(tree) = &half.tree
+            {
+                return half.lookup(tree, &header, (key, mark));
+            }
             self.first(|chunk| chunk.v6.lookup(&header, |number| confirms(chunk, number)))
         }
     }
 
     fn first(&self, lookup: impl Fn(&Chunk) -> Option<u32>) -> Option<&Arc<FilterRule>> {
         self.chunks.iter().find_map(|chunk| chunk.rules.get(lookup(chunk)? as usize))
+    }
+
+    /// Whether it is worth compiling the rules: there are many, and they have changed since.
+    pub fn wants_compiling(&self) -> bool {
+        self.compiled.is_none() && self.len() >= MANY
+    }
+
+    /// Uses what was compiled. Returns false if the rules have changed since.
+    pub(crate) fn install(&mut self, compiled: &Arc<CompiledFilter>) -> bool {
+        let is_ours = compiled.is_of(self);
+        if is_ours {
+            self.compiled = Some(Arc::clone(compiled));
+        }
+        is_ours
     }
 
     /// The rules, in order.
@@ -245,6 +346,7 @@ impl Filter {
         };
         let parts = [rules, rest].into_iter().filter(|part| !part.is_empty());
         let replaced = at..(at + 1).min(self.chunks.len());
+        self.compiled = None;
         self.chunks.splice(replaced, parts.map(|part| Arc::new(Chunk::new(part))));
     }
 
@@ -259,11 +361,8 @@ impl Filter {
 
     /// What of packets its rules read: bits of optional fields, and whether upper-layer fields.
     pub(crate) fn reads(&self) -> (PacketFields, bool) {
-        let selectors = self.rules().flat_map(|rule| rule.spec.selects.selectors());
-        selectors.fold((PacketFields::NONE, false), |(bits, upper), selector| {
-            let reads = selector.fields.mask();
-            let reads_upper = selector.upper != UpperSelector::Any
-                || !(reads & PacketFields::TCP_FLAGS).is_empty();
+        let all = self.chunks.iter().map(|chunk| chunk.reads);
+        all.fold((PacketFields::NONE, false), |(bits, upper), (reads, reads_upper)| {
             (bits | reads, upper || reads_upper)
         })
     }

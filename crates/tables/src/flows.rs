@@ -1,15 +1,16 @@
 //! Match-action tables, connections and NAT pools, as the snapshot has them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use conntrack::nat::{Pool, PoolSettings};
+use conntrack::nat::{Pool, PoolSettings, PortBlocks};
 use conntrack::{Connections, Ended};
 use packet::Time;
-use pipeline::{FlowId, NatEnd, NatNew, Pipeline, PortChoice};
+use pipeline::{Action, Flow, FlowId, NatEnd, NatNew, Pipeline, PortChoice};
 use thiserror::Error;
-use wire::{PortId, VrfId};
+use wire::{IpRange, PortId, VrfId};
 
 use crate::counters::FlowCounters;
 use crate::map::{Map, MapKey};
@@ -31,6 +32,31 @@ pub struct FlowMeter {
     pub created: Time,
     /// When it was used last, in nanoseconds.
     pub(crate) used: AtomicU64,
+}
+
+/// A flow that logs packets.
+#[derive(Clone, Debug)]
+pub struct FlowLog {
+    /// Its table.
+    pub table: u8,
+    /// Its priority.
+    pub priority: u16,
+    /// Its cookie.
+    pub cookie: u64,
+    /// What its lines begin with.
+    pub prefix: Arc<str>,
+}
+
+impl FlowLog {
+    /// Of a flow that logs.
+    pub(crate) fn of(flow: &Flow) -> Option<Self> {
+        let prefix = flow.actions.iter().find_map(|action| match action {
+            Action::Log(prefix) => Some(prefix.clone()),
+            _ => None,
+        })?;
+        let &Flow { table, priority, cookie, .. } = flow;
+        Some(Self { table, priority, cookie, prefix })
+    }
 }
 
 impl FlowMeter {
@@ -70,9 +96,12 @@ pub enum FlowError {
     /// A pool was not made.
     #[error("{0}")]
     Pool(#[from] conntrack::nat::BadPool),
-    /// A helper is asked for.
-    #[error("`alg` is not supported: no helper reads FTP or TFTP yet")]
-    Helper,
+    /// Blocks of ports that are not there.
+    #[error("{0}")]
+    Blocks(#[from] conntrack::nat::BadBlocks),
+    /// Too many subscribers, or of the other family.
+    #[error("there may be 1 to 1048576 subscribers, of the family of `src`")]
+    Subscribers,
     /// A translation of sources without addresses.
     #[error("`nat(src)` needs addresses: say `nat(src=FIRST-LAST)`")]
     NoAddresses,
@@ -86,6 +115,8 @@ pub enum FlowError {
 pub(crate) struct Flows {
     pub(crate) pipeline: Pipeline,
     pub(crate) meters: Map<FlowId, Arc<FlowMeter>>,
+    /// Of the flows that log packets.
+    pub(crate) logs: Arc<BTreeMap<FlowId, FlowLog>>,
     /// The ports that flows send frames by, by VRF.
     pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
     /// One table for all workers, the same in all snapshots once it is there.
@@ -100,6 +131,7 @@ impl Flows {
         Self {
             pipeline: Pipeline::new(),
             meters: Map::new(secret),
+            logs: Arc::default(),
             joined: Arc::default(),
             connections: None,
             pools: Arc::default(),
@@ -109,16 +141,14 @@ impl Flows {
 
     /// Makes the pools that the flows ask for, as far as they are not there.
     pub(crate) fn make_pools(&mut self, pipeline: &Pipeline) -> Result<(), FlowError> {
-        if pipeline.asks_for_helpers() {
-            return Err(FlowError::Helper);
-        }
         for new in pipeline.translations().filter(|new| new.end == NatEnd::Source) {
             if new.addresses.is_none() {
                 return Err(FlowError::NoAddresses);
             }
-            let Some(settings) = settings(new).filter(|_| self.pool_of(new).is_none()) else {
+            if self.pool_of(new).is_some() {
                 continue;
-            };
+            }
+            let Some(settings) = settings(new)? else { continue };
             if self.pools.len() >= MAX_NAT_POOLS {
                 return Err(FlowError::Pools);
             }
@@ -140,6 +170,13 @@ impl Flows {
         self.pools.get(usize::from(number)).map(|pool| &**pool)
     }
 
+    /// The pool that has lent what a connection's binding says.
+    pub(crate) fn pool_of_binding(&self, binding: u64) -> Option<PoolId> {
+        let number = (binding >> POOL_SHIFT) as usize & MAX_NAT_POOLS;
+        let place = number.checked_sub(1).filter(|place| *place < self.pools.len())?;
+        Some(PoolId(place as u16))
+    }
+
     pub(crate) fn pools(&self) -> impl Iterator<Item = &NatPool> {
         self.pools.iter().map(|pool| &**pool)
     }
@@ -147,8 +184,7 @@ impl Flows {
     /// Gives back what a connection had of a pool.
     pub(crate) fn ended(&self, ended: &Ended) {
         let binding = ended.connection.binding;
-        let number = (binding >> POOL_SHIFT) as usize & MAX_NAT_POOLS;
-        if let Some(pool) = number.checked_sub(1).and_then(|number| self.pools.get(number)) {
+        if let Some(pool) = self.pool_of_binding(binding).and_then(|id| self.pool(id)) {
             pool.pool.give(binding);
         }
     }
@@ -164,12 +200,54 @@ impl PoolId {
     }
 }
 
+/// The ports of blocks, if the flow does not say some: none of well-known services.
+const BLOCK_PORTS: (u16, u16) = (1024, u16::MAX);
+
+/// The most subscribers of a pool.
+const MAX_SUBSCRIBERS: u128 = 1 << 20;
+
 /// How a pool for a translation lends, if it takes one.
-fn settings(new: &NatNew) -> Option<PoolSettings> {
-    Some(PoolSettings {
-        ports: new.ports.map(|(first, last)| first..=last),
+fn settings(new: &NatNew) -> Result<Option<PoolSettings>, FlowError> {
+    let Some(addresses) = new.addresses else { return Ok(None) };
+    let is_blocked = new.blocks.is_some();
+    let ports = new.ports.or(is_blocked.then_some(BLOCK_PORTS));
+    let usual = PoolSettings::new(addresses);
+    let mut settings = PoolSettings {
+        ports: ports.map(|(first, last)| first..=last),
         random: new.choice == Some(PortChoice::Random),
         persistent: new.persistent,
-        ..PoolSettings::new(new.addresses?)
-    })
+        // One port for all destinations is not shared by them.
+        groups: if new.endpoint_independent { 1 } else { usual.groups },
+        endpoint_independent: new.endpoint_independent,
+        ..usual
+    };
+    let range = settings.ports.clone();
+    if let (Some(blocks), Some(range)) = (&new.blocks, range) {
+        match &blocks.subscribers {
+            None => settings.block_size = Some(blocks.ports),
+            Some(subscribers) => {
+                let (first, count) = (subscribers.first(), count(subscribers));
+                let is_right = first.is_ipv4() == addresses.first().is_ipv4();
+                let count = count.filter(|count| is_right && *count <= MAX_SUBSCRIBERS);
+                let subscribers = count.ok_or(FlowError::Subscribers)? as u32;
+                let there = self::count(&addresses).unwrap_or(0).min(u32::MAX.into()) as u32;
+                let blocks = PortBlocks::new(first, subscribers, &range, blocks.ports, there)?;
+                settings.blocks = Some(blocks);
+            }
+        }
+    }
+    Ok(Some(settings))
+}
+
+/// How many addresses a range has.
+fn count(range: &IpRange) -> Option<u128> {
+    match (range.first(), range.last()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            Some(u128::from(last.to_bits().checked_sub(first.to_bits())?) + 1)
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => {
+            last.to_bits().checked_sub(first.to_bits())?.checked_add(1)
+        }
+        _ => None,
+    }
 }

@@ -34,6 +34,7 @@ mod sorted;
 mod sought;
 mod source;
 mod spd;
+mod system;
 mod tap;
 mod trace;
 mod tunnel_ends;
@@ -44,11 +45,12 @@ mod xfrm_link;
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};
-pub use event::{Event, FilteredPacket, Probe};
+pub use event::{Event, LoggedBy, LoggedPacket, Probe};
 pub use filter::{
-    Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec, FilterTarget,
+    CompiledFilter, Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec,
+    FilterTarget,
 };
-pub use flows::{FlowError, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId};
+pub use flows::{FlowError, FlowLog, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
@@ -74,8 +76,11 @@ pub use spd::{
     Compiled, LookupBound, LookupCount, LookupEngine, LookupReason, LookupStructure, PolicyHeader,
     ShadowedSelectors, Shown, Spd, V4_WORDS, V6_WORDS, Wanted, shadowed_selectors, upper_words,
 };
+pub use system::SystemAddresses;
 pub use tap::{MAX_SNAPLEN, MAX_TAPS, Tap, TapMeter, TapPoints, TapSet, TapSpec};
-pub use trace::{MAX_TRACED, MAX_TRACES, Trace, TraceSpec};
+pub use trace::{
+    MAX_TRACED, MAX_TRACED_WAITING, MAX_TRACES, Trace, TraceSpec, TraceTicket, TracedWaiting,
+};
 pub use types::{
     Dscp, FilterHook, FilterSlot, FilterVerdict, HighestShares, IfId, Ike, Ipsec, MarkBits,
     MssClamp, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol, VlanTag,

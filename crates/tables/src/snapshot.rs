@@ -45,8 +45,9 @@ use crate::sad::{Sa, Sad};
 use crate::slots::Slots;
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
+use crate::system::SystemAddresses;
 use crate::tap::Taps;
-use crate::trace::Trace;
+use crate::trace::{Trace, TracedWaiting};
 use crate::tunnel_ends::TunnelEnds;
 use crate::vlan::VlanCounters;
 use crate::vrf::{Vrf, VrfParsing};
@@ -120,6 +121,8 @@ pub struct Tables {
     /// How many VRFs have features, see [`VrfFeatures::any`].
     featured: usize,
     pub(crate) traces: Arc<Vec<Arc<Trace>>>,
+    pub(crate) traced_waiting: Option<Arc<TracedWaiting>>,
+    pub(crate) system_addresses: Arc<SystemAddresses>,
     sad: Arc<Sad>,
     /// Where tunnels end, from which the sides of ports follow.
     tunnel_ends: Arc<TunnelEnds>,
@@ -182,6 +185,8 @@ impl Tables {
             tapped_vrfs: 0,
             featured: 0,
             traces: Arc::default(),
+            traced_waiting: None,
+            system_addresses: Arc::default(),
             sad: Arc::new(Sad::new(secret)),
             tunnel_ends: Arc::default(),
             protected_ports: 0,

@@ -1,7 +1,7 @@
 //! Traces: who wants to know which way packets take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use packet::Time;
 
@@ -27,6 +27,78 @@ pub struct TraceSpec {
     pub rate: u32,
     /// Those alone that it matches.
     pub program: Option<Program>,
+}
+
+/// The most packets of traces that are followed while they wait.
+pub const MAX_TRACED_WAITING: usize = 256;
+
+/// A packet of a trace that waits. Unique while the gateway runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TraceTicket(pub u64);
+
+/// Which packets of traces wait, by their identity: where they are in memory. A packet has one owner
+/// at a time, who alone reads and writes its place; so workers that hand a packet on need no lock.
+#[derive(Debug)]
+pub struct TracedWaiting {
+    places: Box<[WaitingPlace]>,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct WaitingPlace {
+    /// Of the packet; none if 0.
+    identity: AtomicUsize,
+    ticket: AtomicU64,
+    since: AtomicU64,
+}
+
+impl TracedWaiting {
+    /// Without packets. Tickets begin with `first`.
+    fn new(first: u64) -> Self {
+        let places = (0..MAX_TRACED_WAITING).map(|_| WaitingPlace::default()).collect();
+        Self { places, next: AtomicU64::new(first) }
+    }
+
+    /// A ticket for a packet that begins to wait. `None` if as many wait as may be followed.
+    pub fn begin(&self, identity: usize, now: Time) -> Option<TraceTicket> {
+        let ticket = TraceTicket(self.next.fetch_add(1, Ordering::Relaxed));
+        self.put(identity, ticket, now).then_some(ticket)
+    }
+
+    /// Lets a packet wait on. Returns whether there was room.
+    pub fn put(&self, identity: usize, ticket: TraceTicket, since: Time) -> bool {
+        let is_taken = |place: &&WaitingPlace| {
+            let (order, free) = (Ordering::Relaxed, 0);
+            place.identity.compare_exchange(free, identity, order, order).is_ok()
+        };
+        let Some(place) = self.places.iter().find(is_taken) else { return false };
+        place.ticket.store(ticket.0, Ordering::Relaxed);
+        place.since.store(since.0, Ordering::Relaxed);
+        true
+    }
+
+    /// A packet that waits is not followed any more. If it is let go at this moment, its ticket may
+    /// still be told of.
+    pub fn forget(&self, ticket: TraceTicket) {
+        let is_its = |place: &&WaitingPlace| place.ticket.load(Ordering::Relaxed) == ticket.0;
+        if let Some(place) = self.places.iter().find(is_its) {
+            let identity = place.identity.load(Ordering::Relaxed);
+            let (order, free) = (Ordering::Relaxed, 0);
+            // Nothing to do if its owner was faster.
+            let _ = place.identity.compare_exchange(identity, free, order, order);
+        }
+    }
+
+    /// A packet waits no more. Returns its ticket and since when it waited, if it is followed.
+    pub fn take(&self, identity: usize) -> Option<(TraceTicket, Time)> {
+        let is_it = |place: &&WaitingPlace| place.identity.load(Ordering::Relaxed) == identity;
+        let place = self.places.iter().find(is_it)?;
+        let ticket = TraceTicket(place.ticket.load(Ordering::Relaxed));
+        let since = Time(place.since.load(Ordering::Relaxed));
+        // Whoever gets the place has it empty.
+        place.identity.store(0, Ordering::Relaxed);
+        Some((ticket, since))
+    }
 }
 
 /// A trace.
@@ -101,6 +173,11 @@ impl Tables {
         &self.traces
     }
 
+    /// Packets of traces that wait. There while there are traces.
+    pub fn traced_waiting(&self) -> Option<&Arc<TracedWaiting>> {
+        self.traced_waiting.as_ref().filter(|_| self.is_traced())
+    }
+
     /// Adds a trace.
     ///
     /// # Errors
@@ -108,6 +185,11 @@ impl Tables {
     pub fn add_trace(&mut self, spec: TraceSpec) -> Result<(), TableError> {
         if self.traces.len() >= MAX_TRACES {
             return Err(TableError::Limit { what: "traces", limit: MAX_TRACES });
+        }
+        if self.traces.is_empty() {
+            // What waited for former traces is followed no more. Numbers of traces are unique, and
+            // with room between them those of tickets are.
+            self.traced_waiting = Some(Arc::new(TracedWaiting::new(spec.id << 32)));
         }
         Arc::make_mut(&mut self.traces).push(Arc::new(Trace::new(spec)));
         Ok(())
@@ -139,6 +221,23 @@ mod tests {
         assert!(trace.matches(&[]));
         assert_eq!((taken(1_000_000_000), trace.left()), (4, 0));
         assert!(!trace.matches(&[]));
+    }
+
+    #[test]
+    fn packets_that_wait_are_followed_in_bounded_room() {
+        let waiting = TracedWaiting::new(7);
+        let most = MAX_TRACED_WAITING;
+        let tickets: Vec<_> = (1..=most).map(|at| waiting.begin(at, Time(5)).unwrap()).collect();
+        assert_eq!(waiting.begin(most + 1, Time(5)), None);
+        for (at, ticket) in (1..).zip(tickets) {
+            assert_eq!(waiting.take(at), Some((ticket, Time(5))));
+            assert_eq!(waiting.take(at), None);
+        }
+        let ticket = waiting.begin(9, Time(6)).unwrap();
+        assert!(ticket.0 > 7 + most as u64);
+        assert_eq!(waiting.take(9), Some((ticket, Time(6))));
+        assert!(waiting.put(9, ticket, Time(6)));
+        assert_eq!(waiting.take(9), Some((ticket, Time(6))));
     }
 
     #[test]

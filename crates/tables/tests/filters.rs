@@ -162,9 +162,17 @@ proptest! {
                 }
             }
         }
+        if rules.len() >= 256 {
+            prop_assert!(tables.filter(PLACE).is_some_and(tables::Filter::wants_compiling));
+        }
         let count = tables.filter(PLACE).map_or(0, tables::Filter::len);
         prop_assert_eq!(count, rules.len());
+        let mut compiled = tables.clone();
+        compiled.compile();
         for (key, mark) in &packets {
+            let fast = compiled.filter(PLACE).and_then(|filter| filter.lookup(key, *mark));
+            let slow = tables.filter(PLACE).and_then(|filter| filter.lookup(key, *mark));
+            prop_assert_eq!(fast.map(|rule| rule.slot), slow.map(|rule| rule.slot));
             let plain = rules.values().find(|rule| rule.selects.matches(key, *mark));
             let found = tables.filter(PLACE).and_then(|filter| filter.lookup(key, *mark));
             prop_assert_eq!(found.map(|rule| rule.spec), plain.copied());

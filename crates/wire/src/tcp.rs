@@ -94,6 +94,39 @@ pub fn fill_checksum(addresses: &Addresses, segment: &mut [u8]) {
     segment[16..18].copy_from_slice(&checksum.to_be_bytes());
 }
 
+/// Writes the sequence number of a segment, and what the acknowledgment number and the edges of
+/// SACK blocks (RFC 2018) become. The checksum is the caller's. Options that are cut off or
+/// malformed end the search.
+pub fn renumber(segment: &mut [u8], sequence: u32, acknowledgment: impl Fn(u32) -> u32) {
+    let Some(header) = Header::parse(segment) else { return };
+    segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+    if !header.flags.contains(TcpFlags::ACK) {
+        return;
+    }
+    let number = acknowledgment(header.acknowledgment);
+    segment[8..12].copy_from_slice(&number.to_be_bytes());
+    let (mut at, end) = (HEADER_LENGTH, usize::from(header.header_length));
+    while at < end {
+        let length = match segment[at] {
+            OPTION_END => break,
+            OPTION_NOP => 1,
+            _ => match segment.get(at + 1) {
+                Some(&length) if length >= 2 => usize::from(length),
+                _ => break,
+            },
+        };
+        if at + length > end {
+            break;
+        }
+        if segment[at] == OPTION_SACK {
+            for edge in segment[at + 2..at + length].as_chunks_mut().0 {
+                *edge = acknowledgment(u32::from_be_bytes(*edge)).to_be_bytes();
+            }
+        }
+        at += length;
+    }
+}
+
 /// Makes the MSS that a SYN announces no larger than `most` bytes, and brings the checksum along.
 /// Returns whether it was larger. `segment` may be cut off behind its options.
 ///
@@ -140,6 +173,8 @@ pub fn clamp_mss(segment: &mut [u8], most: u16) -> bool {
 /// Of TCP (RFC 9293 section 3.1).
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
+/// Blocks that came out of order (RFC 2018).
+const OPTION_SACK: u8 = 5;
 const OPTION_MSS: u8 = 2;
 
 /// Writes the packet that resets the connection that a segment belongs to, from the segment's

@@ -380,6 +380,8 @@ fn list(flows: Flows) -> Vec<Flow> {
             ports: None,
             choice: None,
             persistent: false,
+            endpoint_independent: false,
+            blocks: None,
         }),
     });
     let to = |port| match flows {

@@ -1,6 +1,7 @@
 //! Which address and port a connection gets.
 
 mod blocks;
+mod dynamic;
 mod mappings;
 mod nptv6;
 mod pool;
@@ -8,6 +9,7 @@ mod ports;
 mod sequence;
 
 pub use blocks::{BadBlocks, PortBlocks};
+pub use dynamic::BlockEvent;
 pub use nptv6::{Nptv6, Nptv6Error};
 pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings};
 pub use sequence::SequenceShift;

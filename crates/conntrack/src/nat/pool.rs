@@ -7,6 +7,7 @@ use thiserror::Error;
 use types::{IpRange, Protocol};
 
 use super::blocks::PortBlocks;
+use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
 use super::mappings::Mappings;
 use super::ports::Ports;
 use crate::limits::Keyed;
@@ -34,6 +35,8 @@ pub struct PoolSettings {
     pub endpoint_independent: bool,
     /// Port blocks by subscriber. Needs ports.
     pub blocks: Option<PortBlocks>,
+    /// Blocks of so many ports that are assigned to sources when they need one. Needs ports.
+    pub block_size: Option<u16>,
 }
 
 impl PoolSettings {
@@ -47,6 +50,7 @@ impl PoolSettings {
             persistent: false,
             endpoint_independent: false,
             blocks: None,
+            block_size: None,
         }
     }
 }
@@ -69,6 +73,11 @@ pub enum BadPool {
     /// Blocks without a range.
     #[error("port blocks need a range of ports")]
     Blocks,
+    /// Blocks larger than the range, of no ports, too many, or of both kinds.
+    #[error(
+        "blocks of {0} ports: a pool has 1 to {MOST_BLOCKS} of them, each within the range of ports"
+    )]
+    BlockSize(u16),
     /// The system has not so much memory.
     #[error("no memory for the ports of the pool")]
     Memory,
@@ -124,11 +133,15 @@ pub struct Pool {
     /// For each of `ports`, the last destination for which no shared port was found.
     in_vain: Box<[AtomicU64]>,
     mappings: Mappings,
+    dynamic: Option<DynamicBlocks>,
     keyed: Keyed,
     lent: AtomicU64,
     returned: AtomicU64,
     exhausted: AtomicU64,
 }
+
+/// The address to begin with, the ports, and how many addresses to try.
+type Choice = (u32, RangeInclusive<u16>, u32);
 
 /// TCP, UDP, and everything else with ports or identifiers.
 const KINDS: u32 = 3;
@@ -171,7 +184,8 @@ impl Pool {
         if settings.ports.as_ref().is_some_and(RangeInclusive::is_empty) {
             return Err(BadPool::Ports);
         }
-        if settings.blocks.is_some() && settings.ports.is_none() {
+        let is_blocked = settings.blocks.is_some() || settings.block_size.is_some();
+        if is_blocked && settings.ports.is_none() {
             return Err(BadPool::Blocks);
         }
         let maps = u64::from(addresses) * u64::from(KINDS * groups);
@@ -180,6 +194,15 @@ impl Pool {
         let in_vain = allocate(maps).ok_or(BadPool::Memory)?;
         let keyed = Keyed(secret);
         let mappings = Mappings::new(keyed);
+        let dynamic = match (settings.block_size, &settings.ports) {
+            (Some(size), Some(range)) => {
+                let blocks = DynamicBlocks::new(range, size, addresses, keyed);
+                let is_right = size > 0 && usize::from(size) <= range.len();
+                let blocks = blocks.filter(|_| is_right && settings.blocks.is_none());
+                Some(blocks.ok_or(BadPool::BlockSize(size))?)
+            }
+            _ => None,
+        };
         let [lent, returned, exhausted] = [0; 3].map(AtomicU64::new);
         Ok(Self {
             settings,
@@ -188,6 +211,7 @@ impl Pool {
             ports,
             in_vain,
             mappings,
+            dynamic,
             keyed,
             lent,
             returned,
@@ -216,10 +240,12 @@ impl Pool {
     ) -> Result<T, NotLent> {
         let result = match (self.first, tuple.addresses.is_v6()) {
             (IpAddr::V4(_), true) | (IpAddr::V6(_), false) => Err(NotLent::Family),
-            _ if self.settings.endpoint_independent && has_ports(tuple) => {
-                self.lend_mapping(zone, tuple, &mut attempt)
-            }
-            _ => self.lend_source(tuple, &mut attempt),
+            _ => self.within_block(zone, tuple, |place| {
+                match self.settings.endpoint_independent && has_ports(tuple) {
+                    true => self.lend_mapping(zone, tuple, place, &mut attempt),
+                    false => self.lend_source(tuple, place, &mut attempt),
+                }
+            }),
         };
         match result {
             Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
@@ -229,26 +255,89 @@ impl Pool {
         result
     }
 
+    /// As [`Pool::lend`], at this address alone: what belongs to another connection leaves by the
+    /// address of that.
+    ///
+    /// # Errors
+    /// As [`Pool::lend`].
+    pub fn lend_at<T>(
+        &self,
+        zone: u16,
+        address: IpAddr,
+        tuple: &Tuple,
+        mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Result<T, NotLent> {
+        let number = self.number(address).ok_or(NotLent::Family)?;
+        let result = self.within_block(zone, tuple, |(_, range, _)| {
+            let result = self.at_address(number.into(), tuple, &range, &mut attempt);
+            result.ok_or(NotLent::Exhausted)?.map_err(NotLent::Refused)
+        });
+        match result {
+            Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
+            Err(NotLent::Refused(_)) => 0,
+            Err(_) => self.exhausted.fetch_add(1, Ordering::Relaxed),
+        };
+        result
+    }
+
+    /// The ports that a source has, or may have.
+    pub fn ports_of(&self, zone: u16, tuple: &Tuple) -> Option<RangeInclusive<u16>> {
+        if let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) {
+            return dynamic.of(zone, tuple.addresses.source());
+        }
+        self.choice(tuple).ok().map(|(_, range, _)| range)
+    }
+
+    /// What has happened to blocks that are assigned since this was last asked, with the addresses
+    /// that they are of, and how much of it was lost.
+    pub fn take_block_events(&self) -> (Vec<(IpAddr, BlockEvent)>, u64) {
+        let Some(dynamic) = &self.dynamic else { return (Vec::new(), 0) };
+        let (events, lost) = dynamic.take_events();
+        let of = |event: BlockEvent| Some((self.address(event.address)?, event));
+        (events.into_iter().filter_map(of).collect(), lost)
+    }
+
+    /// Tries to lend at the places where the source may have its port: within its block if it is to
+    /// have one. A block of which nothing is lent in the end is given back.
+    fn within_block<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        lend: impl FnOnce(Choice) -> Result<T, NotLent>,
+    ) -> Result<T, NotLent> {
+        let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) else {
+            return lend(self.choice(tuple)?);
+        };
+        let taken = dynamic.take(zone, tuple.addresses.source());
+        let (address, range) = taken.ok_or(NotLent::Exhausted)?;
+        let first = *range.start();
+        let result = lend((address, range, 1));
+        if result.is_err() {
+            dynamic.give(address, first);
+        }
+        result
+    }
+
     fn lend_source<T>(
         &self,
         tuple: &Tuple,
+        (start, range, count): Choice,
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
-        let (start, range, count) = self.choice(tuple)?;
         for more in 0..count {
             let address = (start + more) % self.addresses;
             if let Some(result) = self.at_address(address, tuple, &range, attempt) {
                 return result.map_err(NotLent::Refused);
             }
         }
-        Err(match self.settings.blocks {
-            Some(_) => NotLent::Block,
-            None => NotLent::Exhausted,
+        Err(match self.has_blocks() {
+            true => NotLent::Block,
+            false => NotLent::Exhausted,
         })
     }
 
     /// The address to begin with, the ports, and how many addresses to try.
-    fn choice(&self, tuple: &Tuple) -> Result<(u32, RangeInclusive<u16>, u32), NotLent> {
+    fn choice(&self, tuple: &Tuple) -> Result<Choice, NotLent> {
         let source = tuple.addresses.source();
         if let Some(blocks) = &self.settings.blocks {
             let (address, range) = blocks.of(source).ok_or(NotLent::NoSubscriber)?;
@@ -260,6 +349,10 @@ impl Pool {
         };
         let start = (hash % u64::from(self.addresses)) as u32;
         Ok((start, self.range(tuple), self.addresses.min(ADDRESSES)))
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.settings.blocks.is_some() || self.dynamic.is_some()
     }
 
     fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
@@ -320,7 +413,7 @@ impl Pool {
         for port in held.into_iter().take(count) {
             ports.give(port);
         }
-        if result.is_some() || self.settings.groups == 1 || self.settings.blocks.is_some() {
+        if result.is_some() || self.settings.groups == 1 || self.has_blocks() {
             return result;
         }
         self.at_shared_port(map, tuple, range, &mut attempt)
@@ -361,11 +454,11 @@ impl Pool {
         &self,
         zone: u16,
         tuple: &Tuple,
+        (start, range, count): Choice,
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
         let kind = kind(tuple.protocol);
         let inside = (zone, kind as u8, tuple.addresses.source(), tuple.source);
-        let (start, range, count) = self.choice(tuple)?;
         let make = || {
             (0..count).find_map(|more| {
                 let address = (start + more) % self.addresses;
@@ -419,6 +512,9 @@ impl Pool {
         let Some(ports) = self.ports.get(map) else { return };
         self.returned.fetch_add(1, Ordering::Relaxed);
         self.in_vain[map].store(0, Ordering::Relaxed);
+        if let Some(dynamic) = &self.dynamic {
+            dynamic.give(map as u32 / (KINDS * self.settings.groups), port);
+        }
         if binding & SHARED_PORT != 0 {
             return;
         }

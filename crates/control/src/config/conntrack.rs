@@ -1,8 +1,10 @@
 //! How connections are tracked.
 
+use conntrack::SourceLimits;
+
 use super::diagnostic::Errors;
 use super::reader::Table;
-use crate::conntrack_settings::{ConntrackSettings, MAX_TIMEOUT, TIMEOUTS};
+use crate::conntrack_settings::{ConntrackSettings, MAX_TIMEOUT, NO_SOURCE_LIMITS, TIMEOUTS};
 
 pub(super) fn conntrack(table: Table<'_>, errors: &mut Errors<'_>) -> ConntrackSettings {
     let usual = ConntrackSettings::default();
@@ -37,6 +39,20 @@ pub(super) fn conntrack(table: Table<'_>, errors: &mut Errors<'_>) -> ConntrackS
             let message = format!("zone {} has a limit already", zone.value);
             errors.add(zone.at, message, Some("one limit for each zone".to_owned()));
         }
+    }
+    if let Some(limits) = table.table("source-limits", "source-limits.", errors) {
+        let number = |key: &'static str, range, errors: &mut Errors<'_>| {
+            limits.number::<u32>(key, range, errors).map(|found| found.value)
+        };
+        let usual = NO_SOURCE_LIMITS;
+        settings.source_limits = SourceLimits {
+            source: number("connections", 1..=most, errors).unwrap_or_default(),
+            prefix: number("prefix-connections", 1..=most, errors).unwrap_or_default(),
+            ipv4_length: number("ipv4-prefix", 0..=32, errors)
+                .map_or(usual.ipv4_length, |length| length as u8),
+            ipv6_length: number("ipv6-prefix", 0..=128, errors)
+                .map_or(usual.ipv6_length, |length| length as u8),
+        };
     }
     if let Some(timeouts) = table.table("timeouts", "timeouts.", errors) {
         for (name, _) in TIMEOUTS {

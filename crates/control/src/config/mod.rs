@@ -9,6 +9,7 @@ mod conntrack;
 mod cross;
 mod diagnostic;
 mod filter;
+mod firewall;
 mod flows;
 mod ipsec;
 pub mod keys;
@@ -18,14 +19,15 @@ mod sections;
 mod security;
 mod shadow;
 mod write;
+mod write_firewall;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use types::{Ike, Ipsec, Share, VlanId};
 
 use api::{
-    DefaultAction, Direction, FilterSpec, Key, NeighbourSpec, PolicySpec, QdiscSpec, RouteSpec,
-    RuleSpec, StateSpec,
+    DefaultAction, Direction, FilterSpec, FirewallSpec, Key, NeighbourSpec, PolicySpec, QdiscSpec,
+    RouteSpec, RuleSpec, StateSpec,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -38,6 +40,7 @@ pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
 pub use self::write::Written;
 pub(crate) use self::write::write;
+use self::write_firewall::write_firewall;
 use crate::conntrack_settings::ConntrackSettings;
 use crate::elsewhere::elsewhere;
 use crate::settings::{GatewaySettings, PortSettings};
@@ -75,6 +78,8 @@ pub struct Config {
     pub filters: Vec<FilterSpec>,
     /// The flows, in the file's order.
     pub flows: Vec<String>,
+    /// The firewall, where the file has one.
+    pub firewall: Option<FirewallSpec>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
     /// defeat their lookup; of [`check`] also policies that never match.
     pub notes: Vec<Diagnostic>,
@@ -181,6 +186,49 @@ pub fn check(name: &str, text: &str, read_keys: ReadKeys<'_>) -> Result<Config, 
     load_with(name, text, Notes::All, read_keys)
 }
 
+/// Reads and checks the `[firewall]` of a file that may have nothing else: of ports and VRFs nothing
+/// is known. Returns it with what is worth a note.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn load_firewall(
+    name: &str,
+    text: &str,
+) -> Result<(Option<FirewallSpec>, Vec<Diagnostic>), Diagnostics> {
+    let mut errors = Errors::new(text);
+    if text.len() > MAX_FILE {
+        errors.add(0, format!("the file has {} bytes", text.len()), None);
+        return Err(errors.into_diagnostics(name));
+    }
+    let (document, broken) = DeTable::parse_recoverable(text);
+    for error in &broken {
+        let at = error.span().map_or(0, |span| span.start);
+        errors.add(at, error.message().trim_end(), None);
+    }
+    let mut spec = None;
+    if broken.is_empty() {
+        refuse_unknown_sections(document.get_ref(), &mut errors);
+        let table = single(document.get_ref(), "firewall", &mut errors);
+        let said = table.and_then(|table| firewall::firewall(table, &mut errors));
+        if let Some(said) = said {
+            said.check(&mut errors);
+            said.note_shadowed(&mut errors);
+            spec = Some(said.spec);
+        }
+    }
+    if errors.count() > 0 {
+        return Err(errors.into_diagnostics(name));
+    }
+    Ok((spec, errors.into_notes(name).0))
+}
+
+/// The firewall as a configuration file has it.
+pub fn firewall_text(spec: &FirewallSpec) -> String {
+    let mut text = String::new();
+    write_firewall(&mut text, spec);
+    text
+}
+
 /// Which notes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notes {
@@ -263,12 +311,18 @@ fn interpret(
         }),
     };
 
+    let fire = single(document, "firewall", errors);
+    let fire = fire.and_then(|table| firewall::firewall(table, errors));
+
     // What is said of something that could not be read would be refused for that alone, which helps
     // nobody.
     if errors.count() == 0 {
         cross::check(&read, None, errors);
         cross::check_buffers(&gateway, &read.ports, errors);
         cross::note_keys(&read.states, errors);
+        if let (Some(fire), 0) = (&fire, errors.count()) {
+            fire.check_with(&read, errors);
+        }
         // A file that was emptied by mistake must not empty the gateway.
         if read.ports.is_empty() {
             errors.add(
@@ -287,6 +341,7 @@ fn interpret(
     if notes == Notes::All && errors.count() == 0 {
         shadow::note(&read.policies, errors);
         shadow::note_filters(&read.filters, errors);
+        fire.iter().for_each(|fire| fire.note_shadowed(errors));
     }
     let config = Config {
         gateway,
@@ -301,6 +356,7 @@ fn interpret(
         policies: values(read.policies),
         filters: values(read.filters),
         flows: values(read.flows),
+        firewall: fire.map(|fire| fire.spec),
         notes: Vec::new(),
     };
     // The tables have the last word. What they alone refuse is rare, and no one place in the file

@@ -532,6 +532,102 @@ fn wrong_fields_of_packets_are_told_what_is_right() {
 }
 
 #[test]
+fn the_examples_of_the_firewall_are_right() {
+    let text = include_str!("../../../../docs/examples/firewall.toml");
+    let config = check("firewall.toml", text, &|_| Ok(Vec::new())).unwrap();
+    let notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
+    assert!(notes.iter().all(|note| !note.contains("never match")), "{notes:?}");
+    let firewall = config.firewall.unwrap();
+    assert_eq!((firewall.zones.len(), firewall.policies.len()), (4, 5));
+    // It is written as it was read.
+    let again = load_firewall("again", &firewall_text(&firewall)).unwrap().0;
+    assert_eq!(again.as_ref(), Some(&firewall));
+
+    let page = include_str!("../../../../docs/firewall.md");
+    let blocks: Vec<_> =
+        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let servers = "[[firewall.zone]]\nname = \"servers\"\nnetworks = [\"10.3.0.0/24\"]\n";
+    load("firewall.md", blocks[0]).unwrap();
+    for block in &blocks[1..] {
+        load("firewall.md", &format!("{}{servers}{block}", blocks[0])).unwrap();
+    }
+    // Every service that the page names is one, and every one is named.
+    let named = page.split("and names: ").nth(1).unwrap().split('.').next().unwrap();
+    for name in named.split(", ") {
+        let policy = format!(
+            "[[firewall.policy]]\nfrom = [\"outside\"]\nto = [\"inside\"]\n\
+             rules = [{{ services = [\"{name}\"], action = \"accept\" }}]\n"
+        );
+        load("firewall.md", &format!("{}{policy}", blocks[0])).unwrap();
+    }
+    assert_eq!(named.split(", ").count(), crate::firewall::services::names().count());
+}
+
+#[test]
+fn a_wrong_firewall_is_refused_with_its_place() {
+    let text = |firewall: &str| {
+        format!(
+            "[[port]]\nname = \"lan\"\nkind = \"memory\"\n[[port]]\nname = \"wan\"\n\
+             kind = \"memory\"\n[firewall]\n[[firewall.zone]]\nname = \"in\"\n\
+             ports = [\"lan\"]\n[[firewall.zone]]\nname = \"out\"\nports = [\"wan\"]\n{firewall}"
+        )
+    };
+    for (firewall, message) in [
+        (
+            "[[firewall.zone]]\nname = \"x\"\n",
+            "14:1: zone x has no member (ports, vrfs or networks)",
+        ),
+        (
+            "[[firewall.zone]]\nname = \"x\"\nports = [\"lan\"]\n",
+            "16:9: port lan is in zone in already (one zone for each member)",
+        ),
+        (
+            "[[firewall.zone]]\nname = \"x\"\nports = [\"lam\"]\n",
+            "16:9: there is no port \"lam\" (did you mean lan?)",
+        ),
+        (
+            "[[firewall.zone]]\nname = \"x\"\nnetworks = [\"0.0.0.0/0\"]\n",
+            "16:12: network 0.0.0.0/0 would be all others, too (the networks behind the tunnel, or \
+             an xfrm link as port)",
+        ),
+        (
+            "[[firewall.policy]]\nfrom = [\"gateway\"]\nto = [\"in\"]\n",
+            "15:8: what the gateway itself sends does not enter the firewall (another zone; `to` \
+             may be gateway)",
+        ),
+        (
+            "[[firewall.policy]]\nfrom = [\"in\"]\nto = [\"out\"]\n\
+             [[firewall.policy]]\nfrom = [\"in\"]\nto = [\"gateway\", \"out\"]\n",
+            "19:6: policy 1 is from in to out already (one policy from a zone to another)",
+        ),
+        (
+            "[[firewall.policy]]\nfrom = [\"in\"]\nto = [\"out\"]\nrules = [{ sources = \
+             [\"10.0.0.0/8\"], destinations = [\"::/0\"], action = \"drop\" }]\n",
+            "17:10: no packet matches the rule: its sources, destinations and services are of no one \
+             family (both of IPv4 or both of IPv6)",
+        ),
+        (
+            "[[firewall.forward]]\nfrom = [\"out\"]\nservice = \"tcp/80-81\"\nto = \"10.0.0.1\"\n\
+             to-port = 8\n",
+            "18:11: several ports would become port 8 (one port in `service`, or no to-port)",
+        ),
+        (
+            "[[firewall.forward]]\nfrom = [\"out\"]\nservice = \"ping\"\nto = \"10.0.0.1\"\n",
+            "16:11: service ping has no ports to forward (tcp/8080 or udp/5000-5010)",
+        ),
+        (
+            "[[firewall.snat]]\nfrom = [\"in\"]\nto = [\"out\"]\nsources = [\"fd00::/8\"]\n\
+             addresses = \"10.0.0.1\"\n",
+            "18:13: fd00::/8 is of another family than 10.0.0.1/32 (one family; NAT64 is not \
+             supported)",
+        ),
+    ] {
+        let told = load("fw.toml", &text(firewall)).unwrap_err().to_string();
+        assert_eq!(told, format!("fw.toml:{message}"));
+    }
+}
+
+#[test]
 fn the_examples_in_the_text_of_the_documentation_are_right() {
     let page = include_str!("../../../../docs/configuration.md");
     let blocks: Vec<_> =

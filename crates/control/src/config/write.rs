@@ -4,13 +4,14 @@ use core::fmt::{Display, Write};
 use std::path::Path;
 
 use api::{
-    Family, FilterSpec, FilterTarget, Key, MemberSpec, NeighbourSpec, PolicySpec, QdiscSpec,
-    RouteSpec, RuleAction, RuleSpec, Selector, StateSpec, Template,
+    Family, FilterSpec, FilterTarget, FirewallSpec, Key, MemberSpec, NeighbourSpec, PolicySpec,
+    QdiscSpec, RouteSpec, RuleAction, RuleSpec, Selector, StateSpec, Template,
 };
 use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
+use super::write_firewall::write_firewall;
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
-use crate::conntrack_settings::ConntrackSettings;
+use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
@@ -90,6 +91,7 @@ impl Writer {
             policies,
             filters,
             flows,
+            firewall,
             notes: _,
         } = config;
         self.gateway(gateway, keys_file);
@@ -107,6 +109,9 @@ impl Writer {
             self.begin("[[flow]]");
             self.text("flow", flow);
         }
+        if let Some(spec) = firewall {
+            self.firewall(spec);
+        }
         rules.iter().for_each(|rule| self.rule(rule));
         for route in routes {
             self.begin("[[route]]");
@@ -120,6 +125,13 @@ impl Writer {
             self.quoted("address", address);
             self.quoted("mac", mac);
         }
+    }
+
+    fn firewall(&mut self, spec: &FirewallSpec) {
+        let mut lines = String::new();
+        write_firewall(&mut lines, spec);
+        self.line("");
+        lines.lines().for_each(|line| self.line(line));
     }
 
     fn gateway(&mut self, gateway: &GatewaySettings, keys_file: Option<&str>) {
@@ -191,6 +203,7 @@ impl Writer {
             loose,
             timeouts,
             limits,
+            source_limits,
         } = settings;
         self.begin("[conntrack]");
         self.value("connections", connections);
@@ -203,6 +216,22 @@ impl Writer {
             let limit = |(zone, most)| format!("{{ zone = {zone}, connections = {most} }}");
             let limits: Vec<String> = limits.iter().map(limit).collect();
             self.value("limits", format_args!("[{}]", limits.join(", ")));
+        }
+        if *source_limits != NO_SOURCE_LIMITS {
+            let limit = |key, number| match number {
+                0 => String::new(),
+                number => format!("{key} = {number}, "),
+            };
+            self.value(
+                "source-limits",
+                format_args!(
+                    "{{ {}{}ipv4-prefix = {}, ipv6-prefix = {} }}",
+                    limit("connections", source_limits.source),
+                    limit("prefix-connections", source_limits.prefix),
+                    source_limits.ipv4_length,
+                    source_limits.ipv6_length,
+                ),
+            );
         }
         if !timeouts.is_empty() {
             let timeouts: Vec<String> =

@@ -7,6 +7,7 @@
 mod address;
 mod family;
 mod filter;
+mod firewall;
 pub mod flow;
 mod link;
 mod neighbour;
@@ -72,6 +73,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
             ("filter", Object::Filter),
             // ovs-ofctl's.
             ("flow", Object::Flow),
+            ("firewall", Object::Firewall),
         ],
         None,
     )?;
@@ -85,6 +87,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Qdisc => qdisc::parse(words),
         Object::Filter => filter::parse(words),
         Object::Flow => flow::parse(words),
+        Object::Firewall => firewall::parse(words),
         Object::Xfrm => {
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
@@ -110,6 +113,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
                     "qdisc",
                     "filter",
                     "flow",
+                    "firewall",
                 ],
                 &["addrlabel", "maddress"],
             ))
@@ -129,6 +133,7 @@ enum Object {
     Qdisc,
     Filter,
     Flow,
+    Firewall,
     Other,
 }
 

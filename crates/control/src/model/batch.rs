@@ -45,6 +45,7 @@ impl Control {
                 self.desired = desired;
             }
             self.publisher.publish(tables);
+            self.judge_if_changed(now);
         } else {
             self.sequences.undo();
         }

@@ -13,6 +13,7 @@ use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Ta
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
 
 use super::filters::FilterKey;
+use super::firewall::DesiredFirewall;
 use super::neighbours::Neighbours;
 use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
@@ -50,6 +51,9 @@ pub(super) struct Desired {
     pub(super) filters: Shared<BTreeMap<FilterKey, DesiredFilter>>,
     /// Who asked for each flow. The tables have the flows.
     pub(super) flows: Shared<BTreeMap<FlowId, Origin>>,
+    pub(super) firewall: Option<DesiredFirewall>,
+    /// How often the firewall became other flows.
+    pub(super) firewall_changes: u64,
     /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
@@ -202,6 +206,8 @@ impl Desired {
             policies: Shared::default(),
             filters: Shared::default(),
             flows: Shared::default(),
+            firewall: None,
+            firewall_changes: 0,
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
         }

@@ -49,6 +49,7 @@ pub(super) fn difference(
     differ.neighbours();
     differ.filters();
     differ.flows();
+    differ.firewall();
     differ.routes();
     differ.rules();
     differ.states();
@@ -480,6 +481,24 @@ impl<'a> Differ<'a> {
         for (place, flow) in said {
             self.say(ChangeKind::Removed, "flow", flows::shown(&flow, self.desired));
             self.journal.delete_flow(&place);
+        }
+    }
+
+    fn firewall(&mut self) {
+        let is = self.desired.firewall.as_ref();
+        match (is.map(|is| (is.spec(), is.origin)), self.config.firewall.as_ref()) {
+            (Some((spec, origin)), said) if said != Some(spec) || origin == Origin::Runtime => {
+                let kind = if said.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+                if said != Some(spec) {
+                    self.say(kind, "firewall", super::firewall::changes(said, spec));
+                }
+                self.journal.put_firewall(origin, spec);
+            }
+            (None, Some(said)) => {
+                self.say(ChangeKind::Removed, "firewall", super::firewall::summary(said));
+                self.journal.delete_firewall();
+            }
+            _ => {}
         }
     }
 

@@ -11,7 +11,7 @@ use packet::Time;
 use pipeline::text::{
     Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
 };
-use pipeline::{Change, Changed, Criteria, Entry, Flow, FlowId, Match, Owner, Pipeline};
+use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
 use tables::Tables;
 use types::{PortId, SaSlot, VrfId};
 
@@ -181,8 +181,10 @@ impl Draft<'_> {
         let Ok(port) = self.desired.port(name) else { return Ok(()) };
         let id = port.id;
         let mut entries = self.tables.pipeline().entries();
-        let Some(entry) = entries.find(|entry| names_port(&entry.flow, id)) else {
-            return Ok(());
+        let is_by_hand = |entry: &&Arc<Entry>| entry.owner == Owner::User;
+        let named = entries.by_ref().filter(is_by_hand).find(|entry| names_port(&entry.flow, id));
+        let Some(entry) = named else {
+            return self.check_no_zone_names(name);
         };
         let flow = shown_strictly(&entry.flow, self.desired);
         let message = format!("port {name} is named by a flow: {flow}");
@@ -262,7 +264,7 @@ impl Draft<'_> {
         let origins = self.desired.flows.clone();
         self.put_pipeline(pipeline, &all, Origin::Runtime, now)?;
         let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
-        for entry in entries {
+        for entry in entries.into_iter().filter(|entry| entry.owner == Owner::User) {
             let is_said = said.contains(&place(&entry.flow));
             let before = origins.get(&entry.id).copied().unwrap_or(Origin::Runtime);
             let origin = if is_said { Origin::Configuration } else { before };
@@ -324,8 +326,11 @@ const fn code(why: &pipeline::Refused) -> RefusalCode {
 
 /// Whether a flow matches packets of a port or sends to it.
 fn names_port(flow: &Flow, port: PortId) -> bool {
-    let (value, mask) = flow.matches.get(pipeline::Field::InPort);
-    flow.sends_to(port) || mask != 0 && value == u128::from(port.0)
+    let is_matched = |field| {
+        let (value, mask) = flow.matches.get(field);
+        mask != 0 && value == u128::from(port.0)
+    };
+    flow.sends_to(port) || [Field::InPort, Field::Oif].into_iter().any(is_matched)
 }
 
 /// The flows that are meant.
@@ -368,7 +373,11 @@ fn view(tables: &Tables, desired: &Desired, entry: &Entry, now: Time) -> FlowVie
         n_bytes: bytes,
         duration_ms: meter.map_or(0, |meter| now.since(meter.created).as_millis() as u64),
         idle_age: meter.map_or(0, |meter| now.since(meter.used()).as_secs()),
-        origin: desired.flows.get(&entry.id).copied().unwrap_or(Origin::Gateway),
+        origin: match &desired.firewall {
+            Some(firewall) if entry.owner == Owner::Firewall => firewall.origin,
+            _ => desired.flows.get(&entry.id).copied().unwrap_or(Origin::Gateway),
+        },
+        by_firewall: entry.owner == Owner::Firewall,
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt::Write;
 use std::net::IpAddr;
 
 use api::{InterfaceState, Refusal, RouteSpec};
-use tables::Tables;
+use tables::{SystemAddresses, Tables};
 use types::{IpPrefix, Mac, PortId, VrfId};
 
 use super::desired::{Desired, DesiredPort};
@@ -62,6 +62,14 @@ impl Control {
             Err(_) => self.desired.ports = before,
         }
         done
+    }
+
+    /// Takes note of the addresses that the system's own stack has.
+    pub fn system_addresses(&mut self, addresses: SystemAddresses) {
+        let mut tables = self.tables();
+        if tables.set_system_addresses(addresses) {
+            self.publisher.publish(tables);
+        }
     }
 
     /// Why a port does not send and receive, if it does not.

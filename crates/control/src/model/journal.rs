@@ -8,8 +8,8 @@
 use core::fmt::{self, Write};
 
 use api::{
-    DefaultAction, Direction, FilterSpec, FilterTarget, Key, LinkChange, LinkSpec, Origin,
-    PolicySpec, RouteSpec, RuleSpec, StateSpec,
+    DefaultAction, Direction, FilterSpec, FilterTarget, FirewallSpec, Key, LinkChange, LinkSpec,
+    Origin, PolicySpec, RouteSpec, RuleSpec, StateSpec,
 };
 use types::{FilterHook, Ike, IpPrefix, Ipsec, Mac, Share, VlanProtocol};
 
@@ -264,6 +264,14 @@ impl Journal {
 
     pub(super) fn delete_flow(&mut self, flow: &str) {
         self.note(Origin::Runtime, format_args!("flow del --strict {flow}"));
+    }
+
+    pub(super) fn put_firewall(&mut self, origin: Origin, spec: &FirewallSpec) {
+        self.note(origin, format_args!("firewall replace {}", describe::firewall(spec)));
+    }
+
+    pub(super) fn delete_firewall(&mut self) {
+        self.note(Origin::Runtime, format_args!("firewall delete"));
     }
 
     fn key(&mut self, key: &Key) -> u64 {

@@ -11,6 +11,7 @@ mod conntrack;
 mod desired;
 mod difference;
 mod filters;
+mod firewall;
 mod flows;
 mod interfaces;
 mod journal;
@@ -43,7 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Difference, LinkFilter, Origin, PortView, Refusal, RefusalCode, Reply, Request, StateSpec,
+    Change, ChangeKind, Difference, LinkFilter, Origin, PortView, Refusal, RefusalCode, Reply,
+    Request, StateSpec,
 };
 use packet::Time;
 use rand_chacha::ChaCha20Rng;
@@ -82,6 +84,7 @@ pub struct Control {
     connections: conntrack::Maker,
     /// When flows were last looked at, whether their time is over.
     flows_aged: Time,
+    judging: firewall::Judging,
 }
 
 /// A port that was opened, and what was found.
@@ -153,6 +156,7 @@ impl Control {
             sequences: Sequences::Free,
             connections,
             flows_aged: Time(0),
+            judging: firewall::Judging::default(),
         }
     }
 
@@ -208,12 +212,18 @@ impl Control {
         let Plan { config, .. } = plan;
         let outcome = draft.reconcile(&config, opened, now);
         let tables = draft.tables;
-        let difference = outcome.inspect_err(|_| self.sequences.undo())?;
+        let mut difference = outcome.inspect_err(|_| self.sequences.undo())?;
         conntrack::set(&tables, &desired, &self.desired);
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
         self.applied = config;
         self.publisher.publish(tables);
+        let fell = self.judge_if_changed(now);
+        if fell > 0 {
+            let text = format!("{fell} that the firewall does not allow any more");
+            let object = "connection".to_owned();
+            difference.changes.push(Change { change: ChangeKind::Removed, object, text });
+        }
         Ok(difference)
     }
 
@@ -245,11 +255,15 @@ impl Control {
         };
         let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
-        let reply = outcome.inspect_err(|_| self.sequences.undo())?;
+        let mut reply = outcome.inspect_err(|_| self.sequences.undo())?;
         if let Some(desired) = copy {
             self.desired = desired;
         }
         self.publisher.publish(tables);
+        self.judge_if_changed(now);
+        if let Reply::FirewallChanged(report) = &mut reply {
+            self.report_judging(report);
+        }
         Ok(reply)
     }
 
@@ -305,6 +319,7 @@ impl Control {
             self.flows_aged = now;
             self.age_flows(now);
         }
+        self.judge_on(now);
         let mut tables = self.tables();
         let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
@@ -407,6 +422,20 @@ impl Control {
         is_used
     }
 
+    /// Uses what was compiled of a filter. Returns false if it has changed since.
+    pub fn install_compiled_filter(
+        &mut self,
+        place: tables::FilterPlace,
+        compiled: &Arc<tables::CompiledFilter>,
+    ) -> bool {
+        let mut tables = self.tables();
+        let is_used = tables.install_compiled_filter(place, compiled);
+        if is_used {
+            self.publisher.publish(tables);
+        }
+        is_used
+    }
+
     /// Policies of a scope and direction could not be compiled. They are looked up as before, and
     /// `show spd` says why until they are compiled.
     pub fn compile_failed(&mut self, scope: Scope, direction: tables::Direction, why: &str) {
@@ -461,6 +490,7 @@ impl Control {
             }
             Request::FilterList(list) => Reply::Filters(filters::filters(tables, desired, list)?),
             Request::FlowList(filter) => Reply::Flows(flows::flows(tables, desired, filter, now)?),
+            Request::FirewallGet => Reply::Firewall(firewall::view(tables, desired, &self.judging)),
             Request::RouteList(filter) => {
                 Reply::Routes(route_views::list(tables, desired, filter)?)
             }
@@ -532,7 +562,17 @@ impl Draft<'_> {
         Ok(Reply::Warned(removed + &closed.join(". ")))
     }
 
+    /// Carries a request out, and compiles the firewall anew if that is due.
     fn change(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
+        let is_due = firewall::may_concern(&request);
+        let reply = self.change_object(request, now)?;
+        if is_due {
+            self.settle_firewall(now)?;
+        }
+        Ok(reply)
+    }
+
+    fn change_object(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         use Request as R;
         let origin = self.origin;
         match request {
@@ -587,6 +627,10 @@ impl Draft<'_> {
             R::FilterChange(spec) => self.replace_filter(spec, true)?,
             R::FilterDelete(id) => self.delete_filters(&id)?,
             R::FlowChange(changes) => return self.change_flows(&changes, now),
+            R::FirewallReplace(spec) => {
+                return self.replace_firewall(&spec, now).map(Reply::FirewallChanged);
+            }
+            R::FirewallDelete => return self.delete_firewall(now).map(Reply::FirewallChanged),
             _ => return Err(not_here()),
         }
         Ok(Reply::Done)
@@ -613,9 +657,14 @@ fn many(request: &Request, desired: &Desired) -> bool {
         let has_ports = || desired.ports.values().any(|port| port.vrf == vrf.name);
         return !desired.far_routes.is_empty() || has_ports();
     }
+    if firewall::may_concern(request) && desired.firewall.is_some() {
+        return true;
+    }
     matches!(
         request,
-        Request::StateFlush(_)
+        Request::FirewallReplace(_)
+            | Request::FirewallDelete
+            | Request::StateFlush(_)
             | Request::PolicyFlush(_)
             | Request::RouteFlush(_)
             | Request::NeighbourFlush(_)

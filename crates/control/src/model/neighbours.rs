@@ -182,7 +182,7 @@ impl Neighbours {
                     _ => false,
                 }
             }
-            Event::SequenceNumbers { .. } | Event::Filtered(_) => false,
+            Event::SequenceNumbers { .. } | Event::Logged(_) => false,
         }
     }
 

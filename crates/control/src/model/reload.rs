@@ -176,6 +176,7 @@ impl Draft<'_> {
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_filters(config, &mut notes)?;
         self.reconcile_flows(&config.flows, &flows, now, &mut notes)?;
+        self.reconcile_firewall(config.firewall.as_ref(), now, &mut notes)?;
         self.reconcile_states(config, &mut notes)?;
         // What may have policies first, and what may have none last.
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;
@@ -189,6 +190,7 @@ impl Draft<'_> {
         // Some may have named a VRF that is gone.
         let rules = core::mem::take(&mut self.desired.rules);
         self.put_rules(rules)?;
+        self.settle_firewall(now)?;
         Ok(Difference { changes: notes.0 })
     }
 
@@ -335,7 +337,10 @@ impl Draft<'_> {
         };
         let needed =
             wanted.iter().map(frames).any(|(link, tags, mtu)| needs_large_buffers(link, tags, mtu));
-        let usual = if needed { GatewaySettings::DEFAULT_LARGE_BUFFERS } else { 0 };
+        let usual = match needed {
+            true => GatewaySettings::DEFAULT_LARGE_BUFFERS,
+            false => GatewaySettings::FEW_LARGE_BUFFERS,
+        };
         let large_buffers = config.gateway.large_buffers.unwrap_or(usual);
         let large_buffers = *self.desired.large_buffers.get_or_insert(large_buffers);
         for port in &wanted {

@@ -23,6 +23,9 @@ use super::{Changes, Control, Draft, Journal, closed};
 /// The most lines of [`Restored::refused`].
 const MAX_REFUSED: usize = 100;
 
+/// How much of a refused command is told.
+const MAX_SHOWN: usize = 400;
+
 /// What became of changes that were to be made anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
@@ -237,7 +240,9 @@ impl Restored {
     fn refuse(&mut self, command: &str, refusal: &Refusal) {
         self.refusals += 1;
         if self.refused.len() < MAX_REFUSED {
-            self.refused.push(format!("{command}: {refusal}"));
+            // A firewall is one long line.
+            let shown: String = command.chars().take(MAX_SHOWN).collect();
+            self.refused.push(format!("{shown}: {refusal}"));
         }
     }
 }
@@ -367,6 +372,9 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             desired.origin_of_filter(&spec.target, spec.hook, spec.pref)
         }
         Request::FilterDelete(id) => desired.origin_of_filter(&id.target, id.hook, id.pref),
+        Request::FirewallReplace(_) | Request::FirewallDelete => {
+            desired.firewall.as_ref().map(|is| is.origin)
+        }
         Request::FlowChange(changes) => super::flows::origin_of(tables, desired, changes),
         Request::VrfDelete(vrf) => desired.vrfs.get(&vrf.name).map(|vrf| vrf.origin),
         _ => None,

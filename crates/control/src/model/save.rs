@@ -55,6 +55,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
     config.filters = desired.filters.values().map(|entry| entry.spec.clone()).collect();
     let flows = tables.pipeline().sorted().into_iter().filter(|it| it.owner == Owner::User);
     config.flows = flows.map(|entry| flows::shown(&entry.flow, desired)).collect();
+    config.firewall = desired.firewall.as_ref().map(|is| is.spec().clone());
     // Of the SAs of a tunnel, the one that was added last sends.
     let mut states: Vec<_> = desired.states.iter().collect();
     states.sort_by_cached_key(|((vrf, destination, spi), _)| {

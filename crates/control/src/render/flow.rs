@@ -40,5 +40,7 @@ pub(super) fn flow(text: &mut String, view: &FlowView, statistics: bool) {
         (priority, "") => word(format_args!(" priority={priority}")),
         (priority, matches) => word(format_args!(" priority={priority},{matches}")),
     }
-    word(format_args!(" actions={}\n", view.actions));
+    // What follows `#` is no part of a flow that is read from a file.
+    let mark = if view.by_firewall { " # firewall" } else { "" };
+    word(format_args!(" actions={}{mark}\n", view.actions));
 }

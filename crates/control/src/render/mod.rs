@@ -1,6 +1,7 @@
 //! Replies in iproute2's words.
 
 mod filter;
+mod firewall;
 mod flow;
 mod net;
 mod qdisc;
@@ -38,12 +39,17 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
         Reply::Done | Reply::PolicyAdded(_) | Reply::FlowsChanged(_) => {}
         // iproute2 has no words for them.
         Reply::Taps(_)
+        | Reply::Traces(_)
         | Reply::Connections(_)
         | Reply::ConnectionStatistics(_)
+        | Reply::Expectations(_)
         | Reply::NatPools(_) => {}
         Reply::Flows(views) => {
             views.iter().for_each(|view| flow::flow(&mut text, view, options.statistics));
         }
+        Reply::FirewallChanged(done) => firewall::report(&mut text, done),
+        Reply::Firewall(Some(view)) => firewall::firewall(&mut text, view),
+        Reply::Firewall(None) => text.push_str("there is no firewall\n"),
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
         Reply::Count(count) => match request {
             Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),

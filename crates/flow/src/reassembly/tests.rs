@@ -141,7 +141,7 @@ impl Bench {
 
     fn completes(&mut self, bytes: &[u8], whole: &Whole) {
         match self.push(bytes) {
-            Reassembled::Complete(packet) => {
+            Reassembled::Complete { packet, .. } => {
                 assert_eq!(packet.bytes(), whole.packet());
                 self.pool.give(packet);
             }
@@ -183,7 +183,9 @@ fn the_result_is_a_packet_that_the_judge_lets_through_with_full_headroom() {
         let whole = Whole { options, ..small(v6) };
         let mut bench = Bench::new();
         bench.held(&whole.fragment(0, 48));
-        let Reassembled::Complete(packet) = bench.push(&whole.fragment(48, 999)) else { panic!() };
+        let Reassembled::Complete { packet, .. } = bench.push(&whole.fragment(48, 999)) else {
+            panic!()
+        };
         let headers = headers::parse(packet.bytes()).unwrap();
         assert_eq!(headers.fragment.class, FragmentClass::Whole);
         assert_eq!(headers.upper, wire::Upper::Ports { source: 1024, destination: 1280 });
@@ -218,7 +220,9 @@ fn the_longest_header_of_ipv6_and_the_longest_packet() {
         bench.held(&fragment(304, content.len(), false));
         let first = fragment(0, 304, true);
         if fits {
-            let Reassembled::Complete(packet) = bench.push(&first) else { panic!("{units}") };
+            let Reassembled::Complete { packet, .. } = bench.push(&first) else {
+                panic!("{units}")
+            };
             let headers = headers::parse(packet.bytes()).unwrap();
             assert_eq!(headers.upper_bytes(packet.bytes()), content);
             assert!(packet.headroom() >= HEADROOM);
@@ -352,7 +356,7 @@ fn fragments_of_different_datagrams_stay_apart() {
     bench.held(&other_source);
     let by_another_port = bench.push_from(Origin::Port(PortId(2)), &second);
     assert!(
-        matches!(by_another_port, Reassembled::Complete(packet) if packet.bytes() == whole.packet())
+        matches!(by_another_port, Reassembled::Complete { packet, .. } if packet.bytes() == whole.packet())
     );
 }
 
@@ -438,7 +442,9 @@ fn congestion_marks_survive_and_contradictions_do_not() {
         };
         let mut bench = Bench::new();
         bench.held(&marked(0, 48, 2));
-        let Reassembled::Complete(packet) = bench.push(&marked(48, 999, 3)) else { panic!() };
+        let Reassembled::Complete { packet, .. } = bench.push(&marked(48, 999, 3)) else {
+            panic!()
+        };
         assert_eq!(headers::parse(packet.bytes()).unwrap().traffic_class, 3);
         bench.pool.give(packet);
         bench.held(&marked(0, 48, 0));
@@ -574,7 +580,7 @@ proptest! {
                         continue;
                     }
                     Some(all) => {
-                        let Reassembled::Complete(packet) = answer else { panic!("{answer:?}") };
+                        let Reassembled::Complete { packet, .. } = answer else { panic!("{answer:?}") };
                         let headers = headers::parse(packet.bytes()).unwrap();
                         prop_assert_eq!(headers.upper_bytes(packet.bytes()), all);
                         bench.pool.give(packet);

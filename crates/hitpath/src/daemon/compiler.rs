@@ -1,9 +1,10 @@
-//! The thread that compiles policies.
+//! The thread that compiles policies and large filters.
 //!
 //! It looks at the published tables now and then, compiles what is worth it, and hands the result
 //! to the control thread. It runs at the lowest priority, off the workers' processors if there are
 //! others, and a fifth of the time at most. If it fails, packets are looked up as before.
 
+mod filters;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use runtime::affinity;
 use rustix::process::setpriority_process;
 use tables::{Compiled, Reader, Spd, Tables};
 
+use self::filters::Filters;
 use self::schedule::{Job, Schedule};
 use crate::daemon::Message;
 
@@ -48,8 +50,14 @@ pub(super) fn start(
     let workers: Vec<usize> = workers.iter().copied().flatten().collect();
     let run = move || {
         lower(&workers);
-        Compiler { reader, control, schedule: Schedule::new(Instant::now()), compile: &compile }
-            .run();
+        Compiler {
+            reader,
+            control,
+            schedule: Schedule::new(Instant::now()),
+            filters: Filters::new(),
+            compile: &compile,
+        }
+        .run();
     };
     thread::Builder::new().name("compile".into()).spawn(run).context("starting a thread")?;
     Ok(())
@@ -87,6 +95,7 @@ struct Compiler {
     reader: Reader,
     control: SyncSender<Message>,
     schedule: Schedule,
+    filters: Filters,
     compile: &'static Compile,
 }
 
@@ -104,7 +113,14 @@ impl Compiler {
     fn step(&mut self) -> Option<Duration> {
         let begin = Instant::now();
         let tables = Arc::clone(self.reader.load());
-        let Some(job) = self.schedule.next(&tables, begin) else { return Some(PERIOD) };
+        let Some(job) = self.schedule.next(&tables, begin) else {
+            if let Some(message) = self.filters.step(&tables, begin) {
+                drop(tables);
+                self.control.send(message).ok()?;
+                return Some((begin.elapsed() * REST).max(PERIOD));
+            }
+            return Some(PERIOD);
+        };
         let message = perform(self.compile, &mut self.schedule, &tables, &job, begin);
         // What the control thread waits for before it frees the snapshot.
         drop(tables);

@@ -15,7 +15,7 @@ use api::{
     RefusalCode,
 };
 use axum::body::Bytes;
-use conntrack::{Connection, Connections};
+use conntrack::{Connection, Connections, ExpectationChange};
 use control::connections;
 use packet::Time;
 use runtime::clock::Clock;
@@ -97,6 +97,7 @@ impl ConnectionEvents {
         self.hub()
             .clients
             .values()
+            .filter(|client| !client.spec.expectations)
             .any(|client| connections::matches(&client.spec.filter, connection))
     }
 
@@ -130,7 +131,7 @@ impl Client {
 /// If the system gives none.
 pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
-        let mut seen = Seen { events, known: HashMap::new(), is_first: true };
+        let mut seen = Seen { events, known: HashMap::new(), is_first: true, expectations: None };
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
             // In any case: what a reader has loaded stays in memory, with its keys.
@@ -141,6 +142,7 @@ pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) 
                 continue;
             }
             if let Some(table) = table {
+                seen.look_at_expectations(&table, clock.now());
                 seen.look(&table, || clock.now());
             }
             seen.events.look_after();
@@ -156,12 +158,48 @@ struct Seen {
     known: HashMap<u32, Connection>,
     /// What is there when the first client comes is no event.
     is_first: bool,
+    /// How many changes of expectations were told or passed over.
+    expectations: Option<u64>,
 }
 
 impl Seen {
     fn forget(&mut self) {
         self.known = HashMap::new();
-        self.is_first = true;
+        (self.is_first, self.expectations) = (true, None);
+    }
+
+    /// Tells what has happened to expectations. Most are void after a moment, so the table itself
+    /// remembers that they were there.
+    fn look_at_expectations(&mut self, table: &Connections, now: Time) {
+        let since = self.expectations.unwrap_or_else(|| table.expectation_changes(u64::MAX).1);
+        let (changes, count) = table.expectation_changes(since);
+        self.expectations = Some(count);
+        let forgotten = (count - since).saturating_sub(changes.len() as u64);
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time = time.map_or(0, |time| time.as_nanos() as u64);
+        let events: Vec<_> = changes
+            .iter()
+            .map(|change| {
+                let (kind, expected) = match change {
+                    ExpectationChange::New(it) => (ConnectionChangeKind::New, it),
+                    ExpectationChange::Destroy(it) => (ConnectionChangeKind::Destroy, it),
+                };
+                let expectation = Box::new(connections::expectation_view(table, expected, now));
+                (kind, ConnectionEvent::Expectation { kind, time, expectation })
+            })
+            .collect();
+        for client in self.events.hub().clients.values_mut().filter(|it| it.spec.expectations) {
+            client.lost += forgotten;
+            for (kind, event) in &events {
+                let kinds = &client.spec.kinds;
+                if kinds.is_empty() || kinds.contains(kind) {
+                    match client.send(event) {
+                        true => client.heard = Some(Instant::now()),
+                        false => client.lost += 1,
+                    }
+                }
+            }
+        }
     }
 
     /// Looks at all places once.
@@ -236,7 +274,7 @@ impl Seen {
         let time = time.map_or(0, |time| time.as_nanos() as u64);
         let view = connections::view(table, connection, now);
         let event = ConnectionEvent::Change { kind, time, connection: Box::new(view) };
-        for client in self.events.hub().clients.values_mut() {
+        for client in self.events.hub().clients.values_mut().filter(|it| !it.spec.expectations) {
             let kinds = &client.spec.kinds;
             if (kinds.is_empty() || kinds.contains(&kind)) && is_meant(&client.spec.filter) {
                 match client.send(&event) {
@@ -269,7 +307,7 @@ mod tests {
                 ConnectionEvent::Change { kind, connection, .. } => {
                     return Some((kind, connection.original.source_port.unwrap()));
                 }
-                ConnectionEvent::Status { .. } => {}
+                ConnectionEvent::Expectation { .. } | ConnectionEvent::Status { .. } => {}
             }
         }
     }
@@ -288,7 +326,12 @@ mod tests {
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
         let kinds = vec![Destroy];
         let mut ends = events.open(ConnectionEventSpec { kinds, ..Default::default() }).unwrap();
-        let mut seen = Seen { events: events.clone(), known: HashMap::new(), is_first: true };
+        let mut seen = Seen {
+            events: events.clone(),
+            known: HashMap::new(),
+            is_first: true,
+            expectations: None,
+        };
         seen.look(&table, || NOW);
         assert_eq!(next(&mut all), None);
         let handle = make(2);
@@ -320,7 +363,12 @@ mod tests {
         let table = Connections::new(&settings, [1, 2], NOW).unwrap();
         let events = ConnectionEvents::default();
         let _stream = events.open(ConnectionEventSpec::default()).unwrap();
-        let mut seen = Seen { events: events.clone(), known: HashMap::new(), is_first: true };
+        let mut seen = Seen {
+            events: events.clone(),
+            known: HashMap::new(),
+            is_first: true,
+            expectations: None,
+        };
         seen.look(&table, || NOW);
         for port in 1..=5000 {
             let new = New::plain(0, tuple(port));

@@ -11,8 +11,9 @@ use packet::{Port, Time};
 use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
-use crate::daemon::filter_log::FilterLog;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
+use crate::daemon::nat_log::NatLog;
+use crate::daemon::packet_log::PacketLog;
 use crate::daemon::state::{self, Keeper};
 use crate::daemon::taps::Taps;
 use crate::daemon::traces::Traces;
@@ -86,7 +87,8 @@ pub(crate) struct ControlThread {
     keeper: Option<Keeper>,
     /// What keeps sequence numbers, if they are kept, and where messages to this thread go.
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
-    filter_log: FilterLog,
+    packet_log: PacketLog,
+    nat_log: NatLog,
     taps: Taps,
     traces: Traces,
 }
@@ -117,7 +119,8 @@ impl ControlThread {
             boundaries,
             keeper,
             sequences,
-            filter_log: FilterLog::default(),
+            packet_log: PacketLog::default(),
+            nat_log: NatLog::default(),
             taps,
             traces,
         }
@@ -147,6 +150,11 @@ impl ControlThread {
                         tracing::debug!(?scope, ?direction, "compiled too late");
                     }
                 }
+                Ok(Message::CompiledFilter { place, compiled }) => {
+                    if !self.handler.control.install_compiled_filter(place, &compiled) {
+                        tracing::debug!(?place, "compiled too late");
+                    }
+                }
                 Ok(Message::CompileFailed { scope, direction, why }) => {
                     self.handler.control.compile_failed(scope, direction, &why);
                 }
@@ -156,7 +164,10 @@ impl ControlThread {
                     self.lose(port, &error);
                 }
                 Ok(Message::Lost { .. }) => {}
-                Ok(Message::Interfaces) => self.look_at_interfaces(self.interfaces.ports()),
+                Ok(Message::Interfaces) => {
+                    self.look_at_addresses();
+                    self.look_at_interfaces(self.interfaces.ports());
+                }
                 Ok(Message::Reload { is_prepared }) => {
                     self.reload_by_signal(is_prepared);
                     wipe_stack();
@@ -168,9 +179,9 @@ impl ControlThread {
             }
             let now = self.clock.now();
             self.pool.events(|event| match event {
-                Event::Filtered(packet) => {
+                Event::Logged(packet) => {
                     let tables = self.reader.load();
-                    if let Some(line) = self.filter_log.line(&packet, tables, now) {
+                    if let Some(line) = self.packet_log.line(&packet, tables, now) {
                         tracing::info!("{line}");
                     }
                 }
@@ -283,8 +294,8 @@ impl ControlThread {
             waiting.send(self.tap(&request));
             return;
         }
-        if let Request::TraceAdd(spec) = &request {
-            waiting.send(self.trace(spec));
+        if let Request::TraceAdd(_) | Request::TraceDelete { .. } | Request::TraceList = request {
+            waiting.send(self.trace(&request));
             return;
         }
         // Connections are not kept.
@@ -363,8 +374,26 @@ impl ControlThread {
         }
     }
 
-    /// Begins a trace.
-    fn trace(&mut self, spec: &api::TraceSpec) -> Result<Reply, Refusal> {
+    /// Carries a request about traces out.
+    fn trace(&mut self, request: &Request) -> Result<Reply, Refusal> {
+        match request {
+            Request::TraceAdd(spec) => self.begin_trace(spec),
+            Request::TraceDelete { id } => {
+                self.handler.control.remove_trace(*id);
+                match self.traces.end(*id, "deleted by command") {
+                    true => Ok(Reply::Done),
+                    false => {
+                        let message = format!("there is no trace {id}");
+                        Err(Refusal::new(RefusalCode::NotFound, message)
+                            .with_hint("hitpath trace show"))
+                    }
+                }
+            }
+            _ => Ok(Reply::Traces(self.traces.views())),
+        }
+    }
+
+    fn begin_trace(&mut self, spec: &api::TraceSpec) -> Result<Reply, Refusal> {
         if !self.traces.is_open(spec.id) {
             let refusal = Refusal::new(RefusalCode::Invalid, "nobody would read this trace");
             return Err(refusal.with_hint(format!("traces are posted to {}", api::TRACE_PATH)));
@@ -526,6 +555,12 @@ impl ControlThread {
         self.see(id, &port, &GONE);
     }
 
+    /// Looks at the addresses of the system, and has the tables know them.
+    pub(super) fn look_at_addresses(&mut self) {
+        let addresses = self.interfaces.addresses();
+        self.handler.control.system_addresses(addresses);
+    }
+
     /// Looks at the interfaces of `ports`, and does what follows from it.
     fn look_at_interfaces(&mut self, ports: Vec<PortId>) {
         for id in ports {
@@ -593,8 +628,18 @@ impl ControlThread {
             self.pool.wake();
         }
         self.log_boundaries();
+        self.log_nat(now);
         self.look_at_taps();
         self.look_at_traces();
+    }
+
+    fn log_nat(&mut self, now: Time) {
+        for (line, is_warning) in self.nat_log.lines(self.reader.load(), now) {
+            match is_warning {
+                true => tracing::warn!("{line}"),
+                false => tracing::info!("{line}"),
+            }
+        }
     }
 
     /// Says which ports are on which side of the IPsec boundary, and which VRF is closed, if that

@@ -9,7 +9,9 @@ use anyhow::Context;
 use api::{DeviceStatistics, InterfaceState};
 use control::{PortKind, PortSettings, SeenInterface};
 use io::links::{Link, LinkChanges, Links};
+use io::rtnetlink::Rtnetlink;
 use packet::Time;
+use tables::SystemAddresses;
 use wire::{Mac, PortId};
 
 use crate::daemon::Message;
@@ -23,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The interfaces of all ports that are on one.
 pub(crate) struct Interfaces {
     links: Links,
+    rtnetlink: Rtnetlink,
     followed: BTreeMap<PortId, Followed>,
 }
 
@@ -59,7 +62,22 @@ impl Interfaces {
     /// If the system gives no netlink socket.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let links = Links::open().context("opening a netlink socket")?;
-        Ok(Self { links, followed: BTreeMap::new() })
+        let rtnetlink = Rtnetlink::open().context("opening a netlink socket")?;
+        Ok(Self { links, rtnetlink, followed: BTreeMap::new() })
+    }
+
+    /// The addresses of the system's own stack.
+    pub(crate) fn addresses(&mut self) -> SystemAddresses {
+        match self.rtnetlink.addresses() {
+            Ok(all) => SystemAddresses::Known(all.into_iter().map(|it| it.address).collect()),
+            Err(error) => {
+                tracing::error!(
+                    "the system's addresses cannot be read, so that nobody is told where nobody \
+                    listens: {error}"
+                );
+                SystemAddresses::Unknown
+            }
+        }
     }
 
     /// Follows the interface of a port that was just opened, with this Ethernet address and MTU.
@@ -221,7 +239,7 @@ impl Followed {
     }
 }
 
-/// Starts a thread that says when interfaces change.
+/// Starts a thread that says when interfaces or addresses change.
 ///
 /// # Errors
 /// If the system gives no netlink socket or no thread.

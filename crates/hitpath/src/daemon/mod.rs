@@ -10,8 +10,9 @@ mod compiler;
 mod connection_events;
 mod connections;
 mod control;
-mod filter_log;
 mod interfaces;
+mod nat_log;
+mod packet_log;
 mod ports;
 mod processors;
 mod protection;
@@ -31,7 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, bail};
-use tables::{Compiled, Direction, Scope};
+use tables::{Compiled, CompiledFilter, Direction, FilterPlace, Scope};
 use wire::PortId;
 
 use crate::gateway::{self, RequestHandler};
@@ -66,7 +67,7 @@ pub(crate) enum Message {
         /// What happened to it.
         error: String,
     },
-    /// An interface of the system has changed.
+    /// An interface of the system, or an address of one, has changed.
     Interfaces,
     /// Policies were compiled.
     Compiled {
@@ -76,6 +77,13 @@ pub(crate) enum Message {
         direction: Direction,
         /// What they became.
         compiled: Arc<Compiled>,
+    },
+    /// A filter was compiled.
+    CompiledFilter {
+        /// Which.
+        place: FilterPlace,
+        /// What it became.
+        compiled: Arc<CompiledFilter>,
     },
     /// Policies could not be compiled, and are looked up as before.
     CompileFailed {
@@ -243,6 +251,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
         ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
+    control.look_at_addresses();
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }

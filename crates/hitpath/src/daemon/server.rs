@@ -302,9 +302,9 @@ async fn handle_batch(
     // Other requests are served meanwhile.
     let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
     match read {
-        Ok(Ok(request @ (Request::Batch(_) | Request::FlowChange(_)))) => {
-            ask(&senders, &connection, request, sync).await
-        }
+        Ok(Ok(
+            request @ (Request::Batch(_) | Request::FlowChange(_) | Request::FirewallReplace(_)),
+        )) => ask(&senders, &connection, request, sync).await,
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
@@ -504,6 +504,7 @@ const fn is_list(request: &Request) -> bool {
             | Request::LinkList(_)
             | Request::VrfList
             | Request::FlowList(_)
+            | Request::FirewallGet
             | Request::ConnectionList(_)
             | Request::ConnectionDelete(_)
             | Request::ConnectionUpdate(_)

@@ -302,8 +302,11 @@ fn empty(readers: &mut [TapReader], (taps, traces): (&Taps, &Traces), now: Time)
         while left > 0 {
             let Some(record) = reader.read() else { break };
             // Of one that has ended, nobody wants it.
+            let time = offset.wrapping_add(record.time.0);
             if record.direction == TapDirection::Traced {
-                traces.packet(&record, worker, offset.wrapping_add(record.time.0));
+                traces.packet(&record, worker, time);
+            } else if record.direction == TapDirection::Ended {
+                traces.ended_later(&record, worker, time);
             } else if let Some(feed) = hub.feeds.get_mut(&record.tap) {
                 feed.packet(&record, offset);
             }

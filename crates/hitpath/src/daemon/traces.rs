@@ -4,10 +4,14 @@
 //! Nothing here waits for a client. What does not fit into a trace's bounded queue is lost and
 //! counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use api::{Refusal, RefusalCode, Step, TraceEvent, TraceLosses, TraceSpec, TracedPacket};
+use api::{
+    Refusal, RefusalCode, Step, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater,
+    TracedPacket,
+};
 use axum::body::Bytes;
 use packet::Time;
 use path::TapRecord;
@@ -19,6 +23,15 @@ use super::taps::{HEARTBEAT, TapStream};
 /// Packets and other events that may wait for a client.
 const WAITING: usize = 256;
 
+/// How long a packet that waits is heard of. What a worker had to tell of it may have been lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most parts of packets that wait, and the most that have ended before their packet was told of.
+const MAX_TICKETS: usize = 1024;
+
+/// Traces that have ended and are still shown.
+const ENDED: usize = 16;
+
 /// All traces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traces(Arc<Mutex<Hub>>);
@@ -27,15 +40,38 @@ pub(crate) struct Traces(Arc<Mutex<Hub>>);
 struct Hub {
     last: u64,
     feeds: BTreeMap<u64, Feed>,
+    /// By ticket: a packet that waits, or a fragment of it.
+    waiting: BTreeMap<u64, Waiting>,
+    /// By ticket: what ended at another worker before its packet was told of.
+    early: BTreeMap<u64, Early>,
+    ended: VecDeque<TraceView>,
+}
+
+/// Of which packets somebody wants to know how they end.
+#[derive(Debug)]
+struct Waiting {
+    since: Time,
+    /// Traces, and the packet's number in each.
+    of: Vec<(u64, u32)>,
+}
+
+/// What became of a packet that waited.
+#[derive(Debug)]
+struct Early {
+    came: Time,
+    later: TracedLater,
 }
 
 /// A trace, and the way to its client.
 #[derive(Debug)]
 struct Feed {
+    spec: TraceSpec,
     sender: mpsc::Sender<Bytes>,
     /// Once it is in the tables.
     trace: Option<Arc<Trace>>,
     told: u32,
+    /// What of its packets waits.
+    waiting: usize,
     /// When the client last heard something.
     heard: Time,
 }
@@ -55,7 +91,15 @@ impl Traces {
         hub.last += 1;
         spec.id = hub.last;
         let (sender, receiver) = mpsc::channel(WAITING);
-        hub.feeds.insert(spec.id, Feed { sender, trace: None, told: 0, heard: Time(0) });
+        let feed = Feed {
+            spec: TraceSpec { program: Vec::new(), ..spec.clone() },
+            sender,
+            trace: None,
+            told: 0,
+            waiting: 0,
+            heard: Time(0),
+        };
+        hub.feeds.insert(spec.id, feed);
         Ok(TapStream::new(receiver))
     }
 
@@ -72,30 +116,46 @@ impl Traces {
         }
     }
 
-    /// A trace has ended, or never began.
-    pub(crate) fn end(&self, id: u64, why: &str) {
-        let feed = self.hub().feeds.remove(&id);
-        if let Some(Feed { trace: Some(trace), sender, told, .. }) = feed {
-            send(&sender, &TraceEvent::End { why: why.to_owned(), losses: losses(&trace) });
-            tracing::info!(trace = id, packets = told, "the trace has ended: {why}");
+    /// A trace has ended, or never began. Returns whether it was there.
+    pub(crate) fn end(&self, id: u64, why: &str) -> bool {
+        let mut hub = self.hub();
+        let Some(feed) = hub.feeds.remove(&id) else { return false };
+        if let Some(trace) = &feed.trace {
+            send(&feed.sender, &TraceEvent::End { why: why.to_owned(), losses: losses(trace) });
+            if hub.ended.len() == ENDED {
+                hub.ended.pop_front();
+            }
+            hub.ended.push_back(TraceView { ended: Some(why.to_owned()), ..feed.view(id) });
+            tracing::info!(trace = id, packets = feed.told, "the trace has ended: {why}");
         }
+        for waiting in hub.waiting.values_mut() {
+            waiting.of.retain(|(trace, _)| *trace != id);
+        }
+        true
+    }
+
+    /// All that there are, and those that have ended lately.
+    pub(crate) fn views(&self) -> Vec<TraceView> {
+        let hub = self.hub();
+        let running = hub.feeds.iter().filter(|(_, feed)| feed.trace.is_some());
+        hub.ended.iter().cloned().chain(running.map(|(id, feed)| feed.view(*id))).collect()
     }
 
     /// Ends all.
     pub(crate) fn end_all(&self, why: &str) {
         let ids: Vec<u64> = self.hub().feeds.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.end(id, why));
+        ids.into_iter().for_each(|id| _ = self.end(id, why));
     }
 
-    /// The traces that have ended, with the reason: all their packets were told of or lost, or their
-    /// client has gone. Those that never began are forgotten.
+    /// The traces that have ended, with the reason: all their packets were told of to their end, or
+    /// lost, or their client has gone. Those that never began are forgotten.
     pub(crate) fn ended(&self) -> Vec<(u64, &'static str)> {
         let mut hub = self.hub();
         hub.feeds.retain(|_, feed| feed.trace.is_some() || !feed.sender.is_closed());
         let why = |(id, feed): (&u64, &Feed)| {
             let trace = feed.trace.as_ref()?;
             let told = u64::from(feed.told) + trace.lost();
-            match told >= u64::from(trace.spec.count) {
+            match told >= u64::from(trace.spec.count) && feed.waiting == 0 {
                 _ if feed.sender.is_closed() => Some((*id, "its client has gone")),
                 true => Some((*id, "that many were wanted")),
                 false => None,
@@ -111,7 +171,7 @@ impl Traces {
 
     /// Tells a client of a packet, or counts it as lost. `time` is in nanoseconds since 1970.
     pub(super) fn packet(&self, record: &TapRecord<'_>, worker: usize, time: u64) {
-        let mut hub = self.hub();
+        let hub = &mut *self.hub();
         let Some(feed) = hub.feeds.get_mut(&record.tap) else { return };
         let Some(trace) = &feed.trace else { return };
         let event = TraceEvent::Packet(TracedPacket {
@@ -122,16 +182,47 @@ impl Traces {
             length: record.length,
             steps: steps(record.comment),
         });
-        match send(&feed.sender, &event) {
-            true => feed.told += 1,
-            false => trace.count_lost(),
+        if !send(&feed.sender, &event) {
+            return trace.count_lost();
+        }
+        feed.told += 1;
+        for ticket in record.tickets() {
+            if let Some(Early { later, .. }) = hub.early.remove(&ticket) {
+                let later = TracedLater { number: feed.told, ..later };
+                send(&feed.sender, &TraceEvent::Later(later));
+            } else if hub.waiting.len() < MAX_TICKETS || hub.waiting.contains_key(&ticket) {
+                let new = || Waiting { since: record.time, of: Vec::new() };
+                hub.waiting.entry(ticket).or_insert_with(new).of.push((record.tap, feed.told));
+                feed.waiting += 1;
+            }
+        }
+    }
+
+    /// Tells clients what became of a packet that waited.
+    pub(super) fn ended_later(&self, record: &TapRecord<'_>, worker: usize, time: u64) {
+        let hub = &mut *self.hub();
+        let worker = worker as u32;
+        let later = TracedLater { number: 0, time, worker, later: steps(record.comment) };
+        if hub.waiting.contains_key(&record.tap) {
+            hub.finish(record.tap, &later);
+        } else if hub.early.len() < MAX_TICKETS {
+            hub.early.insert(record.tap, Early { came: record.time, later });
         }
     }
 
     /// Lets clients hear something that have not for a while: only by writing is it noticed that one
     /// has gone.
     pub(super) fn look_after(&self, now: Time) {
-        for feed in self.hub().feeds.values_mut() {
+        let hub = &mut *self.hub();
+        // The rings of all workers were read since then.
+        hub.early.retain(|_, early| now.since(early.came) < HEARTBEAT);
+        let forgotten = hub.waiting.iter().filter(|(_, it)| now.since(it.since) >= PATIENCE);
+        for ticket in forgotten.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            let text = format!("nothing was heard of it for {} s", PATIENCE.as_secs());
+            let step = Step { step: "unknown".to_owned(), text };
+            hub.finish(ticket, &TracedLater { number: 0, time: 0, worker: 0, later: vec![step] });
+        }
+        for feed in hub.feeds.values_mut() {
             let Some(trace) = &feed.trace else { continue };
             if now.since(feed.heard) >= HEARTBEAT {
                 feed.heard = now;
@@ -142,6 +233,35 @@ impl Traces {
 
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hub {
+    /// Something that waited does so no more.
+    fn finish(&mut self, ticket: u64, later: &TracedLater) {
+        for (trace, number) in self.waiting.remove(&ticket).into_iter().flat_map(|it| it.of) {
+            let Some(feed) = self.feeds.get_mut(&trace) else { continue };
+            feed.waiting -= 1;
+            let later = TraceEvent::Later(TracedLater { number, ..later.clone() });
+            if !send(&feed.sender, &later)
+                && let Some(trace) = &feed.trace
+            {
+                trace.count_lost();
+            }
+        }
+    }
+}
+
+impl Feed {
+    fn view(&self, id: u64) -> TraceView {
+        TraceView {
+            id,
+            trace: self.spec.clone(),
+            told: self.told,
+            waiting: self.waiting,
+            losses: self.trace.as_deref().map(losses).unwrap_or_default(),
+            ended: None,
+        }
     }
 }
 
@@ -172,7 +292,7 @@ mod tests {
     use tables::Tables;
 
     fn begun(traces: &Traces, count: u32) -> (u64, TapStream) {
-        let mut spec = TraceSpec { id: 0, count: None, rate: None, program: vec![] };
+        let mut spec = TraceSpec { id: 0, count: None, rate: None, filter: None, program: vec![] };
         let stream = traces.open(&mut spec).unwrap();
         assert!(traces.is_open(spec.id));
         let mut tables = Tables::new(1, 0);
@@ -234,10 +354,49 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_ends_when_what_waits_has_ended() {
+        let traces = Traces::default();
+        let (id, mut stream) = begun(&traces, 1);
+        let (other, mut others) = begun(&traces, 1);
+        let tickets = [7_u64, 8].map(u64::to_le_bytes).concat();
+        let end = TapRecord {
+            tap: 7,
+            direction: TapDirection::Ended,
+            comment: "waited\t3.000 s\ndrop\tneighbour_unresolved: nobody",
+            ..record(id)
+        };
+        // One part ends at another worker before the packet is told of.
+        traces.ended_later(&TapRecord { tap: 8, ..end }, 1, 99);
+        traces.packet(&TapRecord { bytes: &tickets, ..record(id) }, 0, 77);
+        traces.packet(&TapRecord { bytes: &tickets[..8], ..record(other) }, 0, 77);
+        assert!(matches!(next(&mut stream), Some(TraceEvent::Packet(_))));
+        let Some(TraceEvent::Later(later)) = next(&mut stream) else { panic!("no end") };
+        assert_eq!((later.number, later.time, later.worker, later.later.len()), (1, 99, 1, 2));
+        assert_eq!(traces.ended(), []);
+        assert_eq!((traces.views()[0].told, traces.views()[0].waiting), (1, 1));
+        traces.ended_later(&end, 0, 100);
+        assert!(matches!(next(&mut stream), Some(TraceEvent::Later(_))));
+        assert!(matches!(next(&mut others), Some(TraceEvent::Packet(_))));
+        assert!(matches!(next(&mut others), Some(TraceEvent::Later(_))));
+        assert_eq!(traces.ended().len(), 2);
+        assert!(traces.end(id, "that many were wanted") && !traces.end(id, "again"));
+        assert_eq!(traces.views()[0].ended.as_deref(), Some("that many were wanted"));
+
+        // Nothing is heard of it.
+        let (id, mut stream) = begun(&traces, 1);
+        traces.packet(&TapRecord { bytes: &tickets[..8], ..record(id) }, 0, 77);
+        assert!(matches!(next(&mut stream), Some(TraceEvent::Packet(_))));
+        traces.look_after(Time(5) + PATIENCE);
+        let Some(TraceEvent::Later(later)) = next(&mut stream) else { panic!("no end") };
+        assert_eq!(later.later[0].step, "unknown");
+        assert!(traces.ended().contains(&(id, "that many were wanted")));
+    }
+
+    #[test]
     fn there_are_not_more_than_there_may_be() {
         let traces = Traces::default();
         let all: Vec<_> = (0..tables::MAX_TRACES).map(|_| begun(&traces, 1)).collect();
-        let mut spec = TraceSpec { id: 0, count: None, rate: None, program: vec![] };
+        let mut spec = TraceSpec { id: 0, count: None, rate: None, filter: None, program: vec![] };
         assert!(traces.open(&mut spec).is_err());
         drop(all);
         traces.end_all("the gateway has stopped");

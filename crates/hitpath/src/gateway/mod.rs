@@ -3,6 +3,8 @@
 mod caches;
 mod counted;
 mod inline;
+#[cfg(test)]
+mod recursive_law;
 mod request_handler;
 pub(crate) mod twin;
 

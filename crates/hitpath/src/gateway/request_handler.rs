@@ -141,6 +141,8 @@ impl RequestHandler {
             | Request::ConnectionUpdate(_)
             | Request::ConnectionCount
             | Request::ConnectionStatistics
+            | Request::ExpectationList
+            | Request::ExpectationFlush
             | Request::NatPools => {
                 let reply = control::connections::handle(&self.tables(), &request, now);
                 reply.unwrap_or(Ok(Reply::Done))

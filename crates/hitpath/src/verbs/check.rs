@@ -139,7 +139,7 @@ impl Machine {
     }
 }
 
-fn diagnostic(diagnostic: &Diagnostic) -> Value {
+pub(crate) fn diagnostic(diagnostic: &Diagnostic) -> Value {
     json!({
         "file": diagnostic.file,
         "line": diagnostic.line,

@@ -1,6 +1,6 @@
 //! `hitpath conntrack`: connections, in conntrack-tools' words.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::BufReader;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::{IpPrefix, Protocol};
 
 use crate::cli::Global;
-use crate::client;
+use crate::client::{self, Next};
 use crate::exit::Usage;
 use crate::view::conntrack::{self, Output};
 use runtime::exit::Exit;
@@ -45,6 +45,7 @@ Examples:
   hitpath conntrack -E -e NEW,DESTROY        follow them
   hitpath conntrack -C                       how many there are
   hitpath conntrack -S                       what the table has done
+  hitpath conntrack -L expect                data connections that helpers expect
   hitpath -j conntrack -L                    as JSON
 
 -D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
@@ -76,7 +77,7 @@ pub(crate) struct Conntrack {
     #[arg(short = 'E', long)]
     event: bool,
 
-    /// The table: `conntrack`
+    /// The table: `conntrack`, or `expect` for connections that helpers expect
     table: Option<String>,
 
     #[command(flatten)]
@@ -185,23 +186,28 @@ const MAX_LINE: u64 = 1 << 20;
 impl Conntrack {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         match self.table.as_deref() {
-            None | Some("conntrack") => {}
-            Some(other @ ("expect" | "dying" | "unconfirmed")) => {
-                bail!(Usage(format!("the table `{other}` is not supported; conntrack")));
+            None | Some("conntrack" | "expect") => {}
+            Some(other @ ("dying" | "unconfirmed")) => {
+                bail!(Usage(format!("the table `{other}` is not supported; conntrack or expect")));
             }
             Some(other) => {
-                bail!(Usage(format!("there is no table `{}`; conntrack", other.escape_debug())));
+                let other = other.escape_debug();
+                bail!(Usage(format!("there is no table `{other}`; conntrack or expect")));
             }
         }
         let (shown, as_json) = self.shown()?;
         let printer = Printer { output: shown, as_json: as_json || global.json };
         let mut filter = self.words.filter()?;
+        if self.table.as_deref() == Some("expect") {
+            return self.expectations(global.socket(), filter, &printer);
+        }
         if !self.update {
             filter.mark = self.mark;
         }
         let socket = global.socket();
         if self.event {
-            return self.follow(socket, filter, &printer);
+            let spec = ConnectionEventSpec { filter, kinds: self.kinds()?, expectations: false };
+            return follow(socket, &spec, &printer);
         }
         if self.count || self.statistics {
             return self.say_counts(socket, &filter, &printer);
@@ -318,69 +324,104 @@ impl Conntrack {
         Ok(kinds)
     }
 
-    /// Follows events until either side ends it.
-    fn follow(
+    /// Connections that are expected.
+    fn expectations(
         &self,
         socket: &Path,
         filter: ConnectionFilter,
         printer: &Printer,
     ) -> anyhow::Result<Exit> {
-        let spec = ConnectionEventSpec { filter, kinds: self.kinds()? };
-        let stopped = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stopped)).context("heeding signals")?;
+        if filter != ConnectionFilter::default() || self.mark.is_some() {
+            bail!(Usage("the table `expect` takes no conditions".to_owned()));
         }
-        let stream = client::stream(socket, api::CONNTRACK_PATH, &serde_json::to_vec(&spec)?)?;
-        stream.set_read_timeout(Some(PERIOD))?;
-        let (mut stream, mut line) = (BufReader::new(stream), Vec::new());
-        let (mut count, mut all_lost) = (0u64, 0);
-        let end = |count: u64, lost: u64| {
-            let lost = if lost > 0 { format!(", {lost} were lost") } else { String::new() };
-            output::say(&format!("{count} flow events have been shown{lost}."));
-        };
-        loop {
-            if stopped.load(Ordering::Relaxed) {
-                end(count, all_lost);
-                return Ok(Exit::Done);
-            }
-            let room = MAX_LINE.saturating_sub(line.len() as u64);
-            match stream.by_ref().take(room).read_until(b'\n', &mut line) {
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ) =>
-                {
-                    continue;
+        if self.event {
+            let spec = ConnectionEventSpec { filter, kinds: self.kinds()?, expectations: true };
+            return follow(socket, &spec, printer);
+        }
+        if self.flush {
+            return match client::ask(socket, &Request::ExpectationFlush)? {
+                Reply::Count(_) => {
+                    output::say("expectation table has been emptied.");
+                    Ok(Exit::Done)
                 }
-                read => read.context("reading from the daemon")?,
+                other => Err(client::unexpected(&other)),
             };
-            if !line.ends_with(b"\n") {
-                if line.len() as u64 >= MAX_LINE {
-                    bail!(
-                        "what the daemon sends is no event: a line of more than {MAX_LINE} bytes"
-                    );
-                }
+        }
+        if !self.list && !self.count {
+            bail!(Usage("of the table `expect` there are -L, -C, -E and -F".to_owned()));
+        }
+        let Reply::Expectations(all) = client::ask(socket, &Request::ExpectationList)? else {
+            bail!("the daemon's answer does not fit the question");
+        };
+        if self.count {
+            output::line(&all.len().to_string())?;
+            return Ok(Exit::Done);
+        }
+        if printer.as_json {
+            output::json(&serde_json::to_value(&all)?)?;
+            return Ok(Exit::Done);
+        }
+        let lines = all.iter().map(|view| conntrack::expectation(view) + "\n");
+        output::text(&lines.collect::<String>())?;
+        output::say(&format!("{} expectations have been shown.", all.len()));
+        Ok(Exit::Done)
+    }
+}
+
+/// Follows events until either side ends it.
+fn follow(socket: &Path, spec: &ConnectionEventSpec, printer: &Printer) -> anyhow::Result<Exit> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("heeding signals")?;
+    }
+    let stream = client::stream(socket, api::CONNTRACK_PATH, &serde_json::to_vec(spec)?)?;
+    stream.set_read_timeout(Some(PERIOD))?;
+    let (mut stream, mut line) = (BufReader::new(stream), Vec::new());
+    let (mut count, mut all_lost) = (0u64, 0);
+    let end = |count: u64, lost: u64| {
+        let lost = if lost > 0 { format!(", {lost} were lost") } else { String::new() };
+        output::say(&format!("{count} flow events have been shown{lost}."));
+    };
+    loop {
+        if stopped.load(Ordering::Relaxed) {
+            end(count, all_lost);
+            return Ok(Exit::Done);
+        }
+        match client::next_line(&mut stream, &mut line, MAX_LINE, "event")? {
+            Next::Waits => continue,
+            Next::Line => {}
+            Next::Gone => {
                 end(count, all_lost);
                 output::say("the daemon has gone");
                 return Ok(Exit::Refused);
             }
-            let event: ConnectionEvent =
-                serde_json::from_slice(&line).context("what the daemon sends is no event")?;
-            line.clear();
-            match event {
-                ConnectionEvent::Change { kind, time, connection } => {
-                    count += 1;
-                    if printer.as_json {
-                        let event = ConnectionEvent::Change { kind, time, connection };
-                        output::line(&serde_json::to_string(&event)?)?;
-                    } else {
-                        let line = conntrack::event(kind, time, &connection, printer.output);
-                        output::line(&line)?;
-                    }
+        }
+        let event: ConnectionEvent =
+            serde_json::from_slice(&line).context("what the daemon sends is no event")?;
+        line.clear();
+        match event {
+            ConnectionEvent::Change { kind, time, connection } => {
+                count += 1;
+                if printer.as_json {
+                    let event = ConnectionEvent::Change { kind, time, connection };
+                    output::line(&serde_json::to_string(&event)?)?;
+                } else {
+                    let line = conntrack::event(kind, time, &connection, printer.output);
+                    output::line(&line)?;
                 }
-                ConnectionEvent::Status { lost } => all_lost = lost,
             }
+            ConnectionEvent::Expectation { kind, time, expectation } => {
+                count += 1;
+                if printer.as_json {
+                    let event = ConnectionEvent::Expectation { kind, time, expectation };
+                    output::line(&serde_json::to_string(&event)?)?;
+                } else {
+                    let output = printer.output;
+                    let line = conntrack::expectation_event(kind, time, &expectation, output);
+                    output::line(&line)?;
+                }
+            }
+            ConnectionEvent::Status { lost } => all_lost = lost,
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod conntrack;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod explain;
+pub(crate) mod firewall;
 pub(crate) mod flow;
 pub(crate) mod graph;
 pub(crate) mod man;

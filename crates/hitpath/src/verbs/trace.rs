@@ -1,18 +1,21 @@
 //! `hitpath trace`: what became of real packets, stage by stage.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use api::{TraceEvent, TraceLosses, TraceSpec, TracedPacket};
+use anyhow::Context;
+use api::{
+    Reply, Request, Step, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater, TracedPacket,
+};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::Global;
-use crate::client;
+use crate::client::{self, Next};
 use crate::exit::Usage;
+use crate::view;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -25,11 +28,16 @@ use runtime::output;
 #[command(after_help = "\
 Commands:
   hitpath trace add [ FILTER ... ] [ count N ] [ rate N/s ]
+  hitpath trace del ID
+  hitpath trace show
 
 Examples:
   hitpath trace add
   hitpath trace add host 10.1.0.2 and icmp count 5
   hitpath trace add esp count 1 -j
+
+A packet that waits for a neighbour or in a queueing discipline is shown at once, and again under its
+number, as `later`, when it has left or was dropped.
 
 The trace ends after `count` packets (50 without, 10000 at most), or with this command. `rate` is
 1000/s without. There may be 8 traces at once.
@@ -44,6 +52,14 @@ pub(crate) struct Trace {
     /// The command
     #[arg(value_name = "WORD", required = true)]
     words: Vec<String>,
+}
+
+/// A command.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Add(Add),
+    Delete(u64),
+    Show,
 }
 
 /// What is asked.
@@ -63,12 +79,31 @@ const MAX_LINE: u64 = 1 << 20;
 impl Trace {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        let add = parse(&words).map_err(Usage)?;
+        match parse(&words).map_err(Usage)? {
+            Asked::Add(add) => Self::add(add, global),
+            Asked::Delete(id) => {
+                client::ask(global.socket(), &Request::TraceDelete { id }).map(|_| Exit::Done)
+            }
+            Asked::Show => {
+                let request = Request::TraceList;
+                let reply = client::ask(global.socket(), &request)?;
+                let Reply::Traces(views) = &reply else { return Err(client::unexpected(&reply)) };
+                match global.json {
+                    true => view::print(&request, &reply, true)?,
+                    false => output::text(&table(views))?,
+                }
+                Ok(Exit::Done)
+            }
+        }
+    }
+
+    fn add(add: Add, global: &Global) -> anyhow::Result<Exit> {
         let program = match &add.filter {
             Some(filter) => super::tap::compile(filter)?,
             None => Vec::new(),
         };
-        let spec = TraceSpec { id: 0, count: add.count, rate: add.rate, program };
+        let Add { filter, count, rate } = add;
+        let spec = TraceSpec { id: 0, count, rate, filter, program };
         let body = serde_json::to_vec(&spec)?;
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -76,14 +111,22 @@ impl Trace {
         }
         let stream = client::stream(global.socket(), api::TRACE_PATH, &body)?;
         stream.set_read_timeout(Some(PERIOD))?;
-        let show = |packet: &TracedPacket| match global.json {
-            true => output::line(&serde_json::to_string(packet)?),
-            false => output::text(&block(packet)),
+        let show = |shown: Shown<'_>| match (shown, global.json) {
+            (Shown::Packet(packet), true) => output::line(&serde_json::to_string(packet)?),
+            (Shown::Later(later), true) => output::line(&serde_json::to_string(later)?),
+            (Shown::Packet(packet), false) => output::text(&block(packet)),
+            (Shown::Later(later), false) => output::text(&later_block(later)),
         };
         let outcome = follow(BufReader::new(stream), &stopped, show)?;
         output::say(&outcome.to_string());
         Ok(if outcome.is_broken { Exit::Refused } else { Exit::Done })
     }
+}
+
+/// What is shown.
+enum Shown<'a> {
+    Packet(&'a TracedPacket),
+    Later(&'a TracedLater),
 }
 
 /// What came of a trace.
@@ -114,7 +157,7 @@ impl core::fmt::Display for Outcome {
 fn follow(
     stream: impl BufRead,
     stopped: &AtomicBool,
-    mut show: impl FnMut(&TracedPacket) -> anyhow::Result<()>,
+    mut show: impl FnMut(Shown<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Outcome> {
     let (mut outcome, mut line, mut stream) = (Outcome::default(), Vec::new(), stream);
     loop {
@@ -123,30 +166,20 @@ fn follow(
             return Ok(outcome);
         }
         // What came before the time was up stays in the line.
-        let room = MAX_LINE.saturating_sub(line.len() as u64);
-        match stream.by_ref().take(room).read_until(b'\n', &mut line) {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                ) =>
-            {
-                continue;
+        match client::next_line(&mut stream, &mut line, MAX_LINE, "trace")? {
+            Next::Waits => continue,
+            Next::Line => {}
+            Next::Gone => {
+                (outcome.is_broken, outcome.why) = (true, "the daemon has gone".to_owned());
+                return Ok(outcome);
             }
-            read => read.context("reading from the daemon")?,
-        };
-        if !line.ends_with(b"\n") {
-            if line.len() as u64 >= MAX_LINE {
-                bail!("what the daemon sends is no trace: a line of more than {MAX_LINE} bytes");
-            }
-            (outcome.is_broken, outcome.why) = (true, "the daemon has gone".to_owned());
-            return Ok(outcome);
         }
         match serde_json::from_slice(&line).context("what the daemon sends is no trace")? {
             TraceEvent::Packet(packet) => {
                 outcome.packets += 1;
-                show(&packet)?;
+                show(Shown::Packet(&packet))?;
             }
+            TraceEvent::Later(later) => show(Shown::Later(&later))?,
             TraceEvent::Status(losses) => outcome.losses = losses,
             TraceEvent::End { why, losses } => {
                 (outcome.why, outcome.losses) = (why, losses);
@@ -159,26 +192,67 @@ fn follow(
 
 /// A packet for people: a line for each step.
 fn block(packet: &TracedPacket) -> String {
-    let (seconds, nanoseconds) = (packet.time / 1_000_000_000, packet.time % 1_000_000_000);
+    let TracedPacket { number, time, worker, steps, .. } = packet;
+    lines(&format!("Packet {number}, {} UTC, worker {worker}", clock(*time)), steps)
+}
+
+/// What became of a packet that waited, for people.
+fn later_block(of: &TracedLater) -> String {
+    let TracedLater { number, time, worker, later } = of;
+    match time {
+        // Nothing was heard of it.
+        0 => lines(&format!("Packet {number}, later"), later),
+        _ => {
+            lines(&format!("Packet {number}, later, {} UTC, worker {worker}", clock(*time)), later)
+        }
+    }
+}
+
+/// Time of the day, of nanoseconds since 1970.
+fn clock(time: u64) -> String {
+    let (seconds, nanoseconds) = (time / 1_000_000_000, time % 1_000_000_000);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let mut text = format!(
-        "Packet {}, {hour:02}:{minute:02}:{second:02}.{:06} UTC, worker {}\n",
-        packet.number,
-        nanoseconds / 1000,
-        packet.worker
-    );
-    for step in &packet.steps {
+    format!("{hour:02}:{minute:02}:{second:02}.{:06}", nanoseconds / 1000)
+}
+
+fn lines(heading: &str, steps: &[Step]) -> String {
+    let mut text = format!("{heading}\n");
+    for step in steps {
         text += &format!("  {:<11} {}\n", step.step, step.text);
     }
     text.push('\n');
     text
 }
 
+fn table(views: &[TraceView]) -> String {
+    let row = |view: &TraceView| {
+        vec![
+            view.id.to_string(),
+            view.told.to_string(),
+            view.trace.count.unwrap_or(api::DEFAULT_TRACE_COUNT).to_string(),
+            view.trace.rate.unwrap_or(api::DEFAULT_TRACE_RATE).to_string(),
+            view.waiting.to_string(),
+            view.losses.limited.to_string(),
+            view.losses.lost.to_string(),
+            view.ended.clone().unwrap_or_else(|| "running".to_owned()),
+            view.trace.filter.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let heading = ["ID", "TOLD", "COUNT", "RATE", "WAITING", "LIMITED", "LOST", "STATE", "FILTER"];
+    view::table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+}
+
 /// Reads a command. `Err` says what is wrong and what would be right.
-fn parse(words: &[&str]) -> Result<Add, String> {
-    let right = "`trace add [ FILTER ... ] [ count N ] [ rate N/s ]`";
+fn parse(words: &[&str]) -> Result<Asked, String> {
+    let right =
+        "`trace add [ FILTER ... ] [ count N ] [ rate N/s ]`, `trace del ID` or `trace show`";
     let mut rest = match words {
         ["add" | "a", rest @ ..] => rest,
+        ["show" | "list"] => return Ok(Asked::Show),
+        ["del" | "delete", id] => {
+            let wrong = |_| format!("`{id}` is no number of a trace; see `hitpath trace show`");
+            return id.parse().map(Asked::Delete).map_err(wrong);
+        }
         other => return Err(format!("`trace {}` is not understood; say {right}", other.join(" "))),
     };
     let mut add = Add::default();
@@ -200,7 +274,7 @@ fn parse(words: &[&str]) -> Result<Add, String> {
         }
     }
     add.filter = (!rest.is_empty()).then(|| rest.join(" "));
-    Ok(add)
+    Ok(Asked::Add(add))
 }
 
 impl Add {
@@ -223,17 +297,18 @@ impl Add {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::Step;
 
-    fn read(line: &str) -> Result<Add, String> {
+    fn read(line: &str) -> Result<Asked, String> {
         parse(&line.split_whitespace().collect::<Vec<_>>())
     }
 
     #[test]
     fn all_words_are_understood_in_front_of_the_filter_and_behind_it() {
-        assert_eq!(read("add"), Ok(Add::default()));
+        assert_eq!(read("add"), Ok(Asked::Add(Add::default())));
+        assert_eq!(read("show"), Ok(Asked::Show));
+        assert_eq!(read("del 7"), Ok(Asked::Delete(7)));
         let filter = Some("udp and host 192.0.2.1".to_owned());
-        let wanted = Ok(Add { filter, count: Some(9), rate: Some(5) });
+        let wanted = Ok(Asked::Add(Add { filter, count: Some(9), rate: Some(5) }));
         for line in [
             "add udp and host 192.0.2.1 count 9 rate 5/s",
             "add count 9 rate 5 udp and host 192.0.2.1",
@@ -248,6 +323,9 @@ mod tests {
         for (line, says) in [
             ("", "say `trace add"),
             ("sing", "say `trace add"),
+            ("show all", "say `trace add"),
+            ("del x", "no number of a trace"),
+            ("del", "`trace del ID`"),
             ("add count", "missing behind count"),
             ("add count 0", "1 to 10000"),
             ("add udp count 10001", "1 to 10000"),
@@ -276,6 +354,9 @@ mod tests {
         let wanted = "Packet 3, 01:02:03.000004 UTC, worker 1\n  received    98 bytes by wan\n  \
                       drop        no_route: no route\n\n";
         assert_eq!(block(&packet()), wanted);
+        let TracedPacket { number, time, worker, steps, .. } = packet();
+        let wanted = wanted.replacen(", ", ", later, ", 1);
+        assert_eq!(later_block(&TracedLater { number, time, worker, later: steps }), wanted);
     }
 
     #[test]
@@ -286,7 +367,7 @@ mod tests {
         let one = line(&TraceEvent::Packet(packet()));
         let run = |text: &str| {
             let mut shown = 0;
-            let show = |_: &TracedPacket| {
+            let show = |_: Shown<'_>| {
                 shown += 1;
                 Ok(())
             };

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use api::{
-    ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, NatPoolView,
-    TupleView,
+    ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, ExpectationView,
+    NatPoolView, TupleView,
 };
 use wire::Protocol;
 
@@ -120,12 +120,15 @@ pub(crate) fn event(
     view: &ConnectionView,
     output: Output,
 ) -> String {
+    stamped(kind, time, &line(view, output, Some(kind)), output)
+}
+
+fn stamped(kind: ConnectionChangeKind, time: u64, line: &str, output: Output) -> String {
     let name = match kind {
         ConnectionChangeKind::New => "[NEW]",
         ConnectionChangeKind::Update => "[UPDATE]",
         ConnectionChangeKind::Destroy => "[DESTROY]",
     };
-    let line = line(view, output, Some(kind));
     match output.timestamp {
         true => {
             let (seconds, micros) = (time / 1_000_000_000, time % 1_000_000_000 / 1000);
@@ -133,6 +136,53 @@ pub(crate) fn event(
         }
         false => format!("{name:>9} {line}"),
     }
+}
+
+/// The line of an expectation.
+pub(crate) fn expectation(view: &ExpectationView) -> String {
+    let none = |is_v4: bool| match is_v4 {
+        true => "0.0.0.0",
+        false => "::",
+    };
+    let all = |is_v4: bool| match is_v4 {
+        true => "255.255.255.255",
+        false => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+    };
+    let is_v4 = view.destination.is_ipv4();
+    let source = view.source.map_or_else(|| none(is_v4).to_owned(), |it| it.to_string());
+    let source_mask = if view.source.is_some() { all(is_v4) } else { none(is_v4) };
+    let (port, port_mask) = view.source_port.map_or((0, 0), |port| (port, u16::MAX));
+    let mut text = format!(
+        "{} proto={} src={source} dst={} sport={port} dport={} mask-src={source_mask} \
+        mask-dst={} sport={port_mask} dport=65535 ",
+        view.timeout,
+        view.protocol.0,
+        view.destination,
+        view.destination_port,
+        all(is_v4),
+    );
+    if let Some(master) = &view.master {
+        let tuple = tuple(master).replacen("src=", "master-src=", 1);
+        text += &tuple.replacen(" dst=", " master-dst=", 1);
+    }
+    if view.zone != 0 {
+        let _ = write!(text, "zone={} ", view.zone);
+    }
+    text += "class=0";
+    if let Some(helper) = &view.helper {
+        let _ = write!(text, " helper={helper}");
+    }
+    text
+}
+
+/// The line of what has happened to an expectation.
+pub(crate) fn expectation_event(
+    kind: ConnectionChangeKind,
+    time: u64,
+    view: &ExpectationView,
+    output: Output,
+) -> String {
+    stamped(kind, time, &expectation(view), output)
 }
 
 /// Counters, as `conntrack -S` has them; behind them those that Linux has not.
@@ -154,6 +204,9 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         full,
         bucket_full,
         limit,
+        followed,
+        distrusted,
+        expect_failed,
     } = counted;
     let failed = exists + tuple_taken + full + bucket_full + limit;
     format!(
@@ -162,7 +215,8 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         insert={made} insert_failed={failed} invalid={not_new} early_drop={early_drop} \
         clash_resolve={exists} nat_clash={tuple_taken} table_full={full} \
         bucket_full={bucket_full} limit={limit}\n\
-        expired={expired} reused={reused} deleted={deleted}\n"
+        expired={expired} reused={reused} deleted={deleted}\n\
+        expect_create={followed} expect_failed={expect_failed} expect_distrusted={distrusted}\n"
     )
 }
 

@@ -12,6 +12,7 @@ use super::{Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, de
 use crate::batch::Packets;
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
+use crate::connection;
 use crate::decision::Decision;
 use crate::extension::Extensions;
 
@@ -93,12 +94,14 @@ impl Decider<'_> {
         extensions: &mut Extensions,
     ) {
         let mut beside = Beside::NOTHING;
-        for &at in list {
+        let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
+        for (place, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let facts = batch.records[usize::from(at)].facts;
             let decision = &mut batch.records[usize::from(at)].decision;
             if FEATURES {
-                beside.seen = seen(self, &batch.packets, facts, at);
+                let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
+                beside.seen = seen(self, &batch.packets, facts, at, hash);
                 let looked_up = &LookedUp::NOTHING;
                 decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
                 number(at, decision, &mut beside, extensions);
@@ -107,6 +110,25 @@ impl Decider<'_> {
                 decide_by::<false>(key, self.tables, looked_up, &mut (), decision, &mut beside);
             }
         }
+    }
+
+    /// The hashes that the packets' connections are looked up by, if there are flows, and asks for the
+    /// memory that they are found in.
+    #[cold]
+    #[inline(never)]
+    fn tracked_hashes<const KEY: usize, F: Family<KEY>>(
+        &self,
+        list: &[u8],
+        batch: &Packets,
+    ) -> Option<ArrayVec<Option<u64>, BATCH>> {
+        let connections = self.connections().filter(|_| list.len() > 1)?;
+        let hash = |at: &u8| {
+            let key = F::view(F::key(batch, *at)).flow();
+            let hash = connections.hash_of(key.vrf.0, &connection::tuple(&key)?);
+            connections.prefetch_hash(hash);
+            Some(hash)
+        };
+        Some(list.iter().map(hash).collect())
     }
 
     /// Looks the policies of all packets up, and then decides each. Without `FEATURES`, their VRF has
@@ -135,9 +157,15 @@ impl Decider<'_> {
 
 /// What flows may ask for of a packet beside its key.
 #[inline(always)]
-fn seen<'p>(decider: &Decider<'_>, packets: &'p Batch, facts: Facts, at: u8) -> Option<Seen<'p>> {
+fn seen<'p>(
+    decider: &Decider<'_>,
+    packets: &'p Batch,
+    facts: Facts,
+    at: u8,
+    hash: Option<u64>,
+) -> Option<Seen<'p>> {
     let packet = || packets[usize::from(at)].bytes();
-    decider.tables.has_flows().then(|| Seen { packet: packet(), facts, now: decider.now })
+    decider.tables.has_flows().then(|| Seen { packet: packet(), facts, now: decider.now, hash })
 }
 
 /// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.

@@ -35,10 +35,12 @@ pub(super) fn decide<'a>(
     trace: &mut impl Trace,
     (decision, beside): (&mut Decision, &mut Beside<'_>),
 ) {
+    let Beside { seen, extension, change } = beside;
+    extension.clear();
     trace.asks(|| Question::Filters(vrf.id));
     let flow = key.flow();
     let after;
-    let mut passing = Passing { flow: &flow, tables, mark: 0, matched: Extension::NONE };
+    let mut passing = Passing { flow: &flow, tables, mark: 0, matched: extension };
     let of_vrf = FilterTarget::Vrf(vrf.id);
     let entry = match key.origin() {
         Origin::Port(port) => [Some(FilterTarget::Port(port)), Some(of_vrf)],
@@ -65,10 +67,11 @@ pub(super) fn decide<'a>(
                 let mark = passing.mark;
                 let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
                 let flows = &mut passing.matched.flows;
-                match asked.ask_flows(&flow, beside.seen.as_ref(), flows) {
+                match asked.ask_flows(&flow, seen.as_ref(), flows) {
                     Ok(answer) => {
                         passing.mark = answer.mark;
                         passing.matched.rewrite = answer.rewrite;
+                        passing.matched.logs = answer.logs;
                         said = Some(answer);
                     }
                     Err(refused) => *decision = refused,
@@ -112,17 +115,16 @@ pub(super) fn decide<'a>(
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables);
     }
-    if let Some(said) = said {
+    if let Some(mut said) = said {
+        said.is_refused_behind(decision);
         *decision = said.put_into(*decision);
-        beside.change = said.change;
+        *change = said.change;
         if decision.is_passing() {
-            beside.extension = passing.matched;
             *decision = decision.extended();
             return;
         }
     }
-    if passing.matched != Extension::NONE {
-        beside.extension = passing.matched;
+    if !passing.matched.is_none() {
         *decision = match passing.matched.only_counts() {
             true => decision.counted(),
             false => decision.extended(),
@@ -192,7 +194,7 @@ struct Passing<'k, 'a> {
     tables: &'a Tables,
     mark: u32,
     /// The rules that decided so far.
-    matched: Extension,
+    matched: &'k mut Extension,
 }
 
 impl Passing<'_, '_> {
@@ -229,16 +231,22 @@ fn end(hook: FilterHook, rule: &FilterRule) -> Option<Verdict> {
         FilterHook::Ingress => DropReason::FilterIngress,
         FilterHook::Egress => DropReason::FilterEgress,
     };
-    let refusal = match rule.spec.action.reject_with {
+    match rule.spec.action.verdict {
+        FilterVerdict::Pass => None,
+        FilterVerdict::Drop => Some(Verdict::Drop(reason)),
+        FilterVerdict::Reject => {
+            Some(Verdict::Refuse(reason, refusal(rule.spec.action.reject_with)))
+        }
+    }
+}
+
+/// What the sender of a rejected packet is told.
+pub(super) const fn refusal(with: RejectWith) -> Refusal {
+    match with {
         RejectWith::AdminProhibited => Refusal::Prohibited,
         RejectWith::Port => Refusal::Port,
         RejectWith::Host => Refusal::HostUnreachable,
         RejectWith::Net => Refusal::NoRoute,
         RejectWith::TcpReset => Refusal::TcpReset,
-    };
-    match rule.spec.action.verdict {
-        FilterVerdict::Pass => None,
-        FilterVerdict::Drop => Some(Verdict::Drop(reason)),
-        FilterVerdict::Reject => Some(Verdict::Refuse(reason, refusal)),
     }
 }

@@ -1,17 +1,22 @@
 //! Decisions in VRFs with match-action tables: what the flows say of a packet, and for which
 //! connection.
 
-use conntrack::{CtState, Direction, Handle, New, Reference, Segment};
-use packet::{DropReason, LinkKind, Time};
-use pipeline::{Commit, CtFields, Fields, NatSpec, To, Track};
-use tables::{Direction as PolicyDirection, FlowId, Scope, Side, Tables, Vrf};
-use wire::common::Facts;
-use wire::quoted::{self, Quoted};
-use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, TcpFlags, Upper};
+use core::cell::RefCell;
 
+use conntrack::{CtState, Reference};
+use packet::{DropReason, LinkKind, Time};
+use pipeline::{CtFields, Exit, Fields, NatSpec, To, Track};
+use tables::{Direction as PolicyDirection, FlowId, RouteKind, Scope, Side, Tables, Vrf};
+use wire::common::Facts;
+use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, Upper};
+
+use super::filters::refusal;
+use super::links;
 use super::question::Question;
 use super::trace::{Step, Trace};
-use super::{Admission, Deciding, KeyView, Mark};
+use super::tracking::{Tracked, Tracking, Wanted, change};
+use super::way::{Way, exit_port};
+use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
 use crate::connection::{self, Change};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{MatchedFlows, Rewrite};
@@ -27,6 +32,8 @@ pub struct Seen<'p> {
     pub facts: Facts,
     /// Connections are dead from their deadlines on.
     pub now: Time,
+    /// The hash of its tuple in the zone of its VRF, if that was asked for before.
+    pub hash: Option<u64>,
 }
 
 /// What the flows say.
@@ -38,11 +45,15 @@ pub(super) struct Said {
     pub mark: u32,
     pub reference: Reference,
     pub is_translated: bool,
+    /// Whether flows log the packet.
+    pub logs: bool,
     /// What is written into the packet besides.
     pub rewrite: Option<Rewrite>,
-    /// Whether that is for other packets of the flow too.
+    /// Whether that is for other packets of the flow too, if it asks for no change.
     pub stays: bool,
     pub change: Option<Change>,
+    /// Whether the helper of its connection reads it.
+    pub is_helped: bool,
 }
 
 impl Said {
@@ -55,7 +66,26 @@ impl Said {
         if self.rewrite.is_some() {
             decision = decision.rewritten();
         }
-        if self.stays { decision } else { decision.passing() }
+        if self.is_helped {
+            decision = decision.helped();
+        }
+        match self.stays && self.change.is_none() {
+            true => decision,
+            false => decision.passing(),
+        }
+    }
+
+    /// No connection is made of a packet that its route, a policy or a filter ends behind the flows: it
+    /// would only fill the table. What a new source would be, and so what becomes of the packet then,
+    /// is known when the connection is there, and then it goes again.
+    pub(super) fn is_refused_behind(&mut self, decision: &Decision) {
+        let is_refused = matches!(decision.verdict(), Verdict::Drop(_) | Verdict::Refuse(..));
+        if is_refused && self.end.is_none() {
+            let keeps = |change: &Change| {
+                !matches!(change, Change::Make { source: None, expected: None, .. })
+            };
+            self.change.take_if(|change| !keeps(change));
+        }
     }
 }
 
@@ -68,10 +98,24 @@ fn ask(
     flows: &mut MatchedFlows,
 ) -> Said {
     trace.asks(|| Question::Flows(vrf.id));
-    let mut tracking =
-        Tracking { key, tables, seen, said: None, has_second: false, wants_whole: false };
-    let fields = Fields::of(key, mark);
-    let mut teller = Teller(&mut *trace, tables);
+    let trace = RefCell::new(trace);
+    let mut tracking = Tracking {
+        key,
+        tables,
+        vrf,
+        seen,
+        trace: &trace,
+        said: None,
+        has_second: false,
+        wants_whole: false,
+        asked: None,
+    };
+    let mut fields = Fields::of(key, mark);
+    // What an xfrm link brings has come by that port.
+    if let Some((_, link)) = links::entry(*key, tables) {
+        fields.set_in_port(Some(link.id));
+    }
+    let mut teller = Teller(&trace, tables);
     let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut teller);
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
     let tracked = tracking.said.take();
@@ -85,9 +129,11 @@ fn ask(
         mark: outcome.fields.pkt_mark(),
         reference,
         is_translated,
+        logs: outcome.logs,
         rewrite: None,
         stays: keep && !outcome.matched_more,
         change: None,
+        is_helped: tracked.as_ref().is_some_and(Tracked::is_helped),
     };
     if tracking.wants_whole {
         said.end = Some(Verdict::Reassemble);
@@ -99,17 +145,21 @@ fn ask(
         said.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
         return said;
     }
-    if tracking.has_second || outcome.commits.len() > 1 {
+    if tracking.has_second {
         said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
         return said;
     }
-    if let Some(commit) = outcome.commits.first() {
-        said.change = tracked.as_ref().and_then(|tracked| change(commit, tracked, key));
+    if let Some(tracked) = &tracked {
+        said.change = Wanted::of(&outcome.commits).and_then(|wanted| change(&wanted, tracked, key));
     }
-    said.stays &= said.change.is_none();
     let fields = match outcome.ends.as_slice() {
         [] => {
-            said.end = Some(Verdict::Drop(reason(outcome.drop)));
+            said.end = Some(match outcome.drop {
+                Some(pipeline::DropReason::Rejected(with)) => {
+                    Verdict::Refuse(DropReason::FlowDrop, refusal(with))
+                }
+                why => Verdict::Drop(reason(why)),
+            });
             &outcome.fields
         }
         [end] => {
@@ -129,8 +179,11 @@ fn ask(
         }
     };
     said.mark = fields.pkt_mark();
-    let translated = tracked.and_then(|tracked| tracked.translated);
+    let translated = tracked.filter(|tracked| tracked.is_translated);
+    let translated = translated.and_then(|tracked| tracked.translation);
     let translated = translated.map_or(*key, |tuple| connection::translated(key, &tuple));
+    let destinations = [key, &translated].map(|key| key.addresses.destination());
+    said.stays &= tracking.asked.is_none_or(|address| destinations.contains(&address));
     match written(key, &translated, fields, outcome.writes | counted_hops(key, fields)) {
         Some((after, rewrite)) => {
             if after != *key {
@@ -184,6 +237,11 @@ impl Track for Untracked {
     fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
         CtFields { state: CtState::INVALID, ..CtFields::default() }
     }
+
+    /// It is not routed.
+    fn exit(&mut self, _: &Fields) -> Exit {
+        Exit::None
+    }
 }
 
 /// Neighbour discovery that concerns other stations goes to all of them.
@@ -207,7 +265,7 @@ fn reason(why: Option<pipeline::DropReason>) -> DropReason {
         Some(Why::TooDeep | Why::TooManyResubmits) => DropReason::FlowResubmits,
         Some(Why::TooManyOutputs | Why::TooManyCommits) => DropReason::FlowUnsupported,
         Some(Why::TtlExceeded) => DropReason::HopLimit,
-        Some(Why::Explicit) | None => DropReason::FlowDrop,
+        Some(Why::Explicit | Why::Rejected(_)) | None => DropReason::FlowDrop,
     }
 }
 
@@ -255,271 +313,14 @@ fn written(
     Some((after, Rewrite { ends, dscp, hop_limit }))
 }
 
-/// What a `ct(commit)` asks for, if it is not so already.
-fn change(commit: &Commit, tracked: &Tracked, key: &FlowKey) -> Option<Change> {
-    let helper = match commit.alg {
-        None => 0,
-        Some(alg) => 1 + alg as u16,
-    };
-    match tracked.connection {
-        Some((handle, direction)) => {
-            if commit.force && direction == Direction::Reply {
-                return make(commit, tracked, key, helper, Some(handle));
-            }
-            let ((mark, mark_bits), (label, label_bits)) = (commit.mark, commit.label);
-            let is_so = (tracked.mark ^ mark) & mark_bits == 0
-                && (tracked.label ^ label) & label_bits == 0
-                && (helper == 0 || tracked.helper == helper);
-            (!is_so).then_some(Change::Write {
-                handle,
-                mark: commit.mark,
-                label: commit.label,
-                helper,
-            })
-        }
-        None if tracked.state.contains(CtState::NEW) => make(commit, tracked, key, helper, None),
-        None => None,
-    }
-}
-
-fn make(
-    commit: &Commit,
-    tracked: &Tracked,
-    key: &FlowKey,
-    helper: u16,
-    instead_of: Option<Handle>,
-) -> Option<Change> {
-    let original = connection::tuple(key)?;
-    let new = New {
-        mark: commit.mark.0 & commit.mark.1,
-        label: commit.label.0 & commit.label.1,
-        helper,
-        master: tracked.master,
-        ..New::plain(commit.zone, original)
-    };
-    let nat = commit.nat.as_ref().and_then(|nat| nat.new.clone());
-    Some(Change::Make { new, nat, instead_of })
-}
-
-/// What connection tracking has said of a packet.
-#[derive(Clone, Debug)]
-struct Tracked {
-    zone: u16,
-    state: CtState,
-    mark: u32,
-    label: u128,
-    helper: u16,
-    original: Option<conntrack::Tuple>,
-    connection: Option<(Handle, Direction)>,
-    /// What its packets become, if the connection is translated.
-    translation: Option<conntrack::Tuple>,
-    /// The same, once a `ct` has asked for it.
-    translated: Option<conntrack::Tuple>,
-    is_translated: bool,
-    reference: Reference,
-    keep: bool,
-    master: Option<u32>,
-}
-
-impl Tracked {
-    fn invalid(zone: u16, keep: bool) -> Self {
-        Self {
-            zone,
-            state: CtState::INVALID,
-            mark: 0,
-            label: 0,
-            helper: 0,
-            original: None,
-            connection: None,
-            translation: None,
-            translated: None,
-            is_translated: false,
-            reference: Reference::NONE,
-            keep,
-            master: None,
-        }
-    }
-
-    /// As flows see it. As in Open vSwitch, `nat` without addresses translates no packet that may open
-    /// the connection: that is done by the `nat` with addresses that has made it.
-    fn fields(&mut self, nat: Option<&NatSpec>) -> CtFields {
-        let is_asked =
-            nat.is_some_and(|nat| nat.new.is_some() || !self.state.contains(CtState::NEW));
-        if is_asked && let Some(tuple) = self.translation {
-            self.translated = Some(tuple);
-            self.is_translated = true;
-        }
-        let hidden = if self.is_translated { 0 } else { CtState::SNAT.0 | CtState::DNAT.0 };
-        CtFields {
-            state: CtState(self.state.0 & !hidden),
-            mark: self.mark,
-            label: self.label,
-            original: self.original,
-            translated: self.translated,
-        }
-    }
-}
-
 /// Tells the steps through the tables among those of the decision.
-struct Teller<'a, T>(&'a mut T, &'a Tables);
+struct Teller<'r, 'a, T>(&'r RefCell<&'a mut T>, &'a Tables);
 
-impl<T: Trace> pipeline::Trace for Teller<'_, T> {
+impl<T: Trace> pipeline::Trace for Teller<'_, '_, T> {
     #[inline(always)]
     fn step(&mut self, step: &pipeline::Step<'_>) {
         let Self(trace, tables) = self;
-        trace.step(|| Step::Flow(*step, tables));
-    }
-}
-
-/// Asks the connection table for the flows.
-struct Tracking<'a> {
-    key: &'a FlowKey,
-    tables: &'a Tables,
-    seen: Option<&'a Seen<'a>>,
-    /// Of the zone that was asked first.
-    said: Option<Tracked>,
-    /// Whether a second zone was asked: a decision names one connection.
-    has_second: bool,
-    wants_whole: bool,
-}
-
-impl Track for Tracking<'_> {
-    fn track(
-        &mut self,
-        zone: u16,
-        _force: bool,
-        _fields: &Fields,
-        nat: Option<&NatSpec>,
-    ) -> CtFields {
-        if self.key.fragment != FragmentClass::Whole {
-            self.wants_whole = true;
-            return Tracked::invalid(zone, true).fields(None);
-        }
-        if self.said.as_ref().is_some_and(|said| said.zone != zone) {
-            self.has_second = true;
-            return Tracked::invalid(zone, true).fields(None);
-        }
-        if self.said.is_none() {
-            self.said = Some(self.look(zone));
-        }
-        let said = self.said.as_mut();
-        said.map(|said| said.fields(nat)).unwrap_or_default()
-    }
-}
-
-impl Tracking<'_> {
-    fn look(&self, zone: u16) -> Tracked {
-        let Some(connections) = self.tables.connections() else {
-            return Tracked::invalid(zone, true);
-        };
-        let now = self.seen.map_or(Time(0), |seen| seen.now);
-        if let Upper::Icmp { kind, .. } = self.key.upper
-            && quoted::is_error(self.key.protocol, kind)
-        {
-            return self.related(zone);
-        }
-        let Some(tuple) = connection::tuple(self.key) else { return Tracked::invalid(zone, true) };
-        let packet = match self.seen {
-            Some(seen) => connection::read(seen.packet, seen.facts, self.key),
-            None => unseen(self.key),
-        };
-        let found = connections.track(zone, &tuple, &packet, now);
-        let mut tracked = Tracked {
-            state: found.ct_state,
-            connection: found.connection,
-            reference: found.reference,
-            keep: found.keep,
-            master: found.expected.map(|expected| expected.master.index),
-            ..Tracked::invalid(zone, found.keep)
-        };
-        tracked.note_connection(connections, now);
-        tracked
-    }
-
-    /// What is said of an ICMP error. It is said for this packet alone, as the packet that it quotes
-    /// is in no key.
-    fn related(&self, zone: u16) -> Tracked {
-        let none = Tracked::invalid(zone, false);
-        let (Some(seen), Some(connections)) = (self.seen, self.tables.connections()) else {
-            return none;
-        };
-        let read = connection::read(seen.packet, seen.facts, self.key);
-        let headers = wire::headers::parse(seen.packet);
-        let quoted = headers.ok().and_then(|headers| Quoted::read(seen.packet, &headers));
-        let tuple = quoted.as_ref().and_then(quoted_tuple);
-        let (Some(quoted), Some(tuple)) = (quoted, tuple) else { return none };
-        if read == conntrack::Packet::Malformed {
-            return none;
-        }
-        let found =
-            connections.related(zone, &self.key.addresses, &tuple, quoted.sequence, seen.now);
-        let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
-        if let Some((handle, direction)) = found.connection {
-            let named = conntrack::Named::Related(handle, direction, found.ct_state);
-            tracked.reference = Reference::new(named);
-        }
-        tracked.note_connection(connections, seen.now);
-        // Its own addresses: the destination always, as it goes to who has sent the packet.
-        if let (Some((handle, direction)), Some(own)) =
-            (found.connection, Some(connection::addresses(self.key)))
-        {
-            tracked.translation = tracked.translation.and_then(|_| {
-                let translation = connections.translation(handle, direction)?;
-                let to = translation.tuple.addresses;
-                let translated = own.with_destination(to.destination(), own.destination)?;
-                match translation.is_source {
-                    true => translated.with_source(to.source(), own.source),
-                    false => Some(translated),
-                }
-            });
-        }
-        tracked
-    }
-}
-
-impl Tracked {
-    /// What there is to know of the connection, if there is one.
-    fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) {
-        let Some((handle, direction)) = self.connection else { return };
-        let found = connections.connection(handle.index, now);
-        let Some(found) = found.filter(|found| found.handle == handle) else {
-            // It has ended since.
-            self.keep = false;
-            return;
-        };
-        (self.mark, self.label, self.helper) = (found.mark, found.label, found.helper);
-        self.original = Some(found.original);
-        if found.is_snat || found.is_dnat {
-            let translation = connections.translation(handle, direction);
-            self.translation = translation.map(|translation| translation.tuple);
-            self.keep &= self.translation.is_some();
-        }
-    }
-}
-
-/// The tuple of the packet that an ICMP error quotes.
-fn quoted_tuple(quoted: &Quoted) -> Option<conntrack::Tuple> {
-    let Quoted { addresses, protocol, .. } = *quoted;
-    match quoted.upper {
-        Upper::Ports { source, destination } => {
-            Some(conntrack::Tuple::new(addresses, protocol, source, destination))
-        }
-        Upper::Icmp { kind, code, identifier } => {
-            conntrack::Tuple::icmp(addresses, kind, code, identifier)
-        }
-        Upper::Spi(_) | Upper::None => Some(conntrack::Tuple::new(addresses, protocol, 0, 0)),
-    }
-}
-
-/// A packet of which only the key is known: of TCP, one that opens a connection.
-fn unseen(key: &FlowKey) -> conntrack::Packet {
-    let flags = match key.fields.tcp_flags() {
-        TcpFlags(0) => TcpFlags::SYN,
-        flags => flags,
-    };
-    match key.protocol {
-        Protocol::TCP => conntrack::Packet::Tcp(Segment { flags, ..Segment::default() }),
-        _ => conntrack::Packet::Datagram,
+        trace.borrow_mut().step(|| Step::Flow(*step, tables));
     }
 }
 
@@ -536,6 +337,29 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         }
         let mark = self.mark.mark().unwrap_or_default();
         Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace, flows))
+    }
+
+    /// Where the route of a packet leads.
+    pub(super) fn exit(mut self) -> Exit {
+        let destination = self.key.destination();
+        if is_link_local_v6(destination) || destination.is_multicast() {
+            return match self.on_link(destination).verdict() {
+                Verdict::Drop(_) => Exit::None,
+                _ => Exit::Local,
+            };
+        }
+        if self.unroutable().is_some() {
+            return Exit::None;
+        }
+        let way = match self.route(self.vrf, destination, None) {
+            Some(RouteKind::Connected { port }) => return Exit::Port(port),
+            Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
+            Some(RouteKind::Multipath { group }) => self.member(group, destination),
+            Some(RouteKind::Vrf { vrf }) => self.led_on(vrf, destination).unwrap_or(Way::None),
+            Some(RouteKind::Local) => return Exit::Local,
+            Some(_) | None => Way::None,
+        };
+        exit_port(way, self.tables).map_or(Exit::None, Exit::Port)
     }
 
     /// The frame leaves by a port as it came, if the boundary lets it: as a routed packet that leaves

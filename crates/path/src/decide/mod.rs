@@ -13,6 +13,7 @@ mod mss;
 pub(crate) mod question;
 mod source;
 pub(crate) mod trace;
+mod tracking;
 mod way;
 
 use std::net::IpAddr;
@@ -22,8 +23,8 @@ use conntrack::Connections;
 use packet::{DropReason, Time};
 use pipeline::NatNew;
 use tables::{
-    Action, DefaultAction, Direction, Ike, NatPool, NextHopId, Policy, PolicySlot, PoolId, Route,
-    RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template, Vrf,
+    Action, DefaultAction, Direction, GroupId, Ike, NatPool, NextHopId, Policy, PolicySlot, PoolId,
+    Route, RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
@@ -39,7 +40,7 @@ use question::Question;
 use trace::{Exit, Step, Trace};
 use way::{
     Way, clear, crosses, entry_side, exit_port, exit_side, judge_source, led_on, next_hop, one_of,
-    tell_route, told_of,
+    routed, tell_route, told_of,
 };
 
 /// Decides what happens to the packets of the flow that `key` names. Reads the tables and changes
@@ -190,6 +191,12 @@ impl<'t> Decider<'t> {
     /// The pool that lends sources for a translation.
     pub(crate) fn nat_pool(&self, nat: &NatNew) -> Option<(PoolId, &'t NatPool)> {
         let id = self.tables.nat_pool_of(nat)?;
+        Some((id, self.tables.nat_pool(id)?))
+    }
+
+    /// The pool that has lent what a connection's binding says.
+    pub(crate) fn nat_pool_of(&self, binding: u64) -> Option<(PoolId, &'t NatPool)> {
+        let id = self.tables.nat_pool_of_binding(binding)?;
         Some((id, self.tables.nat_pool(id)?))
     }
 
@@ -373,19 +380,15 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let way = match self.route(self.vrf, destination, None) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
-            Some(RouteKind::Multipath { group }) => {
-                one_of(group, destination, self.key, None, self.tables, self.trace)
-            }
+            Some(RouteKind::Multipath { group }) => self.member(group, destination),
             None => Way::None,
-            Some(RouteKind::Vrf { vrf }) => {
-                match led_on(vrf, destination, (self.key, None), self.tables, self.trace) {
-                    Ok(way) => way,
-                    Err(verdict) => {
-                        *decision = self.turn_away(verdict);
-                        return;
-                    }
+            Some(RouteKind::Vrf { vrf }) => match self.led_on(vrf, destination) {
+                Ok(way) => way,
+                Err(verdict) => {
+                    *decision = self.turn_away(verdict);
+                    return;
                 }
-            }
+            },
             Some(other) => {
                 *decision = self.not_forwarded(other);
                 return;
@@ -411,6 +414,30 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             return clear(way, None, None, self.tables, self.trace, decision);
         }
         self.forward(way, decision);
+    }
+
+    /// See [`one_of`].
+    #[inline(always)]
+    fn member(&mut self, group: GroupId, destination: IpAddr) -> Way {
+        match self.mark.received() {
+            None => one_of(group, destination, self.key, None, self.tables, self.trace),
+            Some(received) => {
+                let key = routed(&self.key.flow(), received);
+                one_of(group, destination, key, None, self.tables, self.trace)
+            }
+        }
+    }
+
+    /// See [`led_on`].
+    #[inline(always)]
+    fn led_on(&mut self, into: VrfId, destination: IpAddr) -> Result<Way, Verdict> {
+        match self.mark.received() {
+            None => led_on(into, destination, (self.key, None), self.tables, self.trace),
+            Some(received) => {
+                let key = routed(&self.key.flow(), received);
+                led_on(into, destination, (key, None), self.tables, self.trace)
+            }
+        }
     }
 
     /// The source as the packet was received with it.
@@ -528,14 +555,17 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         if let Some(spi) = self.key.esp() {
             return self.decrypt(spi);
         }
-        if self.is_about_own_esp() || self.may_be_ike() || self.came_from_inside() {
-            return Decision::new(Verdict::Deliver, None, None);
-        }
-        match self.admit(Direction::In) {
-            Ok(Admission::Admitted(policy)) => Decision::new(Verdict::Deliver, policy, None),
-            Ok(Admission::Unmatched) => Decision::drop(DropReason::PolicyNoMatch),
-            Err(decision) => decision,
-        }
+        let is_exempt = self.is_about_own_esp() || self.may_be_ike() || self.came_from_inside();
+        let policy = match is_exempt {
+            true => None,
+            false => match self.admit(Direction::In) {
+                Ok(Admission::Admitted(policy)) => policy,
+                Ok(Admission::Unmatched) => return Decision::drop(DropReason::PolicyNoMatch),
+                Err(decision) => return decision,
+            },
+        };
+        self.trace.step_if(|| Step::host(&self.key.flow(), self.tables));
+        Decision::new(Verdict::Deliver, policy, None)
     }
 
     /// Whether a packet is an ICMP error about ESP that the gateway has sent, as parse has seen.
@@ -807,9 +837,10 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let (flow, mark) = match outer {
             Some(source) => (RuleFlow::outer(&self.key.flow(), vrf.id, source, destination), 0),
             None => {
-                let flow = links::rule_flow(&self.key.flow(), self.tables);
-                // Sources are translated after routing.
-                (RuleFlow { source: self.source(), ..flow }, mark)
+                let flow = self.key.flow();
+                let received = self.mark.received();
+                let flow = received.map_or(flow, |received| routed(&flow, received));
+                (links::rule_flow(&flow, self.tables), mark)
             }
         };
         self.trace.asks(|| Question::Rules(flow));

@@ -17,6 +17,7 @@ use tables::{
 };
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
+use super::way::routed;
 use super::{links, mss};
 use crate::connection;
 use crate::decide::is_ike;
@@ -74,9 +75,9 @@ pub enum Question {
     Listens(PortId),
 }
 
-/// More questions than one decision takes: of each of four routes, one for every VRF that leads the
+/// More questions than one decision takes: of each of five routes, one for every VRF that leads the
 /// packet on and one for that by which it leaves.
-const MOST: usize = 24 + 4 * (MAX_LEAKS + 2);
+const MOST: usize = 24 + 5 * (MAX_LEAKS + 2);
 
 /// The questions that a decision was made from.
 pub(crate) struct Asked<'t> {
@@ -157,9 +158,10 @@ impl<'t> Asked<'t> {
             let is_of_own = matches!(rule.selects.entry, None | Some(RuleEntry::Own));
             let leaves_outer = || questions.iter().any(|it| matches!(it, Question::Tunnel(..)));
             let has_outer = || leaves_outer() || back(&self.key, self.tables).is_some();
-            let flow = links::rule_flow(&self.after, self.tables);
-            let flow = RuleFlow { source: self.key.addresses.source(), ..flow };
-            return is_of_own && has_outer() || rule.selects.matches_but_mark(&flow);
+            let routed = [routed(&self.after, &self.key), self.key];
+            let flows = routed.map(|key| links::rule_flow(&key, self.tables));
+            let is_met = flows.iter().any(|flow| rule.selects.matches_but_mark(flow));
+            return is_of_own && has_outer() || is_met;
         }
         if let Change::Tap(target) = change {
             return self.meets_tap(*target);
@@ -360,10 +362,21 @@ fn questions(
     let is_ruled = tables.vrf(key.vrf).is_some_and(|vrf| vrf.features.is_ruled);
     let may_lead_on = tables.has_leaks() || tables.loose_tables().next().is_some();
     if is_ruled {
-        let flow = links::rule_flow(after, tables);
-        all.push(Question::Rules(RuleFlow { source: key.addresses.source(), ..flow }));
+        all.push(Question::Rules(links::rule_flow(&routed(after, key), tables)));
         if may_lead_on {
             all.push(Question::Elsewhere(destination));
+        }
+    }
+    // Flows may ask for the route before the destination is translated.
+    let received = key.addresses.destination();
+    if received != destination && tables.pipeline().asks_for_exit(key.vrf) {
+        all.push(Question::Route { vrf: key.vrf, address: received });
+        leaks(&mut all, key.vrf, received, tables);
+        if is_ruled {
+            all.push(Question::Rules(links::rule_flow(key, tables)));
+            if may_lead_on {
+                all.push(Question::Elsewhere(received));
+            }
         }
     }
     if let Upper::Spi(spi) = key.upper

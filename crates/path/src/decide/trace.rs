@@ -10,7 +10,7 @@ use tables::{
     FlowHash, Group, IfId, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule,
     RuleAction, Sa, Tables, Template, Vrf, own_priority,
 };
-use wire::{FlowKey, Mac, PacketFields, PortId, SaSlot, Spi, VrfId};
+use wire::{FlowKey, Mac, Origin, PacketFields, PortId, Protocol, SaSlot, Spi, VrfId};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
@@ -154,6 +154,15 @@ pub enum Step<'a> {
         /// Its address, where it is known.
         mac: Option<Mac>,
     },
+    /// The packet is for the gateway itself, which listens to nothing.
+    Host {
+        /// To which of its addresses.
+        address: IpAddr,
+        /// What is sent to it.
+        protocol: Protocol,
+        /// Whether the system has the address too, and so it is left to that.
+        is_systems: bool,
+    },
     /// The packet is a SYN, and announces no larger MSS behind the gateway.
     Mss {
         /// The largest that it may announce.
@@ -217,6 +226,19 @@ impl<'a> Step<'a> {
         (name, Self::Verdict { decision, exit: Exit::of(decision, tables) })
     }
 
+    /// What becomes of a packet for the gateway itself; `None` of what it understands.
+    pub(crate) fn host(key: &FlowKey, tables: &Tables) -> Option<Self> {
+        let (protocol, address) = (key.protocol, key.addresses.destination());
+        let is_understood = match key.upper {
+            wire::Upper::Ports { destination, .. } => {
+                protocol == Protocol::UDP && super::IKE.contains(&destination)
+            }
+            _ => [Protocol::ICMP, Protocol::ICMPV6].contains(&protocol),
+        };
+        let is_systems = matches!(key.origin, Origin::Port(_)) && tables.is_systems(address);
+        (!is_understood).then_some(Self::Host { address, protocol, is_systems })
+    }
+
     /// What is known of the next hop's Ethernet address; `None` on links without such addresses.
     /// `on_link` is the destination, if that is itself on the link.
     pub(crate) fn neighbour(
@@ -257,6 +279,7 @@ impl Step<'_> {
             Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
             Self::Neighbour { .. } => "neighbour",
+            Self::Host { .. } => "host",
             Self::Mss { .. } => "mss",
             Self::Verdict { .. } => "verdict",
         }
@@ -412,6 +435,17 @@ impl fmt::Display for Step<'_> {
             }
             Self::Neighbour { port, next_hop, mac: None } => {
                 write!(f, "{next_hop} on {port} is not resolved yet")
+            }
+            Self::Host { address, is_systems: true, .. } => {
+                write!(f, "the system has {address} too; what listens there is its to know")
+            }
+            Self::Host { address, protocol, is_systems: false } => {
+                let told = match protocol {
+                    Protocol::TCP => "a TCP reset",
+                    Protocol::UDP | Protocol::UDP_LITE => "port unreachable",
+                    _ => "protocol unreachable",
+                };
+                write!(f, "nobody listens on {address}; the sender is told: {told}")
             }
             Self::Mss { most } => write!(f, "a SYN: its MSS becomes at most {most}"),
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),

@@ -9,7 +9,7 @@ use tables::{
     GroupId, NextHop, NextHopId, PathKey, PolicySlot, ReversePath, Route, RouteKind, SaIdentity,
     Side, Tables, Vrf,
 };
-use wire::{Origin, PortId, VrfId};
+use wire::{Addresses, FlowKey, Origin, PortId, Upper, VrfId};
 
 use super::question::Question;
 use super::trace::{Step, Trace};
@@ -24,6 +24,27 @@ pub(super) enum Way {
     NextHop(NextHopId),
     /// To a station on the port's link.
     OnLink(PortId, IpAddr),
+}
+
+/// A packet as it is routed, if it looks like `after` when it leaves: sources are translated after
+/// that.
+pub(super) fn routed(after: &FlowKey, received: &FlowKey) -> FlowKey {
+    let upper = match (received.upper, after.upper) {
+        (Upper::Ports { source, .. }, Upper::Ports { destination, .. }) => {
+            Upper::Ports { source, destination }
+        }
+        (received, _) => received,
+    };
+    let addresses = match (received.addresses, after.addresses) {
+        (Addresses::V4 { source, .. }, Addresses::V4 { destination, .. }) => {
+            Addresses::V4 { source, destination }
+        }
+        (Addresses::V6 { source, .. }, Addresses::V6 { destination, .. }) => {
+            Addresses::V6 { source, destination }
+        }
+        (_, after) => after,
+    };
+    FlowKey { addresses, upper, ..*after }
 }
 
 /// Where a route leads into the table of another VRF: there, and no further than

@@ -17,7 +17,7 @@ use crate::stage::apply::Applier;
 
 /// A packet for the gateway itself.
 ///
-/// Exits: `local_esp_error`, `local_icmp`, `local_ike`, `local_no_listener`.
+/// Exits: `local_esp_error`, `local_icmp`, `local_ike`, `local_left_to_system`, `local_no_listener`.
 #[cold]
 pub(crate) fn deliver(
     applier: &mut Applier<'_, '_>,
@@ -36,10 +36,18 @@ pub(crate) fn deliver(
         (Protocol::ICMP | Protocol::ICMPV6, _) => {
             applier.end::<true>(packet, known, DropReason::LocalIcmp);
         }
-        (Protocol::TCP, _) => applier.end::<true>(packet, known, DropReason::LocalNoListener),
         (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {
             applier.end::<true>(packet, known, DropReason::LocalIke);
         }
+        _ if is_left_to_system(applier, known) => {
+            applier.end::<true>(packet, known, DropReason::LocalLeftToSystem);
+        }
+        // RFC 9293 section 3.10.7.1.
+        (Protocol::TCP, _) => {
+            applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::TcpReset), queues);
+            applier.end::<true>(packet, known, DropReason::LocalNoListener);
+        }
+        // RFC 1122 section 4.1.3.1.
         (Protocol::UDP | Protocol::UDP_LITE, _) => {
             applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::Port), queues);
             applier.end::<true>(packet, known, DropReason::LocalNoListener);
@@ -49,6 +57,13 @@ pub(crate) fn deliver(
             applier.end::<true>(packet, known, DropReason::LocalNoListener);
         }
     }
+}
+
+/// Whether somebody may listen at the system's own stack, which has the address and the packet too. It
+/// does not have what was decrypted.
+fn is_left_to_system(applier: &Applier<'_, '_>, known: &Known) -> bool {
+    matches!(known.key.origin, Origin::Port(_))
+        && applier.neighbours.outputs.objects.is_systems(known.key.addresses.destination())
 }
 
 /// How the gateway's own answer to a packet of the flow `key` enters the stages.

@@ -12,12 +12,13 @@ use arrayvec::ArrayVec;
 use flow::{FairLimiter, Reassembled, Reassembly};
 use packet::{BATCH, Batch, DropReason, Packet};
 use rand::rngs::StdRng;
-use tables::{Event, FilteredPacket, NextHop, NextHopId, NextHopState};
+use tables::{Event, FilterVerdict, LoggedBy, LoggedPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
 use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
 
 use crate::batch::{
     AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, Known, Opening, Packets, Queues, Record, Sealing,
+    longest_fragment,
 };
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict};
@@ -301,7 +302,7 @@ impl<'t> ClearWay<'t> {
         objects: Objects<'_>,
     ) -> (usize, u64) {
         /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
-        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN | FOREIGN;
+        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN | FOREIGN | DEFRAGMENTED;
         let mtu = self.next_hop.mtu;
         // A copy of its own, which stays in registers.
         let mut header = [0; LINK];
@@ -435,19 +436,16 @@ impl Applier<'_, '_> {
             if !rule.spec.action.log {
                 continue;
             }
-            if let Some(untold) = self.extensions.log.tell(slot, outputs.now) {
-                outputs.tell(
-                    known.key.vrf,
-                    Event::Filtered(FilteredPacket {
-                        place: rule.spec.place,
-                        preference: rule.spec.preference,
-                        verdict: rule.spec.action.verdict,
-                        flow: known.key,
-                        length,
-                        untold,
-                    }),
-                );
+            let by = LoggedBy::Rule { place: rule.spec.place, preference: rule.spec.preference };
+            let verdict = rule.spec.action.verdict;
+            if let Some(untold) = self.extensions.log.tell(slot.0, outputs.now) {
+                let flow = known.key;
+                let packet = LoggedPacket { by, verdict, flow, length, untold };
+                outputs.tell(known.key.vrf, Event::Logged(packet));
             }
+        }
+        if self.extensions.get(number).logs {
+            self.log_flows(number, known);
         }
         self.tap_ingress(packet.bytes(), known);
         let (mut packet, mut known) = (packet, *known);
@@ -455,6 +453,29 @@ impl Applier<'_, '_> {
             connections::write_fields(&mut packet, &mut known, &rewrite);
         }
         self.handle::<true>(packet, &known, limit, queues);
+    }
+
+    /// Has a packet logged for the flows that ask for it.
+    #[cold]
+    fn log_flows(&mut self, number: u32, known: &Known) {
+        let verdict = match known.decision.verdict() {
+            Verdict::Drop(_) => FilterVerdict::Drop,
+            Verdict::Refuse(..) => FilterVerdict::Reject,
+            _ => FilterVerdict::Pass,
+        };
+        let matched = *self.extensions.get(number).flows();
+        for id in matched.iter() {
+            let outputs = &mut self.neighbours.outputs;
+            if !outputs.objects.logs_flow(id) {
+                continue;
+            }
+            if let Some(untold) = self.extensions.log.tell(id.0, outputs.now) {
+                let (by, flow) = (LoggedBy::Flow(id), known.key);
+                let length = known.facts.total_length();
+                let packet = LoggedPacket { by, verdict, flow, length, untold };
+                outputs.tell(known.key.vrf, Event::Logged(packet));
+            }
+        }
     }
 
     /// Does what was decided to a packet, which has an `EXTENSION` or none.
@@ -563,7 +584,7 @@ impl Applier<'_, '_> {
         if EXTENSION {
             self.clamp_mss(&mut packet, known, way);
         }
-        if known.facts.total_length() > limit {
+        if known.facts.total_length() > limit || known.facts.is(DEFRAGMENTED) {
             return self.oversize(packet, known, way, queues);
         }
         match self.translate(packet, known) {
@@ -600,18 +621,17 @@ impl Applier<'_, '_> {
         }
     }
 
-    /// Sends the frame that a packet came in by a port, as it was but for its translation.
+    /// Sends the frame that a packet came in by a port, as it was but for its translation. What came
+    /// in fragments leaves in such.
     #[cold]
     fn output<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known, port: PortId) {
-        // What was made whole has no frame.
-        if known.facts.is(DEFRAGMENTED) {
-            return self.end::<EXTENSION>(packet, known, DropReason::FlowUnsupported);
-        }
         let outputs = &mut self.neighbours.outputs;
         let Some(to) = outputs.objects.port(port).filter(|port| port.spec.up) else {
             return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
         };
-        if known.facts.total_length() > to.spec.mtu {
+        let (mtu, length) = (to.spec.mtu, known.facts.total_length());
+        let was_cut = known.facts.is(DEFRAGMENTED);
+        if length > mtu && !was_cut {
             return self.end::<EXTENSION>(packet, known, DropReason::TooBig);
         }
         let mut packet = match self.translate(packet, known) {
@@ -620,9 +640,35 @@ impl Applier<'_, '_> {
                 return self.end::<EXTENSION>(packet, known, DropReason::ConnectionGone);
             }
         };
+        let limit = mtu.min(longest_fragment(known.facts));
+        if !was_cut || length <= limit {
+            return self.output_frame::<EXTENSION>(packet, known, port, None);
+        }
+        let (buffer, start, _) = packet.buffer_mut();
+        let link = start.checked_sub(ETHERNET).and_then(|at| buffer[at..start].try_into().ok());
+        let link: Option<[u8; ETHERNET]> = link;
+        let uncut = self.cut(packet, limit, |applier, part| {
+            applier.output_frame::<EXTENSION>(part, known, port, link);
+        });
+        if let Some(packet) = uncut {
+            self.end::<EXTENSION>(packet, known, DropReason::TooBig);
+        }
+    }
+
+    /// Sends a frame with this Ethernet header, or that which it came with.
+    fn output_frame<const EXTENSION: bool>(
+        &mut self,
+        mut packet: Packet,
+        known: &Known,
+        port: PortId,
+        link: Option<[u8; ETHERNET]>,
+    ) {
         // See `FrameWay::send`.
-        if packet.grow_front(ETHERNET).is_none() {
+        let Some(frame) = packet.grow_front(ETHERNET) else {
             return self.end::<EXTENSION>(packet, known, DropReason::LinkProtocol);
+        };
+        if let Some(link) = link {
+            frame[..ETHERNET].copy_from_slice(&link);
         }
         if EXTENSION {
             self.tap_egress(packet.bytes(), known);
@@ -685,7 +731,7 @@ impl Applier<'_, '_> {
 
     fn reassemble(&mut self, packet: Packet, known: &Known, queues: &mut Queues) {
         let headers = known.headers(&packet);
-        let Outputs { buffers: Buffers { pool, statistics }, now, .. } =
+        let Outputs { buffers: Buffers { pool, statistics, .. }, now, .. } =
             &mut self.neighbours.outputs;
         let reassembly = &mut *self.state.reassembly;
         let (_, waiting) = reassembly.waiting();
@@ -693,7 +739,7 @@ impl Applier<'_, '_> {
         let (_, still_waiting) = reassembly.waiting();
         // What neither waits nor was dropped nor goes on was joined, or was there already.
         let gone_on = match &outcome {
-            Reassembled::Complete(_) => 1,
+            Reassembled::Complete { .. } => 1,
             Reassembled::Held => 0,
             Reassembled::Dropped { reason, fragments } => {
                 statistics.drops.add(*reason, *fragments);
@@ -702,11 +748,11 @@ impl Applier<'_, '_> {
         };
         let joined = (waiting as u64 + 1).saturating_sub(still_waiting as u64 + gone_on);
         statistics.consumed.add(joined);
-        if let Reassembled::Complete(packet) = outcome {
+        if let Reassembled::Complete { packet, largest: largest_fragment } = outcome {
             statistics.reassembled.add(1);
             let arrival = Arrival::new(known.key.vrf, known.key.origin);
             let foreign = known.facts.is(FOREIGN);
-            self.again(packet, Arrival { defragmented: true, foreign, ..arrival }, queues);
+            self.again(packet, Arrival { largest_fragment, foreign, ..arrival }, queues);
         }
     }
 

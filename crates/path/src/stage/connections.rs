@@ -9,7 +9,7 @@ use conntrack::{
     Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Translation, Tuple,
 };
 use packet::{DropReason, Packet, Time};
-use pipeline::{NatEnd, NatNew};
+use pipeline::NatNew;
 use wire::common::Facts;
 use wire::quoted::Quoted;
 use wire::{FragmentClass, Protocol, Upper};
@@ -22,6 +22,7 @@ use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Extensions, Rewrite};
 use crate::outputs::Objects;
+use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
 
 /// A packet is decided again so often at most: others may change its connection meanwhile, but not for
@@ -65,7 +66,7 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
     let mut done = 0;
     for ((record, packet), at) in rows {
         let decision = &record.decision;
-        if decision.is_passing() {
+        if decision.wants_more() {
             break;
         }
         let reference = decision.reference();
@@ -103,10 +104,15 @@ impl Confirming<'_, '_> {
         };
         let packet = connection::read(batch.packets[at].bytes(), facts, &key);
         let length = u32::from(facts.total_length());
-        let (mut is_counted, mut was_decided) = (false, false);
+        let (mut is_counted, mut was_decided, mut made) = (false, false, None);
         for _ in 0..TRIES {
             let decision = batch.records[at].decision;
             let reference = decision.reference();
+            let adjusted = match decision.is_helped() {
+                true => helper::acknowledging(connections, reference, &packet),
+                false => None,
+            };
+            let packet = adjusted.unwrap_or(packet);
             let is_right = match reference.named() {
                 // It was made for this very packet.
                 Named::Untracked | Named::Related(..) => true,
@@ -121,12 +127,29 @@ impl Confirming<'_, '_> {
                 };
                 match self.change(change, (&packet, length), connections) {
                     Changed::Nothing => {
+                        if let Some(handle) = made {
+                            self.take_back(handle, &decision, connections);
+                        }
                         if was_decided {
                             self.cache.keep(batch, at, self.decider, self.statistics);
                         }
-                        return;
+                        if !decision.is_helped() || decision.is_dropped() {
+                            return;
+                        }
+                        match self.help(batch, at, &packet, connections) {
+                            Helped::Done => return,
+                            Helped::DecideAgain => is_counted = true,
+                            Helped::Refused(why) => {
+                                let ended = Decision::new(Verdict::Drop(why), None, None);
+                                batch.records[at].decision = ended.instead_of(&decision);
+                                return;
+                            }
+                        }
                     }
                     Changed::Made => return,
+                    Changed::MadeTranslated(handle) => {
+                        (is_counted, made) = (true, Some(handle));
+                    }
                     Changed::DecideAgain { counted } => is_counted |= counted,
                     Changed::Refused(why) => {
                         let ended = Decision::new(Verdict::Drop(why), None, None);
@@ -139,6 +162,18 @@ impl Confirming<'_, '_> {
             was_decided = true;
         }
         batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
+    }
+
+    /// Removes a connection whose first packet is dropped behind the flows once it is translated.
+    fn take_back(&self, handle: Handle, decision: &Decision, connections: &Connections) {
+        let is_refused = match decision.verdict() {
+            Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
+            _ => false,
+        };
+        if is_refused {
+            let mut ended = |ended: &_| self.decider.connection_ended(ended);
+            connections.remove(handle, self.decider.now(), &mut ended);
+        }
     }
 
     fn decide_again(&mut self, batch: &mut Packets, at: usize) {
@@ -164,27 +199,37 @@ impl Confirming<'_, '_> {
                 write(connections, handle, mark, label, helper);
                 Changed::DecideAgain { counted: true }
             }
-            Some(Change::Make { new, nat, instead_of }) => {
+            Some(Change::Make { new, destination, source, expected, instead_of }) => {
                 if let Some(handle) = instead_of {
                     let mut ended = |ended: &_| self.decider.connection_ended(ended);
                     connections.remove(handle, now, &mut ended);
                     return Changed::DecideAgain { counted: false };
                 }
-                match self.make(&new, nat.as_ref(), (packet, length), connections) {
-                    // What it is translated to is known now.
-                    Ok(_) if nat.is_some() => Changed::DecideAgain { counted: true },
+                let is_translated = destination.is_some() || source.is_some() || expected.is_some();
+                let packet = (packet, length);
+                let made = match expected {
+                    Some(expected) => self.make_expected(&new, &expected, packet, connections),
+                    None => self.make(&new, &[destination, source], packet, connections),
+                };
+                match made {
+                    // What it is translated to is known now, and its helper reads this packet too.
+                    Ok(handle) if is_translated || new.helper != 0 => {
+                        Changed::MadeTranslated(handle)
+                    }
                     Ok(_) => Changed::Made,
                     Err(NotMade::Exists) => Changed::DecideAgain { counted: false },
+                    Err(NotMade::Taken) => Changed::Refused(DropReason::ConnectionTaken),
                     Err(NotMade::Dropped(why)) => Changed::Refused(why),
                 }
             }
         }
     }
 
+    /// Makes a connection whose destination and source are translated so.
     fn make(
         &mut self,
         new: &New,
-        nat: Option<&NatNew>,
+        [destination, source]: &[Option<NatNew>; 2],
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
@@ -193,41 +238,38 @@ impl Confirming<'_, '_> {
             connections
                 .commit(new, packet, length, now, &mut |ended| decider.connection_ended(ended))
         };
-        let Some(nat) = nat else { return commit(new).map_err(NotMade::from) };
-        match nat.end {
-            NatEnd::Source => {
-                let Some((id, pool)) = decider.nat_pool(nat) else {
-                    return commit(new).map_err(NotMade::from);
-                };
-                let lent = pool.pool.lend(new.zone, &new.original, |lease| {
-                    let reply = lease.translated.reversed();
-                    commit(&New { reply, binding: id.binding(lease.binding), ..*new })
-                });
-                lent.map_err(|why| match why {
-                    NotLent::Refused(refused) => refused.into(),
-                    NotLent::Exhausted
-                    | NotLent::Block
-                    | NotLent::NoSubscriber
-                    | NotLent::Family => NotMade::Dropped(DropReason::NatExhausted),
-                })
-            }
-            NatEnd::Destination => {
-                let candidates = connection::destinations(nat, &new.original);
-                let mut last = NotMade::Dropped(DropReason::NatExhausted);
-                for to in candidates {
-                    match commit(&New { reply: Tuple::reversed(&to), ..*new }) {
-                        Ok(handle) => return Ok(handle),
-                        Err(Refused::TupleTaken) => {}
-                        Err(other) => {
-                            last = other.into();
-                            break;
-                        }
-                    }
+        let pool = source.as_ref().and_then(|source| decider.nat_pool(source));
+        // With the destination translated already.
+        let with_source = |to: &Tuple| {
+            let Some((id, pool)) = pool else {
+                return commit(&New { reply: to.reversed(), ..*new }).map_err(NotMade::from);
+            };
+            let lent = pool.pool.lend(new.zone, to, |lease| {
+                let reply = lease.translated.reversed();
+                commit(&New { reply, binding: id.binding(lease.binding), ..*new })
+            });
+            lent.map_err(|why| match why {
+                NotLent::Refused(refused) => refused.into(),
+                NotLent::Exhausted | NotLent::Block | NotLent::NoSubscriber | NotLent::Family => {
+                    NotMade::Dropped(DropReason::NatExhausted)
                 }
-                Err(last)
+            })
+        };
+        let Some(destination) = destination else { return with_source(&new.original) };
+        for to in connection::destinations(destination, &new.original) {
+            match with_source(&to) {
+                Err(NotMade::Taken) => {}
+                other => return other,
             }
         }
+        Err(NotMade::Dropped(DropReason::NatExhausted))
     }
+}
+
+/// Whether flows say so themselves, and not what comes behind them.
+const fn is_of_flows(why: DropReason) -> bool {
+    use DropReason as Why;
+    matches!(why, Why::FlowDrop | Why::FlowMiss | Why::FlowResubmits | Why::FlowUnsupported)
 }
 
 /// What became of what a decision asks of connections.
@@ -236,6 +278,9 @@ enum Changed {
     Nothing,
     /// It is done, and concerns this packet no more.
     Made,
+    /// This connection is made, and has counted the packet, which is to be decided again as it is
+    /// translated.
+    MadeTranslated(Handle),
     /// The packet is to be decided again. `counted` says whether the connection has counted it.
     DecideAgain { counted: bool },
     /// The packet is dropped.
@@ -243,8 +288,10 @@ enum Changed {
 }
 
 /// Why there is no new connection.
-enum NotMade {
+pub(super) enum NotMade {
     Exists,
+    /// Its packets would look like those of another one.
+    Taken,
     Dropped(DropReason),
 }
 
@@ -254,7 +301,7 @@ impl From<Refused> for NotMade {
             Refused::Exists => Self::Exists,
             Refused::Full | Refused::BucketFull => Self::Dropped(DropReason::ConnectionFull),
             Refused::Limit(_) => Self::Dropped(DropReason::ConnectionLimit),
-            Refused::TupleTaken => Self::Dropped(DropReason::ConnectionTaken),
+            Refused::TupleTaken => Self::Taken,
             Refused::NotNew | Refused::Tuples => Self::Dropped(DropReason::FlowUnsupported),
         }
     }

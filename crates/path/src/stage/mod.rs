@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod connections;
+mod helper;
 pub(crate) mod open;
 mod oversize;
 pub(crate) mod parse;

@@ -9,16 +9,17 @@ use tables::NextHopId;
 use wire::common::Facts;
 use wire::{fragment, ipv6};
 
-use crate::batch::{DEFRAGMENTED, Known, Queues};
+use crate::batch::{DEFRAGMENTED, Known, Queues, longest_fragment};
 use crate::host::errors::IcmpError;
 use crate::outputs::Buffers;
 use crate::stage::apply::{Applier, Way};
 
 impl Applier<'_, '_> {
-    /// A packet that is larger than its way allows. IPv4 without DF, and what the gateway sends
-    /// itself, is cut before it is encrypted, so that no ESP packet needs reassembly before it can
-    /// be decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every link must
-    /// carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1).
+    /// A packet that is larger than its way allows, or came in fragments. IPv4 without DF, and what
+    /// the gateway sends itself, is cut before it is encrypted, so that no ESP packet needs reassembly
+    /// before it can be decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every
+    /// link must carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1). What came
+    /// in fragments leaves in none that are longer.
     #[cold]
     pub(crate) fn oversize(
         &mut self,
@@ -28,10 +29,15 @@ impl Applier<'_, '_> {
         queues: &mut Queues,
     ) {
         let is_own = known.facts.is(Facts::OWN);
-        let must_pass = known.is_v6() && known.facts.total_length() <= ipv6::MIN_MTU;
-        let passes_whole = must_pass && !is_own && way.slot.is_some();
+        let length = known.facts.total_length();
+        let must_pass = known.is_v6() && length <= ipv6::MIN_MTU;
         let was_cut = known.facts.is(DEFRAGMENTED);
         let may_cut = !known.inner.dont_fragment || (known.is_v6() && (is_own || was_cut));
+        let limit = match was_cut && may_cut {
+            true => way.limit.min(longest_fragment(known.facts)),
+            false => way.limit,
+        };
+        let passes_whole = length <= limit || must_pass && !is_own && way.slot.is_some();
         if !passes_whole && !may_cut {
             self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
             return self.end::<true>(packet, known, DropReason::TooBig);
@@ -43,7 +49,7 @@ impl Applier<'_, '_> {
         if passes_whole {
             return self.leave::<true>(packet, known, way, queues);
         }
-        let uncut = self.cut(packet, way.limit, |applier, part| {
+        let uncut = self.cut(packet, limit, |applier, part| {
             applier.leave::<true>(part, known, way, queues);
         });
         if let Some(packet) = uncut {

@@ -17,7 +17,7 @@ use wire::mld;
 use wire::{FragmentClass, Headers, Mac, Origin, PacketFields, PortId, Protocol, Upper, VrfId};
 
 use crate::batch::{
-    AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, INBOUND, Packets, Queue, Record, TABLE_FACTS,
+    AS_QUOTED, Arrival, FOREIGN, INBOUND, Packets, Queue, Record, TABLE_FACTS, facts_of_fragments,
     table_of,
 };
 use crate::cache::key::{self, Prefix, Words};
@@ -61,7 +61,7 @@ impl Source {
         let VrfParsing { reads, is_clear_inbound } = locality.parsing(arrival.vrf);
         let is_inbound = matches!(arrival.origin, Origin::Sa(_)) || is_clear_inbound;
         let quoted = if arrival.as_quoted { AS_QUOTED } else { 0 };
-        let defragmented = if arrival.defragmented { DEFRAGMENTED } else { 0 };
+        let defragmented = facts_of_fragments(arrival.largest_fragment);
         let foreign = if arrival.foreign { FOREIGN } else { 0 };
         let facts = own | quoted | defragmented | foreign | if is_inbound { INBOUND } else { 0 };
         Self { arrival, prefix: Prefix::new(arrival), facts, reads }

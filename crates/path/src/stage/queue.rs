@@ -171,6 +171,7 @@ impl Queueing {
 pub(crate) fn enqueue(outputs: &mut Outputs<'_>, packet: Packet, port: PortId, header: usize) {
     let payload = packet.bytes().get(header..).unwrap_or_default();
     let flow = flow_of(payload, outputs.queueing.secret);
+    outputs.buffers.follower.waits(&packet, outputs.now);
     let item = Queued { packet, port, header: header as u8, flow };
     with_owner(outputs, |owner, outputs| owner.pass(item, Some(Stage::Vrf), outputs));
 }
@@ -214,12 +215,20 @@ fn with_owner<R: Default>(
 /// fewer queues than there are workers has one with the first of them.
 fn transmit(outputs: &mut Outputs<'_>, item: Queued) {
     let Some(port) = outputs.objects.port(item.port).filter(|port| port.spec.up) else {
-        return outputs.drop(item.packet, DropReason::PortDown);
+        return outputs.drop_waiting(item.packet, DropReason::PortDown);
     };
     let queue = port.queue();
     let is_here = matches!(outputs.ports.get(usize::from(queue.0)), Some(Some(_)));
-    match is_here || outputs.queueing.index == 0 {
-        true => outputs.send_by(item.packet, item.port, queue),
+    match is_here {
+        true => {
+            if outputs.buffers.follower.is_on() {
+                outputs.buffers.follower.sent(&item.packet, queue);
+            }
+            outputs.send_by(item.packet, item.port, queue);
+        }
+        false if outputs.queueing.index == 0 => {
+            outputs.drop_waiting(item.packet, DropReason::PortDown);
+        }
         false => hand_over(outputs, 0, item, None),
     }
 }
@@ -353,7 +362,7 @@ impl Owner {
         let Self { slots, held, held_large, .. } = self;
         let mut drop = |item: Queued, why| {
             *held_large -= usize::from(item.packet.is_large());
-            buffers.drop(item.packet, reason(why));
+            buffers.drop_waiting(item.packet, reason(why));
         };
         for (device, placed) in qdiscs.iter() {
             let Some(settings) = settings(placed) else { continue };
@@ -418,7 +427,7 @@ impl Owner {
         let Self { places, slots, held, held_large, .. } = self;
         let place = &mut places[number as usize];
         if !place.up {
-            return buffers.drop(item.packet, DropReason::PortDown);
+            return buffers.drop_waiting(item.packet, DropReason::PortDown);
         }
         // No discipline takes more than is left for all others, so that one does not starve them.
         let before = place.discipline.len();
@@ -427,7 +436,7 @@ impl Owner {
         *held_large += usize::from(is_large);
         place.discipline.enqueue(slots, now.0, item, has_room, |item, why| {
             *held_large -= usize::from(item.packet.is_large());
-            buffers.drop(item.packet, reason(why));
+            buffers.drop_waiting(item.packet, reason(why));
         });
         *held = *held + place.discipline.len() - before;
         if !core::mem::replace(&mut place.is_touched, true) {
@@ -482,7 +491,7 @@ impl Owner {
             let buffers = &mut outputs.buffers;
             let item = place.discipline.dequeue(slots, now.0, |item, why| {
                 *held_large -= usize::from(item.packet.is_large());
-                buffers.drop(item.packet, reason(why));
+                buffers.drop_waiting(item.packet, reason(why));
             });
             *held -= before - place.discipline.len();
             let Some(item) = item else { break };

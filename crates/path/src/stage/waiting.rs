@@ -31,8 +31,13 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
             NextHopState::Pending | NextHopState::OnLink => None,
         }
     };
+    let is_followed = outputs.buffers.follower.is_on();
     waiting.take_resolved(lookup, |_, _, next_hop, packet| {
-        if let Err(packet) = outputs.send_to(packet, next_hop) {
+        let sent = match is_followed {
+            false => outputs.send_to(packet, next_hop),
+            true => outputs.send_followed(packet, next_hop),
+        };
+        if let Err(packet) = sent {
             outputs.drop(packet, DropReason::NeighbourUnresolved);
         }
     });
@@ -49,12 +54,12 @@ pub(crate) fn part(
 ) {
     let Neighbours { outputs, waiting } = neighbours;
     if !moved.is_empty() {
-        let drop = |packet| outputs.drop(packet, DropReason::NeighbourUnresolved);
+        let drop = |packet| outputs.drop_waiting(packet, DropReason::NeighbourUnresolved);
         waiting.forget(|port| moved.contains(&port), drop);
     }
     if !gone.is_empty() {
         waiting.forget_senders(|vrf| gone.contains(&vrf));
-        let Buffers { pool, statistics } = &mut outputs.buffers;
+        let Buffers { pool, statistics, .. } = &mut outputs.buffers;
         let dropped = |fragments| statistics.drops.add(DropReason::ReassemblyTimeout, fragments);
         reassembly.forget(|vrf| gone.contains(&vrf), pool, dropped);
         fragments.forget(|vrf| gone.contains(&vrf));
@@ -81,14 +86,20 @@ pub(crate) fn advance(
             outputs.tell(vrf, Event::NeighbourSilent { port, address });
         }
         for (packet, sender) in packets {
+            let mut is_told = false;
             if let Some(vrf) = sender
                 && let Some((message, arrival)) =
                     errors::unanswered(&packet, vrf, outputs, locality, limiter)
-                && let Err(message) = again.push(message, arrival)
             {
-                outputs.drop(message, DropReason::NoBuffer);
+                is_told = true;
+                if let Err(message) = again.push(message, arrival) {
+                    is_told = false;
+                    outputs.drop(message, DropReason::NoBuffer);
+                }
             }
-            outputs.drop(packet, DropReason::NeighbourUnresolved);
+            let reason = DropReason::NeighbourUnresolved;
+            outputs.buffers.follower.dropped(&packet, reason, is_told);
+            outputs.drop(packet, reason);
         }
     };
     let ask = |port, address| resolve::ask(&mut outputs.borrow_mut(), port, address);

@@ -15,6 +15,8 @@ use super::Stages;
 use crate::batch::{AS_QUOTED, table_of};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::Decision;
+use crate::follower::{Begun, Frame};
+use crate::outputs::Outputs;
 use crate::stage::parse::{Parser, parse_frames};
 use crate::tap::{TapDirection, TapRecord};
 
@@ -37,21 +39,15 @@ struct Seen {
     decision: Decision,
 }
 
-/// A frame in a port's outgoing batch.
-struct Sent {
-    queue: PortId,
-    length: usize,
-    /// Its beginning.
-    head: Vec<u8>,
-}
-
 /// One time through the stages.
 struct Pass {
     seen: Vec<Seen>,
     parsed: Counted,
     decided: Counted,
     applied: Counted,
-    sent: Vec<Sent>,
+    sent: Vec<Frame>,
+    /// What began to wait.
+    begun: Begun,
     /// Whether something of it goes through the stages again.
     goes_on: bool,
 }
@@ -149,6 +145,7 @@ impl<'a> Stages<'a> {
                     wanted |= self.wanting(|trace| trace.matches(packet.bytes()));
                 }
             }
+            self.neighbours.outputs.buffers.follower.begin();
             self.decide();
             for (seen, record) in seen.iter_mut().zip(self.batch.records.iter()) {
                 seen.decision = record.decision;
@@ -164,6 +161,7 @@ impl<'a> Stages<'a> {
                 decided: decided.counted_since(&parsed),
                 applied: applied.counted_since(&decided),
                 sent: self.sent_since(&before),
+                begun: self.neighbours.outputs.buffers.follower.finish(),
                 goes_on: !self.queues.again.is_empty(),
             });
             if self.queues.again.is_empty() {
@@ -172,8 +170,10 @@ impl<'a> Stages<'a> {
             before = applied;
             self.parse(depth);
         }
-        if wanted != 0 {
-            self.tell(wanted, &port.spec.name, length, &passes);
+        let is_told = wanted != 0 && self.tell(wanted, &port.spec.name, length, &passes);
+        if !is_told {
+            let follower = &mut self.neighbours.outputs.buffers.follower;
+            follower.forget(passes.iter().flat_map(|pass| &pass.begun.waiting));
         }
     }
 
@@ -242,24 +242,25 @@ impl<'a> Stages<'a> {
     }
 
     /// The frames that are new in outgoing batches.
-    fn sent_since(&self, before: &Marks) -> Vec<Sent> {
+    fn sent_since(&self, before: &Marks) -> Vec<Frame> {
         let ports = self.neighbours.outputs.ports.iter().zip(&before.outgoing).enumerate();
         let mut all = Vec::new();
         for (index, (attached, was)) in ports {
             let Some(attached) = attached else { continue };
             // If it was sent meanwhile, all that is there is new.
             let new = attached.outgoing.get(*was..).unwrap_or(&attached.outgoing);
-            all.extend(new.iter().map(|frame| Sent {
-                queue: PortId(index as u16),
-                length: frame.len(),
-                head: frame.bytes()[..frame.len().min(HEAD)].to_vec(),
-            }));
+            let queue = PortId(index as u16);
+            all.extend(new.iter().map(|frame| Frame::new(queue, &[], frame.bytes())));
         }
         all
     }
 
-    /// Tells the traces that want the packet, as far as their bounds let them.
-    fn tell(&mut self, wanted: Bits, port: &str, length: usize, passes: &[Pass]) {
+    /// Tells the traces that want the packet, as far as their bounds let them. Returns whether one
+    /// was told.
+    fn tell(&mut self, wanted: Bits, port: &str, length: usize, passes: &[Pass]) -> bool {
+        let waiting = passes.iter().flat_map(|pass| &pass.begun.waiting);
+        let tickets: Vec<u8> = waiting.flat_map(|ticket| ticket.0.to_le_bytes()).collect();
+        let mut is_told = false;
         let (tables, now) = (self.tables, self.neighbours.outputs.now);
         let is_wanted = |(at, _): &(usize, _)| wanted >> at & 1 == 1;
         let traces = tables.traces().iter().enumerate().filter(is_wanted);
@@ -274,18 +275,35 @@ impl<'a> Stages<'a> {
                 interface: port,
                 comment: text,
                 length: length as u32,
+                bytes: &tickets,
+            };
+            match self.taps.as_mut().is_some_and(|writer| writer.push(&record)) {
+                true => is_told = true,
+                false => trace.count_lost(),
+            }
+        }
+        is_told
+    }
+
+    /// Tells what became of traced packets that waited.
+    #[cold]
+    pub(super) fn tell_ends(&mut self) {
+        let Outputs { buffers, now, .. } = &mut self.neighbours.outputs;
+        for end in buffers.follower.take_ends() {
+            let record = TapRecord {
+                tap: end.ticket.0,
+                time: *now,
+                direction: TapDirection::Ended,
+                interface: "",
+                comment: &text::of_end(self.tables, &end, *now),
+                length: 0,
                 bytes: &[],
             };
-            if !self.taps.as_mut().is_some_and(|writer| writer.push(&record)) {
-                trace.count_lost();
-            }
+            // Without room nobody hears of it; who waits for it does not do so for ever.
+            let _ = self.taps.as_mut().is_some_and(|writer| writer.push(&record));
         }
     }
 }
-
-/// Bytes of a frame that is sent that are looked at: the longest link header, an IPv6 header and
-/// some of what follows.
-const HEAD: usize = 128;
 
 /// The IP packet in a frame, without padding; nothing if there is none.
 fn ip_of(frame: &[u8], link: LinkKind) -> &[u8] {

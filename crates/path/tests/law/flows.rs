@@ -7,10 +7,11 @@ use packet::Time;
 use pipeline::{
     Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, SetWord, Zone,
 };
+use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 11;
+pub(crate) const KINDS: usize = 12;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
@@ -53,6 +54,10 @@ fn by(port: PortId) -> Condition {
     (Field::InPort, port.0.into(), 0xffff)
 }
 
+fn to(port: PortId) -> Condition {
+    (Field::Oif, port.0.into(), 0xffff)
+}
+
 fn ct(ct: Ct) -> Action {
     Action::Ct(Box::new(ct))
 }
@@ -79,7 +84,9 @@ fn to_table_1(nat: Option<NatSpec>) -> Action {
 
 fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
     let addresses = addresses.parse::<IpRange>().unwrap();
-    let new = NatNew { end, addresses: Some(addresses), ports, choice: None, persistent: false };
+    let (addresses, choice, blocks) = (Some(addresses), None, None);
+    let (persistent, endpoint_independent) = (false, false);
+    let new = NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
     Some(NatSpec { new: Some(new) })
 }
 
@@ -212,6 +219,35 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
         10 => vec![
             flow(0, 10, &[by(a)], &[set(Field::NwTos, 0x28), Action::DecTtl, Action::Output(b)]),
             flow(0, 1, &[], &[NORMAL]),
+        ],
+        // Destinations and then sources are translated, as routes say; the rest is told.
+        11 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 10, &[has(EST)], &[NORMAL]),
+            flow(1, 9, &[has(REL)], &[NORMAL]),
+            flow(
+                1,
+                8,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff), (Field::NwProto, 17, 0xff), by(b)],
+                &[ct(Ct {
+                    nat: nat(NatEnd::Destination, "10.1.0.5-10.1.0.6", Some((53, 54))),
+                    table: Some(2),
+                    ..commit()
+                })],
+            ),
+            flow(1, 7, &[has(NEW)], &[Action::GotoTable(2)]),
+            flow(
+                2,
+                9,
+                &[(Field::DlType, 0x800, 0xffff), to(a)],
+                &[
+                    ct(Ct { nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))), ..commit() }),
+                    NORMAL,
+                ],
+            ),
+            flow(2, 8, &[to(b)], &[ct(commit()), NORMAL]),
+            flow(2, 7, &[(Field::Oif, 0xfffe, 0xffff)], &[NORMAL]),
+            flow(2, 1, &[], &[Action::Log("".into()), Action::Reject(RejectWith::TcpReset)]),
         ],
         // Two zones, two outputs: refused.
         _ => vec![

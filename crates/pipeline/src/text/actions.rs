@@ -1,11 +1,13 @@
 //! Reads actions.
 
+use types::RejectWith;
+
 use crate::action::{Action, SetWord};
 use crate::field::{Access, Field, Needs, Subfield, ones};
 use crate::flow::Flow;
 use crate::matches::Match;
 
-use super::scan::{Pair, Pairs, Result, short, table, wrong};
+use super::scan::{Pair, Pairs, Result, short, table, unquoted, wrong};
 use super::{Names, ct, matches, refused, value};
 
 /// What actions are read for.
@@ -29,8 +31,14 @@ pub(crate) fn parse<'t, N: Names>(
         if let Some(drop) = drop.or((pair.key == "drop" && count > 0).then_some(pair.key)) {
             return Err(wrong(drop, "`drop` must be the only action"));
         }
-        if let Some(Action::GotoTable(_)) = actions.last() {
-            return Err(wrong(pair.key, "`goto_table` must be the last action"));
+        match actions.last() {
+            Some(Action::GotoTable(_)) => {
+                return Err(wrong(pair.key, "`goto_table` must be the last action"));
+            }
+            Some(Action::Reject(_)) => {
+                return Err(wrong(pair.key, "`reject` must be the last action"));
+            }
+            _ => {}
         }
         count += 1;
         if pair.key == "drop" {
@@ -85,6 +93,15 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
             check(key, Field::NwTtl.needs(), context.matches)?;
             Ok(Action::DecTtl)
         }
+        "reject" => reject(pair),
+        "log" => {
+            let prefix = unquoted(pair.value.unwrap_or_default());
+            match is_prefix(prefix) {
+                true => Ok(Action::Log(prefix.into())),
+                false => Err(wrong(prefix, "a log prefix has at most 64 printable characters")
+                    .right("log or log:PREFIX, as in log:\"from outside\"")),
+            }
+        }
         "note" => note(pair),
         _ if lower.starts_with("mod_") && modified(&lower, context.matches).is_some() => {
             let Some(field) = modified(&lower, context.matches) else { return Err(unknown(key)) };
@@ -108,7 +125,7 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
 fn unknown(key: &str) -> super::scan::Wrong<'_> {
     wrong(key, format!("there is no action `{}`, and no port of that name", short(key))).right(
         "expected drop, output, IN_PORT, NORMAL, ct, ct_clear, resubmit, goto_table, set_field, \
-         load, move, mod_nw_src and the like, dec_ttl or note",
+         load, move, mod_nw_src and the like, dec_ttl, reject, log or note",
     )
 }
 
@@ -292,6 +309,25 @@ fn check<'t>(at: &'t str, needs: Needs, matched: &Match) -> Result<'t, ()> {
         false => Err(wrong(at, format!("`{}` needs the protocol to be matched", short(at)))
             .right(format!("add {} to the match", matches::what(needs)))),
     }
+}
+
+/// `reject`, or `reject(WITH)`.
+fn reject<'t>(pair: &Pair<'t>) -> Result<'t, Action> {
+    let Some(text) = pair.value.filter(|text| !text.is_empty()) else {
+        return Ok(Action::Reject(RejectWith::TcpReset));
+    };
+    match text.parse::<RejectWith>() {
+        Ok(with) => Ok(Action::Reject(with)),
+        Err(unknown) => {
+            Err(wrong(text, format!("a packet cannot be rejected with `{}`", short(text)))
+                .right(unknown.to_string()))
+        }
+    }
+}
+
+/// Whether a line of the log may begin so.
+fn is_prefix(text: &str) -> bool {
+    text.chars().count() <= 64 && text.chars().all(|c| !c.is_control() && c != '"')
 }
 
 /// Bytes in hexadecimal with dots between.

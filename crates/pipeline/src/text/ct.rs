@@ -1,11 +1,11 @@
 //! Reads `ct`.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use conntrack::CtState;
 use types::IpRange;
 
-use crate::ct::{Alg, Ct, NatEnd, NatNew, NatSpec, PortChoice, Zone};
+use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Zone};
 use crate::field::{Access, Field};
 use crate::fields::{IPV4, IPV6};
 use crate::flow::Flow;
@@ -139,6 +139,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     let mut pairs = Pairs::new(pair.value.unwrap_or_default());
     let mut new: Option<NatNew> = None;
     let (mut choice, mut persistent, mut last) = (None, false, None);
+    let (mut endpoint_independent, mut block, mut subscribers) = (None, None, None);
     while let Some(argument) = pairs.next()? {
         let end = match argument.key {
             "src" => NatEnd::Source,
@@ -156,9 +157,35 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
                 }
                 continue;
             }
+            "endpoint_independent" => {
+                argument.alone()?;
+                endpoint_independent = Some(argument.key);
+                continue;
+            }
+            "block" => {
+                let text = argument.value("block=PORTS")?;
+                let ports = number_of_16_bits(text)?;
+                if ports == 0 {
+                    return Err(wrong(text, "a block has at least one port").right("block=512"));
+                }
+                block = Some((argument.key, ports));
+                continue;
+            }
+            "subscribers" => {
+                let text = argument.value("subscribers=FIRST-LAST")?;
+                let (addresses, ports) = range(text, dl_type)?;
+                if ports.is_some() {
+                    return Err(wrong(text, "subscribers have no ports here")
+                        .right("subscribers=FIRST-LAST, and the ports behind `src`"));
+                }
+                subscribers = Some((argument.key, addresses));
+                continue;
+            }
             key => {
-                return Err(wrong(key, format!("nat has no argument `{}`", short(key)))
-                    .right("expected src, dst, persistent, hash or random"));
+                return Err(wrong(key, format!("nat has no argument `{}`", short(key))).right(
+                    "expected src, dst, persistent, hash, random, endpoint_independent, block or \
+                    subscribers",
+                ));
             }
         };
         if new.is_some() {
@@ -175,7 +202,30 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
             }
             _ => (None, None),
         };
-        new = Some(NatNew { end, addresses, ports, choice: None, persistent: false });
+        let (choice, persistent) = (None, false);
+        let (endpoint_independent, blocks) = (false, None);
+        new = Some(NatNew {
+            end,
+            addresses,
+            ports,
+            choice,
+            persistent,
+            endpoint_independent,
+            blocks,
+        });
+    }
+    let is_source = matches!(&new, Some(NatNew { end: NatEnd::Source, addresses: Some(_), .. }));
+    let block_key = block.map(|(key, _)| key).or(subscribers.map(|(key, _)| key));
+    if let (false, Some(key)) = (is_source, endpoint_independent.or(block_key)) {
+        return Err(wrong(key, format!("`{key}` needs `src` with an address")).right("src=ADDRESS"));
+    }
+    if let (None, Some((key, _))) = (block, subscribers) {
+        return Err(wrong(key, "`subscribers` needs the size of a block").right("block=PORTS"));
+    }
+    if let Some(new) = &mut new {
+        new.endpoint_independent = endpoint_independent.is_some();
+        let subscribers = subscribers.map(|(_, addresses)| addresses);
+        new.blocks = block.map(|(_, ports)| NatBlocks { ports, subscribers });
     }
     match (&mut new, last) {
         (Some(new), _) => (new.choice, new.persistent) = (choice, persistent),
@@ -197,6 +247,14 @@ fn range(text: &str, dl_type: u16) -> Result<'_, (IpRange, Option<(u16, u16)>)> 
         true => "expected [ADDRESS], [ADDRESS]-[ADDRESS] and perhaps :PORT or :PORT-PORT",
         false => "expected ADDRESS, ADDRESS-ADDRESS and perhaps :PORT or :PORT-PORT",
     };
+    let start = text.split('-').next().unwrap_or_default();
+    let bare = start.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(start);
+    let ip = bare.parse::<IpAddr>().or_else(|_| start.parse::<SocketAddr>().map(|end| end.ip()));
+    if ip.is_ok_and(|ip| ip.is_ipv6() != is_v6) {
+        return Err(
+            wrong(start, "translation between IPv4 and IPv6 (NAT64) is not supported").right(right)
+        );
+    }
     // Of IPv6, what follows the last bracket; without brackets there are no ports.
     let colon = match is_v6 {
         true => text.rfind("]:").map(|at| at + 1),
@@ -215,6 +273,10 @@ fn range(text: &str, dl_type: u16) -> Result<'_, (IpRange, Option<(u16, u16)>)> 
         |text| wrong(text, format!("`{}` is no {family} address", short(text))).right(right);
     let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
     let from = address(first).ok_or_else(|| not_one(first))?;
+    if from.is_unspecified() {
+        return Err(wrong(first, "nothing can be translated to the unspecified address")
+            .right("leave `nat` out where the address is to stay"));
+    }
     let to = address(last).ok_or_else(|| not_one(last))?;
     let range = IpRange::new(from, to).map_err(|why| wrong(addresses, why.to_string()))?;
     let ports = ports.map(|ports| {

@@ -229,8 +229,9 @@ pub(crate) fn subfield(text: &str) -> Result<'_, Subfield> {
             }),
         });
     };
-    if field == Field::Sa {
-        return Err(wrong(name, "sa can be matched alone, as in sa=any"));
+    if let Field::Sa | Field::Oif = field {
+        let right = if field == Field::Sa { "sa=any" } else { "oif=PORT" };
+        return Err(wrong(name, format!("{name} can be matched alone, as in {right}")));
     }
     let width = field.info().bits;
     let (first, last) = match bits {

@@ -3,10 +3,10 @@
 use core::fmt::{self, Display, Formatter};
 use core::net::IpAddr;
 
-use types::IpRange;
+use types::{IpRange, RejectWith};
 
 use crate::action::{Action, SetWord};
-use crate::ct::{Alg, Ct, NatEnd, NatNew, NatSpec, PortChoice, Zone};
+use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Zone};
 use crate::field::{Field, Needs, Subfield};
 use crate::fields::{Fields, IPV6};
 use crate::flow::{Entry, Flow};
@@ -68,7 +68,7 @@ const BEFORE: [Field; 13] = [
     Field::CtTpDst,
     Field::DlType,
 ];
-const AFTER: [Field; 19] = [
+const AFTER: [Field; 20] = [
     Field::Reg0,
     Field::Reg1,
     Field::Reg2,
@@ -78,6 +78,7 @@ const AFTER: [Field; 19] = [
     Field::Reg6,
     Field::Reg7,
     Field::InPort,
+    Field::Oif,
     Field::Sa,
     Field::NwSrc,
     Field::NwDst,
@@ -207,6 +208,13 @@ impl<N: Names> Display for ShownAction<'_, N> {
                 show_subfield(f, *to)
             }
             Action::DecTtl => f.write_str("dec_ttl"),
+            Action::Reject(RejectWith::TcpReset) => f.write_str("reject"),
+            Action::Reject(with) => write!(f, "reject({with})"),
+            Action::Log(prefix) if prefix.is_empty() => f.write_str("log"),
+            Action::Log(prefix) => {
+                f.write_str("log:")?;
+                show_name(f, prefix)
+            }
             Action::Note(bytes) => {
                 f.write_str("note:")?;
                 bytes.iter().enumerate().try_for_each(|(at, byte)| {
@@ -333,7 +341,9 @@ fn show_ct(f: &mut Formatter<'_>, ct: &Ct, names: &impl Names) -> fmt::Result {
 }
 
 fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
-    let Some(NatNew { end, addresses, ports, choice, persistent }) = &nat.new else {
+    let Some(NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks }) =
+        &nat.new
+    else {
         return Ok(());
     };
     f.write_str(if *end == NatEnd::Source { "(src" } else { "(dst" })?;
@@ -353,6 +363,16 @@ fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
         Some(PortChoice::Hash) => f.write_str(",hash")?,
         Some(PortChoice::Random) => f.write_str(",random")?,
         None => {}
+    }
+    if *endpoint_independent {
+        f.write_str(",endpoint_independent")?;
+    }
+    if let Some(NatBlocks { ports, subscribers }) = blocks {
+        write!(f, ",block={ports}")?;
+        if let Some(range) = subscribers {
+            f.write_str(",subscribers=")?;
+            show_range(f, range, false)?;
+        }
     }
     f.write_str(")")
 }

@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use types::{PortId, SaSlot};
 
 use crate::field::{Field, Form, Subfield, ones};
-use crate::fields::{NO_PORT, bits};
+use crate::fields::{LOCAL, NO_PORT, bits};
 use crate::matches::Match;
 
 use super::Names;
@@ -59,6 +59,7 @@ pub(crate) fn parse<'t>(field: Field, text: &'t str, names: &impl Names) -> Resu
     match field.info().form {
         Form::Ipv4 | Form::Ipv6 => return addresses(field, text),
         Form::Port => return Ok(Value::Bits(port_or_none(text, names)?.into(), all)),
+        Form::Exit => return Ok(Value::Bits(exit(text, names)?.into(), all)),
         Form::Sa => return sa(text, names),
         Form::Fragment => {
             let known = FRAGMENTS.iter().find(|(name, ..)| *name == text);
@@ -223,6 +224,14 @@ fn port_or_none<'t>(text: &'t str, names: &impl Names) -> Result<'t, u16> {
     }
 }
 
+/// `oif`: a port, `LOCAL` or `NONE`.
+fn exit<'t>(text: &'t str, names: &impl Names) -> Result<'t, u16> {
+    match text.eq_ignore_ascii_case("local") && names.port(text).is_none() {
+        true => Ok(LOCAL),
+        false => port_or_none(text, names),
+    }
+}
+
 /// Writes what a match says of a field. Writes nothing if it says nothing.
 pub(crate) fn show(
     f: &mut fmt::Formatter<'_>,
@@ -238,8 +247,9 @@ pub(crate) fn show(
     }
     let is_all = mask == field.max();
     match field.info().form {
-        Form::Port if field.is_no_port(value) => f.write_str("NONE"),
-        Form::Port => show_port(f, PortId(value as u16), names),
+        Form::Port | Form::Exit if field.is_no_port(value) => f.write_str("NONE"),
+        Form::Exit if field.is_local(value) => f.write_str("LOCAL"),
+        Form::Port | Form::Exit => show_port(f, PortId(value as u16), names),
         Form::Sa => match names.sa_name(SaSlot(value as u32)) {
             Some(name) => show_name(f, &name),
             None => write!(f, "{value}"),

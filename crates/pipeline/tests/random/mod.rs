@@ -3,13 +3,13 @@
 
 use pipeline::text::Names;
 use pipeline::{
-    Action, Alg, Ct, CtFields, Field, Fields, Flow, Match, NatEnd, NatNew, NatSpec, PortChoice,
-    SetWord, Subfield, Track, Zone,
+    Action, Alg, Ct, CtFields, Exit, Field, Fields, Flow, Match, NatBlocks, NatEnd, NatNew,
+    NatSpec, PortChoice, SetWord, Subfield, Track, Zone,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use types::{IpRange, PortId, SaSlot, VrfId};
+use types::{IpRange, PortId, RejectWith, SaSlot, VrfId};
 
 /// Ports are called `p1` and so on, VRFs `blue1`, SAs `1`.
 pub(crate) struct Called;
@@ -49,6 +49,10 @@ pub(crate) struct Says(pub(crate) CtFields);
 impl Track for Says {
     fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
         self.0.clone()
+    }
+
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        fields.exit()
     }
 }
 
@@ -179,13 +183,17 @@ fn nat(is_v6: bool) -> impl Strategy<Value = NatSpec> {
     let ports = select(vec![None, Some((80, 80)), Some((1024, 65535))]);
     let choice = select(vec![None, Some(PortChoice::Hash), Some(PortChoice::Random)]);
     let end = select(vec![NatEnd::Source, NatEnd::Destination]);
-    let new = (end, select(ranges.to_vec()), ports, choice, any::<bool>()).prop_map(
-        |(end, addresses, ports, choice, persistent)| NatNew {
-            end,
-            addresses,
-            ports,
-            choice,
-            persistent,
+    let subscribers = IpRange::new(low, high).unwrap();
+    let ours = (any::<bool>(), proptest::option::of((1_u16.., any::<bool>())));
+    let new = (end, select(ranges.to_vec()), ports, choice, any::<bool>(), ours).prop_map(
+        move |(end, addresses, ports, choice, persistent, (endpoint_independent, block))| {
+            let is_source = end == NatEnd::Source;
+            let blocks = block.filter(|_| is_source).map(|(ports, is_said)| NatBlocks {
+                ports,
+                subscribers: is_said.then_some(subscribers),
+            });
+            let endpoint_independent = endpoint_independent && is_source;
+            NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks }
         },
     );
     proptest::option::of(new).prop_map(|new| NatSpec { new })
@@ -225,6 +233,7 @@ fn actions(matches: &Match, table: u8) -> BoxedStrategy<Vec<Action>> {
         set(SetWord::SetField).boxed(),
         (subfield(5), subfield(5)).prop_map(|(from, to)| Action::Move { from, to }).boxed(),
         vec(any::<u8>(), 0..4).prop_map(Action::Note).boxed(),
+        select(vec!["", "in", "from outside: "]).prop_map(|text| Action::Log(text.into())).boxed(),
     ];
     if dl_type == 0x0800 || dl_type == 0x86dd {
         all.push(Just(Action::DecTtl).boxed());
@@ -246,7 +255,13 @@ fn actions(matches: &Match, table: u8) -> BoxedStrategy<Vec<Action>> {
         });
         all.push(to.boxed());
     }
-    vec(proptest::strategy::Union::new(all), 0..5).boxed()
+    let reject = proptest::option::weighted(0.1, select(RejectWith::ALL.to_vec()));
+    (vec(proptest::strategy::Union::new(all), 0..5), reject)
+        .prop_map(|(mut all, reject)| {
+            all.extend(reject.map(Action::Reject));
+            all
+        })
+        .boxed()
 }
 
 /// A flow as the text forms allow it.

@@ -8,7 +8,7 @@ use wire::VrfId;
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::filter::{Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
+use crate::filter::{CompiledFilter, Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
 use crate::limit::{MAX_FILTER_RULES, MAX_FILTERS};
 use crate::log::Change;
 use crate::policy::Scope;
@@ -96,6 +96,23 @@ impl Tables {
         Arc::make_mut(&mut self.filter_rules).remove(rule.slot);
         self.filter_changed(vrf, &rule.spec);
         self.judge_features(vrf)
+    }
+
+    /// Uses what was compiled of a filter, in this or an earlier snapshot. Returns false if it has
+    /// changed since, or is gone. No decision changes.
+    pub fn install_compiled_filter(
+        &mut self,
+        place: FilterPlace,
+        compiled: &Arc<CompiledFilter>,
+    ) -> bool {
+        let Some(mut filter) = self.filters.get(&place).map(|filter| Filter::clone(filter)) else {
+            return false;
+        };
+        let is_used = filter.install(compiled);
+        if is_used {
+            self.filters.insert(place, Arc::new(filter));
+        }
+        is_used
     }
 
     /// Removes the filters of a port or VRF that goes. Whom that concerns is noted by who calls.

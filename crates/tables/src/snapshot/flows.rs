@@ -12,7 +12,7 @@ use wire::{PortId, VrfId};
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::flows::{FlowMeter, NatPool, PoolId};
+use crate::flows::{FlowLog, FlowMeter, NatPool, PoolId};
 use crate::log::Change;
 
 impl Tables {
@@ -45,6 +45,11 @@ impl Tables {
         self.flows.meters.get(&id).map(|meter| &**meter)
     }
 
+    /// What a flow logs of packets, if it does.
+    pub fn flow_log(&self, id: FlowId) -> Option<&FlowLog> {
+        self.flows.logs.get(&id)
+    }
+
     /// The pool for a translation of sources.
     pub fn nat_pool_of(&self, new: &NatNew) -> Option<PoolId> {
         self.flows.pool_of(new)
@@ -53,6 +58,11 @@ impl Tables {
     /// A pool.
     pub fn nat_pool(&self, id: PoolId) -> Option<&NatPool> {
         self.flows.pool(id)
+    }
+
+    /// The pool that has lent what a connection's binding says.
+    pub fn nat_pool_of_binding(&self, binding: u64) -> Option<PoolId> {
+        self.flows.pool_of_binding(binding)
     }
 
     /// Every pool.
@@ -86,6 +96,7 @@ impl Tables {
         for (id, entry) in &old {
             if !new.contains_key(id) {
                 changed.meters.remove(id);
+                Arc::make_mut(&mut changed.logs).remove(id);
                 vrfs.insert(entry.flow.vrf);
             }
         }
@@ -95,11 +106,17 @@ impl Tables {
             if before.is_none() {
                 let counters = FlowCounters::new(self.workers);
                 let used = AtomicU64::new(now.0);
-                changed.meters.insert(*id, Arc::new(FlowMeter { counters, created: now, used }));
+                let meter = FlowMeter { counters, created: now, used };
+                changed.meters.insert(*id, Arc::new(meter));
             }
             if before.is_none_or(|before| !core::ptr::eq(*before, *entry) && before != entry) {
                 vrfs.insert(entry.flow.vrf);
                 vrfs.extend(before.map(|before| before.flow.vrf));
+                let logs = Arc::make_mut(&mut changed.logs);
+                match FlowLog::of(&entry.flow) {
+                    Some(log) => _ = logs.insert(*id, log),
+                    None => _ = logs.remove(id),
+                }
             }
         }
         let joined = Arc::make_mut(&mut changed.joined);

@@ -10,6 +10,7 @@ use wire::VrfId;
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
+use crate::filter::CompiledFilter;
 use crate::log::Change;
 use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Scope, SelectorKey};
 use crate::spd::{Compiled, Place, Spd};
@@ -58,7 +59,7 @@ impl Tables {
         spd.is_some_and(|spd| spd.install(direction, compiled))
     }
 
-    /// Compiles all policies for which that is worth its time. Takes up to seconds.
+    /// Compiles all policies and filters for which that is worth its time. Takes up to seconds.
     pub fn compile(&mut self) {
         let wanted: Vec<_> = self
             .spds()
@@ -70,6 +71,12 @@ impl Tables {
             .collect();
         for (scope, direction, compiled) in wanted {
             self.install_compiled(scope, direction, &Arc::new(compiled));
+        }
+        let filters = self.filters().filter(|(_, filter)| filter.wants_compiling());
+        let filters: Vec<_> =
+            filters.map(|(place, filter)| (place, CompiledFilter::new(filter))).collect();
+        for (place, compiled) in filters {
+            self.install_compiled_filter(place, &Arc::new(compiled));
         }
     }
 

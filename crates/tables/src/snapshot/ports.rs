@@ -398,14 +398,22 @@ impl Tables {
             .neighbours
             .all()
             .filter(|(address, neighbour)| {
-                neighbour.routes > 0 && port.is_none_or(|port| !port.reaches(*address))
+                // What was `onlink` was on no prefix before, and stays.
+                let was_reached = |port: &Port| old.reaches(*address) && !port.reaches(*address);
+                neighbour.routes > 0 && port.is_none_or(was_reached)
             })
             .map(|(address, neighbour)| (neighbour.next_hop, *address))
             .collect();
         if !is_gone && next_hops.is_empty() {
             return Ok(BTreeSet::new());
         }
-        // That next hops go is not noted: the VRF has changed, which says it all.
+        // Which next hops and routes go is not noted: the VRF has changed, which says it all. That is
+        // noted with the port, unless no route of its own is another one.
+        let is_noted = port
+            .is_none_or(|port| addresses(Some(port), is_routed) != addresses(Some(old), is_routed));
+        if !is_noted {
+            self.changed(Change::Vrf(vrf));
+        }
         // A route with a next hop less would be another one than was asked for.
         let goes = |id| next_hops.contains_key(&id) || is_gone && id == old.next_hop;
         let stranded: BTreeSet<_> = self.groups.with(goes).into_iter().collect();

@@ -32,11 +32,14 @@ fn the_table_is_made_at_the_start_and_stays() {
 fn timeouts_and_limits_change_at_once_and_are_saved() {
     let first = with(
         "connections = 1000\nlimits = [{ zone = 3, connections = 5 }]\n\
+        source-limits = { connections = 9, prefix-connections = 99 }\n\
         timeouts = { tcp-established = 3600 }",
     );
     let mut control = running(&first);
     let text = control.save(Some("keys")).unwrap().text;
     assert!(text.contains("limits = [{ zone = 3, connections = 5 }]"), "{text}");
+    let sources = "connections = 9, prefix-connections = 99, ipv4-prefix = 24, ipv6-prefix = 64";
+    assert!(text.contains(sources), "{text}");
     assert!(text.contains("timeouts = { tcp-established = 3600 }"), "{text}");
     let second = with("connections = 1000\ntimeouts = { icmp = 7 }");
     let told = reload(&mut control, &second).unwrap();
@@ -47,6 +50,8 @@ fn timeouts_and_limits_change_at_once_and_are_saved() {
             "~ conntrack tcp-established 3600 -> 432000",
             "~ conntrack icmp 30 -> 7",
             "~ conntrack limit of zone 3 5 -> none",
+            "~ conntrack source-limits.connections 9 -> none",
+            "~ conntrack source-limits.prefix-connections 99 -> none",
         ]
     );
     let config = load("test.toml", &first).unwrap();

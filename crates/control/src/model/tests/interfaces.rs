@@ -166,7 +166,7 @@ fn another_mac_is_the_ports() {
 
 #[test]
 fn an_mtu_is_followed_unless_another_was_asked_for() {
-    let mut control = running(UPLINKS);
+    let mut control = running(&format!("[gateway]\nlarge-buffers = 0\n{UPLINKS}"));
     let mtu = |control: &mut Control, port: &str| {
         let shown = show(control, &format!("link show {port}"));
         shown.split("mtu ").nth(1).unwrap().split(' ').next().unwrap().parse::<u16>().unwrap()

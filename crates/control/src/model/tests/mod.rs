@@ -10,6 +10,7 @@ use crate::config::load;
 mod batch;
 mod conntrack;
 mod filters;
+mod firewall;
 mod flows;
 mod interfaces;
 mod neighbours;

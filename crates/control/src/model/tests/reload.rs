@@ -242,19 +242,19 @@ fn a_port_that_turns_out_smaller_than_asked_for_is_refused() {
 #[test]
 fn large_buffers_are_there_if_a_port_needs_them_at_the_start() {
     let lan = |mtu| BASE.replace("name = \"lan\"\n", &format!("name = \"lan\"\nmtu = {mtu}\n"));
-    assert_eq!(running(&lan(2034)).large_buffers(), 0);
+    assert_eq!(running(&lan(2034)).large_buffers(), 256);
     assert_eq!(running(&lan(2035)).large_buffers(), 1024);
     let said = |count, mtu| format!("[gateway]\nlarge-buffers = {count}\n{}", lan(mtu));
     assert_eq!(running(&said(256, 1500)).large_buffers(), 256);
 
     // What was decided at the start holds whatever is asked for later.
-    let mut control = running(&lan(1500));
+    let mut control = running(&said(0, 1500));
     let refusal = reload(&mut control, &lan(9000)).unwrap_err();
     assert!(refusal.to_string().contains("port lan: frames of an MTU of 9000"), "{refusal}");
     assert!(refusal.to_string().contains("large-buffers = 1024 in [gateway]"), "{refusal}");
     assert_eq!(
         reload(&mut control, &said(512, 1500)).unwrap(),
-        "! gateway large-buffers default -> 512 (when the gateway is started again)"
+        "! gateway large-buffers 0 -> 512 (when the gateway is started again)"
     );
     assert_eq!(control.large_buffers(), 0);
 
@@ -267,6 +267,7 @@ fn large_buffers_are_there_if_a_port_needs_them_at_the_start() {
 fn a_port_is_not_set_to_an_mtu_without_buffers_for_it() {
     let mut control = Control::new(1, [7; 32]);
     let text = BASE.replace("name = \"lan\"\n", "name = \"lan\"\nmtu = 1500\n");
+    let text = format!("[gateway]\nlarge-buffers = 0\n{text}");
     let plan = control.plan(load("x", &text).unwrap());
     let mut opened = plan.imagined(&control.desired);
     opened[0].mtu = 9000;

@@ -436,6 +436,7 @@ fn the_thread_outlives_a_panic_and_says_so() {
         reader: world.publisher.shared().reader(),
         control: sender,
         schedule: Schedule::new(Instant::now()),
+        filters: Filters::new(),
         compile: &panics,
     };
     let thread = thread::spawn(|| compiler.run());

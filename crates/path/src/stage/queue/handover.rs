@@ -87,7 +87,7 @@ pub(super) fn hand_over(
         None => item,
     };
     count(outputs.objects, &refused, stage);
-    outputs.drop(refused.packet, DropReason::QdiscHandover);
+    outputs.drop_waiting(refused.packet, DropReason::QdiscHandover);
 }
 
 /// Takes what another worker has handed over: frames, and buffers. Returns how many frames.
@@ -107,7 +107,9 @@ pub(super) fn take(owner: &mut Owner, worker: usize, outputs: &mut Outputs<'_>) 
         let (back, item) = match buffer {
             Some(buffer) => (buffer, Some(item)),
             None => {
-                outputs.buffers.statistics.drops.add(DropReason::QdiscHandover, 1);
+                let reason = DropReason::QdiscHandover;
+                outputs.buffers.statistics.drops.add(reason, 1);
+                outputs.buffers.follower.dropped(&item.packet, reason, false);
                 count(outputs.objects, &item, stage);
                 (item.packet, None)
             }

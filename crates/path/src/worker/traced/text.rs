@@ -4,14 +4,16 @@ use core::fmt::{self, Write};
 use std::net::IpAddr;
 
 use flow::CacheTable;
+use packet::Time;
 use tables::{Change, NextHopState, Scope, TableRef, Tables};
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, Origin, PortId, Protocol, VrfId};
 
-use super::{Counted, Pass, Seen, Sent, Stages, behind_link, lookup};
+use super::{Counted, Pass, Seen, Stages, behind_link, lookup};
 use crate::cache::validity::MOST_CHANGES;
 use crate::decide::trace::{Exit, Step, Trace};
 use crate::decision::Verdict;
+use crate::follower::{End, Ending, Frame};
 use crate::tap::floor_char_boundary;
 
 /// The most bytes of a text. What is more is cut off.
@@ -33,6 +35,14 @@ pub(super) fn of(
     let Lines(mut text) = lines;
     text.truncate(floor_char_boundary(&text, MOST));
     text
+}
+
+/// What became of a packet that waited.
+pub(super) fn of_end(tables: &Tables, end: &End, now: Time) -> String {
+    let mut lines = Lines(String::new());
+    lines.add("waited", format_args!("{:.3} s", now.since(end.since).as_secs_f64()));
+    lines.end(tables, &end.how);
+    lines.0
 }
 
 struct Lines(String);
@@ -150,9 +160,10 @@ impl Lines {
             }
         }
         let exit = pass.seen.iter().find_map(|seen| Exit::of(&seen.decision, tables));
-        let waits = exit.as_ref().is_some_and(|exit| exit.state != NextHopState::Resolved);
         // What waits may drive out what has waited.
-        let note = if waits { ", this one or one that has waited" } else { "" };
+        let waits = !pass.begun.waiting.is_empty() || pass.begun.unfollowed > 0;
+        let is_another = waits && pass.begun.ends.is_empty();
+        let note = if is_another { "; another one, which had waited" } else { "" };
         self.drops(counted, note);
         for sent in &pass.sent {
             self.sent(tables, sent);
@@ -162,11 +173,9 @@ impl Lines {
 
     /// Where it waits, if it does.
     fn held(&mut self, pass: &Pass, exit: Option<&Exit<'_>>) {
-        let has_ended = pass.goes_on || pass.seen.is_empty() || !pass.applied.drops.is_empty();
-        if has_ended || pass.applied.of("consumed") > 0 {
-            return;
-        }
+        let (waiting, unfollowed) = (pass.begun.waiting.len(), pass.begun.unfollowed);
         match exit {
+            _ if waiting + unfollowed == 0 => {}
             Some(Exit { state: NextHopState::Queued, port, .. }) => {
                 self.add("queued", format_args!("in a queueing discipline of {port}"));
             }
@@ -176,7 +185,15 @@ impl Lines {
             Some(Exit { state: NextHopState::Pending | NextHopState::OnLink, port, .. }) => {
                 self.add("held", format_args!("until the next station has answered on {port}"));
             }
-            _ => {}
+            _ => self.add("held", format_args!("until it may leave")),
+        }
+        if unfollowed > 0 {
+            let most = tables::MAX_TRACED_WAITING;
+            self.add("unfollowed", format_args!("{most} traced packets wait already"));
+        }
+        let has_ended = pass.goes_on || pass.seen.is_empty() || !pass.applied.drops.is_empty();
+        if has_ended || pass.applied.of("consumed") > 0 {
+            return;
         }
         let is_decrypted = |seen: &Seen| matches!(seen.decision.verdict(), Verdict::Decrypt(_));
         if pass.seen.iter().any(is_decrypted) && pass.applied.of("decrypted") == 0 {
@@ -188,7 +205,20 @@ impl Lines {
         }
     }
 
-    fn sent(&mut self, tables: &Tables, sent: &Sent) {
+    /// How a packet ended that had waited.
+    fn end(&mut self, tables: &Tables, how: &Ending) {
+        match how {
+            Ending::Sent(frame) => self.sent(tables, frame),
+            Ending::Dropped { reason, is_told } => {
+                if *is_told {
+                    self.add("icmp-error", format_args!("the sender is told"));
+                }
+                self.add("drop", format_args!("{reason}: {}", reason.meaning()));
+            }
+        }
+    }
+
+    fn sent(&mut self, tables: &Tables, sent: &Frame) {
         let port = port(tables, sent.queue);
         let (bytes, length) = (&sent.head[..], sent.length);
         let is_ethernet = tables

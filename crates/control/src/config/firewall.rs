@@ -1,0 +1,264 @@
+//! The firewall, by itself and beside ports and VRFs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{
+    FirewallAction, FirewallRuleSpec, FirewallSpec, ForwardSpec, Masquerade, ServiceSpec, SnatSpec,
+    ZonePolicySpec, ZoneSpec,
+};
+use toml::Spanned;
+use toml::de::DeValue;
+use types::{IpPrefix, IpRange};
+
+use super::cross::Read;
+use super::diagnostic::Errors;
+use super::reader::{Table, parsed_element};
+use crate::firewall::shadow::shadowed;
+use crate::firewall::{Firewall, Place, SitePort, Wrong};
+
+/// How many pieces of rules may be compared to find those that never match: about a second.
+const WORK: usize = 1 << 26;
+
+/// More notes than these help nobody.
+const MOST_NOTES: usize = 50;
+
+/// What a file says of the firewall, and where.
+pub(super) struct SaidFirewall<'t> {
+    pub(super) spec: FirewallSpec,
+    whole: Table<'t>,
+    places: BTreeMap<Place, Table<'t>>,
+}
+
+/// Reads `[firewall]`. `None` if a part cannot be read.
+pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<SaidFirewall<'t>> {
+    let before = errors.count();
+    let mut places = BTreeMap::new();
+    let default = table.word("default", FirewallAction::WORDS, errors);
+    let mut spec = FirewallSpec {
+        default: default.map_or(FirewallAction::Drop, |found| found.value),
+        log: text(&table, "log", errors),
+        log_invalid: text(&table, "log-invalid", errors),
+        ..FirewallSpec::default()
+    };
+    for (at, zone) in table.tables("zone", "zone.", errors).into_iter().enumerate() {
+        places.insert(Place::Zone(at), zone);
+        spec.zones.push(ZoneSpec {
+            name: required_text(&zone, "name", errors),
+            ports: texts(&zone, "ports", errors),
+            vrfs: texts(&zone, "vrfs", errors),
+            networks: networks(&zone, errors),
+            networks_vrf: text(&zone, "networks-vrf", errors),
+            masquerade: zone.word("masquerade", Masquerade::WORDS, errors).map(|found| found.value),
+        });
+    }
+    for (at, service) in table.tables("service", "service.", errors).into_iter().enumerate() {
+        places.insert(Place::Service(at), service);
+        spec.services.push(ServiceSpec {
+            name: required_text(&service, "name", errors),
+            services: texts(&service, "services", errors),
+        });
+    }
+    for (at, policy) in table.tables("policy", "policy.", errors).into_iter().enumerate() {
+        places.insert(Place::Policy(at), policy);
+        let mut rules = Vec::new();
+        for (number, rule) in
+            policy.tables("rules", "policy.rules.", errors).into_iter().enumerate()
+        {
+            places.insert(Place::Rule(at, number), rule);
+            let action = rule.required_word("action", FirewallAction::WORDS, errors);
+            rules.push(FirewallRuleSpec {
+                services: texts(&rule, "services", errors),
+                sources: ranges(&rule, "sources", errors),
+                destinations: ranges(&rule, "destinations", errors),
+                action: action.map_or(FirewallAction::Drop, |found| found.value),
+                log: text(&rule, "log", errors),
+            });
+        }
+        let action = policy.word("action", FirewallAction::WORDS, errors);
+        spec.policies.push(ZonePolicySpec {
+            from: required_texts(&policy, "from", errors),
+            to: required_texts(&policy, "to", errors),
+            rules,
+            action: action.map_or(FirewallAction::Drop, |found| found.value),
+            log: text(&policy, "log", errors),
+        });
+    }
+    for (at, forward) in table.tables("forward", "forward.", errors).into_iter().enumerate() {
+        places.insert(Place::Forward(at), forward);
+        let from = required_texts(&forward, "from", errors);
+        let service = required_text(&forward, "service", errors);
+        let to = forward.required("to", "\"10.1.0.2\"", errors);
+        let addresses = forward.list("addresses", errors, |element, errors| {
+            parsed_element(element, "\"192.0.2.1\"", errors)
+        });
+        spec.forwards.extend(to.map(|to| ForwardSpec {
+            from,
+            hairpin: texts(&forward, "hairpin", errors),
+            addresses: addresses.into_iter().map(|found| found.value).collect(),
+            service,
+            sources: ranges(&forward, "sources", errors),
+            to: to.value,
+            to_port: forward.number("to-port", 1..=65_535, errors).map(|found| found.value),
+            log: text(&forward, "log", errors),
+        }));
+    }
+    for (at, snat) in table.tables("snat", "snat.", errors).into_iter().enumerate() {
+        places.insert(Place::Snat(at), snat);
+        spec.snats.push(SnatSpec {
+            from: required_texts(&snat, "from", errors),
+            to: required_texts(&snat, "to", errors),
+            sources: ranges(&snat, "sources", errors),
+            destinations: ranges(&snat, "destinations", errors),
+            addresses: snat
+                .parsed::<IpRange>("addresses", "\"192.0.2.8-192.0.2.15\"", errors)
+                .map(|found| found.value),
+            ports: ports(&snat, errors),
+        });
+    }
+    (errors.count() == before).then_some(SaidFirewall { spec, whole: table, places })
+}
+
+impl SaidFirewall<'_> {
+    /// Notes what is wrong with the firewall by itself.
+    pub(super) fn check(&self, errors: &mut Errors<'_>) -> Option<Firewall> {
+        match Firewall::new(&self.spec) {
+            Ok(firewall) => Some(firewall),
+            Err(all) => {
+                all.into_iter().for_each(|wrong| self.add(wrong, errors));
+                None
+            }
+        }
+    }
+
+    /// Notes what is wrong with it beside the ports and VRFs of the file.
+    pub(super) fn check_with(&self, read: &Read<'_>, errors: &mut Errors<'_>) {
+        let Some(firewall) = self.check(errors) else { return };
+        let ports: Vec<_> = (0..)
+            .zip(&read.ports)
+            .map(|(id, port)| SitePort {
+                name: port.value.name.clone(),
+                id,
+                vrf: port.value.vrf.clone(),
+                addresses: port.value.addresses.iter().map(IpPrefix::address).collect(),
+            })
+            .collect();
+        let vrfs = read.vrfs.iter().map(|vrf| vrf.value.name.clone());
+        let vrfs: BTreeSet<_> = vrfs.chain([api::MAIN_VRF.to_owned()]).collect();
+        match firewall.compile(&ports, &vrfs) {
+            Ok(compiled) => compiled.doubts.iter().for_each(|doubt| {
+                errors.note(self.whole.at, doubt);
+            }),
+            Err(wrong) => self.add(wrong, errors),
+        }
+    }
+
+    fn add(&self, wrong: Wrong, errors: &mut Errors<'_>) {
+        let table = self.places.get(&wrong.place).unwrap_or(&self.whole);
+        errors.add(table.place(wrong.key), wrong.message, wrong.hint);
+    }
+
+    /// Notes the rules that never match.
+    pub(super) fn note_shadowed(&self, errors: &mut Errors<'_>) {
+        let Ok(firewall) = Firewall::new(&self.spec) else { return };
+        let (mut work, mut unchecked, mut notes) = (WORK, 0, Vec::new());
+        let line = |policy, rule, errors: &Errors<'_>| {
+            let table = self.places.get(&Place::Rule(policy, rule));
+            table.map_or(0, |table| errors.line(table.at))
+        };
+        for policy in 0..self.spec.policies.len() {
+            let found = shadowed(firewall.rules(policy), &mut work);
+            unchecked += found.unchecked;
+            for (rule, by) in found.rules {
+                let Some(table) = self.places.get(&Place::Rule(policy, rule)) else { continue };
+                let lines: Vec<_> =
+                    by.iter().map(|by| line(policy, *by, errors).to_string()).collect();
+                let earlier = match lines.split_last() {
+                    Some((last, [])) => {
+                        format!("the one on line {last} comes first and matches")
+                    }
+                    Some((last, rest)) => format!(
+                        "those on lines {} and {last} come first and together match",
+                        rest.join(", ")
+                    ),
+                    None => continue,
+                };
+                let text = format!("this rule never matches a packet: {earlier} all that it does");
+                notes.push((table.at, text));
+            }
+        }
+        let more = notes.len().saturating_sub(MOST_NOTES);
+        notes.truncate(MOST_NOTES);
+        notes.into_iter().for_each(|(at, text)| errors.note(at, text));
+        if more > 0 {
+            let text = format!("{more} more rules of the firewall never match a packet");
+            errors.note(self.whole.at, text);
+        }
+        if unchecked > 0 {
+            let text = format!(
+                "{unchecked} rules of the firewall overlap too much to find out whether they ever \
+                 match a packet"
+            );
+            errors.note(self.whole.at, text);
+        }
+    }
+}
+
+fn text(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<String> {
+    table.text(key, errors).map(|found| found.value.to_owned())
+}
+
+fn required_text(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> String {
+    table.required_text(key, errors).map(|found| found.value.to_owned()).unwrap_or_default()
+}
+
+fn texts(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<String> {
+    let read = |element: &Spanned<DeValue<'_>>, errors: &mut Errors<'_>| {
+        parsed_element(element, "\"name\"", errors)
+    };
+    table.list(key, errors, read).into_iter().map(|found| found.value).collect()
+}
+
+fn required_texts(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<String> {
+    if !table.has(key) {
+        table.missing(key, errors);
+    }
+    texts(table, key, errors)
+}
+
+fn networks(table: &Table<'_>, errors: &mut Errors<'_>) -> Vec<IpPrefix> {
+    let found = table.list("networks", errors, |element, errors| {
+        parsed_element::<IpPrefix>(element, "\"10.2.0.0/16\"", errors)
+    });
+    let mut networks = Vec::new();
+    for found in found {
+        match found.value.without_host_bits() {
+            Ok(network) => networks.push(network),
+            Err(why) => {
+                let right = found.value.network().to_string();
+                errors.add(found.at, format!("{}: {why}", found.value), Some(right));
+            }
+        }
+    }
+    networks
+}
+
+fn ranges(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<IpRange> {
+    let read = |element: &Spanned<DeValue<'_>>, errors: &mut Errors<'_>| {
+        parsed_element(element, "\"10.1.0.0/24\" or \"10.1.0.5-10.1.0.9\"", errors)
+    };
+    table.list(key, errors, read).into_iter().map(|found| found.value).collect()
+}
+
+/// `FIRST-LAST`.
+fn ports(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<(u16, u16)> {
+    let found = table.text("ports", errors)?;
+    let (first, last) = found.value.split_once('-').unwrap_or((found.value, found.value));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) => Some((first, last)),
+        _ => {
+            let right = Some("as in \"1024-65535\"".to_owned());
+            errors.add(found.at, format!("ports = {}", super::quoted(found.value)), right);
+            None
+        }
+    }
+}

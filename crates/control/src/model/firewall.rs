@@ -1,0 +1,418 @@
+//! The firewall: made, changed, compiled anew when ports change, shown; and connections that are
+//! there judged by what it says now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    ChangeKind, FirewallCount, FirewallReport, FirewallSpec, FirewallView, Origin, Refusal,
+    RefusalCode, Request,
+};
+use packet::Time;
+use pipeline::text::parse_flow;
+use pipeline::{Flow, FlowId, Owner, Refused};
+use tables::Tables;
+use types::{IpPrefix, VrfId};
+
+use super::desired::Desired;
+use super::flows::{KnownNames, shown_strictly};
+use super::refuse::refusal;
+use super::reload::Notes;
+use super::{Control, Draft};
+use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, Wrong};
+
+/// Places of the connection table that are judged at once after a change.
+const PLACES_AT_ONCE: u32 = 262_144;
+/// Places that are judged in a tick.
+const PLACES_IN_A_TICK: u32 = 32_768;
+/// When connections are judged again: a worker may have made some by the rules that it had.
+const SECOND_PASS: Duration = Duration::from_secs(1);
+
+/// The firewall as it is to be, and what it became.
+#[derive(Clone, Debug)]
+pub(super) struct DesiredFirewall {
+    pub(super) firewall: Arc<Firewall>,
+    pub(super) origin: Origin,
+    pub(super) compiled: Arc<Compiled>,
+    /// What it was compiled for.
+    site: Arc<(Vec<SitePort>, BTreeSet<String>)>,
+}
+
+impl DesiredFirewall {
+    pub(super) fn spec(&self) -> &FirewallSpec {
+        &self.firewall.spec
+    }
+}
+
+/// Connections that are being judged by changed rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Judging {
+    /// The rules by which they were judged last: [`Desired::firewall_changes`].
+    changes: u64,
+    /// The next place; `None` once all were looked at.
+    next: Option<u32>,
+    /// When all are looked at once more.
+    again: Option<Time>,
+    /// Connections that fell since the last change.
+    fell: u64,
+}
+
+impl Judging {
+    const fn is_going_on(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+/// Whether the firewall may become other flows by a request.
+pub(super) const fn may_concern(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::AddressAdd(_)
+            | Request::AddressReplace(_)
+            | Request::AddressDelete(_)
+            | Request::AddressFlush(_)
+            | Request::LinkAdd(_)
+            | Request::LinkDelete(_)
+            | Request::LinkSet(_)
+            | Request::VrfAdd(_)
+            | Request::VrfDelete(_)
+    )
+}
+
+impl Draft<'_> {
+    /// Makes the firewall this.
+    pub(super) fn replace_firewall(
+        &mut self,
+        spec: &FirewallSpec,
+        now: Time,
+    ) -> Result<FirewallReport, Refusal> {
+        let before = self.desired.firewall.as_ref().map(|is| is.origin);
+        let origin = before.unwrap_or(self.origin);
+        let report = self.put_firewall(spec, origin, now)?;
+        self.note(|journal| journal.put_firewall(origin, spec));
+        Ok(report)
+    }
+
+    fn put_firewall(
+        &mut self,
+        spec: &FirewallSpec,
+        origin: Origin,
+        now: Time,
+    ) -> Result<FirewallReport, Refusal> {
+        let firewall = Firewall::new(spec).map_err(|all| refuse_all(&all))?;
+        self.desired.firewall = Some(DesiredFirewall {
+            firewall: Arc::new(firewall),
+            origin,
+            compiled: Arc::default(),
+            site: Arc::default(),
+        });
+        self.compile_firewall(now)
+    }
+
+    /// Removes the firewall. What it has made of connections stays until they end.
+    pub(super) fn delete_firewall(&mut self, now: Time) -> Result<FirewallReport, Refusal> {
+        if self.desired.firewall.take().is_none() {
+            return Err(Refusal::new(RefusalCode::NotFound, "there is no firewall"));
+        }
+        let report = self.put_firewall_flows(BTreeMap::new(), now)?;
+        self.note(super::journal::Journal::delete_firewall);
+        Ok(report)
+    }
+
+    /// Compiles the firewall anew if what it is compiled for has changed.
+    pub(super) fn settle_firewall(&mut self, now: Time) -> Result<(), Refusal> {
+        let Some(is) = &self.desired.firewall else { return Ok(()) };
+        if *is.site == site(self.desired) {
+            return Ok(());
+        }
+        let done = self.compile_firewall(now).map_err(|why| {
+            let message = format!("the firewall is in the way: {}", why.message);
+            Refusal { code: RefusalCode::InUse, message, ..why }
+        });
+        done.map(|_| ())
+    }
+
+    fn compile_firewall(&mut self, now: Time) -> Result<FirewallReport, Refusal> {
+        let Some(is) = &self.desired.firewall else { return Ok(FirewallReport::default()) };
+        let site = site(self.desired);
+        let compiled = is.firewall.compile(&site.0, &site.1).map_err(|wrong| refuse(&wrong))?;
+        let mut flows: BTreeMap<VrfId, Vec<Flow>> = BTreeMap::new();
+        for text in &compiled.flows {
+            let flow = parse_flow(text, &KnownNames(self.desired)).map_err(|wrong| {
+                let message =
+                    format!("the firewall became a flow that is refused: {text}: {wrong}");
+                Refusal::new(RefusalCode::System, message)
+            })?;
+            flows.entry(flow.vrf).or_default().push(flow);
+        }
+        if let Some(is) = &mut self.desired.firewall {
+            is.compiled = Arc::new(compiled);
+            is.site = Arc::new(site);
+        }
+        self.put_firewall_flows(flows, now)
+    }
+
+    /// Makes these the flows of the firewall. Those that stay the same keep what they have counted.
+    fn put_firewall_flows(
+        &mut self,
+        mut flows: BTreeMap<VrfId, Vec<Flow>>,
+        now: Time,
+    ) -> Result<FirewallReport, Refusal> {
+        let mut pipeline = self.tables.pipeline().clone();
+        let own = pipeline.entries().filter(|entry| entry.owner == Owner::Firewall);
+        let before: BTreeSet<VrfId> = own.map(|entry| entry.flow.vrf).collect();
+        let vrfs: BTreeSet<_> = before.into_iter().chain(flows.keys().copied()).collect();
+        let mut report = FirewallReport::default();
+        for vrf in vrfs {
+            let flows = flows.remove(&vrf).unwrap_or_default();
+            let changed = pipeline.replace(vrf, flows, Owner::Firewall);
+            let changed = changed.map_err(|why| self.refuse_flow(&why))?;
+            report.added += changed.added.len() as u64;
+            report.removed += changed.removed.len() as u64;
+        }
+        self.make_connections(&pipeline, now)?;
+        self.tables.set_pipeline(pipeline, now).map_err(|error| refusal(&error))?;
+        self.desired.firewall_changes += 1;
+        Ok(report)
+    }
+
+    fn refuse_flow(&self, why: &Refused) -> Refusal {
+        let Refused::NotYours { id, .. } = why else {
+            return Refusal::new(RefusalCode::Full, format!("the firewall: {why}"));
+        };
+        let mut entries = self.tables.pipeline().entries();
+        let text = entries.find(|entry| entry.id == *id);
+        let text = text.map(|entry| shown_strictly(&entry.flow, self.desired)).unwrap_or_default();
+        let message = format!("a flow by hand is where the firewall needs one: {text}");
+        let hint = format!("hitpath flow del --strict '{text}'");
+        Refusal::new(RefusalCode::InUse, message).with_hint(hint)
+    }
+
+    /// Refuses that a port goes which a zone names.
+    pub(super) fn check_no_zone_names(&self, port: &str) -> Result<(), Refusal> {
+        let Some(is) = &self.desired.firewall else { return Ok(()) };
+        let zones = &is.spec().zones;
+        match zones.iter().find(|zone| zone.ports.iter().any(|name| name == port)) {
+            None => Ok(()),
+            Some(zone) => {
+                let message = format!("port {port} is in zone {} of the firewall", zone.name);
+                Err(Refusal::new(RefusalCode::InUse, message)
+                    .with_hint("hitpath firewall replace FILE, without the port"))
+            }
+        }
+    }
+
+    /// Makes the firewall what the file says.
+    pub(super) fn reconcile_firewall(
+        &mut self,
+        wanted: Option<&FirewallSpec>,
+        now: Time,
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
+        let is = self.desired.firewall.as_ref();
+        let (spec, origin) = (is.map(|is| is.spec().clone()), is.map(|is| is.origin));
+        match (spec, wanted) {
+            (Some(spec), Some(wanted)) if spec == *wanted => {
+                if let Some(is) = &mut self.desired.firewall {
+                    is.origin = Origin::Configuration;
+                }
+                // Ports may have other numbers or addresses now.
+                self.settle_firewall(now)
+            }
+            (before, Some(wanted)) => {
+                let kind = match &before {
+                    Some(_) => ChangeKind::Modified,
+                    None => ChangeKind::Added,
+                };
+                let text = changes(before.as_ref(), wanted);
+                notes.note(kind, "firewall", text);
+                self.put_firewall(wanted, Origin::Configuration, now).map(|_| ())
+            }
+            (Some(spec), None) if origin == Some(Origin::Configuration) => {
+                notes.note(ChangeKind::Removed, "firewall", summary(&spec));
+                self.desired.firewall = None;
+                self.put_firewall_flows(BTreeMap::new(), now).map(|_| ())
+            }
+            (Some(_), None) => self.settle_firewall(now),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// What the firewall is compiled for: the ports, and the names of VRFs.
+fn site(desired: &Desired) -> (Vec<SitePort>, BTreeSet<String>) {
+    let port = |(name, port): (&String, &super::desired::DesiredPort)| SitePort {
+        name: name.clone(),
+        id: port.id.0,
+        vrf: port.vrf.clone(),
+        addresses: port.addresses.iter().map(|(address, _)| IpPrefix::address(address)).collect(),
+    };
+    (desired.ports.iter().map(port).collect(), desired.vrfs.keys().cloned().collect())
+}
+
+/// How much there is.
+pub(super) fn summary(spec: &FirewallSpec) -> String {
+    let count = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let mut parts = vec![
+        count(spec.zones.len(), "zone", "zones"),
+        count(spec.policies.len(), "policy", "policies"),
+    ];
+    if !spec.forwards.is_empty() {
+        parts.push(count(spec.forwards.len(), "forwarded port", "forwarded ports"));
+    }
+    if !spec.snats.is_empty() {
+        parts.push(count(spec.snats.len(), "translation", "translations"));
+    }
+    parts.join(", ")
+}
+
+/// The names of what is different.
+pub(super) fn changes(before: Option<&FirewallSpec>, after: &FirewallSpec) -> String {
+    let Some(before) = before else { return summary(after) };
+    let mut parts = Vec::new();
+    let mut note = |what: &str, differs: bool| {
+        if differs {
+            parts.push(what.to_owned());
+        }
+    };
+    note("default", before.default != after.default);
+    note("log", before.log != after.log || before.log_invalid != after.log_invalid);
+    note("zones", before.zones != after.zones);
+    note("services", before.services != after.services);
+    note("policies", before.policies != after.policies);
+    note("forwarded ports", before.forwards != after.forwards);
+    note("translations", before.snats != after.snats);
+    format!("{} (other {})", summary(after), parts.join(", "))
+}
+
+/// The first that is wrong, and how much more there is.
+fn refuse_all(all: &[Wrong]) -> Refusal {
+    let Some(first) = all.first() else {
+        return Refusal::new(RefusalCode::Invalid, "the firewall is wrong");
+    };
+    let mut refusal = refuse(first);
+    if all.len() > 1 {
+        refusal.message += &format!("; and {} more", all.len() - 1);
+    }
+    refusal
+}
+
+fn refuse(wrong: &Wrong) -> Refusal {
+    let message = format!("{}: {}", wrong.place, wrong.message);
+    let refusal = Refusal::new(RefusalCode::Invalid, message);
+    match &wrong.hint {
+        Some(hint) => refusal.with_hint(hint),
+        None => refusal,
+    }
+}
+
+impl Control {
+    /// Has connections judged if the firewall has changed since they were. Returns how many fell,
+    /// of a very large table at first.
+    pub(super) fn judge_if_changed(&mut self, now: Time) -> u64 {
+        if self.judging.changes == self.desired.firewall_changes {
+            return 0;
+        }
+        let again = Some(now + SECOND_PASS);
+        let changes = self.desired.firewall_changes;
+        self.judging = Judging { changes, next: Some(0), again, fell: 0 };
+        self.judge(PLACES_AT_ONCE, now);
+        self.judging.fell
+    }
+
+    /// Goes on judging.
+    pub(super) fn judge_on(&mut self, now: Time) {
+        if self.judging.next.is_none() && self.judging.again.is_some_and(|again| now >= again) {
+            (self.judging.next, self.judging.again) = (Some(0), None);
+        }
+        self.judge(PLACES_IN_A_TICK, now);
+    }
+
+    fn judge(&mut self, places: u32, now: Time) {
+        let Some(first) = self.judging.next else { return };
+        let tables = self.publisher.current();
+        let Some(table) = tables.connections() else {
+            self.judging.next = None;
+            return;
+        };
+        let firewall = self.desired.firewall.as_ref();
+        let vrfs: BTreeMap<u16, _> = (self.desired.vrfs.iter())
+            .filter_map(|(name, vrf)| Some((vrf.id.0, firewall?.compiled.vrf(name)?)))
+            .collect();
+        let most = table.settings().connections;
+        let last = first.saturating_add(places).min(most);
+        for place in first..last {
+            let Some(found) = table.connection(place, now) else { continue };
+            // What a helper has announced stays as long as the connection that announced it.
+            let master = found.master.and_then(|master| table.connection(master, now));
+            let Some(seen) = Seen::of(master.as_ref().unwrap_or(&found)) else { continue };
+            let allows = firewall.zip(vrfs.get(&found.zone));
+            let stays = allows.is_some_and(|(is, vrf)| is.firewall.allows(vrf, &seen));
+            let mut ended = |ended: &_| tables.connection_ended(ended);
+            if !stays && table.remove(found.handle, now, &mut ended) {
+                self.judging.fell += 1;
+            }
+        }
+        self.judging.next = (last < most).then_some(last);
+    }
+
+    /// Says in the report of a change what became of connections.
+    pub(super) fn report_judging(&self, report: &mut FirewallReport) {
+        report.fell = self.judging.fell;
+        report.is_judging = self.judging.is_going_on();
+    }
+}
+
+/// The firewall, and what its flows have counted.
+pub(super) fn view(
+    tables: &Tables,
+    desired: &Desired,
+    judging: &Judging,
+) -> Option<Box<FirewallView>> {
+    let is = desired.firewall.as_ref()?;
+    let spec = is.spec();
+    let none = FirewallCount::default();
+    let mut view = FirewallView {
+        spec: spec.clone(),
+        origin: is.origin,
+        flows: 0,
+        vrfs: is.compiled.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
+        policies: spec.policies.iter().map(|policy| vec![none; policy.rules.len() + 1]).collect(),
+        forwards: vec![none; spec.forwards.len()],
+        snats: vec![none; spec.snats.len()],
+        masqueraded: vec![none; spec.zones.len()],
+        unnamed: none,
+        invalid: none,
+        fell: judging.fell,
+        is_judging: judging.is_going_on(),
+        doubts: is.compiled.doubts.clone(),
+    };
+    for entry in tables.pipeline().entries().filter(|entry| entry.owner == Owner::Firewall) {
+        view.flows += 1;
+        let (packets, bytes) = read(tables, entry.id);
+        let count = match Cookie::from_number(entry.flow.cookie) {
+            Cookie::Other => None,
+            Cookie::Rule { policy, rule } => {
+                view.policies.get_mut(policy).and_then(|rules| rules.get_mut(rule))
+            }
+            Cookie::Forward(at) => view.forwards.get_mut(at),
+            Cookie::Snat(at) => view.snats.get_mut(at),
+            Cookie::Masquerade(at) => view.masqueraded.get_mut(at),
+            Cookie::Unnamed => Some(&mut view.unnamed),
+            Cookie::Invalid => Some(&mut view.invalid),
+        };
+        if let Some(count) = count {
+            count.packets += packets;
+            count.bytes += bytes;
+        }
+    }
+    Some(Box::new(view))
+}
+
+fn read(tables: &Tables, id: FlowId) -> (u64, u64) {
+    tables.flow_meter(id).map_or((0, 0), |meter| meter.counters.read())
+}

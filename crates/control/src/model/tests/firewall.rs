@@ -1,0 +1,552 @@
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ::conntrack::{CtState, New, Packet as Tracked, Tuple};
+use pipeline::{CtFields, Exit, Fields, NatEnd, NatNew, NatSpec, Owner, To, Track};
+use proptest::prelude::*;
+use types::{
+    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot, Upper, VrfId,
+};
+
+use super::*;
+use crate::firewall::Seen;
+
+/// Everything that a firewall may have.
+const SITE: &str = r#"
+[[vrf]]
+name = "red"
+[[vrf]]
+name = "blue"
+[[port]]
+name = "lan"
+kind = "memory"
+addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
+[[port]]
+name = "dmz"
+kind = "memory"
+addresses = ["10.3.0.1/24"]
+[[port]]
+name = "wan"
+kind = "memory"
+addresses = ["192.0.2.1/24", "2001:db8:2::1/64"]
+[[port]]
+name = "red1"
+kind = "memory"
+vrf = "red"
+addresses = ["10.1.0.1/24"]
+[[port]]
+name = "blue1"
+kind = "memory"
+vrf = "blue"
+[[route]]
+to = "default"
+via = "192.0.2.254"
+"#;
+
+const FIREWALL: &str = r#"
+[firewall]
+log = "default"
+log-invalid = "invalid"
+[[firewall.zone]]
+name = "inside"
+ports = ["lan"]
+[[firewall.zone]]
+name = "servers"
+ports = ["dmz"]
+[[firewall.zone]]
+name = "outside"
+ports = ["wan"]
+masquerade = "ipv4"
+[[firewall.zone]]
+name = "branch"
+networks = ["10.2.0.0/16", "2001:db8:b::/48"]
+[[firewall.zone]]
+name = "tenant"
+vrfs = ["red"]
+[[firewall.service]]
+name = "game"
+services = ["udp/27015-27030", "https"]
+[[firewall.policy]]
+from = ["inside", "servers"]
+to = ["outside", "branch"]
+rules = [
+    { services = ["tcp/25"], action = "reject", log = "mail" },
+    { services = ["ping"], sources = ["10.1.0.9"], action = "drop" },
+]
+action = "accept"
+[[firewall.policy]]
+from = ["outside"]
+to = ["gateway"]
+rules = [{ services = ["ping", "ike"], action = "accept" }]
+[[firewall.policy]]
+from = ["outside"]
+to = ["servers"]
+rules = [
+    { services = ["game"], destinations = ["10.3.0.2-10.3.0.4"], action = "accept" },
+    { services = ["icmp6"], action = "accept", log = "six" },
+]
+[[firewall.policy]]
+from = ["branch"]
+to = ["inside"]
+rules = [{ services = ["ssh"], sources = ["10.2.1.0/24"], action = "accept" }]
+action = "reject"
+[[firewall.policy]]
+from = ["tenant"]
+to = ["tenant", "gateway"]
+action = "accept"
+[[firewall.forward]]
+from = ["outside"]
+hairpin = ["servers", "inside"]
+service = "tcp/8080"
+to = "10.3.0.2"
+to-port = 80
+[[firewall.forward]]
+from = ["outside"]
+service = "udp/5000-5001"
+sources = ["198.51.100.0/24"]
+to = "10.1.0.2"
+log = "forward"
+[[firewall.forward]]
+from = ["outside"]
+service = "tcp/443"
+to = "2001:db8:1::2"
+[[firewall.snat]]
+from = ["inside"]
+to = ["outside"]
+sources = ["10.1.0.8/30"]
+addresses = "192.0.2.8-192.0.2.9"
+ports = "2000-2999"
+[[firewall.snat]]
+from = ["inside"]
+to = ["outside"]
+destinations = ["198.51.100.7"]
+"#;
+
+fn with_firewall() -> String {
+    format!("{SITE}{FIREWALL}")
+}
+
+fn firewall_flows(control: &mut Control, words: &str) -> Vec<String> {
+    let shown = show(control, &format!("flow show {words}"));
+    shown.lines().filter(|line| line.ends_with(" # firewall")).map(str::to_owned).collect()
+}
+
+/// The flows; those of one priority stand in the order in which they came.
+fn sorted(control: &mut Control) -> Vec<String> {
+    let mut lines: Vec<_> = show(control, "flow show").lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn zones_become_flows_of_their_vrfs_alone() {
+    let mut control = running(&with_firewall());
+    assert!(firewall_flows(&mut control, "vrf=main").len() > 40);
+    assert!(!firewall_flows(&mut control, "vrf=red").is_empty());
+    assert_eq!(show(&mut control, "flow show vrf=blue"), "");
+    let lines = firewall_flows(&mut control, "vrf=main,table=243");
+    let is = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(is("tcp,reg0=0x1,reg1=0x3,tp_dst=25 actions=log:mail,goto_table:245"), "{lines:#?}");
+    assert!(is("actions=log:default "), "{lines:#?}");
+    let nat = firewall_flows(&mut control, "vrf=main,table=244").join("\n");
+    assert!(nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1)"), "{nat}");
+    // By hand they are not changed, and stay when others are removed.
+    let refusal = run(&mut control, "flow del table=243,tcp").unwrap_err();
+    assert!(refusal.message.contains("was made by [firewall]"), "{refusal}");
+    run(&mut control, "flow add table=0,arp actions=drop").unwrap();
+    run(&mut control, "flow del-all").unwrap();
+    assert_eq!(firewall_flows(&mut control, "vrf=main,table=243"), lines);
+}
+
+#[test]
+fn another_address_compiles_it_anew() {
+    let mut control = running(&with_firewall());
+    let nat = |control: &mut Control| firewall_flows(control, "vrf=main,table=244").join("\n");
+    run(&mut control, "addr add 192.0.2.77/24 dev wan").unwrap();
+    assert!(nat(&mut control).contains("nat(src=192.0.2.1)"));
+    run(&mut control, "addr del 192.0.2.1/24 dev wan").unwrap();
+    let text = nat(&mut control);
+    assert!(text.contains("nat(src=192.0.2.77)") && !text.contains("192.0.2.1)"), "{text}");
+    run(&mut control, "addr flush dev wan").unwrap();
+    let text = nat(&mut control);
+    assert!(text.contains("ip,reg1=0x3,oif=wan actions=drop"), "{text}");
+    let shown = show(&mut control, "firewall show");
+    assert!(shown.contains("warning: port wan has no IPv4 address to masquerade with"), "{shown}");
+    // A port of the VRF that a zone is.
+    let refusal = run(&mut control, "link del lan").unwrap_err();
+    assert!(!refusal.message.is_empty());
+    run(&mut control, "link set dev blue1 vrf red").unwrap();
+    let lines = firewall_flows(&mut control, "vrf=red,table=242").join("\n");
+    assert!(lines.contains("oif=blue1"), "{lines}");
+    let refusal = run(&mut control, "vrf del red").unwrap_err();
+    assert!(refusal.message.contains("no VRF \"red\""), "{refusal}");
+    run(&mut control, "link add link dmz name dmz.5 type vlan id 5").unwrap();
+    let two = FIREWALL.replace("[\"dmz\"]", "[\"dmz\", \"dmz.5\"]");
+    let (spec, _) = crate::config::load_firewall("fw.toml", &two).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(&mut control, request, NOW).unwrap();
+    let refusal = run(&mut control, "link del dmz.5").unwrap_err();
+    assert_eq!(refusal.message, "port dmz.5 is in zone servers of the firewall");
+}
+
+#[test]
+fn a_flow_by_hand_in_its_place_is_named() {
+    let mut control = running(SITE);
+    run(&mut control, "flow add table=0,priority=9,arp actions=drop").unwrap();
+    let (spec, _) = crate::config::load_firewall("fw.toml", FIREWALL).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    let refusal = handle(&mut control, request.clone(), NOW).unwrap_err();
+    assert!(refusal.message.ends_with("needs one: table=0,priority=9,arp"), "{refusal}");
+    run(&mut control, "flow del-all").unwrap();
+    handle(&mut control, request, NOW).unwrap();
+    let reply = run(&mut control, "firewall delete").unwrap();
+    assert!(matches!(reply, Reply::FirewallChanged(report) if report.removed > 40), "{reply:?}");
+    assert_eq!(show(&mut control, "flow show"), "");
+    assert_eq!(show(&mut control, "firewall"), "there is no firewall\n");
+}
+
+#[test]
+fn it_comes_back_after_a_restart_and_is_saved() {
+    let mut control = running(&with_firewall());
+    control.keep_changes(true);
+    let other = FIREWALL.replace("\"tcp/25\"", "\"smtp\", \"submission\"");
+    let (spec, _) = crate::config::load_firewall("fw.toml", &other).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(&mut control, request, NOW).unwrap();
+    let shown = sorted(&mut control);
+    let changes = control.take_changes().text;
+    let all = control.all_changes().text;
+    for text in [&changes, &all] {
+        let mut again = running(&with_firewall());
+        again.keep_changes(true);
+        let restored = again.restore([text.as_str()].into_iter(), &BTreeMap::new(), true, NOW);
+        assert_eq!(restored.refused, Vec::<String>::new(), "{text}");
+        assert_eq!(sorted(&mut again), shown, "{text}");
+        consistent(&again);
+    }
+    let saved = control.save(None).unwrap().text;
+    let mut again = running(&saved);
+    assert_eq!(sorted(&mut again), shown);
+    assert_eq!(again.desired.firewall.as_ref().map(|is| is.spec().clone()), {
+        control.desired.firewall.as_ref().map(|is| is.spec().clone())
+    });
+    let told = reload(&mut control, &with_firewall()).unwrap();
+    assert!(told.starts_with("~ firewall 5 zones"), "{told}");
+    assert_eq!(reload(&mut control, &with_firewall()).unwrap(), "");
+    assert!(reload(&mut control, SITE).unwrap().starts_with("- firewall 5 zones"));
+    assert_eq!(show(&mut control, "flow show"), "");
+}
+
+#[test]
+fn ports_with_other_numbers_are_found_again() {
+    let mut control = running(&with_firewall());
+    let before = show(&mut control, "flow show table=242");
+    let wan = "name = \"wan\"\nkind = \"memory\"\n";
+    let text = with_firewall().replace(wan, &format!("{wan}mac = \"02:00:00:00:00:99\"\n"));
+    reload(&mut control, &text).unwrap();
+    let after = show(&mut control, "flow show table=242");
+    let line = |text: &str| text.lines().find(|line| line.contains("oif=wan")).unwrap().to_owned();
+    let head = |text: &str| line(text).split(" actions").next().unwrap().to_owned();
+    assert_eq!(head(&before), head(&after));
+}
+
+/// A packet that opens a connection, of all that is special in the firewall above.
+#[derive(Clone, Debug)]
+struct Packet {
+    in_port: Option<&'static str>,
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    port: u16,
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let in_port = prop_oneof![Just(Some("lan")), Just(Some("dmz")), Just(Some("wan")), Just(None),];
+    let v4 = || {
+        const ALL: &[&str] = &[
+            "10.1.0.2",
+            "10.1.0.9",
+            "10.3.0.2",
+            "10.3.0.5",
+            "10.2.1.5",
+            "10.2.9.9",
+            "192.0.2.1",
+            "198.51.100.7",
+            "203.0.113.5",
+            "10.3.0.1",
+        ];
+        prop::sample::select(ALL)
+    };
+    let v6 = || {
+        const ALL: &[&str] =
+            &["2001:db8:1::2", "2001:db8:b::7", "2001:db8:2::1", "2001:db8:ffff::1"];
+        prop::sample::select(ALL)
+    };
+    let pair = prop_oneof![3 => (v4(), v4()), 1 => (v6(), v6())];
+    const PORTS: &[u16] = &[22, 25, 80, 443, 500, 5000, 5001, 8080, 27015, 9];
+    (in_port, pair, prop::sample::select(&[1_u8, 6, 17, 47][..]), prop::sample::select(PORTS))
+        .prop_map(|(in_port, (source, destination), protocol, port)| {
+            let (source, destination): (IpAddr, IpAddr) =
+                (source.parse().unwrap(), destination.parse().unwrap());
+            let v6 = source.is_ipv6();
+            let (protocol, port) = match protocol {
+                1 if v6 => (58, 128),
+                1 => (1, 8),
+                47 => (47, 0),
+                other => (other, port),
+            };
+            Packet { in_port, source, destination, protocol, port }
+        })
+}
+
+fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
+        _ => unreachable!("of one family"),
+    }
+}
+
+/// Says of every packet that it opens a connection, and has the routes of the site.
+struct World<'a>(&'a Control);
+
+impl World<'_> {
+    fn port(&self, name: &str) -> PortId {
+        self.0.desired.ports[name].id
+    }
+}
+
+impl Track for World<'_> {
+    fn track(&mut self, _: u16, _: bool, fields: &Fields, nat: Option<&NatSpec>) -> CtFields {
+        let new = nat.and_then(|nat| nat.new.as_ref());
+        let new = new.filter(|new| new.end == NatEnd::Destination);
+        let translated = new.and_then(|new| {
+            let port = new.ports.map_or(fields.ports().1, |(first, _)| first);
+            fields.tuple()?.with_destination(new.addresses?.first(), port)
+        });
+        let state = CtState(CtState::NEW.0 | CtState::TRK.0);
+        CtFields { state, translated, original: fields.tuple(), ..CtFields::default() }
+    }
+
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        let Some(addresses) = fields.addresses() else { return Exit::None };
+        let text = addresses.destination().to_string();
+        let own = ["10.1.0.1", "10.3.0.1", "192.0.2.1", "2001:db8:1::1", "2001:db8:2::1"];
+        match text.as_str() {
+            text if own.contains(&text) => Exit::Local,
+            text if text.starts_with("10.1.0.") => Exit::Port(self.port("lan")),
+            text if text.starts_with("2001:db8:1:") => Exit::Port(self.port("lan")),
+            text if text.starts_with("10.3.0.") => Exit::Port(self.port("dmz")),
+            "203.0.113.5" => Exit::None,
+            _ => Exit::Port(self.port("wan")),
+        }
+    }
+}
+
+fn fields(control: &Control, packet: &Packet) -> Fields {
+    let in_port = packet.in_port.map(|name| World(control).port(name));
+    let addresses = addresses(packet.source, packet.destination);
+    let upper = match packet.protocol {
+        1 | 58 => Upper::Icmp { kind: packet.port as u8, code: 0, identifier: 7 },
+        47 => Upper::None,
+        _ => Upper::Ports { source: 40_000, destination: packet.port },
+    };
+    let key = FlowKey {
+        vrf: VrfId::MAIN,
+        origin: in_port.map_or(Origin::Sa(SaSlot(3)), Origin::Port),
+        addresses,
+        protocol: Protocol(packet.protocol),
+        upper,
+        fragment: FragmentClass::Whole,
+        fields: PacketFields::NONE,
+    };
+    Fields::of(&key, 0)
+}
+
+/// What flows do with a packet that opens a connection.
+struct Through {
+    passes: bool,
+    label: u128,
+    nat: Vec<NatNew>,
+}
+
+fn through_flows(control: &Control, packet: &Packet) -> Through {
+    let tables = control.publisher.current();
+    let fields = fields(control, packet);
+    let outcome = tables.pipeline().evaluate(&fields, &mut World(control), &mut ());
+    Through {
+        passes: outcome.ends.first().is_some_and(|end| end.to == To::Normal),
+        label: outcome.commits.iter().fold(0, |label, commit| label | commit.label.0),
+        nat: outcome
+            .commits
+            .iter()
+            .filter_map(|commit| commit.ct.nat.as_ref()?.new.clone())
+            .collect(),
+    }
+}
+
+/// The connection that a packet has opened, as it is seen later.
+fn opened(packet: &Packet, through: &Through) -> Seen {
+    let label = through.label;
+    assert_eq!(label >> 32, 1, "the firewall says that it made it");
+    let nat = |end| through.nat.iter().rfind(|new| new.end == end);
+    let forwarded = nat(NatEnd::Destination).map(|new| {
+        let port = new.ports.map_or(packet.port, |(first, _)| first);
+        (new.addresses.unwrap().first(), port)
+    });
+    let translated = nat(NatEnd::Source)
+        .map(|new| (new.addresses.unwrap().last(), new.ports.map_or(40_000, |(_, last)| last)));
+    Seen {
+        ports: [label as u16, (label >> 16) as u16],
+        source: packet.source,
+        destination: packet.destination,
+        protocol: Protocol(packet.protocol),
+        port: packet.port,
+        forwarded,
+        translated,
+    }
+}
+
+proptest! {
+    /// What the flows let pass is what a connection is judged by, so that no connection falls that
+    /// would be made anew, and none stays that would not.
+    #[test]
+    fn connections_are_judged_as_packets_are(packet in packet()) {
+        thread_local! {
+            static CONTROL: Control = running(&with_firewall());
+        }
+        CONTROL.with(|control| {
+            let through = through_flows(control, &packet);
+            let is = control.desired.firewall.as_ref().unwrap();
+            let vrf = is.compiled.vrf("main").unwrap();
+            if through.passes {
+                let seen = opened(&packet, &through);
+                prop_assert!(is.firewall.allows(vrf, &seen), "{seen:?}");
+                // Translated otherwise, it is another one.
+                let other = match seen.translated {
+                    None => Some(("192.0.2.1".parse().unwrap(), 40_000)),
+                    Some(_) => None,
+                };
+                let other = Seen { translated: other, ..seen };
+                prop_assert!(!is.firewall.allows(vrf, &other), "{other:?}");
+                let other = match seen.forwarded {
+                    None => Some(("10.3.0.3".parse().unwrap(), seen.port)),
+                    Some(_) => None,
+                };
+                let other = Seen { forwarded: other, ..seen };
+                prop_assert!(!is.firewall.allows(vrf, &other), "{other:?}");
+                return Ok(());
+            }
+            let mut world = World(control);
+            let out = match world.exit(&fields(control, &packet)) {
+                Exit::Port(port) => port.0,
+                Exit::Local => u16::MAX,
+                Exit::None => return Ok(()),
+            };
+            let come = packet.in_port.map_or(u16::MAX, |name| world.port(name).0);
+            for translated in ["192.0.2.1", "192.0.2.8", "10.3.0.1"] {
+                for translated in [None, Some((translated.parse().unwrap(), 2_500))] {
+                    let seen = Seen {
+                        ports: [come, out],
+                        source: packet.source,
+                        destination: packet.destination,
+                        protocol: Protocol(packet.protocol),
+                        port: packet.port,
+                        forwarded: None,
+                        translated,
+                    };
+                    prop_assert!(!is.firewall.allows(vrf, &seen), "{seen:?}");
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+/// Makes a connection as a packet would, by the flows that there are.
+fn make(control: &Control, packet: &Packet) {
+    let through = through_flows(control, packet);
+    make_with(control, packet, through.label, &opened(packet, &through));
+}
+
+/// Makes one by other rules: it is not translated.
+fn make_anyway(control: &Control, packet: &Packet) {
+    let world = World(control);
+    let label = 1 << 32 | u128::from(world.port("wan").0) << 16 | u128::from(world.port("lan").0);
+    let seen = Seen {
+        ports: [label as u16, (label >> 16) as u16],
+        source: packet.source,
+        destination: packet.destination,
+        protocol: Protocol(packet.protocol),
+        port: packet.port,
+        forwarded: None,
+        translated: None,
+    };
+    make_with(control, packet, label, &seen);
+}
+
+fn make_with(control: &Control, packet: &Packet, label: u128, seen: &Seen) {
+    let tables = control.publisher.current();
+    let table = tables.connections().unwrap();
+    let original = Tuple::new(
+        addresses(packet.source, packet.destination),
+        Protocol(packet.protocol),
+        40_000,
+        packet.port,
+    );
+    let mut new = New { label, ..New::plain(0, original) };
+    if let Some((address, port)) = seen.forwarded {
+        new.reply = original.with_destination(address, port).unwrap().reversed();
+    }
+    if let Some((address, _)) = seen.translated {
+        new.reply = new.reply.with_destination(address, 40_000).unwrap();
+    }
+    table.commit(&new, &Tracked::Datagram, 100, NOW, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn connections_that_new_rules_do_not_allow_fall() {
+    let mut control = running(&with_firewall());
+    let udp = |in_port, source: &str, destination: &str, port| Packet {
+        in_port: Some(in_port),
+        source: source.parse().unwrap(),
+        destination: destination.parse().unwrap(),
+        protocol: 17,
+        port,
+    };
+    make(&control, &udp("lan", "10.1.0.2", "198.51.100.7", 53));
+    make(&control, &udp("lan", "10.1.0.3", "198.51.100.9", 53));
+    make(&control, &udp("lan", "10.1.0.3", "198.51.100.9", 123));
+    make(&control, &udp("wan", "198.51.100.9", "192.0.2.1", 5000));
+    let count = |control: &Control| control.tables().connections().unwrap().counts().connections;
+    assert_eq!(count(&control), 4);
+    // What changes nothing for them.
+    let text = with_firewall().replace("\"tcp/25\"", "\"smtp\", \"dns-over-tls\"");
+    reload(&mut control, &text).unwrap();
+    assert_eq!(count(&control), 4);
+    let other = FIREWALL
+        .replace("{ services = [\"tcp/25\"]", "{ services = [\"ntp\"]")
+        .replace("udp/5000-5001", "udp/6000");
+    let (spec, _) = crate::config::load_firewall("fw.toml", &other).unwrap();
+    let reply = handle(&mut control, Request::FirewallReplace(Box::new(spec.unwrap())), NOW);
+    let Ok(Reply::FirewallChanged(report)) = reply else { panic!("{reply:?}") };
+    assert_eq!((report.fell, report.is_judging), (2, false));
+    assert_eq!(count(&control), 2);
+    // Other addresses of the port that they were translated to.
+    run(&mut control, "addr add 192.0.2.77/24 dev wan").unwrap();
+    run(&mut control, "addr del 192.0.2.1/24 dev wan").unwrap();
+    assert_eq!(count(&control), 1, "the one that is not translated");
+    // A worker with old rules makes one after that: it falls a second later.
+    let late = udp("lan", "10.1.0.4", "198.51.100.7", 123);
+    make_anyway(&control, &late);
+    control.tick(after(0));
+    assert_eq!(count(&control), 2);
+    control.tick(after(2));
+    assert_eq!(count(&control), 1);
+    make(&control, &udp("lan", "10.1.0.3", "198.51.100.7", 124));
+    assert_eq!(count(&control), 2);
+    run(&mut control, "firewall delete").unwrap();
+    assert_eq!(count(&control), 0);
+    let tables = control.tables();
+    assert!(tables.pipeline().entries().all(|entry| entry.owner == Owner::User));
+}

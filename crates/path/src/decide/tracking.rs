@@ -1,0 +1,415 @@
+//! What connection tracking and routes say to flows that ask, and what flows want of connections.
+
+use core::cell::RefCell;
+use core::net::{IpAddr, Ipv6Addr};
+
+use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment};
+use packet::Time;
+use pipeline::{Commit, CtFields, Exit, Fields, NatEnd, NatNew, NatSpec, Track};
+use tables::{Tables, Vrf};
+use wire::quoted::{self, Quoted};
+use wire::{FlowKey, FragmentClass, Protocol, TcpFlags, Upper};
+
+use super::flows::Seen;
+use super::trace::Trace;
+use super::way::routed;
+use super::{Deciding, LookedUp, Translated};
+use crate::connection::{self, Change};
+
+/// What the `ct(commit)` of a packet ask for together. A zone's connection is one, so they are all
+/// for that.
+pub(super) struct Wanted<'c> {
+    zone: u16,
+    force: bool,
+    mark: (u32, u32),
+    label: (u128, u128),
+    helper: u16,
+    /// Whether what is expected is translated.
+    has_nat: bool,
+    /// The first that is asked for.
+    destination: Option<&'c NatNew>,
+    source: Option<&'c NatNew>,
+}
+
+impl<'c> Wanted<'c> {
+    pub(super) fn of(commits: &[Commit<'c>]) -> Option<Self> {
+        let mut wanted = Self {
+            zone: commits.first()?.zone,
+            force: false,
+            mark: (0, 0),
+            label: (0, 0),
+            helper: 0,
+            has_nat: false,
+            destination: None,
+            source: None,
+        };
+        for commit in commits {
+            let ((mark, bits), (label, label_bits)) = (commit.mark, commit.label);
+            wanted.force |= commit.ct.force;
+            wanted.mark = (wanted.mark.0 & !bits | mark & bits, wanted.mark.1 | bits);
+            wanted.label =
+                (wanted.label.0 & !label_bits | label & label_bits, wanted.label.1 | label_bits);
+            wanted.has_nat |= commit.ct.nat.is_some();
+            wanted.helper = commit.ct.alg.map_or(wanted.helper, |alg| 1 + alg as u16);
+            let nat = commit.ct.nat.as_ref().and_then(|nat| nat.new.as_ref());
+            let end = match nat.map(|nat| nat.end) {
+                Some(NatEnd::Source) => &mut wanted.source,
+                Some(NatEnd::Destination) => &mut wanted.destination,
+                None => continue,
+            };
+            *end = end.or(nat);
+        }
+        Some(wanted)
+    }
+}
+
+/// What is to be done for that, if it is not so already.
+pub(super) fn change(wanted: &Wanted<'_>, tracked: &Tracked, key: &FlowKey) -> Option<Change> {
+    match tracked.connection {
+        Some((handle, direction)) => {
+            if wanted.force && direction == Direction::Reply {
+                return make(wanted, tracked, key, Some(handle));
+            }
+            let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
+            let is_so = (tracked.mark ^ mark) & mark_bits == 0
+                && (tracked.label ^ label) & label_bits == 0
+                && (wanted.helper == 0 || tracked.helper == wanted.helper);
+            (!is_so).then_some(Change::Write {
+                handle,
+                mark: wanted.mark,
+                label: wanted.label,
+                helper: wanted.helper,
+            })
+        }
+        None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, key, None),
+        None => None,
+    }
+}
+
+fn make(
+    wanted: &Wanted<'_>,
+    tracked: &Tracked,
+    key: &FlowKey,
+    instead_of: Option<Handle>,
+) -> Option<Change> {
+    let original = connection::tuple(key)?;
+    // What was expected has the mark and the label of the connection that has announced it, but for
+    // what is written here.
+    let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
+    let new = New {
+        mark: tracked.mark & !mark_bits | mark & mark_bits,
+        label: tracked.label & !label_bits | label & label_bits,
+        helper: wanted.helper,
+        hash: tracked.hash,
+        master: tracked.expected.map(|expected| expected.master.index),
+        ..New::plain(wanted.zone, original)
+    };
+    let (destination, source) = (wanted.destination.cloned(), wanted.source.cloned());
+    let expected = tracked.expected.filter(|expected| wanted.has_nat && expected.is_translated());
+    Some(Change::Make { new, destination, source, expected, instead_of })
+}
+
+/// What connection tracking has said of a packet.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked {
+    pub(super) zone: u16,
+    pub(super) state: CtState,
+    pub(super) mark: u32,
+    pub(super) label: u128,
+    pub(super) helper: u16,
+    pub(super) hash: Option<u64>,
+    /// The packet's own, if it may open the connection.
+    pub(super) own: Option<conntrack::Tuple>,
+    pub(super) original: Option<conntrack::Tuple>,
+    pub(super) connection: Option<(Handle, Direction)>,
+    /// What its packets become, if the connection is translated.
+    pub(super) translation: Option<conntrack::Tuple>,
+    /// The same, once a `ct` has asked for it.
+    pub(super) translated: Option<conntrack::Tuple>,
+    pub(super) is_translated: bool,
+    pub(super) reference: Reference,
+    pub(super) keep: bool,
+    pub(super) expected: Option<Expectation>,
+}
+
+impl Tracked {
+    fn invalid(zone: u16, keep: bool) -> Self {
+        Self {
+            zone,
+            state: CtState::INVALID,
+            mark: 0,
+            label: 0,
+            helper: 0,
+            hash: None,
+            own: None,
+            original: None,
+            connection: None,
+            translation: None,
+            translated: None,
+            is_translated: false,
+            reference: Reference::NONE,
+            keep,
+            expected: None,
+        }
+    }
+
+    /// Whether it is of a connection with a helper. Also if it is invalid: the next one of its flow
+    /// may be so for the tracker alone that does not know how the helper has shifted the numbers.
+    pub(super) fn is_helped(&self) -> bool {
+        self.helper != 0 && self.reference.is_connection()
+    }
+
+    /// As flows see it. As in Open vSwitch, `nat` without addresses translates no packet that may open
+    /// the connection: that is done by the `nat` with addresses that has made it, or by one of a
+    /// `ct(commit)` if the connection was expected.
+    fn fields(&mut self, commit: bool, nat: Option<&NatSpec>) -> CtFields {
+        let new = nat.and_then(|nat| nat.new.as_ref());
+        let may_open = self.state.contains(CtState::NEW);
+        let is_expected = commit && self.state.contains(CtState::REL);
+        self.translated = match (self.own, self.translation) {
+            (_, Some(tuple)) if nat.is_some() && (!may_open || is_expected) => Some(tuple),
+            (Some(own), Some(tuple)) if may_open && let Some(new) = new => {
+                let now = self.translated.unwrap_or(own);
+                let addresses = tuple.addresses;
+                match new.end {
+                    NatEnd::Source => now.with_source(addresses.source(), tuple.source),
+                    NatEnd::Destination => {
+                        now.with_destination(addresses.destination(), tuple.destination)
+                    }
+                }
+            }
+            // It is not there yet. What its source becomes is known when it is.
+            (Some(own), None)
+                if self.connection.is_none()
+                    && self.expected.is_none()
+                    && may_open
+                    && let Some(new) = new =>
+            {
+                self.translation = match new.end {
+                    NatEnd::Source => None,
+                    NatEnd::Destination => connection::destinations(new, &own).next(),
+                };
+                self.state.0 |= self.translation.map_or(0, |_| CtState::DNAT.0);
+                self.translation
+            }
+            _ => self.translated,
+        };
+        self.is_translated = self.translated.is_some();
+        let hidden = if self.is_translated { 0 } else { CtState::SNAT.0 | CtState::DNAT.0 };
+        CtFields {
+            state: CtState(self.state.0 & !hidden),
+            mark: self.mark,
+            label: self.label,
+            original: self.original,
+            translated: self.translated,
+        }
+    }
+}
+
+/// Asks the connection table and the routes for the flows.
+pub(super) struct Tracking<'r, 'a, T> {
+    pub(super) key: &'a FlowKey,
+    pub(super) tables: &'a Tables,
+    pub(super) vrf: &'a Vrf,
+    pub(super) seen: Option<&'a Seen<'a>>,
+    pub(super) trace: &'r RefCell<&'a mut T>,
+    /// Of the zone that was asked first.
+    pub(super) said: Option<Tracked>,
+    /// Whether a second zone was asked: a decision names one connection.
+    pub(super) has_second: bool,
+    pub(super) wants_whole: bool,
+    /// A destination that a route was looked up for, if it was another one than the packet's: a
+    /// second such one makes it unspecified.
+    pub(super) asked: Option<IpAddr>,
+}
+
+impl<T: Trace> Track for Tracking<'_, '_, T> {
+    fn track(
+        &mut self,
+        zone: u16,
+        commit: bool,
+        _fields: &Fields,
+        nat: Option<&NatSpec>,
+    ) -> CtFields {
+        if self.key.fragment != FragmentClass::Whole {
+            self.wants_whole = true;
+            return Tracked::invalid(zone, true).fields(commit, None);
+        }
+        if self.said.as_ref().is_some_and(|said| said.zone != zone) {
+            self.has_second = true;
+            return Tracked::invalid(zone, true).fields(commit, None);
+        }
+        if self.said.is_none() {
+            self.said = Some(self.look(zone));
+        }
+        let said = self.said.as_mut();
+        said.map(|said| said.fields(commit, nat)).unwrap_or_default()
+    }
+
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        let (source, destination) = fields.ports();
+        let ports = match self.key.upper {
+            Upper::Ports { .. } => Upper::Ports { source, destination },
+            upper => upper,
+        };
+        let Some(addresses) = fields.addresses() else { return Exit::None };
+        let after = FlowKey { addresses, upper: ports, ..*self.key };
+        let to = addresses.destination();
+        if to != self.key.addresses.destination() {
+            self.asked = match self.asked {
+                None => Some(to),
+                Some(before) if before == to => Some(to),
+                Some(_) => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+            };
+        }
+        let mark = Translated { mark: fields.pkt_mark(), received: *self.key };
+        let mut trace = self.trace.borrow_mut();
+        let deciding = Deciding {
+            key: routed(&after, self.key),
+            tables: self.tables,
+            vrf: self.vrf,
+            looked_up: &LookedUp::NOTHING,
+            trace: &mut **trace,
+            mark,
+        };
+        deciding.exit()
+    }
+}
+
+impl<T> Tracking<'_, '_, T> {
+    fn look(&self, zone: u16) -> Tracked {
+        let Some(connections) = self.tables.connections() else {
+            return Tracked::invalid(zone, true);
+        };
+        let now = self.seen.map_or(Time(0), |seen| seen.now);
+        if let Upper::Icmp { kind, .. } = self.key.upper
+            && quoted::is_error(self.key.protocol, kind)
+        {
+            return self.related(zone);
+        }
+        let Some(tuple) = connection::tuple(self.key) else { return Tracked::invalid(zone, true) };
+        let packet = match self.seen {
+            Some(seen) => connection::read(seen.packet, seen.facts, self.key),
+            None => unseen(self.key),
+        };
+        let hash = self.seen.and_then(|seen| seen.hash);
+        let hash = hash.filter(|_| zone == self.key.vrf.0);
+        let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
+        let mut found = connections.track_by(hash, zone, &tuple, &packet, now);
+        if let Some((handle, direction)) = found.connection
+            && let Some(packet) = connections.acknowledging(handle.index, direction, &packet)
+        {
+            found = connections.track_by(hash, zone, &tuple, &packet, now);
+        }
+        let mut tracked = Tracked {
+            own: Some(tuple),
+            hash: Some(hash),
+            state: found.ct_state,
+            connection: found.connection,
+            reference: found.reference,
+            keep: found.keep,
+            expected: found.expected,
+            ..Tracked::invalid(zone, found.keep)
+        };
+        tracked.note_connection(connections, now);
+        tracked.note_master(connections, now);
+        tracked
+    }
+
+    /// What is said of an ICMP error. It is said for this packet alone, as the packet that it quotes
+    /// is in no key.
+    fn related(&self, zone: u16) -> Tracked {
+        let none = Tracked::invalid(zone, false);
+        let (Some(seen), Some(connections)) = (self.seen, self.tables.connections()) else {
+            return none;
+        };
+        let read = connection::read(seen.packet, seen.facts, self.key);
+        let headers = wire::headers::parse(seen.packet);
+        let quoted = headers.ok().and_then(|headers| Quoted::read(seen.packet, &headers));
+        let tuple = quoted.as_ref().and_then(quoted_tuple);
+        let (Some(quoted), Some(tuple)) = (quoted, tuple) else { return none };
+        if read == conntrack::Packet::Malformed {
+            return none;
+        }
+        let found =
+            connections.related(zone, &self.key.addresses, &tuple, quoted.sequence, seen.now);
+        let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
+        if let Some((handle, direction)) = found.connection {
+            let named = conntrack::Named::Related(handle, direction, found.ct_state);
+            tracked.reference = Reference::new(named);
+        }
+        tracked.note_connection(connections, seen.now);
+        // Its own addresses: the destination always, as it goes to who has sent the packet.
+        if let (Some((handle, direction)), Some(own)) =
+            (found.connection, Some(connection::addresses(self.key)))
+        {
+            tracked.translation = tracked.translation.and_then(|_| {
+                let translation = connections.translation(handle, direction)?;
+                let to = translation.tuple.addresses;
+                let translated = own.with_destination(to.destination(), own.destination)?;
+                match translation.is_source {
+                    true => translated.with_source(to.source(), own.source),
+                    false => Some(translated),
+                }
+            });
+        }
+        tracked
+    }
+}
+
+impl Tracked {
+    /// What there is to know of the connection, if there is one.
+    fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) {
+        let Some((handle, direction)) = self.connection else { return };
+        let found = connections.connection(handle.index, now);
+        let Some(found) = found.filter(|found| found.handle == handle) else {
+            // It has ended since.
+            self.keep = false;
+            return;
+        };
+        (self.mark, self.label, self.helper) = (found.mark, found.label, found.helper);
+        self.original = Some(found.original);
+        if found.is_snat || found.is_dnat {
+            let translation = connections.translation(handle, direction);
+            self.translation = translation.map(|translation| translation.tuple);
+            self.keep &= self.translation.is_some();
+        }
+    }
+}
+
+impl Tracked {
+    /// What there is to know of the connection that has announced this one.
+    fn note_master(&mut self, connections: &conntrack::Connections, now: Time) {
+        let Some(expected) = &self.expected else { return };
+        // An expectation ends before its master's place is another connection's.
+        if let Some(master) = connections.connection(expected.master.index, now) {
+            (self.mark, self.label) = (master.mark, master.label);
+        }
+    }
+}
+
+/// The tuple of the packet that an ICMP error quotes.
+fn quoted_tuple(quoted: &Quoted) -> Option<conntrack::Tuple> {
+    let Quoted { addresses, protocol, .. } = *quoted;
+    match quoted.upper {
+        Upper::Ports { source, destination } => {
+            Some(conntrack::Tuple::new(addresses, protocol, source, destination))
+        }
+        Upper::Icmp { kind, code, identifier } => {
+            conntrack::Tuple::icmp(addresses, kind, code, identifier)
+        }
+        Upper::Spi(_) | Upper::None => Some(conntrack::Tuple::new(addresses, protocol, 0, 0)),
+    }
+}
+
+/// A packet of which only the key is known: of TCP, one that opens a connection.
+fn unseen(key: &FlowKey) -> conntrack::Packet {
+    let flags = match key.fields.tcp_flags() {
+        TcpFlags(0) => TcpFlags::SYN,
+        flags => flags,
+    };
+    match key.protocol {
+        Protocol::TCP => conntrack::Packet::Tcp(Segment { flags, ..Segment::default() }),
+        _ => conntrack::Packet::Datagram,
+    }
+}
