@@ -1,0 +1,243 @@
+"""What other translators were caught at, each with a real gateway and packets made by hand."""
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
+from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
+
+from harness.wires import HEAD, Talk, Wires, demand_checksums
+
+pytestmark = pytest.mark.namespaces
+
+LEFT, RIGHT, PUBLIC = "10.1.0.2", "10.2.0.2", "10.2.0.100"
+LEFT6, RIGHT6, PUBLIC6 = "fd01::2", "fd02::2", "fd02::100"
+
+MASQUERADE = HEAD + f"""
+table=1, priority=10,ip,ct_state=+new+trk,in_port=left actions=ct(commit,nat(src={PUBLIC})),NORMAL
+table=1, priority=10,ipv6,ct_state=+new+trk,in_port=left actions=ct(commit,nat(src={PUBLIC6})),NORMAL
+"""
+BOTH = HEAD + f"""
+table=1, priority=10,tcp,ct_state=+new+trk,in_port=left actions=ct(commit,nat(src={PUBLIC})),NORMAL
+table=1, priority=10,tcp,ct_state=+new+trk,in_port=right,nw_dst={PUBLIC},tp_dst=8080 actions=ct(commit,nat(dst={LEFT}:80)),NORMAL
+"""
+
+
+@pytest.fixture
+def wires(topology, tmp_path):
+    with Wires(topology, tmp_path, MASQUERADE) as made:
+        yield made
+
+
+def one(packets):
+    """The only packet, with right checksums."""
+    assert len(packets) == 1, packets
+    demand_checksums(packets[0])
+    return packets[0]
+
+
+def datagram(source=LEFT, sport=5000, dport=6000, data=b"there", **fields):
+    return IP(src=source, dst=RIGHT, **fields) / UDP(sport=sport, dport=dport) / data
+
+
+def opened(wires, **fields):
+    """Opens a connection of UDP; the packet that came out."""
+    return one(wires.send("left", datagram(**fields)).right)
+
+
+def test_the_whole_range_of_ports_is_used(topology, tmp_path):
+    """Sixty thousand connections to one place leave by one address, each with a port of its own.
+
+    Eight hosts send from the same 7,500 ports, so that hardly any can keep its own.
+    """
+    settings = "[conntrack]\nconnections = 65536\ntimeouts = { udp = 600 }\n"
+    wanted = 60_000
+    with Wires(topology, tmp_path, MASQUERADE, settings) as wires:
+        ports = set()
+        for host in range(2, 10):
+            source = f"10.1.0.{host}"
+            first = wires.frame("left", IP(src=source, dst=RIGHT) / UDP(sport=1, dport=6000, chksum=0) / b"x")
+            packets = [first[:34] + (2000 + at).to_bytes(2) + first[36:] for at in range(7500)]
+            for start in range(0, 7500, 500):
+                came = wires.frames("left", *packets[start : start + 500]).right
+                assert {frame[26:30] for frame in came} == {bytes([10, 2, 0, 100])}
+                ports |= {int.from_bytes(frame[34:36]) for frame in came}
+        assert len(ports) == wanted
+        assert min(ports) >= 1024
+        assert wires.statistics()["connections"] == wanted
+        assert not wires.gateway.drops().get("nat_exhausted")
+        # Each answer finds its way back: of the first, a middle and the last port.
+        for port in (min(ports), 30_000, max(ports)):
+            if port in ports:
+                answer = IP(src=RIGHT, dst=PUBLIC) / UDP(sport=6000, dport=port) / b"back"
+                back = one(wires.send("right", answer).left)
+                assert back.dst.startswith("10.1.0.") and 2000 <= back[UDP].dport < 9500
+
+
+def test_exhausted_ports_are_counted_and_concern_nobody_else(topology, tmp_path):
+    few = MASQUERADE.replace(f"nat(src={PUBLIC})", f"nat(src={PUBLIC}:4000-4007)")
+    with Wires(topology, tmp_path, few) as wires:
+        talks = [Talk(wires, sport=7000 + at) for at in range(8)]
+        ports = set()
+        for talk in talks:
+            came = one(wires.send("left", talk.segment("client", "S")).right)
+            ports.add(came[TCP].sport)
+        assert ports == set(range(4000, 4008))
+        for at in range(8, 20):
+            assert not wires.send("left", Talk(wires, sport=7000 + at).segment("client", "S")).right
+        assert wires.gateway.drops()["nat_exhausted"] == 12
+        # Another destination is not concerned, as the tuples differ.
+        assert wires.send("left", Talk(wires, sport=7000, server="10.2.0.3").segment("client", "S")).right
+        assert len(wires.connections()) == 9
+
+
+def test_a_checksum_of_zero_stays_zero_and_one_that_becomes_zero_is_written_as_ones(wires):
+    came = one(wires.send("left", IP(src=LEFT, dst=RIGHT) / UDP(sport=5000, dport=6000, chksum=0) / b"x").right)
+    assert came.src == PUBLIC and came[UDP].chksum == 0
+    port = came[UDP].sport
+    answer = IP(src=RIGHT, dst=PUBLIC) / UDP(sport=6000, dport=port, chksum=0) / b"y"
+    back = one(wires.send("right", answer).left)
+    assert back[UDP].chksum == 0 and back.dst == LEFT
+    # What would be zero after the translation is sent as its other form, and so it stays.
+    bare = IP(bytes(IP(src=PUBLIC, dst=RIGHT) / UDP(sport=port, dport=6000) / b"\0\0"))
+    body = bare[UDP].chksum.to_bytes(2)
+    assert IP(bytes(IP(src=PUBLIC, dst=RIGHT) / UDP(sport=port, dport=6000) / body))[UDP].chksum in (0, 0xFFFF)
+    came = one(wires.send("left", datagram(data=body)).right)
+    assert came[UDP].sport == port and came[UDP].chksum == 0xFFFF
+
+
+def test_an_error_to_the_translated_address_reaches_who_is_meant(wires):
+    came = opened(wires)
+    for source in (RIGHT, "10.2.0.7"):
+        for kind, code in ((3, 3), (3, 4), (11, 0)):
+            error = IP(src=source, dst=PUBLIC) / ICMP(type=kind, code=code) / bytes(came)
+            seen = one(wires.send("right", error).left)
+            assert (seen.src, seen.dst) == (source, LEFT)
+            quoted = IP(bytes(seen[ICMP].payload))
+            assert (quoted.src, quoted.dst) == (LEFT, RIGHT)
+            assert (quoted[UDP].sport, quoted[UDP].dport) == (5000, 6000)
+            demand_quoted_checksums(quoted)
+    # Forged: to another address, about another port, or about the packet as the inside sent it.
+    for wrong in (
+        IP(src=RIGHT, dst=LEFT) / ICMP(type=3, code=3) / bytes(came),
+        IP(src=RIGHT, dst=LEFT) / ICMP(type=3, code=3) / bytes(datagram(ttl=63)),
+        IP(src=RIGHT, dst=PUBLIC) / ICMP(type=3, code=3) / bytes(datagram(ttl=63)),
+        IP(src=RIGHT, dst=PUBLIC) / ICMP(type=3, code=3)
+        / bytes(IP(src=PUBLIC, dst=RIGHT) / UDP(sport=came[UDP].sport ^ 1, dport=6000)),
+    ):
+        assert not wires.send("right", wrong).left
+
+
+def demand_quoted_checksums(quoted):
+    """Those of the quoted packet are right, too: some hosts look."""
+    again = quoted.copy()
+    del again.chksum
+    if UDP in again:
+        del again[UDP].chksum
+    assert bytes(again) == bytes(quoted)
+
+
+def test_an_error_of_ipv6_to_the_translated_address_reaches_who_is_meant(wires):
+    sent = IPv6(src=LEFT6, dst=RIGHT6) / UDP(sport=5000, dport=6000) / b"there"
+    came = one(wires.send("left", sent).right)
+    assert came.src == PUBLIC6
+    error = IPv6(src="fd02::7", dst=PUBLIC6) / ICMPv6DestUnreach(code=4) / bytes(came)
+    seen = one(wires.send("right", error).left)
+    quoted = IPv6(bytes(seen[ICMPv6DestUnreach].payload))
+    assert (seen.dst, quoted.src, quoted.dst, quoted[UDP].sport) == (LEFT6, LEFT6, RIGHT6, 5000)
+
+
+def test_an_error_of_a_host_inside_leaves_with_the_public_address(wires):
+    came = opened(wires)
+    answer = IP(src=RIGHT, dst=PUBLIC) / UDP(sport=6000, dport=came[UDP].sport) / b"back"
+    inside = one(wires.send("right", answer).left)
+    error = IP(src=LEFT, dst=RIGHT) / ICMP(type=3, code=3) / bytes(inside)
+    seen = one(wires.send("left", error).right)
+    quoted = IP(bytes(seen[ICMP].payload))
+    assert (seen.src, seen.dst) == (PUBLIC, RIGHT)
+    assert (quoted.src, quoted.dst, quoted[UDP].dport) == (RIGHT, PUBLIC, came[UDP].sport)
+    demand_quoted_checksums(quoted)
+
+
+def test_nothing_of_a_batch_leaves_untranslated(wires):
+    """First packets, those right behind them in the same batch, and pieces of datagrams."""
+    for number in range(20):
+        ports = [5000 + number * 10 + at for at in range(4)]
+        body = bytes(1600)
+        batch = []
+        for port in ports:
+            batch += [datagram(sport=port)] * 3
+            batch += fragment(datagram(sport=port, data=body, id=port), 800)
+            batch.append(Talk(wires, sport=port).segment("client", "S"))
+        seen = wires.send("left", *batch, together=True)
+        assert {packet.src for packet in seen.right} == {PUBLIC}
+        assert not seen.left
+        whole = [packet for packet in seen.right if UDP in packet and packet.flags != "MF"]
+        assert len(whole) == 4 * 3 and len(seen.right) == 4 * (3 + 3 + 1)
+        for packet in whole:
+            demand_checksums(packet)
+    assert len(wires.connections("--src-nat")) == len(wires.connections()) == 20 * 8
+
+
+def test_a_hop_limit_that_ends_here_is_told_in_the_senders_words(wires):
+    came = opened(wires)
+    seen = wires.send("left", datagram(ttl=1))
+    assert not seen.right
+    error = one(seen.left)
+    assert (error.dst, error[ICMP].type) == (LEFT, 11)
+    assert IP(bytes(error[ICMP].payload)).src == LEFT
+    answer = IP(src=RIGHT, dst=PUBLIC, ttl=1) / UDP(sport=6000, dport=came[UDP].sport) / b"back"
+    seen = wires.send("right", answer)
+    assert not seen.left
+    quoted = IP(bytes(one(seen.right)[ICMP].payload))
+    assert (quoted.src, quoted.dst) == (RIGHT, PUBLIC)
+
+
+def test_both_translations_stand_beside_each_other(topology, tmp_path):
+    with Wires(topology, tmp_path, BOTH) as wires:
+        out = one(wires.send("left", Talk(wires, sport=7000).segment("client", "S")).right)
+        assert (out.src, out[TCP].sport) == (PUBLIC, 7000)
+        into = IP(src=RIGHT, dst=PUBLIC) / TCP(sport=9000, dport=8080, flags="S", seq=1)
+        inside = one(wires.send("right", into).left)
+        assert (inside.dst, inside[TCP].dport) == (LEFT, 80)
+        answer = IP(src=LEFT, dst=RIGHT) / TCP(sport=80, dport=9000, flags="SA", seq=5, ack=2)
+        outside = one(wires.send("left", answer).right)
+        assert (outside.src, outside[TCP].sport) == (PUBLIC, 8080)
+        # What is for nobody inside stays outside.
+        other = IP(src=RIGHT, dst=PUBLIC) / TCP(sport=9000, dport=8081, flags="S", seq=1)
+        assert not wires.send("right", other).left
+
+
+def test_identifiers_of_pings_are_told_apart(wires):
+    """Two hosts ping the same one with the same identifier."""
+    ids = {}
+    for host in ("10.1.0.2", "10.1.0.3", "10.1.0.4"):
+        query = IP(src=host, dst=RIGHT) / ICMP(type=8, id=77, seq=1) / b"ping"
+        came = one(wires.send("left", query).right)
+        assert came.src == PUBLIC
+        ids[came[ICMP].id] = host
+    assert len(ids) == 3
+    for number, host in ids.items():
+        back = one(wires.send("right", IP(src=RIGHT, dst=PUBLIC) / ICMP(type=0, id=number, seq=1) / b"ping").left)
+        assert (back.dst, back[ICMP].id) == (host, 77)
+
+
+def test_a_reset_with_a_translated_connection_closes_it_at_both_ends(wires):
+    talk = Talk(wires, sport=7000)
+    came = one(wires.send("left", talk.segment("client", "S")).right)
+    port = came[TCP].sport
+    refused = IP(src=RIGHT, dst=PUBLIC) / TCP(sport=80, dport=port, flags="RA", seq=0, ack=talk.seq + 1)
+    back = one(wires.send("right", refused).left)
+    assert (back.dst, back[TCP].dport) == (LEFT, 7000)
+    assert talk.state() == "CLOSE"
+    again = one(wires.send("left", talk.segment("client", "S", seq=99_999)).right)
+    assert again.src == PUBLIC and len(wires.connections()) == 1
+
+
+def test_a_changed_translation_is_for_new_connections(wires):
+    """An existing one keeps what it has, as its peer knows it by that, until it ends."""
+    first = opened(wires)
+    wires.replace(MASQUERADE.replace(PUBLIC + ")", "10.2.0.101)"))
+    assert opened(wires)[UDP].sport == first[UDP].sport
+    assert opened(wires).src == PUBLIC
+    assert opened(wires, sport=5001).src == "10.2.0.101"
+    wires.gateway.run("conntrack", "-F")
+    assert opened(wires).src == "10.2.0.101"
