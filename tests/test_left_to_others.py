@@ -1,6 +1,11 @@
-"""What the gateway leaves to other programs: router advertisements and DHCP. docs/interfaces.md says how they go."""
+"""What the gateway leaves to other programs: router advertisements and DHCP, and what listens on addresses of the system.
 
+docs/interfaces.md says how they go.
+"""
+
+import errno
 import socket
+import threading
 import time
 
 import pytest
@@ -134,3 +139,80 @@ def test_router_advertisements_from_the_same_interface(topology, tmp_path):
         assert "default via fe80::" in left.ip("-6", "route", "show").stdout
         left.ping(RIGHT["host"])
         left.ping(LEFT["own"])
+
+
+OWN, HOST = {4: "192.0.2.1", 6: "fd01::1"}, {4: "192.0.2.2", 6: "fd01::2"}
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+def connect(lan, family, kind, port):
+    """What a station is told that sends to the gateway's address, and what it is answered."""
+    with lan.entered():
+        opened = socket.socket(FAMILIES[family], kind)
+    opened.settimeout(1)
+    with opened:
+        try:
+            opened.connect((OWN[family], port))
+            opened.send(b"question")
+            return opened.recv(100).decode()
+        except TimeoutError:
+            return "no answer"
+        except OSError as error:
+            return errno.errorcode[error.errno]
+
+
+def serve(gw, family, kind, port):
+    """A program of the system that answers one question on the gateway's address."""
+    with gw.entered():
+        server = socket.socket(FAMILIES[family], kind)
+    server.bind((OWN[family], port))
+    if kind == socket.SOCK_STREAM:
+        server.listen()
+
+    def answer():
+        if kind == socket.SOCK_STREAM:
+            client, _ = server.accept()
+            with client:
+                client.send(client.recv(100)[::-1])
+        else:
+            question, client = server.recvfrom(100)
+            server.sendto(question[::-1], client)
+        server.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])
+def test_addresses_that_the_system_has_too(topology, tmp_path, family, kind):
+    """Who listens there is the system's to know: the gateway ends no connection of it, and refuses what it alone has."""
+    gw, lan = topology.namespace("gw"), topology.namespace("lan")
+    topology.link(gw, "lan", lan, "eth0")
+    gw.sysctl("net.ipv6.conf.lan.disable_ipv6", 0)
+    lan.addresses("eth0", *(f"{HOST[f]}/{length}" for f, length in ((4, 24), (6, 64))))
+    own = [f"{OWN[4]}/24", f"{OWN[6]}/64"]
+    with Gateway(gw, Config(ports=[Port("lan", own, kind="af-packet", interface="lan")]), tmp_path) as gateway:
+        # The gateway has it alone.
+        assert connect(lan, family, kind, 7777) == "ECONNREFUSED"
+        refused = gateway.drops()["local_no_listener"]
+        protocol = {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}[kind]
+        ends = [f"[{a}]" if family == 6 else a for a in (HOST[family], OWN[family])]
+        asked = ["explain", f"{protocol} {ends[0]}:40000 > {ends[1]}:7777 in lan"]
+        assert f"nobody listens on {OWN[family]}" in gateway.run(*asked).stdout
+        # Now the system has it as well.
+        gw.ip("addr", "add", own[family == 6], "dev", "lan", *(["nodad"] if family == 6 else []))
+        time.sleep(1)
+        assert f"the system has {OWN[family]} too" in gateway.run(*asked).stdout
+        serve(gw, family, kind, 7777)
+        assert connect(lan, family, kind, 7777) == "noitseuq"
+        assert gateway.drops()["local_left_to_system"] > 0
+        assert gateway.drops()["local_no_listener"] == refused
+        # Where nobody listens, the system says so.
+        assert connect(lan, family, kind, 7778) == "ECONNREFUSED"
+        assert gateway.drops()["local_no_listener"] == refused
+        # It lets go of the address: the gateway has it alone again.
+        gw.ip("addr", "del", own[family == 6], "dev", "lan")
+        time.sleep(1)
+        assert connect(lan, family, kind, 7778) == "ECONNREFUSED"
+        assert gateway.drops()["local_no_listener"] > refused

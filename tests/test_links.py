@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.config import Config, Port
+from harness.config import Config, Port, Raw
 from harness.gateway import Gateway
 from test_namespaces import LEFT, RIGHT, attach
 
@@ -196,8 +196,19 @@ def test_the_interfaces_mtu_is_followed(hosts, topology):
     assert "1 received" in ping(1472)
 
     gw.ip("link", "set", "right", "mtu", "9000")
-    wait_until(lambda: "large-buffers" in gateway.log(), "a word about the buffers that are missing")
-    assert port(gateway)["mtu"] == 1500
+    wait_until(lambda: port(gateway)["mtu"] == 9000, "an MTU of 9000")
+
+
+def test_an_mtu_without_buffers_for_it_is_not_followed(topology, tmp_path):
+    gw = topology.namespace("gw")
+    left, left_port = attach(topology, "left", LEFT)
+    right, right_port = attach(topology, "right", RIGHT)
+    config = Config(ports=[left_port, right_port], gateway={"large-buffers": Raw("0")})
+    with Gateway(gw, config, tmp_path) as gateway:
+        left.ping(RIGHT[4][1], count=1)
+        gw.ip("link", "set", "right", "mtu", "9000")
+        wait_until(lambda: "large-buffers" in gateway.log(), "a word about the buffers that are missing")
+        assert port(gateway)["mtu"] == 1500
 
 
 def test_a_tap_device_that_is_deleted_is_made_again(topology, tmp_path):

@@ -26,9 +26,8 @@ FLOWS = range(20_000, 20_400)
 TARGET = 5000
 
 
-@pytest.fixture
-def world(topology, tmp_path):
-    """The hosts by name, and the gateway between them."""
+def made(topology, tmp_path, vrfs):
+    """The hosts by name, and the gateway between them, whose ports are in these VRFs."""
     gw, hosts, ports = topology.namespace("gw"), {}, []
     for label, side in SIDES.items():
         hosts[label] = host = topology.namespace(label)
@@ -37,11 +36,23 @@ def world(topology, tmp_path):
         host.addresses("eth0", f"{side[4][1]}/24", f"{side[6][1]}/64")
         for family in (4, 6):
             host.ip(f"-{family}", "route", "add", "default", "via", side[family][0])
-        ports.append(Port(label, [f"{side[4][0]}/24", f"{side[6][0]}/64"], kind="af-packet", interface=label))
+        own = [f"{side[4][0]}/24", f"{side[6][0]}/64"]
+        ports.append(Port(label, own, kind="af-packet", interface=label, vrf=vrfs.get(label, "")))
         if label != "left":
             host.addresses("lo", f"{FAR[4]}/32", f"{FAR[6]}/128")
-    with Gateway(gw, Config(ports=ports), tmp_path) as gateway:
+    with Gateway(gw, Config(ports=ports, vrfs=sorted(set(vrfs.values()))), tmp_path) as gateway:
         yield hosts, gateway
+
+
+@pytest.fixture
+def world(topology, tmp_path):
+    yield from made(topology, tmp_path, {})
+
+
+@pytest.fixture
+def apart(topology, tmp_path):
+    """The left host in a VRF of its own, the others in two more and in `main`."""
+    yield from made(topology, tmp_path, {"left": "red", "one": "blue", "two": "green"})
 
 
 def udp(family):
@@ -152,3 +163,40 @@ def test_flows_are_shared_out_by_weight_and_move_only_with_their_next_hop(world,
         assert all(then[port] == to for port, to in first.items() if to != "three")
         gateway.run("route", "del", route, *members[:14])
         assert gateway.run("route", "show", route).stdout == ""
+
+
+@pytest.mark.parametrize("family", [4, 6], ids=["v4", "v6"])
+def test_next_hops_by_ports_of_other_vrfs(apart, family):
+    """Flows are shared out among VRFs, and those alone move whose port goes down or out of its VRF."""
+    hosts, gateway = apart
+    route = f"{FAR[family]}/{32 if family == 4 else 128}"
+    members = []
+    for label, weight in WEIGHTS.items():
+        members += ["nexthop", "via", SIDES[label][family][1], "dev", label, "weight", str(weight)]
+        gateway.run("neigh", "add", SIDES[label][family][1], "lladdr", hosts[label].mac("eth0"), "dev", label)
+    gateway.run("route", "add", route, "vrf", "red", *members)
+    with contextlib.ExitStack() as stack:
+        flows = Flows(stack, hosts, family)
+        before = sent(gateway, family)
+        first = flows.spread()
+        after = sent(gateway, family)
+        for label, weight in WEIGHTS.items():
+            count = list(first.values()).count(label)
+            assert abs(count - len(FLOWS) * weight / 8) < 50, (label, count)
+            assert after[label] - before[label] == count
+        # Others have no such route.
+        explained = gateway.run("explain", f"udp {ends(family)} in one", check=False).stdout
+        assert "no route" in explained, explained
+        gateway.run("link", "set", "two", "down")
+        then = flows.spread()
+        assert {port for port in FLOWS if then[port] != first[port]} == {port for port in FLOWS if first[port] == "two"}
+        assert "two" not in then.values()
+        gateway.run("link", "set", "two", "up")
+        gateway.run("neigh", "replace", SIDES["two"][family][1], "lladdr", hosts["two"].mac("eth0"), "dev", "two")
+        assert flows.spread() == first
+
+
+def ends(family):
+    """A packet from host one to the others' address, in the words of `explain`."""
+    source, destination = SIDES["one"][family][1], FAR[family]
+    return f"{source}:1 > {destination}:{TARGET}" if family == 4 else f"[{source}]:1 > [{destination}]:{TARGET}"

@@ -115,7 +115,8 @@ def broken(gateway):
 @both_families
 def test_what_is_too_large_to_be_put_together_is_dropped_and_counted(hosts, family):
     left, _, gateway = hosts
-    assert left.ping(LEFT[family][0], size=4000, count=1, timeout=1, check=False).returncode == 1
+    left.ping(LEFT[family][0], size=9000)
+    assert left.ping(LEFT[family][0], size=9600, count=1, timeout=1, check=False).returncode == 1
     assert gateway.drops().get("reassembly_too_big", 0) > 0
     left.ping(LEFT[family][0])
 

@@ -202,6 +202,97 @@ def test_bounds_hold_and_a_killed_client_ends_its_trace(hosts):
     left.ping(RIGHT[4][1], count=1)
 
 
+def later(trace):
+    """The packets of a trace once it has ended by itself, and what became of those that waited, by their numbers."""
+    shown, said, code = trace.wait(timeout=20)
+    assert code == 0 and "that many were wanted" in said, said
+    lines = [json.loads(line) for line in shown.splitlines()]
+    packets = {line["number"]: steps(line) for line in lines if "steps" in line}
+    ends = {}
+    for line in lines:
+        if "later" in line:
+            assert line["number"] not in ends, "told of twice"
+            ends[line["number"]] = [(step["step"], step["text"]) for step in line["later"]]
+    return packets, ends
+
+
+def test_a_packet_that_waits_for_a_neighbour_is_followed_to_its_end(hosts):
+    left, right, gateway = hosts
+    absent = RIGHT[4][1].rsplit(".", 1)[0] + ".77"
+    trace = Trace(gateway, "dst", absent, "count", 2)
+    left.run("ping", "-n", "-c", "1", "-W", "1", absent, check=False)
+    time.sleep(3)
+    # It comes while the next packet waits.
+    ping = left.start("ping", "-n", "-c", "1", "-W", "5", absent)
+    time.sleep(0.5)
+    (row,) = gateway.json("trace", "show")[-1:]
+    assert (row["told"], row["waiting"], row["trace"]["filter"]) == (2, 1, f"dst {absent}"), row
+    right.addresses("eth0", f"{absent}/24")
+    packets, ends = later(trace)
+    ping.communicate(timeout=10)
+    assert [packets[number][-1][0] for number in (1, 2)] == ["held", "held"]
+    assert [step for step, _ in ends[1]] == ["waited", "icmp-error", "drop"], ends
+    assert ends[1][0][1].startswith("3.0") and ends[1][2][1].startswith("neighbour_unresolved"), ends
+    assert [step for step, _ in ends[2]] == ["waited", "sent"] and f"> {absent}" in ends[2][1][1], ends
+
+
+def burst(host, count):
+    """Pings of 928 bytes, faster than they may leave."""
+    host.run("ping", "-n", "-c", count, "-i", "0.002", "-s", "900", "-W", "1", RIGHT[4][1], check=False)
+
+
+def test_packets_in_a_queueing_discipline_are_followed_to_their_end(hosts):
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    gateway.run(*"qdisc add dev right root handle 1: tbf rate 200kbit burst 2kb limit 4kb".split())
+    trace = Trace(gateway, "icmp", "and", "dst", RIGHT[4][1], "count", 20)
+    burst(left, 20)
+    packets, ends = later(trace)
+    last = {number: packet[-1] for number, packet in packets.items()}
+    queued = {number for number, (step, _) in last.items() if step == "queued"}
+    dropped = {number for number, (step, said) in last.items() if step == "drop" and "qdisc_overlimit" in said}
+    assert queued and dropped and len(queued | dropped) == 20, last
+    assert set(ends) == queued
+    for end in ends.values():
+        assert [step for step, _ in end] == ["waited", "sent"] and "by right: icmp" in end[1][1], end
+    # The longest wait is that of the limit: 4 kB at 200 kbit/s are 160 ms.
+    waits = [float(end[0][1].split()[0]) for end in ends.values()]
+    assert 0.05 < max(waits) < 1, waits
+    # What still waits is dropped with its discipline.
+    trace = Trace(gateway, "icmp", "and", "dst", RIGHT[4][1], "count", 4)
+    gateway.run(*"qdisc replace dev right root handle 1: tbf rate 8kbit burst 2kb limit 4kb".split())
+    burst(left, 4)
+    gateway.run(*"qdisc del dev right root".split())
+    _, ends = later(trace)
+    assert ends and {end[1][0] for end in ends.values()} <= {"drop", "sent"}, ends
+    assert any("qdisc_flushed" in end[1][1] for end in ends.values()), ends
+
+
+def test_traces_are_listed_and_deleted(hosts):
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    trace = Trace(gateway, "icmp", "count", 7)
+    left.ping(RIGHT[4][1], count=1)
+    # The thread that takes traces from the workers has had its turn.
+    time.sleep(0.5)
+    (row,) = [row for row in gateway.json("trace", "show") if "ended" not in row]
+    assert (row["told"], row["trace"]["count"], row["trace"]["filter"]) == (2, 7, "icmp"), row
+    shown = gateway.run("trace", "show").stdout
+    assert "running" in shown and shown.splitlines()[0].split()[:3] == ["ID", "TOLD", "COUNT"], shown
+    gateway.run("trace", "del", str(row["id"]))
+    shown, said, code = trace.wait()
+    assert code == 0 and "deleted by command" in said and len(shown.splitlines()) == 2, said
+    assert gateway.json("trace", "show")[-1]["ended"] == "deleted by command"
+    for words, code, says in [
+        (["del", str(row["id"])], 1, "there is no trace"),
+        (["del", "x"], 2, "no number of a trace"),
+        (["del"], 2, "trace del ID"),
+        (["show", "x"], 2, "trace show"),
+    ]:
+        done = gateway.run("trace", *words, check=False)
+        assert done.returncode == code and says in done.stderr, done.stderr
+
+
 def test_what_is_wrong_is_said(hosts):
     _, _, gateway = hosts
     for words, says in [

@@ -2,9 +2,11 @@
 
 import contextlib
 import re
+import time
 import tomllib
 
 import pytest
+import test_mss
 from harness import transfers
 from harness.config import Config, Port, Route
 from harness.gateway import Gateway
@@ -333,3 +335,34 @@ def test_the_other_end_may_be_linux(guest_world, tmp_path):
             transfers.tcp(guest, address, lan, near)
         packets = gateway.sa_packets()
         assert counts(gateway, 7) == (packets[back], packets[out]) and packets[out] > 500
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("family", [4, 6], ids=["v4", "v6"])
+def test_a_link_clamps_the_mss_both_ways(site, family):
+    """What fits the tunnel, or a smaller MTU of the link's own; and the other tenant's link clamps nothing."""
+    hosts, (a, _) = site
+    headers = {4: 40, 6: 60}[family]
+    near, far = hosts_of(1)[family == 6], hosts_of(2)[family == 6]
+
+    def clamped(tenant, port):
+        left, right = hosts[tenant]
+        for host in (left, right):
+            # Checksums are then whole when they are looked at.
+            host.run("ethtool", "-K", "eth0", "tx", "off", check=False)
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(host.packet_socket("eth0")) for host in (left, right)]
+            transfers.tcp(left, near, right, far, port=port)
+            time.sleep(0.1)
+            return [test_mss.announced(test_mss.frames_of(one)) for one in opened]
+
+    # Outer header, ESP header, IV, ICV, and the two bytes that end it; no padding is left over.
+    fits = 1500 - 20 - 8 - 8 - 16 - 2
+    for limit, words in [(fits, []), (1300, ["mtu", "1300"]), (1200 + headers, ["mss", "1200"])]:
+        a.run("link", "set", "ipsec7", *(["mss", "pmtu", *words] if "mss" not in words else words))
+        # As the sender said it, and as it was when it had passed gateway a.
+        said_left, said_right = clamped("red", 5000 + limit)
+        assert said_left[False] == said_right[True] == 1500 - headers, (said_left, said_right)
+        assert said_right[False] == said_left[True] == limit - headers, (said_left, said_right)
+    said_left, said_right = clamped("blue", 7001)
+    assert said_left == said_right == {False: 1500 - headers, True: 1500 - headers}

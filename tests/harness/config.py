@@ -72,12 +72,14 @@ class Config:
     policies: list = dataclasses.field(default_factory=list)
     vrfs: list = dataclasses.field(default_factory=list)
     workers: int = 1
+    gateway: dict = dataclasses.field(default_factory=dict)
+    """Other keys of `[gateway]`."""
     ipsec: dict = dataclasses.field(default_factory=dict)
     """The keys of `[ipsec]`."""
 
     def render(self, socket):
         """The configuration as TOML, with its control socket at `socket`."""
-        text = [table("gateway", workers=self.workers, socket=str(socket))]
+        text = [table("gateway", workers=self.workers, socket=str(socket), **self.gateway)]
         text += [table("ipsec", **self.ipsec)] if self.ipsec else []
         text += [entry("vrf", name=name) for name in self.vrfs]
         text += [

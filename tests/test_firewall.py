@@ -1,0 +1,403 @@
+"""The firewall: zones, policies, masquerade, forwarded ports and what a change does to connections, with hosts that are network namespaces."""
+
+import contextlib
+import dataclasses
+import re
+import socket
+import subprocess
+import time
+
+import pytest
+from harness import transfers
+from harness.config import Config, Port, Route
+from harness.failure import CommandFailed
+from harness.gateway import Gateway
+from test_alg import WAYS, Vsftpd, curl, fetched, url
+from test_flows import served
+from test_namespaces import LEFT, RIGHT, attach
+from test_xfrm_links import AEAD, KEY, batch, hosts_of, site  # noqa: F401
+
+pytestmark = pytest.mark.namespaces
+
+SERVER = {4: ("10.3.0.1", "10.3.0.2"), 6: ("fd03::1", "fd03::2")}
+"""A host inside: family -> the gateway's address, and its own."""
+
+FIREWALL = """
+[firewall]
+log = "denied"
+
+[[firewall.zone]]
+name = "inside"
+ports = ["left", "server"]
+
+[[firewall.zone]]
+name = "outside"
+ports = ["right"]
+masquerade = "ipv4"
+
+[[firewall.policy]]
+from = ["inside"]
+to = ["outside"]
+rules = [
+    { services = ["tcp/6001", "udp/6001"], action = "reject", log = "refused" },
+    { services = ["tcp/6002"], action = "drop" },
+]
+action = "accept"
+
+[[firewall.policy]]
+from = ["inside", "outside"]
+to = ["gateway"]
+rules = [{ services = ["ping"], action = "accept" }]
+
+[[firewall.forward]]
+from = ["outside"]
+hairpin = ["inside"]
+service = "tcp/8080"
+to = "10.3.0.2"
+to-port = 80
+"""
+
+
+@dataclasses.dataclass
+class Firewalled(Config):
+    """A configuration with a firewall."""
+
+    firewall: str = FIREWALL
+
+    def render(self, socket):
+        return super().render(socket) + self.firewall
+
+
+@pytest.fixture
+def hosts(topology, tmp_path):
+    """Two hosts inside and one outside: `(left, server, right, gateway, config)`."""
+    topology.namespace("gw")
+    left, left_port = attach(topology, "left", LEFT)
+    server, server_port = attach(topology, "server", SERVER)
+    right, right_port = attach(topology, "right", RIGHT)
+    config = Firewalled(ports=[left_port, server_port, right_port])
+    with Gateway(topology["gw"], config, tmp_path) as gateway:
+        yield left, server, right, gateway, config
+
+
+def reload(gateway, config, **changes):
+    gateway.write(dataclasses.replace(config, **changes))
+    return gateway.run("reload").stdout
+
+
+def fails(host, target):
+    assert "100% packet loss" in host.ping(target, count=2, timeout=2, check=False).stdout
+
+
+def error_of(host, kind, address, port):
+    """What comes of one TCP connection or UDP datagram."""
+    code = (
+        "import socket, sys\n"
+        f"s = socket.socket(socket.AF_INET6 if ':' in '{address}' else socket.AF_INET, socket.SOCK_{kind})\n"
+        "s.settimeout(2)\n"
+        "try:\n"
+        f"    s.connect(('{address}', {port}))\n"
+        f"    if '{kind}' == 'DGRAM': s.send(b'x'); s.recv(9)\n"
+        "    print('connected')\n"
+        "except OSError as error:\n"
+        "    print(error.errno if error.errno else 'timeout')\n"
+    )
+    return host.run("/usr/bin/python3", "-c", code).stdout.strip()
+
+
+def test_inside_reaches_outside_and_not_the_other_way(hosts):
+    left, server, right, gateway, _ = hosts
+    left.ping(RIGHT[4][1])
+    left.ping(RIGHT[6][1])
+    fails(right, LEFT[4][1])
+    fails(right, LEFT[6][1])
+    # Of one zone, but nothing says that they may.
+    fails(left, SERVER[4][1])
+    right.ping(RIGHT[4][0])
+    right.ping(RIGHT[6][0])
+    left.ping(LEFT[4][0])
+    transfers.tcp(left, LEFT[6][1], right, RIGHT[6][1])
+    # IPv4 outside is the gateway's; IPv6 stays itself.
+    assert served(right, 7000, left, RIGHT[4][1], 7000) == RIGHT[4][0]
+    assert transfers.hops(left, RIGHT[4][1], "-I")[-1] == RIGHT[4][1]
+    shown = gateway.json("firewall")
+    assert shown["policies"][0][-1]["packets"] >= 4
+    assert shown["masqueraded"][1]["packets"] >= 2
+    assert shown["unnamed"]["packets"] >= 2
+    text = gateway.run("firewall").stdout
+    assert "from inside to outside:\n    reject log refused tcp/6001 udp/6001 (0 packets" in text
+    assert "flow_drop" in gateway.drops() or "flow_miss" in gateway.drops()
+
+
+def test_forwarded_port_is_reached_from_outside_and_inside(hosts):
+    left, server, right, gateway, config = hosts
+    outer = RIGHT[4][0]
+    assert served(server, 80, right, outer, 8080) == RIGHT[4][1]
+    # The answers go by the gateway, as the source is the gateway's.
+    assert served(server, 80, left, outer, 8080) == SERVER[4][0]
+    assert gateway.json("firewall")["forwards"][0]["packets"] >= 2
+    # What is forwarded alone is: the host itself is not reached.
+    assert error_of(right, "STREAM", SERVER[4][1], 80) == "timeout"
+    limited = FIREWALL.replace('to-port = 80', 'to-port = 80\nsources = ["203.0.113.0/24"]')
+    reload(gateway, config, firewall=limited)
+    assert error_of(right, "STREAM", outer, 8080) == "timeout"
+
+
+def test_a_rejected_sender_is_told_and_lines_are_logged(hosts):
+    left, _, right, gateway, _ = hosts
+    refused, unreachable = str(socket.errno.ECONNREFUSED), str(socket.errno.EHOSTUNREACH)
+    assert error_of(left, "STREAM", RIGHT[4][1], 6001) == refused
+    assert error_of(left, "STREAM", RIGHT[6][1], 6001) == refused
+    assert error_of(left, "DGRAM", RIGHT[4][1], 6001) in (unreachable, str(socket.errno.EACCES))
+    assert error_of(left, "STREAM", RIGHT[4][1], 6002) == "timeout"
+    # An open way on which nobody listens.
+    assert error_of(left, "STREAM", RIGHT[4][1], 6003) == refused
+    fails(right, LEFT[4][1])
+    deadline = time.monotonic() + 5
+    while not re.search(r"denied.*10\.2\.0\.2", gateway.log()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    log = gateway.log()
+    assert re.search(r"refused.*10\.1\.0\.2", log), log
+    assert re.search(r"denied.*10\.2\.0\.2", log), log
+    assert not gateway.json("conntrack", "-L", "-p", "udp"), "what is rejected makes no connection"
+
+
+def test_connections_that_a_reload_does_not_allow_fall(hosts):
+    left, server, right, gateway, config = hosts
+    code = (
+        "import socket, sys\n"
+        "s = socket.create_server(('0.0.0.0', 7100)); print('ready', flush=True)\n"
+        "c, _ = s.accept()\n"
+        "while data := c.recv(100): c.sendall(data)\n"
+    )
+    client = (
+        "import socket, sys\n"
+        f"s = socket.create_connection(('{RIGHT[4][1]}', 7100), 3); s.settimeout(2)\n"
+        "for line in sys.stdin:\n"
+        "    try: s.sendall(line.encode()); print(s.recv(100).decode().strip(), flush=True)\n"
+        "    except OSError: print('lost', flush=True)\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    there = right.start("/usr/bin/python3", "-c", code, **pipes)
+    assert there.stdout.readline() == "ready\n"
+    here = left.start("/usr/bin/python3", "-c", client, **pipes)
+
+    def say(word):
+        here.stdin.write(word + "\n")
+        here.stdin.flush()
+        return here.stdout.readline().strip()
+
+    try:
+        assert say("one") == "one"
+        # Another rule that does not concern it.
+        told = reload(gateway, config, firewall=FIREWALL.replace("tcp/6002", "tcp/6005"))
+        assert "~ firewall" in told and "not allow" not in told, told
+        assert say("two") == "two"
+        told = reload(gateway, config, firewall=FIREWALL.replace("tcp/6002", "tcp/7000-7200"))
+        assert "- connection 1 that the firewall does not allow any more" in told, told
+        assert say("three") == "lost"
+        assert gateway.json("firewall")["fell"] == 1
+        assert not gateway.json("conntrack", "-L", "-p", "tcp", "--state", "ESTABLISHED")
+    finally:
+        for process in (here, there):
+            process.kill()
+            # Closes its pipes.
+            process.communicate()
+
+
+def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):
+    left, _, right, gateway, config = hosts
+    file = tmp_path / "fw.toml"
+    file.write_text(FIREWALL.replace('action = "accept"\n\n', 'action = "drop"\n\n', 1))
+    left.ping(RIGHT[4][1])
+    told = gateway.run("firewall", "replace", file).stdout
+    assert re.search(r"\d+ flows added, \d+ removed; [1-9]\d* connections fell", told), told
+    fails(left, RIGHT[4][1])
+    assert "~ firewall" in gateway.run("diff", check=False).stdout
+    gateway.kill()
+    gateway.start_again()
+    fails(left, RIGHT[4][1])
+    right.ping(RIGHT[4][0])
+    saved = gateway.run("firewall", "save").stdout
+    file.write_text(saved)
+    assert gateway.run("firewall", "replace", file).stdout.startswith("0 flows added, 0 removed")
+    # By hand they are not changed.
+    with pytest.raises(CommandFailed, match=r"made by \[firewall\]"):
+        gateway.run("flow", "del", "table=243,tcp")
+    assert " # firewall\n" in gateway.run("flow", "show", "table=243").stdout
+    gateway.run("reload")
+    left.ping(RIGHT[4][1])
+    gateway.run("firewall", "delete")
+    right.ping(LEFT[4][1])
+    assert gateway.run("flow", "show").stdout == ""
+
+
+def test_a_new_address_is_masqueraded_with(hosts):
+    left, _, right, gateway, _ = hosts
+    gateway.run("addr", "add", "10.2.0.77/24", "dev", "right")
+    gateway.run("addr", "del", f"{RIGHT[4][0]}/24", "dev", "right")
+    right.ip("neigh", "flush", "all")
+    right.ip("route", "replace", "default", "via", "10.2.0.77")
+    assert served(right, 7000, left, RIGHT[4][1], 7000) == "10.2.0.77"
+
+
+def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
+    _, _, _, gateway, config = hosts
+    for before, after, message in [
+        ('ports = ["left", "server"]', 'ports = ["left", "sever"]', 'there is no port "sever"'),
+        ('to = ["outside"]', 'to = ["outsite"]', 'there is no zone "outsite"'),
+        ('"tcp/6002"', '"htpp"', 'there is no service "htpp" (did you mean http'),
+        ('from = ["inside"]', 'from = ["gateway"]', "does not enter the firewall"),
+        ('log = "denied"', 'log = "two words"', "letters, digits"),
+        ("to-port = 80", "to-port = 0", "1 to 65535"),
+    ]:
+        text = FIREWALL.replace(before, after, 1)
+        gateway.write(dataclasses.replace(config, firewall=text))
+        with pytest.raises(CommandFailed) as failed:
+            gateway.run("reload")
+        said = str(failed.value)
+        assert message in said, said
+        lines = gateway.config_path.read_text().split("\n")
+        line = int(re.search(r"gw\.toml:(\d+):\d+: ", said)[1])
+        assert after.split("\n")[0] in "\n".join(lines[line - 1 : line + 1]) or after in lines[line - 1], said
+    file = tmp_path / "fw.toml"
+    file.write_text(FIREWALL)
+    assert gateway.run("firewall", "check", file).stdout.endswith("right, every rule can match\n")
+    rules = '{ services = ["tcp/6002"], action = "drop" },'
+    file.write_text(FIREWALL.replace(rules, rules + '\n    { services = ["tcp/6001-6002"], action = "accept" },'))
+    told = gateway.run("firewall", "check", file, check=False)
+    assert told.returncode == 1
+    line = 1 + file.read_text().split("\n").index('    { services = ["tcp/6001-6002"], action = "accept" },')
+    wanted = f"fw.toml:{line}:5: this rule never matches a packet: those on lines {line - 2} and {line - 1} come first"
+    assert wanted in told.stdout, told.stdout
+
+
+TUNNEL = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["red0"]
+[[firewall.zone]]
+name = "far"
+ports = ["ipsec7", "ipsec70"]
+[[firewall.zone]]
+name = "outside"
+ports = ["wan"]
+[[firewall.policy]]
+from = ["far"]
+to = ["inside"]
+rules = [{ services = ["ping"], action = "accept" }]
+action = "reject"
+"""
+
+
+def test_zones_of_tunnels(site, tmp_path):
+    """What an xfrm link brings comes from its zone; ESP itself passes, and a VRF without zones is left alone."""
+    hosts, (_, gateway) = site
+    near, far = hosts["red"][1], hosts["red"][0]
+    (near4, near6), (far4, far6) = hosts_of(2), hosts_of(1)
+    file = tmp_path / "fw.toml"
+    file.write_text(TUNNEL)
+    gateway.run("firewall", "replace", file)
+    far.ping(near4)
+    far.ping(near6)
+    fails(near, far4)
+    assert error_of(far, "STREAM", near4, 7000) == str(socket.errno.ECONNREFUSED)
+    hosts["blue"][1].ping(far4)
+    hosts["blue"][0].ping(near4)
+    assert gateway.run("flow", "show", "vrf=blue").stdout == ""
+    shown = gateway.json("firewall")
+    assert [count["packets"] > 0 for count in shown["policies"][0]] == [True, True]
+    file.write_text(TUNNEL.replace('from = ["far"]\nto = ["inside"]', 'from = ["inside"]\nto = ["far"]'))
+    gateway.run("firewall", "replace", file)
+    near.ping(far4)
+    fails(far, near4)
+
+
+NETWORKS = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["lan"]
+[[firewall.zone]]
+name = "far"
+networks = ["10.1.0.0/24"]
+[[firewall.zone]]
+name = "outside"
+ports = ["wan"]
+masquerade = "ipv4"
+[[firewall.policy]]
+from = ["inside"]
+to = ["far", "outside"]
+action = "accept"
+[[firewall.policy]]
+from = ["far"]
+to = ["inside"]
+rules = [{ services = ["ping"], action = "accept" }]
+"""
+
+
+def test_networks_behind_a_policy_based_tunnel(topology, tmp_path):
+    """They are a zone of their own, and what goes there is not masqueraded."""
+    ends = {"a": ("192.0.2.1", "10.1.0"), "b": ("192.0.2.2", "10.2.0")}
+    spaces = {side: topology.namespace(side) for side in ends}
+    topology.link(spaces["a"], "wan", spaces["b"], "wan")
+    hosts = {}
+    with contextlib.ExitStack() as stack:
+        for side, other in (("a", "b"), ("b", "a")):
+            (here, net), (there, far) = ends[side], ends[other]
+            host = hosts[side] = topology.namespace(f"host-{side}")
+            topology.link(spaces[side], "lan", host, "eth0")
+            spaces[side].silence("lan")
+            spaces[side].silence("wan")
+            host.addresses("eth0", f"{net}.5/24")
+            host.ip("route", "add", "default", "via", f"{net}.1")
+            ports = [
+                Port("lan", [f"{net}.1/24"], kind="af-packet", interface="lan"),
+                Port("wan", [f"{here}/24"], kind="af-packet", interface="wan"),
+            ]
+            routes = [Route(f"{far}.0/24", via=there)]
+            config = Firewalled(ports=ports, routes=routes, firewall=NETWORKS if side == "b" else "")
+            place = tmp_path / side
+            place.mkdir()
+            gateway = stack.enter_context(Gateway(spaces[side], config, place))
+            commands = []
+            for source, destination, spi in [(here, there, 1), (there, here, 2)]:
+                spi = spi if side == "a" else 3 - spi
+                commands.append(
+                    f"xfrm state add src {source} dst {destination} proto esp spi {0x1000 + spi:#x} mode tunnel "
+                    f"reqid 1 replay-window 64 {AEAD} {KEY}{spi:04x} 128"
+                )
+            for direction, first, last, source, destination in [
+                ("out", here, there, net, far),
+                ("in", there, here, far, net),
+            ]:
+                commands.append(
+                    f"xfrm policy add src {source}.0/24 dst {destination}.0/24 dir {direction} "
+                    f"tmpl src {first} dst {last} proto esp reqid 1 mode tunnel"
+                )
+            batch(gateway, place, commands)
+        hosts["a"].ping("10.2.0.5")
+        hosts["b"].ping("10.1.0.5")
+        assert served(hosts["a"], 7000, hosts["b"], "10.1.0.5", 7000) == "10.2.0.5"
+        assert error_of(hosts["a"], "STREAM", "10.2.0.5", 7000) == "timeout"
+        # The gateway itself is a zone of its own.
+        fails(hosts["a"], "10.2.0.1")
+        assert gateway.json("firewall")["masqueraded"][2]["packets"] == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ftp_by_name_has_its_data_connections(hosts, tmp_path, way):
+    """Through masquerade; and of a forwarded port, whose server is inside."""
+    left, server, right, gateway, config = hosts
+    text = FIREWALL.replace('action = "accept"\n\n[[firewall.policy]]', 'action = "drop"\n\n[[firewall.policy]]', 1)
+    text = text.replace('{ services = ["tcp/6002"], action = "drop" }', '{ services = ["SERVICE"], action = "accept" }')
+    text += '\n[[firewall.forward]]\nfrom = ["outside"]\nservice = "ftp"\nto = "10.3.0.2"\n'
+    reload(gateway, config, firewall=text.replace("SERVICE", "ftp"))
+    with Vsftpd(right, tmp_path / "right") as ftp, Vsftpd(server, tmp_path / "server") as inside:
+        assert fetched(left, tmp_path / "got", *WAYS[way], url(RIGHT[4][1], "big")) == ftp.big
+        assert fetched(right, tmp_path / "in", *WAYS[way], url(RIGHT[4][0], "big")) == inside.big
+        # The control connection alone.
+        reload(gateway, config, firewall=text.replace("SERVICE", "tcp/21"))
+        with pytest.raises((CommandFailed, subprocess.TimeoutExpired)):
+            curl(left, "-m", "4", *WAYS[way], url(RIGHT[4][1], "big"))
