@@ -2,8 +2,6 @@ m4_changecom([])m4_dnl
 m4_divert(-1)
 What Open vSwitch's system-traffic.at is written with, as programs of bash: autotest's macros and those
 of m4sugar that it uses. The program `ovs` stands for ovs-vsctl, ovs-ofctl and ovs-appctl.
-Addresses are there at once, without duplicate address detection: a ping that goes out before it has ended
-has another source.
 m4_define([dnl], [m4_dnl])
 m4_define([m4_if], m4_defn([m4_ifelse]))
 m4_define([_foreach], [m4_ifelse([$#], [2], [], [$#], [3], [m4_define([$1], [$3])$2[]],
@@ -56,9 +54,6 @@ m4_define([OVS_CHECK_FIREWALL], [])
 m4_define([OVS_CHECK_GITHUB_ACTION], [])
 m4_define([OVS_CHECK_CT_CLEAR], [])
 m4_define([CONFIGURE_VETH_OFFLOADS], [ethtool -K $1 tx off > ethtool.log 2>&1])
-m4_define([ADD_NAMESPACES], [m4_foreach([ns], [$@], [
-  AT_CHECK([ip netns add ns && ip netns exec ns sysctl -qw net.ipv6.conf.default.accept_dad=0])
-])])
 m4_define([CHECK_CONNTRACK], [])
 m4_define([CHECK_CONNTRACK_ALG], [])
 m4_define([CHECK_CONNTRACK_NAT], [])
