@@ -148,6 +148,9 @@ const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
 pub struct Tag(u32);
 
 impl Tag {
+    /// What no frame has: the bits of the priority are never set.
+    pub const NONE: Self = Self(u32::MAX);
+
     #[inline(always)]
     fn new(bytes: [u8; 4]) -> Self {
         Self(u32::from_be_bytes(bytes) & 0xffff_0fff)

@@ -132,9 +132,10 @@ struct Tagged<'a, 'n> {
     received: ArrayVec<Received, { 2 * BATCH }>,
 }
 
-/// Frames one after the other that came by a sub-port.
+/// Frames one after the other that came by the same sub-ports, one for each tag.
+#[derive(Clone, Copy, Default)]
 struct Received {
-    port: PortId,
+    ports: [Option<PortId>; 2],
     frames: u32,
     bytes: u64,
 }
@@ -143,14 +144,16 @@ impl Tagged<'_, '_> {
     /// Counts what came by sub-ports.
     fn count(&self) {
         let objects = self.parser.neighbours.outputs.objects;
-        for Received { port, frames, bytes } in &self.received {
-            objects.count_received(*port, u64::from(*frames), *bytes);
+        for Received { ports, frames, bytes } in &self.received {
+            for port in ports.iter().copied().flatten() {
+                objects.count_received(port, u64::from(*frames), *bytes);
+            }
         }
     }
 
     /// Fills in common packets with `N` tags, which make a link header of `LINK` bytes, up to the
     /// first that is none, or whose VLAN has no port that is up. Returns how many these are. IPv4
-    /// and IPv6 take one loop.
+    /// and IPv6 take one loop, and so do frames of other VLANs than the one before.
     #[inline(never)]
     fn run<const N: usize, const LINK: usize>(
         &mut self,
@@ -158,36 +161,35 @@ impl Tagged<'_, '_> {
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
-        let (mut done, mut source) = (0, self.source);
-        // One VLAN after the other.
-        while let Some(tags) = packets.get(done).and_then(|next| common::tags(next.bytes())) {
-            let Some((port, entered)) = self.enter::<N>(tags, &mut source) else { break };
-            let (from, mut bytes) = (done, 0);
-            let rows = records[from..].iter_mut().zip(&mut keys[from..]);
-            for (packet, (record, key)) in packets[from..].iter_mut().zip(rows) {
-                let length = packet.len();
-                if !common::has_tags(packet.bytes(), &tags) {
-                    break;
+        let mut source = self.source;
+        let (mut last, mut port) = ([Tag::NONE; N], self.port.id);
+        let (mut done, mut run) = (0, Received::default());
+        for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
+            let length = packet.len();
+            if !common::has_tags(packet.bytes(), &last) {
+                let Some(tags) = common::tags(packet.bytes()) else { break };
+                let before = core::mem::take(&mut run);
+                if before.frames > 0 {
+                    // Every run is of a packet at least.
+                    self.received.push(before);
                 }
-                let is_common = match source.reads.is_empty() {
-                    true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
-                    false => fill_and_read::<LINK>(packet, record, key, &source, self.station),
-                };
-                if !is_common {
-                    break;
-                }
-                packet.set_port(port);
-                bytes += length as u64;
-                done += 1;
+                let Some(vlan) = self.enter::<N>(tags, &mut source) else { break };
+                ((port, run.ports), last) = (vlan, tags);
             }
-            if done == from {
+            let is_common = match source.reads.is_empty() {
+                true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
+                false => fill_and_read::<LINK>(packet, record, key, &source, self.station),
+            };
+            if !is_common {
                 break;
             }
-            let frames = (done - from) as u32;
-            for port in entered.into_iter().flatten() {
-                // Every run is of a packet at least, and has two sub-ports at most.
-                self.received.push(Received { port, frames, bytes });
-            }
+            packet.set_port(port);
+            done += 1;
+            run.frames += 1;
+            run.bytes += length as u64;
+        }
+        if run.frames > 0 {
+            self.received.push(run);
         }
         done
     }
@@ -199,8 +201,8 @@ impl Tagged<'_, '_> {
         &self,
         tags: [Tag; N],
         source: &mut Source,
-    ) -> Option<(PortId, [Option<PortId>; N])> {
-        let (mut parent, mut entered) = (self.port, [None; N]);
+    ) -> Option<(PortId, [Option<PortId>; 2])> {
+        let (mut parent, mut entered) = (self.port, [None; 2]);
         let (mut port, mut vrf) = (parent.id, parent.spec.vrf);
         for (at, tag) in tags.into_iter().enumerate() {
             if tag.number() == 0 {
@@ -215,10 +217,11 @@ impl Tagged<'_, '_> {
         }
         let arrival = Arrival::new(vrf, Origin::Port(port));
         // Often many VLANs are in one VRF.
-        *source = match vrf == source.arrival.vrf {
-            true => Source { arrival, prefix: Prefix::new(arrival), ..*source },
-            false => Source::new(arrival, self.parser.locality),
-        };
+        if vrf == source.arrival.vrf {
+            (source.arrival, source.prefix) = (arrival, Prefix::new(arrival));
+        } else {
+            *source = Source::new(arrival, self.parser.locality);
+        }
         Some((port, entered))
     }
 }
