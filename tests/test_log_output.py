@@ -1,7 +1,9 @@
 """Log lines that cannot be written: they are counted, and packets pass."""
 
 import os
+import pty
 import signal
+import subprocess
 
 import pytest
 
@@ -94,3 +96,28 @@ def test_a_refused_start_says_so_by_its_code(world, tmp_path):
         process = gw.start(binary(), "run", "--config", gateway.config_path, stdout=full, stderr=full)
         assert process.wait(10) == 1
 
+
+
+def test_no_color_is_honoured_on_a_terminal(tmp_path):
+    file = tmp_path / "gw.toml"
+    file.write_text(f'[gateway]\nsocket = "{tmp_path}/s"\n[[port]]\nname = "p"\nkind = "memory"\n')
+
+    def logged(**more):
+        """What the daemon logs on a terminal until it is ready."""
+        ours, theirs = pty.openpty()
+        env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"} | more
+        command = [binary(), "run", "--config", file, "--state-directory", "off"]
+        daemon = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        said = b""
+        try:
+            while b"ready" not in said and (more_said := os.read(ours, 4096)):
+                said += more_said
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+            os.close(ours)
+        return said
+
+    assert b"\x1b[" in logged()
+    assert b"\x1b[" not in logged(NO_COLOR="1")

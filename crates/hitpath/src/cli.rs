@@ -187,9 +187,14 @@ impl Cli {
             .with_writer(LogWriter::default)
             .log_internal_errors(false)
             .with_target(false)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(std::io::stderr().is_terminal() && !refuses_colour())
             .init();
     }
+}
+
+/// Whether the user wants no colours (<https://no-color.org>).
+fn refuses_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// The words of a command line, with iproute2's `-force` as the option that it is of `batch`, and
