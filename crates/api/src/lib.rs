@@ -114,6 +114,9 @@ pub const TRACE_PATH: &str = "/v1/trace";
 /// Where a [`ConnectionEventSpec`] is posted to.
 pub const CONNTRACK_PATH: &str = "/v1/conntrack";
 
+/// Where metrics are to be had by GET, as Prometheus reads them.
+pub const METRICS_PATH: &str = "/metrics";
+
 /// Behind [`PATH`] or [`BATCH_PATH`] and a `?`: the answer does not wait until the change would
 /// survive power loss.
 pub const NO_SYNC: &str = "sync=no";

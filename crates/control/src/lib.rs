@@ -29,7 +29,7 @@ pub use model::{
     SeenInterface, SequenceRecord, VrfCounts, links,
 };
 pub use settings::{
-    CacheSettings, GatewaySettings, Idle, IpsecSettings, PortKind, PortSettings, Seccomp,
-    StateDirectory,
+    CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PortKind, PortSettings,
+    Seccomp, StateDirectory,
 };
 pub use wipe::wipe_stack;

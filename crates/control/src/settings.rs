@@ -1,6 +1,7 @@
 //! What a configuration file says, checked.
 
 use core::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use types::{
@@ -35,8 +36,23 @@ pub struct GatewaySettings {
     pub seccomp: Seccomp,
     /// Whether keys may start their sequence numbers anew where nobody remembers them.
     pub allow_sequence_reuse: bool,
+    /// Who may read what is counted.
+    pub metrics: MetricsSettings,
     /// How packets are decided.
     pub ipsec: IpsecSettings,
+}
+
+/// Who may read what is counted, beside those who may speak on the control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsSettings {
+    /// Where they ask.
+    pub address: Option<SocketAddr>,
+    /// The file with the word that they have to know.
+    pub token_file: Option<PathBuf>,
+    /// Whether whoever reaches the address may read.
+    pub anyone: bool,
+    /// Objects of one kind that have metrics of their own.
+    pub objects: usize,
 }
 
 /// How packets are decided, and what of it is remembered.
@@ -161,6 +177,8 @@ impl GatewaySettings {
         note("allow-sequence-reuse", reuse(self), reuse(wanted));
         note("seccomp", self.seccomp.to_string(), wanted.seccomp.to_string());
         note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
+        let metrics = self.metrics.changes_to(&wanted.metrics);
+        changes.extend(metrics.into_iter().map(|text| ("metrics", text)));
         changes
     }
 }
@@ -211,8 +229,34 @@ impl Default for GatewaySettings {
             keep_keys: true,
             seccomp: Seccomp::On,
             allow_sequence_reuse: false,
+            metrics: MetricsSettings::default(),
             ipsec: IpsecSettings::default(),
         }
+    }
+}
+
+impl MetricsSettings {
+    /// What is different in `wanted`, key by key: `KEY OLD -> NEW`.
+    fn changes_to(&self, wanted: &Self) -> Vec<String> {
+        let Self { address, token_file, anyone, objects } = self;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let address_of = |is: &Option<SocketAddr>| or_none(is.map(|is| is.to_string()));
+        let path_of =
+            |is: &Option<PathBuf>| or_none(is.as_ref().map(|is| is.display().to_string()));
+        let keys = [
+            ("address", address_of(address), address_of(&wanted.address)),
+            ("token-file", path_of(token_file), path_of(&wanted.token_file)),
+            ("anyone", anyone.to_string(), wanted.anyone.to_string()),
+            ("objects", objects.to_string(), wanted.objects.to_string()),
+        ];
+        let different = keys.into_iter().filter(|(_, is, wanted)| is != wanted);
+        different.map(|(key, is, wanted)| format!("{key} {is} -> {wanted}")).collect()
+    }
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { address: None, token_file: None, anyone: false, objects: 1000 }
     }
 }
 

@@ -11,6 +11,7 @@ mod exit;
 mod explain;
 mod gateway;
 mod kernel;
+mod metrics;
 mod replay;
 mod verbs;
 mod view;

@@ -142,6 +142,47 @@ pub const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "metrics",
+        many: false,
+        keys: &[
+            key(
+                "address",
+                "ADDRESS:PORT",
+                "",
+                "none",
+                "Where `GET /metrics` is served beside the control socket, as in \
+                `127.0.0.1:9464` or `[::1]:9464`: an address of this machine's own, not one of \
+                the gateway's ports.",
+            ),
+            key(
+                "token-file",
+                "path",
+                "",
+                "none",
+                "A file with one line of 16 to 256 printable characters: who asks at `address` \
+                has to send `Authorization: Bearer` and this line. A path that does not begin \
+                with `/` is looked up beside this file.",
+            ),
+            key(
+                "anyone",
+                "true or false",
+                "",
+                "false",
+                "Whether whoever reaches `address` may read, without a token. An address that is \
+                not of the loopback interface needs this or `token-file`.",
+            ),
+            key(
+                "objects",
+                "0 to 10000",
+                "objects",
+                "1000",
+                "Objects of one kind (ports, VRFs, SAs, policies, next hops, queueing disciplines, \
+                NAT pools) that have metrics of their own. If there are more, none of the kind \
+                has, and `hitpath_objects_left_out` says how many.",
+            ),
+        ],
+    },
+    Section {
         name: "ipsec",
         many: false,
         keys: &[

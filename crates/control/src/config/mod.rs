@@ -291,6 +291,9 @@ fn interpret(
     let table = single(document, "gateway", errors);
     let keys = table.map_or_else(Vec::new, |table| sections::keys(&table, read_keys, errors));
     let mut gateway = table.map(|table| sections::gateway(table, errors)).unwrap_or_default();
+    gateway.metrics = single(document, "metrics", errors)
+        .map(|table| sections::metrics(table, errors))
+        .unwrap_or_default();
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The gateway, VRFs, ports, routes and neighbours, each by itself.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use api::{Key, MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec, RuleSpec};
@@ -17,7 +17,8 @@ use super::reader::{Found, Table, number_element, parsed_element};
 use super::{ReadKeys, VrfSettings};
 use crate::check::{self, Fault};
 use crate::settings::{
-    GatewaySettings, Idle, PORT_KINDS, PortKind, PortKindValues, PortSettings, StateDirectory,
+    GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues, PortSettings,
+    StateDirectory,
 };
 
 /// The most worker threads.
@@ -68,7 +69,53 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
         allow_sequence_reuse: table
             .flag("allow-sequence-reuse", errors)
             .map_or(usual.allow_sequence_reuse, |found| found.value),
+        metrics: usual.metrics,
         ipsec: usual.ipsec,
+    }
+}
+
+pub(super) fn metrics(table: Table<'_>, errors: &mut Errors<'_>) -> MetricsSettings {
+    let usual = MetricsSettings::default();
+    let address: Option<Found<SocketAddr>> =
+        table.parsed("address", "\"127.0.0.1:9464\" or \"[::1]:9464\"", errors);
+    let token_file = path(&table, "token-file", errors);
+    let anyone = table.flag("anyone", errors).map_or(usual.anyone, |found| found.value);
+    let objects = table.number("objects", 0..=10_000, errors);
+    match address {
+        Some(Found { at, value }) if value.port() == 0 => {
+            let message = "port 0 is none that could be asked".to_owned();
+            errors.add(at, message, Some("1 to 65535, as in 9464".to_owned()));
+        }
+        Some(Found { at, value })
+            if !value.ip().is_loopback() && !anyone && !table.has("token-file") =>
+        {
+            let message = format!(
+                "whoever reaches {value} could read names of VRFs, addresses of peers and counters"
+            );
+            let hint = "token-file, or anyone = true if that is meant, or a loopback address";
+            errors.add(at, message, Some(hint.to_owned()));
+        }
+        Some(_) => {}
+        None if table.has("token-file") && !table.has("address") => {
+            let message = "token-file is for those who ask at an address, and there is none";
+            let hint = "address = \"127.0.0.1:9464\"";
+            errors.add(table.place("token-file"), message.to_owned(), Some(hint.to_owned()));
+        }
+        None => {}
+    }
+    if anyone && table.has("token-file") {
+        let message = "anyone may read, or who has the token, and not both";
+        errors.add(
+            table.place("anyone"),
+            message.to_owned(),
+            Some("one of the two keys".to_owned()),
+        );
+    }
+    MetricsSettings {
+        address: address.map(|found| found.value),
+        token_file,
+        anyone,
+        objects: objects.map_or(usual.objects, |found| found.value),
     }
 }
 

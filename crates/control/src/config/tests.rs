@@ -798,3 +798,33 @@ fn too_much_work_is_given_up() {
         "of 2000 policies overlap too much to find out whether they ever match a packet"
     );
 }
+
+#[test]
+fn metrics_for_others_than_this_machine_need_a_word() {
+    let port = "[[port]]\nname = \"p\"\nkind = \"memory\"\n";
+    let with = |lines: &str| format!("[metrics]\n{lines}\n{port}");
+    for lines in [
+        "address = \"127.0.0.1:9464\"",
+        "address = \"[::1]:9464\"\nobjects = 0",
+        "address = \"192.0.2.1:9464\"\nanyone = true",
+        "address = \"[::]:9464\"\ntoken-file = \"token\"",
+        "objects = 10000",
+    ] {
+        let config = load("x", &with(lines)).unwrap();
+        // What is written is read back.
+        let again = load("x", &write(config.clone(), None).unwrap().text).unwrap();
+        assert_eq!(again.gateway.metrics, config.gateway.metrics, "{lines}");
+    }
+    for (lines, why) in [
+        ("address = \"192.0.2.1:9464\"", "2:11: whoever reaches 192.0.2.1:9464 could read"),
+        ("address = \"0.0.0.0:9464\"", "or anyone = true if that is meant"),
+        ("address = \"localhost:9464\"", "2:11: address = \"localhost:9464\": invalid socket"),
+        ("address = \"127.0.0.1:0\"", "port 0 is none that could be asked"),
+        ("token-file = \"token\"", "for those who ask at an address, and there is none"),
+        ("address = \"127.0.0.1:1\"\ntoken-file = \"t\"\nanyone = true", "and not both"),
+        ("objects = 10001", "objects = 10001"),
+    ] {
+        let told = errors(&with(lines));
+        assert!(told.contains(why), "{lines}: {told}");
+    }
+}

@@ -15,7 +15,8 @@ use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
-    CacheSettings, GatewaySettings, IpsecSettings, PortKind, PortSettings, StateDirectory,
+    CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PortKind, PortSettings,
+    StateDirectory,
 };
 
 /// A configuration as a file.
@@ -95,6 +96,7 @@ impl Writer {
             notes: _,
         } = config;
         self.gateway(gateway, keys_file);
+        self.metrics(&gateway.metrics);
         self.ipsec(&gateway.ipsec);
         if let Some(settings) = conntrack {
             self.conntrack(settings);
@@ -147,6 +149,7 @@ impl Writer {
             allow_sequence_reuse,
             keep_keys,
             seccomp,
+            metrics: _,
             ipsec: _,
         } = gateway;
         self.line("[gateway]");
@@ -176,6 +179,25 @@ impl Writer {
         }
         if let Some(name) = keys_file {
             self.path("keys-file", Path::new(name));
+        }
+    }
+
+    fn metrics(&mut self, settings: &MetricsSettings) {
+        let MetricsSettings { address, token_file, anyone, objects } = settings;
+        let usual = MetricsSettings::default();
+        if *settings == usual {
+            return;
+        }
+        self.begin("[metrics]");
+        self.quoted_if("address", address.as_ref());
+        if let Some(file) = token_file {
+            self.path("token-file", file);
+        }
+        if *anyone != usual.anyone {
+            self.value("anyone", anyone);
+        }
+        if *objects != usual.objects {
+            self.value("objects", objects);
         }
     }
 

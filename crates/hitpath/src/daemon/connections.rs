@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How long a client has to read its reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long it has in any case, even if there is no place for others.
 const SHORTEST: Duration = Duration::from_secs(1);
+
+/// How long a new connection, or a reply, waits for others to end by themselves.
+pub(super) const EVICTION_PERIOD: Duration = Duration::from_millis(20);
 
 /// How often a connection is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -103,6 +106,19 @@ impl Connections {
     /// Forgets a connection that has ended.
     pub(super) fn remove(&self, connection: &Arc<Connection>) {
         self.all().retain(|other| !Arc::ptr_eq(other, connection));
+    }
+
+    /// A place among those that `slots` are for. If there is none, one that waits for its client
+    /// makes room.
+    pub(super) async fn slot(&self, slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        loop {
+            // Never closed, so there is a slot as soon as somebody has ended.
+            let slot = Arc::clone(slots).acquire_owned();
+            if let Ok(Ok(slot)) = tokio::time::timeout(EVICTION_PERIOD, slot).await {
+                return slot;
+            }
+            self.evict_one();
+        }
     }
 
     /// Ends the connection that has waited for its client for the longest time. What is carried out

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
-use api::{Difference, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
+use api::{Difference, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
 use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface, wipe_stack};
 use packet::{Port, Time};
 use tables::{Event, Reader};
@@ -15,12 +15,14 @@ use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::nat_log::NatLog;
 use crate::daemon::packet_log::PacketLog;
 use crate::daemon::state::{self, Keeper};
+use crate::daemon::supervisor::Watchdog;
 use crate::daemon::taps::Taps;
 use crate::daemon::traces::Traces;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
 use crate::kernel::seen;
+use crate::metrics::Measured;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 
@@ -91,6 +93,7 @@ pub(crate) struct ControlThread {
     nat_log: NatLog,
     taps: Taps,
     traces: Traces,
+    watchdog: Option<Watchdog>,
 }
 
 impl ControlThread {
@@ -123,6 +126,7 @@ impl ControlThread {
             nat_log: NatLog::default(),
             taps,
             traces,
+            watchdog: Watchdog::asked_for(),
         }
     }
 
@@ -164,6 +168,13 @@ impl ControlThread {
                     self.lose(port, &error);
                 }
                 Ok(Message::Lost { .. }) => {}
+                Ok(Message::Metrics(reply)) => {
+                    match self.metrics() {
+                        // A client that has gone away wants none.
+                        Ok(measured) => drop(reply.send(measured)),
+                        Err(refusal) => tracing::error!("no metrics: {refusal}"),
+                    }
+                }
                 Ok(Message::Interfaces) => {
                     self.look_at_addresses();
                     self.look_at_interfaces(self.interfaces.ports());
@@ -435,11 +446,22 @@ impl ControlThread {
     /// Adds what the ports' interfaces have counted themselves.
     fn with_devices(&mut self, mut reply: Reply) -> Reply {
         if let Reply::Ports(ports) = &mut reply {
-            for port in ports {
-                port.device = self.interfaces.counters(PortId(port.id));
-            }
+            self.count_devices(ports);
         }
         reply
+    }
+
+    fn count_devices(&mut self, ports: &mut [PortView]) {
+        for port in ports {
+            port.device = self.interfaces.counters(PortId(port.id));
+        }
+    }
+
+    /// Everything that is counted.
+    fn metrics(&mut self) -> Result<Measured, Refusal> {
+        let mut measured = self.handler.metrics(self.clock.now())?;
+        self.count_devices(&mut measured.ports);
+        Ok(measured)
     }
 
     /// The configuration file as it is now, and its digest.
@@ -618,6 +640,9 @@ impl ControlThread {
 
     fn tick(&mut self, now: Time) {
         self.handler.measure(now);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.tick(now, self.handler.rounds());
+        }
         self.look_at_interfaces(self.interfaces.closed());
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&mut self.handler.control, now);

@@ -11,17 +11,20 @@ mod connection_events;
 mod connections;
 mod control;
 mod interfaces;
+mod metrics_server;
 mod nat_log;
 mod packet_log;
 mod ports;
 mod processors;
 mod protection;
 mod reply_to;
+mod scrape;
 pub(crate) mod sequences;
 mod server;
 mod signals;
 mod socket;
 mod state;
+mod supervisor;
 mod taps;
 mod traces;
 mod worker;
@@ -30,13 +33,16 @@ mod worker_pool;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use tables::{Compiled, CompiledFilter, Direction, FilterPlace, Scope};
+use tokio::sync::oneshot;
 use wire::PortId;
 
 use crate::gateway::{self, RequestHandler};
 use crate::kernel::{own, seen};
+use crate::metrics::Measured;
 use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
 use control::ControlThread;
 use interfaces::Interfaces;
@@ -44,6 +50,7 @@ pub(crate) use ports::claim_interfaces;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;
+use scrape::Scrapes;
 use server::PendingRequest;
 use socket::SocketFile;
 use worker_pool::WorkerPool;
@@ -67,6 +74,8 @@ pub(crate) enum Message {
         /// What happened to it.
         error: String,
     },
+    /// Somebody wants to know what is counted.
+    Metrics(oneshot::Sender<Measured>),
     /// An interface of the system, or an address of one, has changed.
     Interfaces,
     /// Policies were compiled.
@@ -145,12 +154,17 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let socket = socket.unwrap_or(&settings.socket).to_owned();
     let (listener, socket_file) = socket::listen(&socket)?;
     let opened = state::Opened::of(&settings, &socket)?;
+    let metrics = metrics_server::open(&settings.metrics, file)?;
 
     // Whatever can be refused is, before anything of the system is changed.
     let mut handler =
         RequestHandler::new(::control::Control::new(settings.workers, rand::random()));
     handler.daemon.config = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     handler.daemon.socket.clone_from(&socket);
+    handler.daemon.started = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64());
+    handler.daemon.objects = settings.metrics.objects;
     handler.daemon.claims = protection::claims(file);
     let directory = opened.as_ref().map(|opened| (opened.path(), opened.is_first()));
     let sequences = sequences::open(&mut handler.control, directory, &settings)?;
@@ -179,6 +193,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         clock,
         listener,
         socket_file,
+        metrics,
         opened,
         handler,
         sequences,
@@ -203,6 +218,7 @@ struct Prepared<'o> {
     clock: Clock,
     listener: UnixListener,
     socket_file: SocketFile,
+    metrics: Option<metrics_server::Opened>,
     opened: Option<state::Opened>,
     handler: RequestHandler,
     sequences: Option<sequences::Opened>,
@@ -211,7 +227,7 @@ struct Prepared<'o> {
 
 /// Starts everything, and runs until told to stop.
 fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
-    let Prepared { file, settings, digest, clock, listener, socket_file, .. } = prepared;
+    let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
     let Prepared { opened, mut handler, sequences, plan, .. } = prepared;
     let socket = handler.daemon.socket.clone();
     seen::warn(plan.ports_to_open());
@@ -255,11 +271,17 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     for (settings, id, queues) in ports {
         control.attach(&settings, id, queues);
     }
-    let server = server::start(listener, sender, (readers, events.clone()))?;
+    let scrapes = Scrapes::new(sender.clone());
+    if let Some(metrics) = metrics {
+        metrics.start(scrapes.clone())?;
+    }
+    let server = server::start(listener, sender, (readers, events.clone()), scrapes)?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
+    supervisor::ready(settings.workers);
 
     let exit = control.run(&messages);
+    supervisor::stopping();
     events.end_all();
     // Who is still in the queue is told that nothing was done.
     drop(messages);

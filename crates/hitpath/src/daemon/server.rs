@@ -20,10 +20,10 @@ use anyhow::Context;
 use api::{Refusal, RefusalCode, Reply, Request};
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, post};
+use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -35,16 +35,15 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::daemon::Message;
 use crate::daemon::connection_events::ConnectionEvents;
-use crate::daemon::connections::{Connection, Connections, Phase};
+use crate::daemon::connections::{Connection, Connections, EVICTION_PERIOD, Phase};
+use crate::daemon::metrics_server;
 use crate::daemon::reply_to::{Claim, ReplyTo};
+use crate::daemon::scrape::Scrapes;
 use crate::daemon::taps::{TapStream, Taps};
 use crate::daemon::traces::Traces;
 
 /// Connections served at once. If there are more, one that waits for its client makes room.
 const CONNECTIONS: usize = 256;
-
-/// How long a new connection, or a reply, waits for others to end by themselves.
-const EVICTION_PERIOD: Duration = Duration::from_millis(20);
 
 /// Long batches that are read and carried out at once. More are refused, to be tried again. The
 /// reason is their memory.
@@ -115,6 +114,7 @@ pub(crate) fn start(
     listener: UnixListener,
     control: SyncSender<Message>,
     readers: Readers,
+    scrapes: Scrapes,
 ) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -127,7 +127,7 @@ pub(crate) fn start(
     let (stop, stopped) = watch::channel(false);
     let thread = thread::Builder::new()
         .name("server".into())
-        .spawn(move || runtime.block_on(serve(listener, control, readers, stopped)))
+        .spawn(move || runtime.block_on(serve(listener, control, readers, scrapes, stopped)))
         .context("starting the server's thread")?;
     Ok(Server { thread: Some(thread), stop })
 }
@@ -136,6 +136,7 @@ async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
     ((taps, traces), events): Readers,
+    scrapes: Scrapes,
     mut stopped: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -146,6 +147,7 @@ async fn serve(
         .route(api::TAP_PATH, post(handle_tap))
         .route(api::TRACE_PATH, post(handle_trace))
         .route(api::CONNTRACK_PATH, post(handle_conntrack))
+        .route(api::METRICS_PATH, get(handle_metrics))
         .fallback(any(elsewhere))
         .with_state(Senders {
             control,
@@ -156,6 +158,7 @@ async fn serve(
             taps,
             traces,
             events,
+            scrapes,
         });
     let closed = Router::new().fallback(any(forbidden));
     loop {
@@ -172,14 +175,7 @@ async fn serve(
                 continue;
             }
         };
-        let slot = loop {
-            // Never closed, so there is a slot as soon as somebody has ended.
-            let slot = Arc::clone(&slots).acquire_owned();
-            if let Ok(Ok(slot)) = tokio::time::timeout(EVICTION_PERIOD, slot).await {
-                break slot;
-            }
-            connections.evict_one();
-        };
+        let slot = connections.slot(&slots).await;
         let router = if may_speak(&stream) { open.clone() } else { closed.clone() };
         let connections = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -257,6 +253,8 @@ struct Senders {
     taps: Taps,
     traces: Traces,
     events: ConnectionEvents,
+    /// What is counted.
+    scrapes: Scrapes,
 }
 
 async fn handle_request(
@@ -384,6 +382,22 @@ async fn handle_conntrack(
     }
 }
 
+/// What is counted, as Prometheus reads it.
+async fn handle_metrics(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    headers: HeaderMap,
+) -> Response {
+    connection.enter(Phase::Waiting);
+    match senders.scrapes.texts().await {
+        Ok(texts) => {
+            let (kind, text) = texts.accepted(metrics_server::accept(&headers));
+            sent(&senders, &connection, kind, text).await
+        }
+        Err(why) => with_json(StatusCode::SERVICE_UNAVAILABLE, &system(why)),
+    }
+}
+
 /// A reply that goes on until either side ends it.
 fn streamed(connection: &Connection, stream: TapStream, kind: &'static str) -> Response {
     connection.enter(Phase::Tapping);
@@ -471,6 +485,16 @@ async fn with_room(senders: &Senders, connection: &Connection, reply: Reply) -> 
         Err(error) => return refused(&system(&format!("the reply cannot be written: {error}"))),
     };
     drop(reply);
+    sent(senders, connection, "application/json", body).await
+}
+
+/// The response with `body`, as soon as there is room for it.
+async fn sent(
+    senders: &Senders,
+    connection: &Connection,
+    kind: &'static str,
+    body: Bytes,
+) -> Response {
     if body.len() > SHORT_REPLY {
         let wanted = (body.len() >> 10).min(REPLY_ROOM) as u32;
         loop {
@@ -485,7 +509,7 @@ async fn with_room(senders: &Senders, connection: &Connection, reply: Reply) -> 
             }
         }
     }
-    (StatusCode::OK, [(CONTENT_TYPE, "application/json")], body).into_response()
+    (StatusCode::OK, [(CONTENT_TYPE, kind)], body).into_response()
 }
 
 /// Whether the reply may be long because there is much to show.
@@ -565,7 +589,8 @@ mod tests {
         let path = folder.join("control");
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
-        let server = start(listener, sender, Default::default()).unwrap();
+        let scrapes = Scrapes::new(sender.clone());
+        let server = start(listener, sender, Default::default(), scrapes).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {

@@ -105,8 +105,22 @@ fn warn_of_readers(path: &Path) {
     let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
     if mode & 0o077 != 0 {
         let mode = format!("{:04o}", mode & 0o7777);
-        tracing::warn!(file = %path.display(), mode, "others may read these keys (chmod 0600)");
+        tracing::warn!(file = %path.display(), mode, "others may read this secret (chmod 0600)");
     }
+}
+
+/// The text of a file with a secret.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn read_secret(file: &Path) -> Result<Zeroizing<String>, ConfigError> {
+    let bytes = read(file)?;
+    warn_of_readers(file);
+    let text = str::from_utf8(&bytes).map_err(|_| ConfigError::Unreadable {
+        file: file.to_owned(),
+        problem: "this is not text".to_owned(),
+    })?;
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CounterView, DaemonView, DropView, PortStatistics, PortView, Refusal, Reply, Request, RingView,
-    VrfView, WorkerView,
+    CounterView, DaemonView, DropView, PolicyFilter, PortStatistics, PortView, Refusal, Reply,
+    Request, RingView, StateList, VrfView, WorkerView,
 };
 use control::{Control, Seccomp, VrfCounts};
 use packet::{DropReason, ReceiveRing, Time};
@@ -18,6 +18,7 @@ use wire::PortId;
 
 use crate::explain;
 use crate::gateway::caches;
+use crate::metrics::{GatewayIs, Measured, ObjectCount};
 
 /// Returns every request but a reload.
 pub(crate) struct RequestHandler {
@@ -175,6 +176,85 @@ impl RequestHandler {
         }
     }
 
+    /// Everything that is counted, but for what the system's interfaces count themselves. Objects
+    /// of which there are too many are counted and not listed.
+    ///
+    /// # Errors
+    /// None that is known: what is asked can always be answered.
+    pub(crate) fn metrics(&mut self, now: Time) -> Result<Measured, Refusal> {
+        let limit = self.daemon.objects;
+        let mut measured = Measured {
+            gateway: GatewayIs { daemon: self.daemon.view(), started: self.daemon.started },
+            drops: self.drops(),
+            workers: self.workers(),
+            caches: caches::report(&self.control.gateway().ipsec, &self.caches()),
+            ..Measured::default()
+        };
+        let mut counts = Vec::new();
+        let mut is_listed = |kind, count| {
+            let (count, is_listed) = ObjectCount::of(kind, count, limit);
+            counts.push(count);
+            is_listed
+        };
+        let count = |control: &mut Control, request| match control.handle(request, now)? {
+            Reply::Count(count) => Ok::<_, Refusal>(count),
+            _ => Ok(0),
+        };
+        let control = &mut self.control;
+        let tables = Arc::clone(control.shared().reader().load());
+        let mut requests = Vec::new();
+        if is_listed("vrf", tables.vrfs().count() as u64) {
+            requests.push(Request::VrfList);
+        }
+        if is_listed("port", tables.ports().count() as u64) {
+            requests.push(Request::Ports);
+        }
+        if is_listed("sa", count(control, Request::StateCount)?) {
+            requests.push(Request::StateList(StateList::default()));
+        }
+        if is_listed("policy", count(control, Request::PolicyCount)?) {
+            requests.push(Request::PolicyList(PolicyFilter::default()));
+        }
+        if is_listed("next_hop", tables.next_hop_count() as u64) {
+            requests.push(Request::NextHopList);
+        }
+        for request in requests {
+            match control.handle(request, now)? {
+                Reply::Vrfs(views) => measured.vrfs = views,
+                Reply::Ports(views) => measured.ports = views,
+                Reply::States(views) => measured.states = views,
+                Reply::Policies(views) => measured.policies = views,
+                Reply::NextHops(views) => measured.next_hops = views,
+                _ => {}
+            }
+        }
+        // Of these there are no more than of ports, VRFs and flows.
+        if let Reply::Qdiscs(views) = control.handle(Request::QdiscList(<_>::default()), now)?
+            && is_listed("qdisc", views.len() as u64)
+        {
+            measured.qdiscs = views;
+        }
+        let of_tables = |request| control::connections::handle(&tables, &request, now);
+        if let Some(Ok(Reply::NatPools(views))) = of_tables(Request::NatPools)
+            && is_listed("nat_pool", views.len() as u64)
+        {
+            measured.pools = views;
+        }
+        if let Some(Ok(Reply::ConnectionStatistics(counted))) =
+            of_tables(Request::ConnectionStatistics)
+        {
+            measured.connections = counted;
+        }
+        measured.objects = counts;
+        self.count_ports(&mut measured.ports);
+        Ok(measured)
+    }
+
+    /// How often each worker went round its ports.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = u64> {
+        self.workers.iter().map(|worker| worker.statistics.rounds.read())
+    }
+
     /// Takes note of which port is in which VRF, and of what it has counted there. To be called
     /// before and after ports move by other ways than a request.
     ///
@@ -316,6 +396,10 @@ pub(crate) struct DaemonState {
     pub(crate) socket: PathBuf,
     /// How often the configuration file was read again.
     pub(crate) reloads: u64,
+    /// When the process was started, in seconds since 1970.
+    pub(crate) started: f64,
+    /// Objects of one kind that have metrics of their own.
+    pub(crate) objects: usize,
     /// What no other daemon may use meanwhile.
     pub(crate) claims: Claims,
     /// How the process is protected.
