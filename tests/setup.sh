@@ -3,7 +3,7 @@
 
 OLDEST_RUST=1.90
 BUILD_PACKAGES="gcc libc6-dev"
-TEST_PACKAGES="python3 python3-pytest python3-scapy python3-cryptography tshark tcpdump iperf3 iputils-ping traceroute iproute2 kmod procps util-linux openvswitch-switch vsftpd lftp curl tftpd-hpa tftp-hpa nftables conntrack m4 ncat net-tools ethtool"
+TEST_PACKAGES="python3 python3-pytest python3-scapy python3-cryptography tshark tcpdump iperf3 iputils-ping traceroute iproute2 kmod procps util-linux openvswitch-switch vsftpd lftp curl tftpd-hpa tftp-hpa nftables conntrack m4 ncat net-tools ethtool zsh fish systemd man-db"
 COUNT_PACKAGES="python3 valgrind"
 DEMO_PACKAGES="iproute2 iputils-ping iperf3 tcpdump"
 
@@ -61,6 +61,15 @@ need_machete() {
     echo "${dim}installing cargo-machete into ~/.cargo${plain}"
     cargo install --quiet --locked cargo-machete && return 0
     echo "${yellow}install with:  cargo install --locked cargo-machete${plain}" >&2
+    return 1
+}
+
+# Sees to cargo-deb, which takes some minutes to build.
+need_cargo_deb() {
+    cargo deb --version >/dev/null 2>&1 && return 0
+    echo "${dim}installing cargo-deb into ~/.cargo${plain}"
+    cargo install --quiet --locked cargo-deb && return 0
+    echo "${yellow}install with:  cargo install --locked cargo-deb${plain}" >&2
     return 1
 }
 
