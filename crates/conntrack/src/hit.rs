@@ -71,6 +71,30 @@ impl Connections {
         Hit::Stale
     }
 
+    /// Whether [`Connections::hit`] would be valid now. Changes nothing: for decisions that were made for
+    /// several connections, of which none is to be updated if one has become another.
+    pub fn holds(&self, reference: Reference, packet: &Packet, now: Time) -> bool {
+        match reference.named() {
+            Named::Untracked => true,
+            Named::Related(..) => false,
+            Named::Absent(..) => self.hit_nothing(reference, packet) != Hit::Stale,
+            Named::Connection(handle, direction, expected) => {
+                let Some(entry) = self.entries.get(handle.index as usize) else { return false };
+                let (control, own, peer) = Self::view(entry, direction);
+                let is_another = control.generation() != handle.generation;
+                let tick = tick(now);
+                if is_another || !control.is_live() || self.is_dead(control, &own, &peer, tick) {
+                    return false;
+                }
+                match self.judge(control, own, peer, direction, packet, tick) {
+                    Outcome::Update(..) | Outcome::Pass => control.ct_state(direction) == expected,
+                    Outcome::Invalid => expected == CtState::INVALID,
+                    Outcome::Renew => false,
+                }
+            }
+        }
+    }
+
     fn hit_nothing(&self, reference: Reference, packet: &Packet) -> Hit {
         let Named::Absent(stamp, expected) = reference.named() else { return Hit::Stale };
         let place = &self.stamps[stamp.place as usize % STAMPS];

@@ -139,9 +139,10 @@ reasons! {
     FlowMiss = "flow_miss",
     /// The packet went through more than 64 levels or 4096 resubmits of the match-action tables.
     FlowResubmits = "flow_resubmits",
-    /// The flows ask for what is not done: a second connection for one packet, or sending it by
-    /// several ports.
+    /// The flows ask for what is not done, such as sending a frame by a port that has none.
     FlowUnsupported = "flow_unsupported",
+    /// The flows ask for more than four connections of one packet.
+    FlowZones = "flow_zones",
     /// The connection table is full, and all connections in it are assured.
     ConnectionFull = "connection_full",
     /// A zone or a source has as many connections as it may.

@@ -354,7 +354,10 @@ fn track(tables: &mut Tables, is_translated: bool) {
         exec: Vec::new(),
         alg: None,
     };
-    let commit = Ct { nat: is_translated.then_some(NatSpec { new: Some(nat) }), ..ct(true, None) };
+    let commit = Ct {
+        nat: is_translated.then_some(NatSpec { new: Some(nat), twice: false }),
+        ..ct(true, None)
+    };
     let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
     let mut pipeline = Pipeline::new();
     let mut add = |table, (value, mask): (CtState, CtState), port: Option<PortId>, actions| {

@@ -1,6 +1,6 @@
 //! Connections as decide and apply see them: what is read of a packet, what a decision may ask for.
 
-use conntrack::{Expectation, Handle, New, Packet, Tuple};
+use conntrack::{Expectation, Handle, New, Packet, Role, Tuple};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pipeline::NatNew;
@@ -128,6 +128,29 @@ pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = 
     })
 }
 
+/// The tuples to try for a packet whose source address stays, and whose port another connection has:
+/// some of the ports of the same class (below 512, below 1,024, above), as in Linux. Of ICMP it is the
+/// identifier; other protocols have none.
+pub(crate) fn other_ports(tuple: &Tuple) -> impl Iterator<Item = Tuple> {
+    /// How many are tried.
+    const MOST: u32 = 128;
+    let tuple = *tuple;
+    let is_query = tuple.role != Role::None;
+    let (first, count) = match tuple.source {
+        _ if is_query => (0, 0x1_0000),
+        0..512 => (1, 511),
+        512..1024 => (600, 424),
+        _ => (1024, 0x1_0000 - 1024),
+    };
+    let tries = if is_query || tuple.protocol.has_ports() { MOST } else { 0 };
+    let begin = source_hash(&tuple) ^ u32::from(tuple.source).wrapping_mul(0x9e37_79b1);
+    // Steps that have no divisor in common with any of the counts.
+    (0..tries).filter_map(move |more| {
+        let port = first + (begin % count + more * 8191) % count;
+        tuple.with_source(tuple.addresses.source(), port as u16)
+    })
+}
+
 /// A hash of a packet's source address. Who chooses it has as many connections to one of the range's
 /// destinations as it wants, as it would have if there were only one.
 fn source_hash(tuple: &Tuple) -> u32 {
@@ -168,6 +191,8 @@ pub(crate) enum Change {
         expected: Option<Expectation>,
         /// A connection that was opened from the other side, and goes.
         instead_of: Option<Handle>,
+        /// Whether the packet asks for changes of further connections.
+        has_more: bool,
     },
     /// Bits of its mark and its label are to become these, and its helper.
     Write {

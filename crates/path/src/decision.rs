@@ -23,7 +23,8 @@ use wire::{PortId, SaSlot};
 /// | 0 | 22 | whether its extension does nothing but count flows |
 /// | 0 | 23 | whether its extension says what is written into its packets |
 /// | 0 | 24 | whether a helper reads its packets |
-/// | 0 | 25-31 | free: a set of actions |
+/// | 0 | 25 | whether its extension names further connections |
+/// | 0 | 26-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
@@ -98,6 +99,9 @@ const REWRITTEN: u64 = 1 << 23;
 
 /// Whether a helper reads its packets.
 const HELPED: u64 = 1 << 24;
+
+/// Whether it was made for further connections, which its extension names.
+const SEVERAL: u64 = 1 << 25;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -274,7 +278,19 @@ impl Decision {
     /// Whether more is to be done in confirm than updating the connection.
     #[inline(always)]
     pub(crate) fn wants_more(&self) -> bool {
-        self.way & (PASSING | HELPED) != 0
+        self.way & (PASSING | HELPED | SEVERAL) != 0
+    }
+
+    /// The same, whose extension names further connections.
+    pub(crate) fn of_several(mut self) -> Self {
+        self.way |= SEVERAL;
+        self
+    }
+
+    /// Whether its extension names further connections.
+    #[inline(always)]
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.way & SEVERAL != 0
     }
 
     /// Whether it has an extension.

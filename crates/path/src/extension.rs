@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use conntrack::Reference;
 use flow::RateLimiter;
 use packet::{BATCH, Time};
 use tables::{FilterSlot, FlowId, NextHopId, TapSet};
@@ -29,10 +30,66 @@ pub struct Extension {
     pub(crate) mss: Option<MssWay>,
     /// What flows write into packets.
     pub(crate) rewrite: Option<Rewrite>,
+    /// The connections behind the first that the decision was made for.
+    pub(crate) further: Further,
     /// Whether some of the flows that matched log packets.
     pub(crate) logs: bool,
     /// The flows that matched.
     pub(crate) flows: MatchedFlows,
+}
+
+/// Connections of one packet, in all zones.
+pub(crate) const MOST_CONNECTIONS: usize = 4;
+
+/// The connections behind the first that a decision was made for, in the order in which flows asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Further {
+    /// [`Reference`]s; none behind the last.
+    references: [u64; MOST_CONNECTIONS - 1],
+    /// How many.
+    count: u8,
+    /// By bit, the first connection's lowest: whether packets are translated as that says.
+    translated: u8,
+}
+
+impl Further {
+    /// The decision was made for one connection at most.
+    pub(crate) const NONE: Self =
+        Self { references: [0; MOST_CONNECTIONS - 1], count: 0, translated: 0 };
+
+    /// Of the connections of a packet, with whether they translate it.
+    pub(crate) fn of(all: impl Iterator<Item = (Reference, bool)>) -> Self {
+        let mut further = Self::NONE;
+        for (at, (Reference(word), is_translated)) in all.enumerate().take(MOST_CONNECTIONS) {
+            further.translated |= u8::from(is_translated) << at;
+            if let Some(place) = at.checked_sub(1) {
+                further.references[place] = word;
+                further.count = at as u8;
+            }
+        }
+        match further.count {
+            0 => Self::NONE,
+            _ => further,
+        }
+    }
+
+    /// All connections of a packet, `first` among them, with whether they translate it.
+    pub(crate) fn all(&self, first: Reference) -> impl Iterator<Item = (Reference, bool)> + use<> {
+        let translated = self.translated;
+        let others = self.references.into_iter().take(self.count.into()).map(Reference);
+        let all = core::iter::once(first).chain(others).enumerate();
+        all.map(move |(at, reference)| (reference, translated >> at & 1 != 0))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The same, which translates nothing.
+    pub(crate) fn untranslated(self) -> Self {
+        Self { translated: 0, ..self }
+    }
 }
 
 /// What flows write into packets.
@@ -138,14 +195,16 @@ impl Extension {
         taps: TapSet::NONE,
         mss: None,
         rewrite: None,
+        further: Further::NONE,
         logs: false,
         flows: MatchedFlows::NONE,
     };
 
     /// Becomes [`Extension::NONE`], but writes no more than that asks for.
     pub(crate) fn clear(&mut self) {
-        let Self { rules, taps, mss, rewrite, logs, flows } = self;
+        let Self { rules, taps, mss, rewrite, further, logs, flows } = self;
         (*rules, *taps, *mss, *rewrite, *logs) = ([0; 4], TapSet::NONE, None, None, false);
+        *further = Further::NONE;
         flows.count = 0;
     }
 
@@ -167,6 +226,7 @@ impl Extension {
             && self.taps == TapSet::NONE
             && self.mss.is_none()
             && self.rewrite.is_none()
+            && self.further.is_none()
             && !self.logs
     }
 

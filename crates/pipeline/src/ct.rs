@@ -53,6 +53,9 @@ pub struct NatSpec {
     /// What is translated of a new connection. `None` translates packets of connections that are
     /// translated already.
     pub new: Option<NatNew>,
+    /// Whether it counts too for a connection whose other end a `ct` before it translates, of the same
+    /// packet. An extension of ours: in Open vSwitch a connection that is there is translated no more.
+    pub twice: bool,
 }
 
 /// The translation of a new connection.

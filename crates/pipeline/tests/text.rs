@@ -153,7 +153,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("ip,actions=ct(nat(src=10.0.0.1))", 15, "needs `commit`"),
         ("ip,actions=ct(commit,nat(src=10.0.0.1,dst=10.0.0.2))", 39, "either `src` or `dst`"),
         ("ip,actions=ct(commit,nat(src=2001:db8::1))", 30, "NAT64"),
-        ("ip,actions=ct(commit,nat(src=0.0.0.0))", 30, "unspecified address"),
+        ("ip,actions=ct(commit,nat(dst=0.0.0.0))", 30, "unspecified address"),
         ("ip,actions=ct(commit,exec(load:1->reg0))", 35, "cannot be set here"),
         ("ip,actions=load:1->NXM_NX_CT_MARK[]", 20, "ct(commit,exec("),
         ("ip,actions=ct(table=1", 22, "a `)` is missing"),

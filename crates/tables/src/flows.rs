@@ -102,9 +102,6 @@ pub enum FlowError {
     /// Too many subscribers, or of the other family.
     #[error("there may be 1 to 1048576 subscribers, of the family of `src`")]
     Subscribers,
-    /// A translation of sources without addresses.
-    #[error("`nat(src)` needs addresses: say `nat(src=FIRST-LAST)`")]
-    NoAddresses,
     /// There are too many.
     #[error("there are {MAX_NAT_POOLS} NAT pools already, which is the most")]
     Pools,
@@ -142,9 +139,6 @@ impl Flows {
     /// Makes the pools that the flows ask for, as far as they are not there.
     pub(crate) fn make_pools(&mut self, pipeline: &Pipeline) -> Result<(), FlowError> {
         for new in pipeline.translations().filter(|new| new.end == NatEnd::Source) {
-            if new.addresses.is_none() {
-                return Err(FlowError::NoAddresses);
-            }
             if self.pool_of(new).is_some() {
                 continue;
             }

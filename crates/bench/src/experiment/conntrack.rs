@@ -383,6 +383,7 @@ fn list(flows: Flows) -> Vec<Flow> {
             endpoint_independent: false,
             blocks: None,
         }),
+        twice: false,
     });
     let to = |port| match flows {
         Flows::Routed | Flows::Nat => Action::Normal,

@@ -429,7 +429,7 @@ impl Writer<'_> {
                 (None, _) => format!("ct(commit,{COMMIT}),NORMAL"),
                 (Some(addresses), ports) => {
                     let source = pool(&addresses, ports);
-                    format!("ct(commit,nat(src={source}),{COMMIT}),NORMAL")
+                    format!("ct(commit,nat(src={source},twice),{COMMIT}),NORMAL")
                 }
             };
             for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
@@ -460,7 +460,7 @@ impl Writer<'_> {
                 if let (true, Some(own)) = (looped.contains(zone), own) {
                     let matches =
                         format!("{family},reg3=0x1,reg0={zone:#x},reg1={zone:#x},oif={oif}");
-                    let actions = format!("ct(commit,nat(src={own}),{COMMIT}),NORMAL");
+                    let actions = format!("ct(commit,nat(src={own},twice),{COMMIT}),NORMAL");
                     self.add((vrf, NAT), 50_000, other, &matches, &actions)?;
                 }
                 if !masquerade.is_some_and(|masquerade| masquerade.is_for(v6)) {
@@ -469,7 +469,7 @@ impl Writer<'_> {
                 let cookie = Cookie::Masquerade(usize::from(*zone) - 1);
                 let matches = format!("{family},reg1={zone:#x},oif={oif}");
                 let actions = match own {
-                    Some(own) => format!("ct(commit,nat(src={own}),{COMMIT}),NORMAL"),
+                    Some(own) => format!("ct(commit,nat(src={own},twice),{COMMIT}),NORMAL"),
                     None => {
                         let family = if v6 { "IPv6" } else { "IPv4" };
                         self.doubts.insert(format!(

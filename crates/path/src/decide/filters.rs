@@ -71,6 +71,7 @@ pub(super) fn decide<'a>(
                     Ok(answer) => {
                         passing.mark = answer.mark;
                         passing.matched.rewrite = answer.rewrite;
+                        passing.matched.further = answer.further;
                         passing.matched.logs = answer.logs;
                         said = Some(answer);
                     }

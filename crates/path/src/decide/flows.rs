@@ -3,6 +3,7 @@
 
 use core::cell::RefCell;
 
+use arrayvec::ArrayVec;
 use conntrack::{CtState, Reference};
 use packet::{DropReason, LinkKind, Time};
 use pipeline::{CtFields, Exit, Fields, NatSpec, To, Track};
@@ -19,7 +20,7 @@ use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
 use crate::connection::{self, Change};
 use crate::decision::{Decision, Verdict};
-use crate::extension::{MatchedFlows, Rewrite};
+use crate::extension::{Further, MatchedFlows, Rewrite};
 
 /// What decide may read of a packet beside its key, if connections are tracked: whether it belongs to
 /// a connection depends on its sequence numbers. What it was told is compared when a kept decision
@@ -45,6 +46,10 @@ pub(super) struct Said {
     pub mark: u32,
     pub reference: Reference,
     pub is_translated: bool,
+    /// The connections behind the first.
+    pub further: Further,
+    /// Whether a connection that is to be made may translate the packet in a way that is not known yet.
+    may_turn: bool,
     /// Whether flows log the packet.
     pub logs: bool,
     /// What is written into the packet besides.
@@ -69,6 +74,9 @@ impl Said {
         if self.is_helped {
             decision = decision.helped();
         }
+        if !self.further.is_none() {
+            decision = decision.of_several();
+        }
         match self.stays && self.change.is_none() {
             true => decision,
             false => decision.passing(),
@@ -80,11 +88,8 @@ impl Said {
     /// is known when the connection is there, and then it goes again.
     pub(super) fn is_refused_behind(&mut self, decision: &Decision) {
         let is_refused = matches!(decision.verdict(), Verdict::Drop(_) | Verdict::Refuse(..));
-        if is_refused && self.end.is_none() {
-            let keeps = |change: &Change| {
-                !matches!(change, Change::Make { source: None, expected: None, .. })
-            };
-            self.change.take_if(|change| !keeps(change));
+        if is_refused && self.end.is_none() && !self.may_turn {
+            self.change.take_if(|change| matches!(change, Change::Make { .. }));
         }
     }
 }
@@ -105,8 +110,10 @@ fn ask(
         vrf,
         seen,
         trace: &trace,
-        said: None,
-        has_second: false,
+        said: ArrayVec::new(),
+        last: 0,
+        has_too_many: false,
+        commits: ArrayVec::new(),
         wants_whole: false,
         asked: None,
     };
@@ -118,22 +125,23 @@ fn ask(
     let mut teller = Teller(&trace, tables);
     let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut teller);
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
-    let tracked = tracking.said.take();
-    let (reference, keep, is_translated) = match &tracked {
-        None => (Reference::NONE, true, false),
-        Some(said) => (said.reference, said.keep, said.is_translated),
-    };
+    let tracked = &*tracking.said;
+    let reference = tracked.first().map_or(Reference::NONE, |tracked| tracked.reference);
+    let keep = tracked.iter().all(|tracked| tracked.keep);
+    let named = tracked.iter().map(|tracked| (tracked.reference, tracked.is_translated));
     let mut said = Said {
         end: None,
         after: None,
         mark: outcome.fields.pkt_mark(),
         reference,
-        is_translated,
+        is_translated: tracked.iter().any(|tracked| tracked.is_translated),
+        further: Further::of(named),
+        may_turn: false,
         logs: outcome.logs,
         rewrite: None,
         stays: keep && !outcome.matched_more,
         change: None,
-        is_helped: tracked.as_ref().is_some_and(Tracked::is_helped),
+        is_helped: tracked.iter().any(Tracked::is_helped),
     };
     if tracking.wants_whole {
         said.end = Some(Verdict::Reassemble);
@@ -145,12 +153,30 @@ fn ask(
         said.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
         return said;
     }
-    if tracking.has_second {
-        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+    if tracking.has_too_many {
+        said.end = Some(Verdict::Drop(DropReason::FlowZones));
         return said;
     }
-    if let Some(tracked) = &tracked {
-        said.change = Wanted::of(&outcome.commits).and_then(|wanted| change(&wanted, tracked, key));
+    let mut is_helped = said.is_helped;
+    for (number, tracked) in tracked.iter().enumerate() {
+        let wanted = Wanted::of(&outcome.commits, &tracking.commits, number);
+        is_helped |= wanted.as_ref().is_some_and(Wanted::has_helper);
+        let Some(asked) = wanted.and_then(|wanted| change(&wanted, tracked)) else { continue };
+        let is_plain = matches!(asked, Change::Make { source: None, expected: None, .. });
+        said.may_turn |= !is_plain;
+        // One after the other: what one makes of the packet is known when it is done.
+        match &mut said.change {
+            None => said.change = Some(asked),
+            Some(Change::Make { has_more, .. }) => *has_more = true,
+            Some(Change::Write { .. }) => {}
+        }
+    }
+    // A helper shifts sequence numbers, which other zones would have to know.
+    if is_helped && tracked.len() > 1 {
+        said.is_helped = false;
+        said.change = None;
+        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+        return said;
     }
     let fields = match outcome.ends.as_slice() {
         [] => {
@@ -179,9 +205,7 @@ fn ask(
         }
     };
     said.mark = fields.pkt_mark();
-    let translated = tracked.filter(|tracked| tracked.is_translated);
-    let translated = translated.and_then(|tracked| tracked.translation);
-    let translated = translated.map_or(*key, |tuple| connection::translated(key, &tuple));
+    let (translated, is_chain) = translated(key, tracked);
     let destinations = [key, &translated].map(|key| key.addresses.destination());
     said.stays &= tracking.asked.is_none_or(|address| destinations.contains(&address));
     match written(key, &translated, fields, outcome.writes | counted_hops(key, fields)) {
@@ -191,14 +215,28 @@ fn ask(
             }
             // What a connection translates and nobody else writes is its own.
             let is_ours = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
-            if is_ours || after != translated {
+            if is_ours || after != translated || !is_chain {
                 said.rewrite = Some(rewrite);
                 said.is_translated = false;
+                said.further = said.further.untranslated();
             }
         }
         None => said.end = Some(Verdict::Drop(DropReason::FlowUnsupported)),
     }
     said
+}
+
+/// What the connections make of a packet, one after the other, and whether each finds it as the one
+/// before has left it.
+fn translated(key: &FlowKey, tracked: &[Tracked]) -> (FlowKey, bool) {
+    let (mut now, mut is_chain) = (*key, true);
+    for tracked in tracked.iter().filter(|tracked| tracked.is_translated) {
+        is_chain &= tracked.at == now;
+        if let Some(tuple) = tracked.translation {
+            now = connection::translated(&now, &tuple);
+        }
+    }
+    (now, is_chain)
 }
 
 /// How a frame ends that is no IP packet.

@@ -335,6 +335,10 @@ fn after(key: &FlowKey, decision: &Decision, tables: &Tables) -> Option<FlowKey>
     if !decision.is_translated() {
         return Some(*key);
     }
+    // What each of them makes of packets is not in the decision.
+    if decision.is_of_several() {
+        return None;
+    }
     match decision.reference().named() {
         Named::Connection(handle, direction, _) => {
             let translation = tables.connections()?.translation(handle, direction)?;

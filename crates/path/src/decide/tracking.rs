@@ -3,9 +3,10 @@
 use core::cell::RefCell;
 use core::net::{IpAddr, Ipv6Addr};
 
+use arrayvec::ArrayVec;
 use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment};
 use packet::Time;
-use pipeline::{Commit, CtFields, Exit, Fields, NatEnd, NatNew, NatSpec, Track};
+use pipeline::{Commit, CtFields, Exit, Fields, MOST_COMMITS, NatEnd, NatNew, NatSpec, Track};
 use tables::{Tables, Vrf};
 use wire::quoted::{self, Quoted};
 use wire::{FlowKey, FragmentClass, Protocol, TcpFlags, Upper};
@@ -15,9 +16,9 @@ use super::trace::Trace;
 use super::way::routed;
 use super::{Deciding, LookedUp, Translated};
 use crate::connection::{self, Change};
+use crate::extension::MOST_CONNECTIONS;
 
-/// What the `ct(commit)` of a packet ask for together. A zone's connection is one, so they are all
-/// for that.
+/// What the `ct(commit)` of a packet ask for together of one connection.
 pub(super) struct Wanted<'c> {
     zone: u16,
     force: bool,
@@ -26,15 +27,21 @@ pub(super) struct Wanted<'c> {
     helper: u16,
     /// Whether what is expected is translated.
     has_nat: bool,
-    /// The first that is asked for.
+    /// As the first `ct(commit)` says, or a later one that says `twice`.
     destination: Option<&'c NatNew>,
     source: Option<&'c NatNew>,
 }
 
 impl<'c> Wanted<'c> {
-    pub(super) fn of(commits: &[Commit<'c>]) -> Option<Self> {
+    /// Of the connection with this number among those of the packet; `whose` has the numbers of those
+    /// that `commits` are about.
+    pub(super) fn of(commits: &[Commit<'c>], whose: &[u8], number: usize) -> Option<Self> {
+        let commits = commits.iter().zip(whose);
+        let mut commits =
+            commits.filter(|(_, whose)| usize::from(**whose) == number).map(|(commit, _)| commit);
+        let mut next = commits.next();
         let mut wanted = Self {
-            zone: commits.first()?.zone,
+            zone: next?.zone,
             force: false,
             mark: (0, 0),
             label: (0, 0),
@@ -43,7 +50,8 @@ impl<'c> Wanted<'c> {
             destination: None,
             source: None,
         };
-        for commit in commits {
+        let mut is_first = true;
+        while let Some(commit) = core::mem::replace(&mut next, commits.next()) {
             let ((mark, bits), (label, label_bits)) = (commit.mark, commit.label);
             wanted.force |= commit.ct.force;
             wanted.mark = (wanted.mark.0 & !bits | mark & bits, wanted.mark.1 | bits);
@@ -51,7 +59,9 @@ impl<'c> Wanted<'c> {
                 (wanted.label.0 & !label_bits | label & label_bits, wanted.label.1 | label_bits);
             wanted.has_nat |= commit.ct.nat.is_some();
             wanted.helper = commit.ct.alg.map_or(wanted.helper, |alg| 1 + alg as u16);
-            let nat = commit.ct.nat.as_ref().and_then(|nat| nat.new.as_ref());
+            let nat = commit.ct.nat.as_ref().filter(|nat| is_first || nat.twice);
+            let nat = nat.and_then(|nat| nat.new.as_ref());
+            is_first = false;
             let end = match nat.map(|nat| nat.end) {
                 Some(NatEnd::Source) => &mut wanted.source,
                 Some(NatEnd::Destination) => &mut wanted.destination,
@@ -63,12 +73,19 @@ impl<'c> Wanted<'c> {
     }
 }
 
+impl Wanted<'_> {
+    /// Whether a helper is asked for.
+    pub(super) fn has_helper(&self) -> bool {
+        self.helper != 0
+    }
+}
+
 /// What is to be done for that, if it is not so already.
-pub(super) fn change(wanted: &Wanted<'_>, tracked: &Tracked, key: &FlowKey) -> Option<Change> {
+pub(super) fn change(wanted: &Wanted<'_>, tracked: &Tracked) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
             if wanted.force && direction == Direction::Reply {
-                return make(wanted, tracked, key, Some(handle));
+                return make(wanted, tracked, Some(handle));
             }
             let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
             let is_so = (tracked.mark ^ mark) & mark_bits == 0
@@ -81,18 +98,13 @@ pub(super) fn change(wanted: &Wanted<'_>, tracked: &Tracked, key: &FlowKey) -> O
                 helper: wanted.helper,
             })
         }
-        None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, key, None),
+        None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, None),
         None => None,
     }
 }
 
-fn make(
-    wanted: &Wanted<'_>,
-    tracked: &Tracked,
-    key: &FlowKey,
-    instead_of: Option<Handle>,
-) -> Option<Change> {
-    let original = connection::tuple(key)?;
+fn make(wanted: &Wanted<'_>, tracked: &Tracked, instead_of: Option<Handle>) -> Option<Change> {
+    let original = tracked.own?;
     // What was expected has the mark and the label of the connection that has announced it, but for
     // what is written here.
     let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
@@ -106,7 +118,7 @@ fn make(
     };
     let (destination, source) = (wanted.destination.cloned(), wanted.source.cloned());
     let expected = tracked.expected.filter(|expected| wanted.has_nat && expected.is_translated());
-    Some(Change::Make { new, destination, source, expected, instead_of })
+    Some(Change::Make { new, destination, source, expected, instead_of, has_more: false })
 }
 
 /// What connection tracking has said of a packet.
@@ -118,6 +130,8 @@ pub(super) struct Tracked {
     pub(super) label: u128,
     pub(super) helper: u16,
     pub(super) hash: Option<u64>,
+    /// What the packet was like when it was tracked.
+    pub(super) at: FlowKey,
     /// The packet's own, if it may open the connection.
     pub(super) own: Option<conntrack::Tuple>,
     pub(super) original: Option<conntrack::Tuple>,
@@ -130,10 +144,12 @@ pub(super) struct Tracked {
     pub(super) reference: Reference,
     pub(super) keep: bool,
     pub(super) expected: Option<Expectation>,
+    /// Whether a `ct(commit)` has asked for it: only the first one's `nat` counts.
+    is_committed: bool,
 }
 
 impl Tracked {
-    fn invalid(zone: u16, keep: bool) -> Self {
+    fn invalid(zone: u16, at: FlowKey, keep: bool) -> Self {
         Self {
             zone,
             state: CtState::INVALID,
@@ -141,6 +157,7 @@ impl Tracked {
             label: 0,
             helper: 0,
             hash: None,
+            at,
             own: None,
             original: None,
             connection: None,
@@ -150,6 +167,7 @@ impl Tracked {
             reference: Reference::NONE,
             keep,
             expected: None,
+            is_committed: false,
         }
     }
 
@@ -163,7 +181,10 @@ impl Tracked {
     /// the connection: that is done by the `nat` with addresses that has made it, or by one of a
     /// `ct(commit)` if the connection was expected.
     fn fields(&mut self, commit: bool, nat: Option<&NatSpec>) -> CtFields {
+        let is_first = commit && !self.is_committed;
+        self.is_committed |= commit;
         let new = nat.and_then(|nat| nat.new.as_ref());
+        let may_choose = is_first || nat.is_some_and(|nat| nat.twice);
         let may_open = self.state.contains(CtState::NEW);
         let is_expected = commit && self.state.contains(CtState::REL);
         self.translated = match (self.own, self.translation) {
@@ -183,6 +204,7 @@ impl Tracked {
                 if self.connection.is_none()
                     && self.expected.is_none()
                     && may_open
+                    && may_choose
                     && let Some(new) = new =>
             {
                 self.translation = match new.end {
@@ -213,10 +235,14 @@ pub(super) struct Tracking<'r, 'a, T> {
     pub(super) vrf: &'a Vrf,
     pub(super) seen: Option<&'a Seen<'a>>,
     pub(super) trace: &'r RefCell<&'a mut T>,
-    /// Of the zone that was asked first.
-    pub(super) said: Option<Tracked>,
-    /// Whether a second zone was asked: a decision names one connection.
-    pub(super) has_second: bool,
+    /// The packet's connections, in the order in which they were asked for.
+    pub(super) said: ArrayVec<Tracked, MOST_CONNECTIONS>,
+    /// The last of them that was asked for.
+    pub(super) last: usize,
+    /// Whether more were asked for.
+    pub(super) has_too_many: bool,
+    /// Of each `ct(commit)` in order, the number of its connection.
+    pub(super) commits: ArrayVec<u8, MOST_COMMITS>,
     pub(super) wants_whole: bool,
     /// A destination that a route was looked up for, if it was another one than the packet's: a
     /// second such one makes it unspecified.
@@ -228,22 +254,35 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
         &mut self,
         zone: u16,
         commit: bool,
-        _fields: &Fields,
+        fields: &Fields,
         nat: Option<&NatSpec>,
     ) -> CtFields {
         if self.key.fragment != FragmentClass::Whole {
             self.wants_whole = true;
-            return Tracked::invalid(zone, true).fields(commit, None);
+            return Tracked::invalid(zone, *self.key, true).fields(commit, None);
         }
-        if self.said.as_ref().is_some_and(|said| said.zone != zone) {
-            self.has_second = true;
-            return Tracked::invalid(zone, true).fields(commit, None);
+        // As in Open vSwitch, a packet that is in the zone already is looked up there no more.
+        let is_last = self.said.get(self.last).is_some_and(|said| said.zone == zone);
+        if !is_last {
+            let now = self.now(fields);
+            match self.said.iter().position(|said| said.zone == zone && said.is_of(&now)) {
+                Some(known) => self.last = known,
+                None if self.said.is_full() => {
+                    self.has_too_many = true;
+                    return Tracked::invalid(zone, now, true).fields(commit, None);
+                }
+                None => {
+                    let said = self.look(zone, now);
+                    self.last = self.said.len();
+                    self.said.push(said);
+                }
+            }
         }
-        if self.said.is_none() {
-            self.said = Some(self.look(zone));
+        if commit {
+            // Too many end the packet elsewhere.
+            _ = self.commits.try_push(self.last as u8);
         }
-        let said = self.said.as_mut();
-        said.map(|said| said.fields(commit, nat)).unwrap_or_default()
+        self.said.get_mut(self.last).map(|said| said.fields(commit, nat)).unwrap_or_default()
     }
 
     fn exit(&mut self, fields: &Fields) -> Exit {
@@ -277,23 +316,45 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
 }
 
 impl<T> Tracking<'_, '_, T> {
-    fn look(&self, zone: u16) -> Tracked {
+    /// The packet as flows and other zones have left it.
+    fn now(&self, fields: &Fields) -> FlowKey {
+        let upper = match (self.key.upper, fields.ports()) {
+            (Upper::Ports { .. }, (source, destination)) => Upper::Ports { source, destination },
+            // Flows know no identifier; connections may translate it.
+            (Upper::Icmp { kind, code, .. }, _) => {
+                let mut translated = self.said.iter().rev().filter_map(|said| said.translated);
+                match translated.next() {
+                    Some(tuple) if tuple.role != conntrack::Role::None => {
+                        Upper::Icmp { kind, code, identifier: tuple.source }
+                    }
+                    _ => self.key.upper,
+                }
+            }
+            (upper, _) => upper,
+        };
+        let addresses = fields.addresses().unwrap_or(self.key.addresses);
+        FlowKey { addresses, upper, ..*self.key }
+    }
+
+    fn look(&self, zone: u16, key: FlowKey) -> Tracked {
         let Some(connections) = self.tables.connections() else {
-            return Tracked::invalid(zone, true);
+            return Tracked::invalid(zone, key, true);
         };
         let now = self.seen.map_or(Time(0), |seen| seen.now);
         if let Upper::Icmp { kind, .. } = self.key.upper
             && quoted::is_error(self.key.protocol, kind)
         {
-            return self.related(zone);
+            return self.related(zone, key);
         }
-        let Some(tuple) = connection::tuple(self.key) else { return Tracked::invalid(zone, true) };
+        let Some(tuple) = connection::tuple(&key) else {
+            return Tracked::invalid(zone, key, true);
+        };
         let packet = match self.seen {
             Some(seen) => connection::read(seen.packet, seen.facts, self.key),
             None => unseen(self.key),
         };
         let hash = self.seen.and_then(|seen| seen.hash);
-        let hash = hash.filter(|_| zone == self.key.vrf.0);
+        let hash = hash.filter(|_| zone == self.key.vrf.0 && key == *self.key);
         let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
         let mut found = connections.track_by(hash, zone, &tuple, &packet, now);
         if let Some((handle, direction)) = found.connection
@@ -309,7 +370,9 @@ impl<T> Tracking<'_, '_, T> {
             reference: found.reference,
             keep: found.keep,
             expected: found.expected,
-            ..Tracked::invalid(zone, found.keep)
+            // Of a new one, what its packet is.
+            original: found.ct_state.contains(CtState::NEW).then_some(tuple),
+            ..Tracked::invalid(zone, key, found.keep)
         };
         tracked.note_connection(connections, now);
         tracked.note_master(connections, now);
@@ -318,21 +381,20 @@ impl<T> Tracking<'_, '_, T> {
 
     /// What is said of an ICMP error. It is said for this packet alone, as the packet that it quotes
     /// is in no key.
-    fn related(&self, zone: u16) -> Tracked {
-        let none = Tracked::invalid(zone, false);
+    fn related(&self, zone: u16, key: FlowKey) -> Tracked {
+        let none = Tracked::invalid(zone, key, false);
         let (Some(seen), Some(connections)) = (self.seen, self.tables.connections()) else {
             return none;
         };
         let read = connection::read(seen.packet, seen.facts, self.key);
         let headers = wire::headers::parse(seen.packet);
         let quoted = headers.ok().and_then(|headers| Quoted::read(seen.packet, &headers));
-        let tuple = quoted.as_ref().and_then(quoted_tuple);
+        let tuple = self.quoted().or_else(|| quoted.as_ref().and_then(quoted_tuple));
         let (Some(quoted), Some(tuple)) = (quoted, tuple) else { return none };
         if read == conntrack::Packet::Malformed {
             return none;
         }
-        let found =
-            connections.related(zone, &self.key.addresses, &tuple, quoted.sequence, seen.now);
+        let found = connections.related(zone, &key.addresses, &tuple, quoted.sequence, seen.now);
         let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
         if let Some((handle, direction)) = found.connection {
             let named = conntrack::Named::Related(handle, direction, found.ct_state);
@@ -341,7 +403,7 @@ impl<T> Tracking<'_, '_, T> {
         tracked.note_connection(connections, seen.now);
         // Its own addresses: the destination always, as it goes to who has sent the packet.
         if let (Some((handle, direction)), Some(own)) =
-            (found.connection, Some(connection::addresses(self.key)))
+            (found.connection, Some(connection::addresses(&key)))
         {
             tracked.translation = tracked.translation.and_then(|_| {
                 let translation = connections.translation(handle, direction)?;
@@ -357,7 +419,25 @@ impl<T> Tracking<'_, '_, T> {
     }
 }
 
+impl<T> Tracking<'_, '_, T> {
+    /// The tuple of the packet that an ICMP error quotes, as the last zone has left it that has translated
+    /// the error: what packets of the other direction look like there.
+    fn quoted(&self) -> Option<conntrack::Tuple> {
+        let translated = self.said.iter().rev().find(|said| said.is_translated)?;
+        let (handle, direction) = translated.connection?;
+        let translation = self.tables.connections()?.translation(handle, direction)?;
+        Some(translation.tuple.reversed())
+    }
+}
+
 impl Tracked {
+    /// Whether a packet that looks like this now is the same one: as it was tracked, or as it was then
+    /// translated.
+    fn is_of(&self, now: &FlowKey) -> bool {
+        let translated = || self.translated.map(|tuple| connection::translated(&self.at, &tuple));
+        self.at == *now || translated().is_some_and(|after| after == *now)
+    }
+
     /// What there is to know of the connection, if there is one.
     fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) {
         let Some((handle, direction)) = self.connection else { return };

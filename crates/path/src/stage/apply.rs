@@ -603,6 +603,12 @@ impl Applier<'_, '_> {
         }
         match known.decision.is_translated() {
             false => Ok(packet),
+            true if known.decision.is_of_several() => {
+                let extension = known.decision.extension();
+                let further = extension.map(|number| self.extensions.get(number).further);
+                let objects = self.neighbours.outputs.objects;
+                connections::translate_by_all(packet, known, &further.unwrap_or_default(), objects)
+            }
             true => connections::translate(packet, known, self.neighbours.outputs.objects),
         }
     }

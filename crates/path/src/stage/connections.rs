@@ -4,6 +4,7 @@
 //! If the decision is right, the connection is updated. If not, the packet is decided again. What a
 //! decision asks of connections is done here too, so that the next packet finds it.
 
+use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
 use conntrack::{
     Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Translation, Tuple,
@@ -20,7 +21,7 @@ use crate::cache::lookup::{Family, V4, V6};
 use crate::connection::{self, Change};
 use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
-use crate::extension::{Extensions, Rewrite};
+use crate::extension::{Extensions, Further, MOST_CONNECTIONS, Rewrite};
 use crate::outputs::Objects;
 use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
@@ -104,7 +105,9 @@ impl Confirming<'_, '_> {
         };
         let packet = connection::read(batch.packets[at].bytes(), facts, &key);
         let length = u32::from(facts.total_length());
-        let (mut is_counted, mut was_decided, mut made) = (false, false, None);
+        // The connections that have counted the packet, and those that it has made.
+        let (mut counted, mut made) = (Counted::new(), ArrayVec::<Handle, TRIES>::new());
+        let mut was_decided = false;
         for _ in 0..TRIES {
             let decision = batch.records[at].decision;
             let reference = decision.reference();
@@ -113,12 +116,10 @@ impl Confirming<'_, '_> {
                 false => None,
             };
             let packet = adjusted.unwrap_or(packet);
-            let is_right = match reference.named() {
-                // It was made for this very packet.
-                Named::Untracked | Named::Related(..) => true,
-                // Its connection was made of this packet, which that has counted.
-                _ if is_counted => true,
-                _ => matches!(connections.hit(reference, &packet, length, now), Hit::Valid { .. }),
+            let hit = Hitting { connections, packet: &packet, length, now };
+            let is_right = match decision.is_of_several() {
+                false => hit.one(reference, &mut counted),
+                true => hit.all(&self.further(&decision), reference, &mut counted),
             };
             if is_right {
                 let change = match decision.is_passing() {
@@ -127,8 +128,8 @@ impl Confirming<'_, '_> {
                 };
                 match self.change(change, (&packet, length), connections) {
                     Changed::Nothing => {
-                        if let Some(handle) = made {
-                            self.take_back(handle, &decision, connections);
+                        if is_refused_behind(&decision) {
+                            self.take_back(&made, connections);
                         }
                         if was_decided {
                             self.cache.keep(batch, at, self.decider, self.statistics);
@@ -138,7 +139,7 @@ impl Confirming<'_, '_> {
                         }
                         match self.help(batch, at, &packet, connections) {
                             Helped::Done => return,
-                            Helped::DecideAgain => is_counted = true,
+                            Helped::DecideAgain => {}
                             Helped::Refused(why) => {
                                 let ended = Decision::new(Verdict::Drop(why), None, None);
                                 batch.records[at].decision = ended.instead_of(&decision);
@@ -147,11 +148,14 @@ impl Confirming<'_, '_> {
                         }
                     }
                     Changed::Made => return,
-                    Changed::MadeTranslated(handle) => {
-                        (is_counted, made) = (true, Some(handle));
+                    Changed::MadeAndGoesOn(handle) => {
+                        _ = counted.try_push(handle.index);
+                        _ = made.try_push(handle);
                     }
-                    Changed::DecideAgain { counted } => is_counted |= counted,
+                    Changed::Gone(handle) => counted.retain(|index| *index != handle.index),
+                    Changed::DecideAgain => {}
                     Changed::Refused(why) => {
+                        self.take_back(&made, connections);
                         let ended = Decision::new(Verdict::Drop(why), None, None);
                         batch.records[at].decision = ended.instead_of(&decision);
                         return;
@@ -164,16 +168,17 @@ impl Confirming<'_, '_> {
         batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
     }
 
-    /// Removes a connection whose first packet is dropped behind the flows once it is translated.
-    fn take_back(&self, handle: Handle, decision: &Decision, connections: &Connections) {
-        let is_refused = match decision.verdict() {
-            Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
-            _ => false,
-        };
-        if is_refused {
-            let mut ended = |ended: &_| self.decider.connection_ended(ended);
-            connections.remove(handle, self.decider.now(), &mut ended);
+    /// Removes connections whose first packet is dropped.
+    fn take_back(&self, made: &[Handle], connections: &Connections) {
+        let mut ended = |ended: &_| self.decider.connection_ended(ended);
+        for handle in made {
+            connections.remove(*handle, self.decider.now(), &mut ended);
         }
+    }
+
+    /// The connections behind the first that a decision was made for.
+    fn further(&self, decision: &Decision) -> Further {
+        decision.extension().map_or(Further::NONE, |number| self.extensions.get(number).further)
     }
 
     fn decide_again(&mut self, batch: &mut Packets, at: usize) {
@@ -197,13 +202,13 @@ impl Confirming<'_, '_> {
             None => Changed::Nothing,
             Some(Change::Write { handle, mark, label, helper }) => {
                 write(connections, handle, mark, label, helper);
-                Changed::DecideAgain { counted: true }
+                Changed::DecideAgain
             }
-            Some(Change::Make { new, destination, source, expected, instead_of }) => {
+            Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
                 if let Some(handle) = instead_of {
                     let mut ended = |ended: &_| self.decider.connection_ended(ended);
                     connections.remove(handle, now, &mut ended);
-                    return Changed::DecideAgain { counted: false };
+                    return Changed::Gone(handle);
                 }
                 let is_translated = destination.is_some() || source.is_some() || expected.is_some();
                 let packet = (packet, length);
@@ -213,11 +218,11 @@ impl Confirming<'_, '_> {
                 };
                 match made {
                     // What it is translated to is known now, and its helper reads this packet too.
-                    Ok(handle) if is_translated || new.helper != 0 => {
-                        Changed::MadeTranslated(handle)
+                    Ok(handle) if is_translated || new.helper != 0 || has_more => {
+                        Changed::MadeAndGoesOn(handle)
                     }
                     Ok(_) => Changed::Made,
-                    Err(NotMade::Exists) => Changed::DecideAgain { counted: false },
+                    Err(NotMade::Exists) => Changed::DecideAgain,
                     Err(NotMade::Taken) => Changed::Refused(DropReason::ConnectionTaken),
                     Err(NotMade::Dropped(why)) => Changed::Refused(why),
                 }
@@ -242,7 +247,17 @@ impl Confirming<'_, '_> {
         // With the destination translated already.
         let with_source = |to: &Tuple| {
             let Some((id, pool)) = pool else {
-                return commit(&New { reply: to.reversed(), ..*new }).map_err(NotMade::from);
+                let try_source = |from: &Tuple| {
+                    commit(&New { reply: from.reversed(), ..*new }).map_err(NotMade::from)
+                };
+                let keeps = source.as_ref().is_some_and(|source| source.addresses.is_none());
+                return match try_source(to) {
+                    Err(NotMade::Taken) if keeps => connection::other_ports(to)
+                        .map(|from| try_source(&from))
+                        .find(|made| !matches!(made, Err(NotMade::Taken)))
+                        .unwrap_or(Err(NotMade::Dropped(DropReason::NatExhausted))),
+                    made => made,
+                };
             };
             let lent = pool.pool.lend(new.zone, to, |lease| {
                 let reply = lease.translated.reversed();
@@ -266,10 +281,64 @@ impl Confirming<'_, '_> {
     }
 }
 
+/// What is needed to hold a decision against its connections.
+struct Hitting<'a> {
+    connections: &'a Connections,
+    packet: &'a Seen,
+    length: u32,
+    now: Time,
+}
+
+/// The places of connections that have counted a packet.
+type Counted = ArrayVec<u32, { 2 * MOST_CONNECTIONS }>;
+
+impl Hitting<'_> {
+    /// Whether a decision that was made for `reference` is right. If so, its connection has counted the
+    /// packet.
+    fn one(&self, reference: Reference, counted: &mut Counted) -> bool {
+        let index = match reference.named() {
+            // It was made for this very packet.
+            Named::Untracked | Named::Related(..) => return true,
+            Named::Absent(..) => None,
+            // Its connection was made of this packet, or has changed since it has counted it.
+            Named::Connection(handle, ..) if counted.contains(&handle.index) => return true,
+            Named::Connection(handle, ..) => Some(handle.index),
+        };
+        let hit = self.connections.hit(reference, self.packet, self.length, self.now);
+        let is_right = matches!(hit, Hit::Valid { .. });
+        if let Some(index) = index.filter(|_| is_right) {
+            _ = counted.try_push(index);
+        }
+        is_right
+    }
+
+    /// The same of several. No connection counts the packet unless all are right.
+    fn all(&self, further: &Further, first: Reference, counted: &mut Counted) -> bool {
+        let all = || further.all(first).map(|(reference, _)| reference);
+        let holds = |reference: Reference| match reference.named() {
+            Named::Untracked | Named::Related(..) => true,
+            Named::Connection(handle, ..) if counted.contains(&handle.index) => true,
+            _ => self.connections.holds(reference, self.packet, self.now),
+        };
+        all().all(holds) && all().all(|reference| self.one(reference, counted))
+    }
+}
+
+/// Whether a packet is dropped by what comes behind the flows.
+fn is_refused_behind(decision: &Decision) -> bool {
+    match decision.verdict() {
+        Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
+        _ => false,
+    }
+}
+
 /// Whether flows say so themselves, and not what comes behind them.
 const fn is_of_flows(why: DropReason) -> bool {
     use DropReason as Why;
-    matches!(why, Why::FlowDrop | Why::FlowMiss | Why::FlowResubmits | Why::FlowUnsupported)
+    matches!(
+        why,
+        Why::FlowDrop | Why::FlowMiss | Why::FlowResubmits | Why::FlowUnsupported | Why::FlowZones
+    )
 }
 
 /// What became of what a decision asks of connections.
@@ -279,10 +348,12 @@ enum Changed {
     /// It is done, and concerns this packet no more.
     Made,
     /// This connection is made, and has counted the packet, which is to be decided again as it is
-    /// translated.
-    MadeTranslated(Handle),
-    /// The packet is to be decided again. `counted` says whether the connection has counted it.
-    DecideAgain { counted: bool },
+    /// translated, or for its other connections.
+    MadeAndGoesOn(Handle),
+    /// This connection is removed, and the packet to be decided again.
+    Gone(Handle),
+    /// The packet is to be decided again.
+    DecideAgain,
     /// The packet is dropped.
     Refused(DropReason),
 }
@@ -406,9 +477,35 @@ pub(crate) fn translate_whole(packet: &mut Packet, record: &Record, objects: Obj
     translation().is_some_and(|it| it.apply(packet.bytes_mut(), upper, true).is_ok())
 }
 
+/// The same by several connections, one after the other.
+#[cold]
+pub(crate) fn translate_by_all(
+    mut packet: Packet,
+    known: &Known,
+    further: &Further,
+    objects: Objects<'_>,
+) -> Result<Packet, Packet> {
+    let all = further.all(known.decision.reference());
+    let mut translating = all.filter(|(_, is_translated)| *is_translated);
+    // It may be translated in part by then, and is dropped.
+    let is_done = translating
+        .all(|(reference, _)| try_translate_by(reference, &mut packet, known, objects).is_some());
+    if is_done { Ok(packet) } else { Err(packet) }
+}
+
 fn try_translate(packet: &mut Packet, known: &Known, objects: Objects<'_>) -> Option<()> {
+    try_translate_by(known.decision.reference(), packet, known, objects)
+}
+
+#[inline(always)]
+fn try_translate_by(
+    reference: Reference,
+    packet: &mut Packet,
+    known: &Known,
+    objects: Objects<'_>,
+) -> Option<()> {
     let connections = objects.connections()?;
-    match known.decision.reference().named() {
+    match reference.named() {
         Named::Connection(handle, direction, _) => {
             let translation = connections.translation(handle, direction)?;
             let upper = usize::from(known.facts.upper_offset());

@@ -11,7 +11,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 12;
+pub(crate) const KINDS: usize = 15;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
@@ -82,12 +82,25 @@ fn to_table_1(nat: Option<NatSpec>) -> Action {
     ct(Ct { table: Some(1), nat, ..CT })
 }
 
+/// To a table, tracked in a second zone.
+fn to_zone_9(table: u8) -> Action {
+    let (zone, nat) = (Zone::Number(9), Some(NatSpec::default()));
+    ct(Ct { table: Some(table), zone, nat, ..CT })
+}
+
+/// A connection of a zone with a mark.
+fn mark(zone: u16, mark: u128) -> Ct {
+    let (field, bits) = (Field::CtMark, 0xffff_ffff);
+    let exec = vec![Action::Set { word: SetWord::SetField, field, value: mark, mask: bits }];
+    Ct { zone: Zone::Number(zone), exec, ..commit() }
+}
+
 fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
     let addresses = addresses.parse::<IpRange>().unwrap();
     let (addresses, choice, blocks) = (Some(addresses), None, None);
     let (persistent, endpoint_independent) = (false, false);
     let new = NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
-    Some(NatSpec { new: Some(new) })
+    Some(NatSpec { new: Some(new), twice: true })
 }
 
 fn set(field: Field, value: u128) -> Action {
@@ -249,7 +262,54 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(2, 7, &[(Field::Oif, 0xfffe, 0xffff)], &[NORMAL]),
             flow(2, 1, &[], &[Action::Log("".into()), Action::Reject(RejectWith::TcpReset)]),
         ],
-        // Two zones, two outputs: refused.
+        // Tracked in the zone of the VRF and in another one, and translated in both.
+        12 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 10, &[by(b)], &[to_zone_9(2)]),
+            flow(1, 9, &[has(REL)], &[to_zone_9(2)]),
+            flow(
+                1,
+                8,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff), (Field::NwProto, 17, 0xff)],
+                &[ct(Ct {
+                    nat: nat(NatEnd::Destination, "10.1.0.5-10.1.0.6", Some((53, 54))),
+                    table: Some(2),
+                    ..commit()
+                })],
+            ),
+            flow(1, 7, &[], &[ct(commit()), Action::GotoTable(2)]),
+            flow(2, 9, &[untracked()], &[to_zone_9(2)]),
+            flow(
+                2,
+                8,
+                &[has(NEW), (Field::CtZone, 9, 0xffff), (Field::DlType, 0x800, 0xffff)],
+                &[
+                    ct(Ct {
+                        zone: Zone::Number(9),
+                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3002))),
+                        ..commit()
+                    }),
+                    NORMAL,
+                ],
+            ),
+            flow(2, 1, &[], &[ct(Ct { zone: Zone::Number(9), ..commit() }), NORMAL]),
+        ],
+        // In two zones as frames, of which one has marks.
+        13 => vec![
+            flow(0, 10, &[untracked()], &[to_table_1(None)]),
+            flow(1, 10, &[by(a)], &[ct(mark(9, 4)), ct(commit()), Action::Output(b)]),
+            flow(1, 9, &[has(EST)], &[to_zone_9(3)]),
+            flow(3, 9, &[has(EST), (Field::CtMark, 4, 4)], &[Action::Output(a)]),
+            flow(3, 8, &[], &[ct(mark(9, 2))]),
+        ],
+        // In more zones than a packet may have.
+        14 => {
+            let zone = |zone| ct(Ct { zone: Zone::Number(zone), ..commit() });
+            let mut actions: Vec<Action> = (0..5).map(zone).collect();
+            actions.push(NORMAL);
+            vec![flow(0, 10, &[by(a)], &actions), flow(0, 1, &[], &[NORMAL])]
+        }
+        // A second zone for what no more is asked of, and two outputs.
         _ => vec![
             flow(0, 10, &[by(a)], &[ct(Ct { zone: Zone::Number(9), ..CT }), to_table_1(None)]),
             flow(0, 9, &[by(b)], &[Action::Output(a), NORMAL]),

@@ -138,7 +138,7 @@ fn alg<'t, N: Names>(argument: &Pair<'t>, context: &Context<'_, N>) -> Result<'t
 fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     let mut pairs = Pairs::new(pair.value.unwrap_or_default());
     let mut new: Option<NatNew> = None;
-    let (mut choice, mut persistent, mut last) = (None, false, None);
+    let (mut choice, mut persistent, mut twice, mut last) = (None, false, false, None);
     let (mut endpoint_independent, mut block, mut subscribers) = (None, None, None);
     while let Some(argument) = pairs.next()? {
         let end = match argument.key {
@@ -155,6 +155,12 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
                     "hash" => choice = Some(PortChoice::Hash),
                     _ => choice = Some(PortChoice::Random),
                 }
+                continue;
+            }
+            "twice" => {
+                argument.alone()?;
+                twice = true;
+                last = Some(argument.key);
                 continue;
             }
             "endpoint_independent" => {
@@ -183,19 +189,31 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
             }
             key => {
                 return Err(wrong(key, format!("nat has no argument `{}`", short(key))).right(
-                    "expected src, dst, persistent, hash, random, endpoint_independent, block or \
+                    "expected src, dst, twice, persistent, hash, random, endpoint_independent, block or \
                     subscribers",
                 ));
             }
         };
         if new.is_some() {
             return Err(wrong(argument.key, "either `src` or `dst`, and once")
-                .right("another ct in a later table translates the other end"));
+                .right("another ct(commit,nat(...,twice)) translates the other end"));
         }
         let (addresses, ports) = match argument.value {
             Some(text) if !text.is_empty() => {
-                let (addresses, ports) = range(text, dl_type)?;
-                (Some(addresses), ports)
+                match text.parse::<IpAddr>() {
+                    // Open vSwitch's way to say that the address stays and the port may change.
+                    Ok(all_zero)
+                        if all_zero.is_unspecified()
+                            && all_zero.is_ipv6() == (dl_type == IPV6)
+                            && end == NatEnd::Source =>
+                    {
+                        (None, None)
+                    }
+                    _ => {
+                        let (addresses, ports) = range(text, dl_type)?;
+                        (Some(addresses), ports)
+                    }
+                }
             }
             _ if end == NatEnd::Destination => {
                 return Err(wrong(argument.key, "`dst` needs an address").right("dst=ADDRESS:PORT"));
@@ -237,7 +255,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, last) {
         return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
     }
-    Ok(NatSpec { new })
+    Ok(NatSpec { new, twice })
 }
 
 /// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address with ports is in brackets.
@@ -274,8 +292,9 @@ fn range(text: &str, dl_type: u16) -> Result<'_, (IpRange, Option<(u16, u16)>)> 
     let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
     let from = address(first).ok_or_else(|| not_one(first))?;
     if from.is_unspecified() {
-        return Err(wrong(first, "nothing can be translated to the unspecified address")
-            .right("leave `nat` out where the address is to stay"));
+        return Err(wrong(first, "nothing can be translated to the unspecified address").right(
+            "`src=0.0.0.0` or `src=::` alone, which keeps the address and may change the port",
+        ));
     }
     let to = address(last).ok_or_else(|| not_one(last))?;
     let range = IpRange::new(from, to).map_err(|why| wrong(addresses, why.to_string()))?;

@@ -374,6 +374,9 @@ fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
             show_range(f, range, false)?;
         }
     }
+    if nat.twice {
+        f.write_str(",twice")?;
+    }
     f.write_str(")")
 }
 

@@ -196,7 +196,8 @@ fn nat(is_v6: bool) -> impl Strategy<Value = NatSpec> {
             NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks }
         },
     );
-    proptest::option::of(new).prop_map(|new| NatSpec { new })
+    (proptest::option::of(new), any::<bool>())
+        .prop_map(|(new, twice)| NatSpec { twice: twice && new.is_some(), new })
 }
 
 fn ct(is_v6: bool) -> impl Strategy<Value = Action> {
