@@ -15,7 +15,8 @@ use wire::{PortId, Protocol, SaSlot, VrfId, headers};
 const HERE: &str = "192.168.13.5";
 const THERE: &str = "192.168.12.7";
 /// What the zones translate to.
-const [MIDDLE, OUTSIDE]: [&str; 2] = ["100.64.0.1", "203.0.113.9"];
+const MIDDLE: &str = "100.64.0.1";
+const OUTSIDE: &str = "203.0.113.9";
 
 /// The ports by name.
 struct Ports;
