@@ -24,7 +24,8 @@ use wire::{PortId, SaSlot};
 /// | 0 | 23 | whether its extension says what is written into its packets |
 /// | 0 | 24 | whether a helper reads its packets |
 /// | 0 | 25 | whether its extension names further connections |
-/// | 0 | 26-31 | free: a set of actions |
+/// | 0 | 26 | whether copies of its packet go other ways |
+/// | 0 | 27-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
@@ -102,6 +103,9 @@ const HELPED: u64 = 1 << 24;
 
 /// Whether it was made for further connections, which its extension names.
 const SEVERAL: u64 = 1 << 25;
+
+/// Whether copies of its packet go other ways.
+const COPIED: u64 = 1 << 26;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -279,6 +283,17 @@ impl Decision {
     #[inline(always)]
     pub(crate) fn wants_more(&self) -> bool {
         self.way & (PASSING | HELPED | SEVERAL) != 0
+    }
+
+    /// The same, whose packet is copied for other ways.
+    pub(crate) fn copied(mut self) -> Self {
+        self.way |= COPIED;
+        self
+    }
+
+    /// Whether copies of its packet go other ways.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.way & COPIED != 0
     }
 
     /// The same, whose extension names further connections.

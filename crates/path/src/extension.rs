@@ -17,6 +17,7 @@ use tables::{FilterSlot, FlowId, NextHopId, TapSet};
 
 use crate::cache::sweep::Position;
 use crate::connection::Change;
+use crate::decision::Decision;
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,6 +189,14 @@ pub(crate) struct MssWay {
     pub back: Option<NextHopId>,
 }
 
+/// What becomes of a copy of a packet, which is for it alone. Its extension says nothing of what the
+/// packet met before it was copied.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    pub(crate) decision: Decision,
+    pub(crate) extension: Extension,
+}
+
 impl Extension {
     /// Nothing.
     pub const NONE: Self = Self {
@@ -282,6 +291,10 @@ pub(crate) struct Extensions {
     counts: Box<[Count]>,
     /// The numbers of those in `counts` that are not empty.
     counted: Vec<u32>,
+    /// What becomes of copies of packets, by the number of their extension, which passes.
+    copies: Vec<(u32, Vec<Copied>)>,
+    /// That of the copy that is handled at the moment.
+    of_copy: Extension,
     /// By position in the batch.
     changes: Box<[Option<Change>; BATCH]>,
     pub(crate) log: PacketLog,
@@ -297,7 +310,10 @@ struct Count {
 }
 
 /// Extensions that do not stay, of one batch: each packet may be decided a few times.
-const MOST_PASSING: usize = 8 * BATCH;
+const MOST_PASSING: usize = 12 * BATCH;
+
+/// The number of the extension of the copy that is handled at the moment.
+const OF_COPY: u32 = u32::MAX;
 
 /// Whether numbers in use are being looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +333,8 @@ impl Extensions {
             passing: Vec::with_capacity(MOST_PASSING),
             counts: vec![Count::default(); MOST + MOST_PASSING].into(),
             counted: Vec::with_capacity(MOST + MOST_PASSING),
+            copies: Vec::new(),
+            of_copy: Extension::NONE,
             changes: Box::new([const { None }; BATCH]),
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
@@ -366,7 +384,9 @@ impl Extensions {
         let number = number as usize;
         let found = match number.checked_sub(MOST) {
             None => self.all.get(number),
-            Some(passing) => self.passing.get(passing),
+            Some(passing) => {
+                self.passing.get(passing).or((number == OF_COPY as usize).then_some(&self.of_copy))
+            }
         };
         found.unwrap_or(&Extension::NONE)
     }
@@ -407,9 +427,33 @@ impl Extensions {
 
     /// A number for an extension of one packet alone, which is at this position of its batch. What its
     /// decision asks of connections is noted.
-    pub(crate) fn pass(&mut self, at: u8, extension: &Extension, change: Option<Change>) -> u32 {
+    pub(crate) fn pass(
+        &mut self,
+        at: u8,
+        extension: &Extension,
+        change: Option<Change>,
+        copies: Vec<Copied>,
+    ) -> u32 {
         self.changes[usize::from(at)] = change;
-        self.pass_by(extension)
+        let number = self.pass_by(extension);
+        if !copies.is_empty() {
+            self.copies.push((number, copies));
+        }
+        number
+    }
+
+    /// What becomes of copies of the packet whose extension has this number.
+    pub(crate) fn take_copies(&mut self, number: u32) -> Vec<Copied> {
+        let place = self.copies.iter().position(|(of, _)| *of == number);
+        place.map(|place| self.copies.swap_remove(place).1).unwrap_or_default()
+    }
+
+    /// The decision about a copy, whose extension is that of no other packet until the next one is.
+    pub(crate) fn begin_copy(&mut self, copy: &Copied) -> Decision {
+        self.of_copy = copy.extension;
+        let mut decision = copy.decision.extended();
+        decision.set_extension(OF_COPY);
+        decision
     }
 
     /// What the decision about the packet at this position asks of connections.
@@ -434,6 +478,7 @@ impl Extensions {
     #[inline]
     pub(crate) fn forget_passing(&mut self) {
         self.passing.clear();
+        self.copies.clear();
     }
 
     /// Whether the cache is to be looked through for numbers in use.

@@ -471,6 +471,22 @@ impl Outputs<'_> {
         }
     }
 
+    /// A copy of a packet, with the link header that it came with if that is still there. `None` if there
+    /// is no buffer for it, which is counted.
+    #[cold]
+    pub(crate) fn copy(&mut self, packet: &mut Packet) -> Option<Packet> {
+        let header = if packet.grow_front(FRAME_HEADER).is_some() { FRAME_HEADER } else { 0 };
+        let copy = self.buffers.new_packet(packet.port(), packet.len()).map(|mut copy| {
+            if let Some(room) = copy.append(packet.len()) {
+                room.copy_from_slice(packet.bytes());
+            }
+            copy.strip(header);
+            copy
+        });
+        packet.strip(header);
+        copy
+    }
+
     /// The same, by all ports that flows join with its own. One takes the packet, the others copies.
     #[cold]
     pub(crate) fn flood(&mut self, mut packet: Packet, by: &tables::Port) {

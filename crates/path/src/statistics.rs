@@ -70,6 +70,8 @@ counters! {
     icmp_errors_limited,
     /// Packets too large for their way that were cut into fragments.
     fragmented,
+    /// Copies of packets that flows send several times. Each packet of these is decided by itself.
+    copied,
     /// SYNs whose MSS was larger than a port on their way allows, and was made smaller.
     mss_clamped,
     /// Datagrams to the gateway itself made whole.

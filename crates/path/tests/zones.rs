@@ -1,74 +1,20 @@
 //! Packets that pass through connection tracking in several zones.
 
 mod fixture;
+#[path = "fixture/flows.rs"]
+mod flows;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use conntrack::{Connections, Counts, Settings};
 use fixture::*;
-use packet::Time;
-use pipeline::text::{Names, parse_flow};
-use pipeline::{Change, Owner, Pipeline};
-use wire::{PortId, Protocol, SaSlot, VrfId, headers};
+use flows::{counts, gateway};
+use wire::{PortId, Protocol, headers};
 
 const HERE: &str = "192.168.13.5";
 const THERE: &str = "192.168.12.7";
 /// What the zones translate to.
 const MIDDLE: &str = "100.64.0.1";
 const OUTSIDE: &str = "203.0.113.9";
-
-/// The ports by name.
-struct Ports;
-
-impl Names for Ports {
-    fn port(&self, name: &str) -> Option<PortId> {
-        match name {
-            "lan" => Some(LAN),
-            "wan" => Some(WAN),
-            _ => None,
-        }
-    }
-
-    fn port_name(&self, _: PortId) -> Option<String> {
-        None
-    }
-
-    fn vrf(&self, _: &str) -> Option<VrfId> {
-        None
-    }
-
-    fn vrf_name(&self, _: VrfId) -> Option<String> {
-        None
-    }
-
-    fn sa(&self, _: &str) -> Option<SaSlot> {
-        None
-    }
-
-    fn sa_name(&self, _: SaSlot) -> Option<String> {
-        None
-    }
-}
-
-/// A gateway with these flows, one a line.
-fn gateway(flows: &str) -> Gateway {
-    let settings = Settings { connections: 1024, ipv6_connections: 64, ..Settings::default() };
-    let table = Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap();
-    let mut tables = plain_tables();
-    tables.set_connections(Arc::new(table));
-    let mut pipeline = Pipeline::new();
-    for line in flows.lines().filter(|line| !line.trim().is_empty()) {
-        let flow = parse_flow(line.trim(), &Ports).unwrap_or_else(|why| panic!("{line}: {why}"));
-        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User).unwrap();
-    }
-    tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
-    Gateway::new(tables)
-}
-
-fn counts(gateway: &Gateway) -> Counts {
-    gateway.publisher.current().connections().unwrap().counts()
-}
 
 /// How many packets were decided, kept decisions aside.
 fn decided(gateway: &Gateway) -> u64 {
@@ -263,10 +209,9 @@ fn the_second_nat_of_a_packet_counts_if_it_says_so() {
         )
     };
     let out = udp(HERE, "198.51.100.1", (5000, 53), 10);
-    for (twice, wanted) in [
-        ("", "192.168.13.5:5000 192.168.12.7:54"),
-        (",twice", "100.64.0.1:5000 192.168.12.7:54"),
-    ] {
+    for (twice, wanted) in
+        [("", "192.168.13.5:5000 192.168.12.7:54"), (",twice", "100.64.0.1:5000 192.168.12.7:54")]
+    {
         let mut gateway = gateway(&flows(twice));
         for _ in 0..3 {
             assert_eq!(through(&mut gateway, LAN, &out), wanted);

@@ -84,7 +84,7 @@ struct Frame<'a> {
     table: u8,
     deepens: bool,
     /// The packet as it goes on when this flow's actions are done: the one that `ct` forked from.
-    restore: Option<Fields>,
+    restore: Option<(Fields, PacketFields)>,
 }
 
 /// Frames that need no allocation.
@@ -144,9 +144,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         true
     }
 
-    fn restore(&mut self, fields: Option<Fields>) {
-        if let Some(fields) = fields {
-            self.outcome.fields = fields;
+    fn restore(&mut self, before: Option<(Fields, PacketFields)>) {
+        if let Some((fields, writes)) = before {
+            (self.outcome.fields, self.outcome.writes) = (fields, writes);
         }
     }
 
@@ -185,7 +185,10 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         match self.outcome.ends.len() {
             _ if self.way_only => {}
             MOST_ENDS => self.outcome.drop = Some(DropReason::TooManyOutputs),
-            _ => self.outcome.ends.push(End { to, fields: fields.clone() }),
+            _ => {
+                let (fields, writes) = (fields.clone(), self.outcome.writes);
+                self.outcome.ends.push(End { to, fields, writes });
+            }
         }
     }
 
@@ -210,7 +213,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             Some(next) => {
                 let mut untracked = self.outcome.fields.clone();
                 untracked.clear_ct();
-                self.go(next, table, None, Some(untracked));
+                self.go(next, table, None, Some((untracked, self.outcome.writes)));
             }
             None => self.outcome.fields.clear_ct(),
         }
@@ -252,7 +255,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     }
 
     /// Goes to a table, unless that is too deep or too much.
-    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, restore: Option<Fields>) {
+    fn go(
+        &mut self,
+        next: u8,
+        from: u8,
+        in_port: Option<u16>,
+        restore: Option<(Fields, PacketFields)>,
+    ) {
         // As in Open vSwitch, only what leads back can go on for ever, and counts as a level.
         let deepens = next <= from;
         if deepens && self.levels == MOST_LEVELS {
@@ -265,7 +274,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         }
     }
 
-    fn lookup(&mut self, table: u8, in_port: Option<u16>, deepens: bool, restore: Option<Fields>) {
+    fn lookup(
+        &mut self,
+        table: u8,
+        in_port: Option<u16>,
+        deepens: bool,
+        restore: Option<(Fields, PacketFields)>,
+    ) {
         if self.tables.is_some_and(|tables| tables.asks_for_exit(table)) {
             let exit = self.connections.exit(&self.outcome.fields);
             self.outcome.fields.set_exit(exit);

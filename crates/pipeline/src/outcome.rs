@@ -30,7 +30,8 @@ pub struct Outcome<'a> {
     pub ttl_exceeded: bool,
     /// Whether a line about it is to be logged.
     pub logs: bool,
-    /// The optional fields that were written, whatever they were before.
+    /// The optional fields that were written of the packet after the last action, whatever they were
+    /// before.
     pub writes: PacketFields,
     /// The optional fields that were read: packets that differ in other bits have the same outcome.
     pub reads: PacketFields,
@@ -43,6 +44,8 @@ pub struct End {
     pub to: To,
     /// What it is like.
     pub fields: Fields,
+    /// The optional fields that were written by then.
+    pub writes: PacketFields,
 }
 
 /// Where a packet goes.

@@ -173,7 +173,10 @@ fn seen<'p>(
 fn number(at: u8, decision: &mut Decision, beside: &mut Beside<'_>, extensions: &mut Extensions) {
     if decision.is_extended() {
         decision.set_extension(match decision.is_passing() {
-            true => extensions.pass(at, &beside.extension, beside.change.take()),
+            true => {
+                let copies = core::mem::take(&mut beside.copies);
+                extensions.pass(at, &beside.extension, beside.change.take(), copies)
+            }
             false => extensions.number(&beside.extension),
         });
     }

@@ -10,11 +10,12 @@ use tables::{
 };
 use wire::{FlowKey, Origin};
 
+use super::flows::Turn;
 use super::question::Question;
 use super::trace::{Step, Trace};
 use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
 use crate::decision::{Decision, Refusal, Verdict};
-use crate::extension::Extension;
+use crate::extension::{Copied, Extension};
 use crate::stage::apply::is_own;
 
 /// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules, xfrm links or routes
@@ -35,11 +36,11 @@ pub(super) fn decide<'a>(
     trace: &mut impl Trace,
     (decision, beside): (&mut Decision, &mut Beside<'_>),
 ) {
-    let Beside { seen, extension, change } = beside;
+    let Beside { seen, extension, change, copies } = beside;
     extension.clear();
+    copies.clear();
     trace.asks(|| Question::Filters(vrf.id));
     let flow = key.flow();
-    let after;
     let mut passing = Passing { flow: &flow, tables, mark: 0, matched: extension };
     let of_vrf = FilterTarget::Vrf(vrf.id);
     let entry = match key.origin() {
@@ -69,44 +70,33 @@ pub(super) fn decide<'a>(
                 let flows = &mut passing.matched.flows;
                 match asked.ask_flows(&flow, seen.as_ref(), flows) {
                     Ok(answer) => {
-                        passing.mark = answer.mark;
-                        passing.matched.rewrite = answer.rewrite;
-                        passing.matched.further = answer.further;
+                        passing.mark = answer.turn.mark;
                         passing.matched.logs = answer.logs;
                         said = Some(answer);
                     }
                     Err(refused) => *decision = refused,
                 }
             }
-            after = said.as_ref().and_then(|said| said.after);
+            let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
             match &said {
                 None if has_flows => {}
-                Some(said) if let Some(end) = said.end => {
-                    *decision = match end {
-                        Verdict::Output(port) => {
-                            let (mark, trace) = (passing.mark, &mut *trace);
-                            Deciding { key, tables, vrf, looked_up, trace, mark }.output(port)
-                        }
-                        end => Decision::new(end, None, None),
-                    };
-                }
-                Some(said) if let Some(key) = said.after => {
-                    let (trace, received) = (&mut *trace, flow);
-                    let looked_up = &LookedUp::NOTHING;
-                    let mark = Translated { mark: passing.mark, received };
-                    Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
-                }
-                Some(_) | None => {
-                    let (mark, trace) = (passing.mark, &mut *trace);
-                    Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
+                said => {
+                    let turn = said.as_ref().map(|said| &said.turn);
+                    leaving.leave(turn, &mut passing, trace, decision);
                 }
             }
-            let exit = exit((key, tables, vrf), trace, decision);
-            if let Some(after) = &after {
-                passing.flow = after;
-            }
-            if let Some(end) = passing.ask(FilterHook::Egress, exit, trace) {
-                *decision = Decision::new(end, decision.inbound(), decision.outbound());
+            for turn in said.iter().flat_map(|said| &said.copies) {
+                let mut copy = Copied { decision: Decision::NONE, extension: Extension::NONE };
+                let (mark, matched) = (turn.mark, &mut copy.extension);
+                let mut passing = Passing { flow: &flow, tables, mark, matched };
+                leaving.leave(Some(turn), &mut passing, trace, &mut copy.decision);
+                if vrf.features.is_clamped {
+                    copy.extension.mss = mss::way((&flow, tables, vrf), &copy.decision, trace);
+                }
+                if tables.is_tapped() {
+                    copy.extension.taps = taps(&key, &copy.decision, tables);
+                }
+                copies.push(copy);
             }
         }
     }
@@ -117,7 +107,10 @@ pub(super) fn decide<'a>(
         passing.matched.taps = taps(&key, decision, tables);
     }
     if let Some(mut said) = said {
-        said.is_refused_behind(decision);
+        said.is_refused_behind(decision, copies);
+        for (copy, turn) in copies.iter_mut().zip(&said.copies) {
+            copy.decision = turn.put_into(copy.decision.of_connection(said.reference));
+        }
         *decision = said.put_into(*decision);
         *change = said.change;
         if decision.is_passing() {
@@ -130,6 +123,54 @@ pub(super) fn decide<'a>(
             true => decision.counted(),
             false => decision.extended(),
         };
+    }
+}
+
+/// A packet that filters and flows let go on.
+struct Leaving<'k, 'a, K> {
+    key: K,
+    flow: &'k FlowKey,
+    tables: &'a Tables,
+    vrf: &'a Vrf,
+    looked_up: &'k LookedUp<'a>,
+}
+
+impl<'a, K: KeyView> Leaving<'_, 'a, K> {
+    /// Decides where it goes, as flows say if there are any, and asks the filters there.
+    fn leave(
+        &self,
+        turn: Option<&Turn>,
+        passing: &mut Passing<'_, 'a>,
+        trace: &mut impl Trace,
+        decision: &mut Decision,
+    ) {
+        let Self { key, flow, tables, vrf, looked_up } = *self;
+        let after = turn.and_then(|turn| turn.after);
+        if let Some(turn) = turn {
+            passing.matched.rewrite = turn.rewrite;
+            passing.matched.further = turn.further;
+        }
+        let mark = passing.mark;
+        match turn.and_then(|turn| turn.end) {
+            Some(Verdict::Output(port)) => {
+                let trace = &mut *trace;
+                *decision = Deciding { key, tables, vrf, looked_up, trace, mark }.output(port);
+            }
+            Some(end) => *decision = Decision::new(end, None, None),
+            None if let Some(key) = after => {
+                let (trace, looked_up) = (&mut *trace, &LookedUp::NOTHING);
+                let mark = Translated { mark, received: *flow };
+                Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
+            }
+            None => {
+                let trace = &mut *trace;
+                Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
+            }
+        }
+        let exit = exit((key, tables, vrf), trace, decision);
+        if let Some(end) = passing.ask_as(after.as_ref(), FilterHook::Egress, exit, trace) {
+            *decision = Decision::new(end, decision.inbound(), decision.outbound());
+        }
     }
 }
 
@@ -207,13 +248,24 @@ impl Passing<'_, '_> {
         targets: [Option<FilterTarget>; 2],
         trace: &mut impl Trace,
     ) -> Option<Verdict> {
+        self.ask_as(None, hook, targets, trace)
+    }
+
+    /// The same of a packet that looks otherwise by now.
+    fn ask_as(
+        &mut self,
+        after: Option<&FlowKey>,
+        hook: FilterHook,
+        targets: [Option<FilterTarget>; 2],
+        trace: &mut impl Trace,
+    ) -> Option<Verdict> {
         if !self.tables.has_filters() {
             return None;
         }
         for (number, target) in targets.into_iter().enumerate() {
             let Some(place) = target.map(|target| FilterPlace { target, hook }) else { continue };
             let Some(filter) = self.tables.filter(place) else { continue };
-            let rule = filter.lookup(self.flow, self.mark).map(|rule| &**rule);
+            let rule = filter.lookup(after.unwrap_or(self.flow), self.mark).map(|rule| &**rule);
             trace.step(|| Step::Filter { place, rule, tables: self.tables });
             let Some(rule) = rule else { continue };
             self.matched.note_rule(2 * hook as usize + number, rule.slot);

@@ -6,7 +6,7 @@ use core::cell::RefCell;
 use arrayvec::ArrayVec;
 use conntrack::{CtState, Reference};
 use packet::{DropReason, LinkKind, Time};
-use pipeline::{CtFields, Exit, Fields, NatSpec, To, Track};
+use pipeline::{CtFields, End, Exit, Fields, MOST_ENDS, NatSpec, To, Track};
 use tables::{Direction as PolicyDirection, FlowId, RouteKind, Scope, Side, Tables, Vrf};
 use wire::common::Facts;
 use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, Upper};
@@ -20,7 +20,7 @@ use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
 use crate::connection::{self, Change};
 use crate::decision::{Decision, Verdict};
-use crate::extension::{Further, MatchedFlows, Rewrite};
+use crate::extension::{Copied, Further, MatchedFlows, Rewrite};
 
 /// What decide may read of a packet beside its key, if connections are tracked: whether it belongs to
 /// a connection depends on its sequence numbers. What it was told is compared when a kept decision
@@ -39,21 +39,15 @@ pub struct Seen<'p> {
 
 /// What the flows say.
 pub(super) struct Said {
-    /// How the packet ends, if it does not go the way of a packet without flows.
-    pub end: Option<Verdict>,
-    /// What it is like when it leaves, if that is not what it is like now.
-    pub after: Option<FlowKey>,
-    pub mark: u32,
+    /// Where the packet goes.
+    pub turn: Turn,
+    /// Where copies of it go, in order.
+    pub copies: Vec<Turn>,
     pub reference: Reference,
-    pub is_translated: bool,
-    /// The connections behind the first.
-    pub further: Further,
     /// Whether a connection that is to be made may translate the packet in a way that is not known yet.
     may_turn: bool,
     /// Whether flows log the packet.
     pub logs: bool,
-    /// What is written into the packet besides.
-    pub rewrite: Option<Rewrite>,
     /// Whether that is for other packets of the flow too, if it asks for no change.
     pub stays: bool,
     pub change: Option<Change>,
@@ -61,21 +55,46 @@ pub(super) struct Said {
     pub is_helped: bool,
 }
 
-impl Said {
-    /// The decision, with what it was made for.
-    pub(super) fn put_into(&self, decision: Decision) -> Decision {
-        let mut decision = decision.of_connection(self.reference);
+/// Where a packet goes, and as what.
+#[derive(Clone)]
+pub(super) struct Turn {
+    /// How the packet ends, if it does not go the way of a packet without flows.
+    pub end: Option<Verdict>,
+    /// What it is like when it leaves, if that is not what it is like now.
+    pub after: Option<FlowKey>,
+    pub mark: u32,
+    pub is_translated: bool,
+    /// The connections behind the first.
+    pub further: Further,
+    /// What is written into the packet besides.
+    pub rewrite: Option<Rewrite>,
+}
+
+impl Turn {
+    /// The decision, with what becomes of the packet's bytes.
+    pub(super) fn put_into(&self, mut decision: Decision) -> Decision {
         if self.is_translated {
             decision = decision.translated();
         }
         if self.rewrite.is_some() {
             decision = decision.rewritten();
         }
+        if !self.further.is_none() {
+            decision = decision.of_several();
+        }
+        decision
+    }
+}
+
+impl Said {
+    /// The decision, with what it was made for.
+    pub(super) fn put_into(&self, decision: Decision) -> Decision {
+        let mut decision = self.turn.put_into(decision.of_connection(self.reference));
         if self.is_helped {
             decision = decision.helped();
         }
-        if !self.further.is_none() {
-            decision = decision.of_several();
+        if !self.copies.is_empty() {
+            decision = decision.copied();
         }
         match self.stays && self.change.is_none() {
             true => decision,
@@ -86,9 +105,10 @@ impl Said {
     /// No connection is made of a packet that its route, a policy or a filter ends behind the flows: it
     /// would only fill the table. What a new source would be, and so what becomes of the packet then,
     /// is known when the connection is there, and then it goes again.
-    pub(super) fn is_refused_behind(&mut self, decision: &Decision) {
-        let is_refused = matches!(decision.verdict(), Verdict::Drop(_) | Verdict::Refuse(..));
-        if is_refused && self.end.is_none() && !self.may_turn {
+    pub(super) fn is_refused_behind(&mut self, decision: &Decision, copies: &[Copied]) {
+        let is_refused =
+            decision.is_dropped() && copies.iter().all(|copy| copy.decision.is_dropped());
+        if is_refused && self.turn.end.is_none() && !self.may_turn {
             self.change.take_if(|change| matches!(change, Change::Make { .. }));
         }
     }
@@ -129,32 +149,36 @@ fn ask(
     let reference = tracked.first().map_or(Reference::NONE, |tracked| tracked.reference);
     let keep = tracked.iter().all(|tracked| tracked.keep);
     let named = tracked.iter().map(|tracked| (tracked.reference, tracked.is_translated));
-    let mut said = Said {
+    let turn = Turn {
         end: None,
         after: None,
         mark: outcome.fields.pkt_mark(),
-        reference,
         is_translated: tracked.iter().any(|tracked| tracked.is_translated),
         further: Further::of(named),
+        rewrite: None,
+    };
+    let mut said = Said {
+        turn,
+        copies: Vec::new(),
+        reference,
         may_turn: false,
         logs: outcome.logs,
-        rewrite: None,
         stays: keep && !outcome.matched_more,
         change: None,
         is_helped: tracked.iter().any(Tracked::is_helped),
     };
     if tracking.wants_whole {
-        said.end = Some(Verdict::Reassemble);
+        said.turn.end = Some(Verdict::Reassemble);
         return said;
     }
     // What it has there may be asked for behind the flows.
     let is_known = key.upper != Upper::None || !key.protocol.has_ports();
     if key.fragment == FragmentClass::Later && !is_known {
-        said.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
+        said.turn.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
         return said;
     }
     if tracking.has_too_many {
-        said.end = Some(Verdict::Drop(DropReason::FlowZones));
+        said.turn.end = Some(Verdict::Drop(DropReason::FlowZones));
         return said;
     }
     let mut is_helped = said.is_helped;
@@ -175,55 +199,85 @@ fn ask(
     if is_helped && tracked.len() > 1 {
         said.is_helped = false;
         said.change = None;
-        said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+        said.turn.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
         return said;
     }
-    let fields = match outcome.ends.as_slice() {
+    let (translated, is_chain) = translated(key, tracked);
+    let destinations = [key, &translated].map(|key| key.addresses.destination());
+    said.stays &= tracking.asked.is_none_or(|address| destinations.contains(&address));
+    let turning = Turning { key, translated: &translated, is_chain };
+    match outcome.ends.as_slice() {
         [] => {
-            said.end = Some(match outcome.drop {
+            said.turn.end = Some(match outcome.drop {
                 Some(pipeline::DropReason::Rejected(with)) => {
                     Verdict::Refuse(DropReason::FlowDrop, refusal(with))
                 }
                 why => Verdict::Drop(reason(why)),
             });
-            &outcome.fields
+            turning.turn(&mut said.turn, &outcome.fields, outcome.writes);
         }
         [end] => {
-            match end.to {
-                To::Normal if is_neighbour_discovery(key) => {
-                    said.end = flooded(key, tables);
-                }
-                To::Normal => {}
-                To::Port(port) => said.end = Some(Verdict::Output(port)),
-                To::InPort => said.end = end.fields.in_port().map(Verdict::Output),
-            }
-            &end.fields
+            said.turn.end = ending(end, key, tables);
+            turning.turn(&mut said.turn, &end.fields, end.writes);
         }
-        [..] => {
-            said.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
-            return said;
+        ends => {
+            // What is not for a router to copy goes the way of a packet without flows.
+            let is_normal = |end: &End| end.to == To::Normal;
+            let own = ends.iter().position(is_normal).unwrap_or(ends.len() - 1);
+            let turns = ends.iter().map(|end| {
+                let mut turn = Turn { end: ending(end, key, tables), ..said.turn.clone() };
+                turning.turn(&mut turn, &end.fields, end.writes);
+                turn
+            });
+            let mut turns: Vec<Turn> = turns.collect();
+            said.turn = turns.remove(own);
+            said.copies = turns;
+            said.stays = false;
         }
-    };
-    said.mark = fields.pkt_mark();
-    let (translated, is_chain) = translated(key, tracked);
-    let destinations = [key, &translated].map(|key| key.addresses.destination());
-    said.stays &= tracking.asked.is_none_or(|address| destinations.contains(&address));
-    match written(key, &translated, fields, outcome.writes | counted_hops(key, fields)) {
-        Some((after, rewrite)) => {
-            if after != *key {
-                said.after = Some(after);
-            }
-            // What a connection translates and nobody else writes is its own.
-            let is_ours = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
-            if is_ours || after != translated || !is_chain {
-                said.rewrite = Some(rewrite);
-                said.is_translated = false;
-                said.further = said.further.untranslated();
-            }
-        }
-        None => said.end = Some(Verdict::Drop(DropReason::FlowUnsupported)),
     }
     said
+}
+
+/// How a packet ends that flows send somewhere, if it does not go the way of a packet without flows.
+fn ending(end: &End, key: &FlowKey, tables: &Tables) -> Option<Verdict> {
+    match end.to {
+        To::Normal if is_neighbour_discovery(key) => flooded(key, tables),
+        To::Normal => None,
+        To::Port(port) => Some(Verdict::Output(port)),
+        To::InPort => end.fields.in_port().map(Verdict::Output),
+    }
+}
+
+/// What is known of a packet whose ways are looked for.
+struct Turning<'k> {
+    key: &'k FlowKey,
+    /// What its connections make of it.
+    translated: &'k FlowKey,
+    /// Whether they can, one after the other.
+    is_chain: bool,
+}
+
+impl Turning<'_> {
+    /// Notes what the packet is like where it has these fields, of which flows have written some.
+    fn turn(&self, turn: &mut Turn, fields: &Fields, writes: PacketFields) {
+        let Self { key, translated, is_chain } = *self;
+        turn.mark = fields.pkt_mark();
+        match written(key, translated, fields, writes | counted_hops(key, fields)) {
+            Some((after, rewrite)) => {
+                if after != *key {
+                    turn.after = Some(after);
+                }
+                // What connections translate and nobody else writes is their own.
+                let is_ours = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
+                if is_ours || after != *translated || !is_chain {
+                    turn.rewrite = Some(rewrite);
+                    turn.is_translated = false;
+                    turn.further = turn.further.untranslated();
+                }
+            }
+            None => turn.end = Some(Verdict::Drop(DropReason::FlowUnsupported)),
+        }
+    }
 }
 
 /// What the connections make of a packet, one after the other, and whether each finds it as the one
@@ -244,27 +298,29 @@ fn translated(key: &FlowKey, tracked: &[Tracked]) -> (FlowKey, bool) {
 pub(crate) enum FrameEnd {
     Normal,
     Output(PortId),
-    Drop(DropReason),
 }
 
-/// What flows say of an ARP packet that came by a port.
+/// The ends of a frame, in order; at least one.
+pub(crate) type FrameEnds = ArrayVec<FrameEnd, MOST_ENDS>;
+
+/// What flows say of an ARP packet that came by a port: its ends, or why it has none.
 #[cold]
 pub(super) fn decide_arp(
     tables: &Tables,
     port: &tables::Port,
     mut matched: impl FnMut(FlowId),
-) -> FrameEnd {
+) -> Result<FrameEnds, DropReason> {
     let fields = Fields::new(port.spec.vrf, Some(port.id), pipeline::ARP);
     let outcome = tables.pipeline().evaluate(&fields, &mut Untracked, &mut ());
     outcome.matched.iter().for_each(|id| matched(*id));
-    match outcome.ends.as_slice() {
-        [] => FrameEnd::Drop(reason(outcome.drop)),
-        [end] => match end.to {
-            To::Normal => FrameEnd::Normal,
-            To::Port(port) => FrameEnd::Output(port),
-            To::InPort => FrameEnd::Output(port.id),
-        },
-        [..] => FrameEnd::Drop(DropReason::FlowUnsupported),
+    let end = |end: &End| match end.to {
+        To::Normal => FrameEnd::Normal,
+        To::Port(port) => FrameEnd::Output(port),
+        To::InPort => FrameEnd::Output(port.id),
+    };
+    match outcome.ends.is_empty() {
+        true => Err(reason(outcome.drop)),
+        false => Ok(outcome.ends.iter().map(end).collect()),
     }
 }
 

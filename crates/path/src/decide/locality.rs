@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::flows::{self, FrameEnd};
+use super::flows::{self, FrameEnd, FrameEnds};
+use packet::DropReason;
 use tables::{FlowId, Port, Tables, VrfParsing};
 use wire::{Addresses, PortId, Spi, VrfId};
 
@@ -26,11 +27,15 @@ impl<'t> Locality<'t> {
         self.0.has_flows() && self.0.joined(port.spec.vrf).contains(&port.id)
     }
 
-    /// What flows say of ARP packets that come by a port; each that matches is told.
-    pub(crate) fn arp(&self, port: &Port, matched: impl FnMut(FlowId)) -> FrameEnd {
+    /// The ends that flows say of ARP packets that come by a port; each flow that matches is told.
+    pub(crate) fn arp(
+        &self,
+        port: &Port,
+        matched: impl FnMut(FlowId),
+    ) -> Result<FrameEnds, DropReason> {
         match self.has_flows(port.spec.vrf) {
             true => flows::decide_arp(self.0, port, matched),
-            false => FrameEnd::Normal,
+            false => Ok(FrameEnds::from_iter([FrameEnd::Normal])),
         }
     }
 

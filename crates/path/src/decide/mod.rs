@@ -35,7 +35,7 @@ pub(crate) use self::locality::Locality;
 pub(crate) use self::source::{has_broadcast, source_of_error};
 use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
-use crate::extension::Extension;
+use crate::extension::{Copied, Extension};
 use question::Question;
 use trace::{Exit, Step, Trace};
 use way::{
@@ -101,6 +101,8 @@ pub(crate) struct Beside<'p> {
     pub extension: Extension,
     /// What it asks of connections.
     pub change: Option<Change>,
+    /// What becomes of copies of its packet.
+    pub copies: Vec<Copied>,
 }
 
 impl Made<'_> {
@@ -108,7 +110,8 @@ impl Made<'_> {
 }
 
 impl Beside<'_> {
-    const NOTHING: Self = Self { seen: None, extension: Extension::NONE, change: None };
+    const NOTHING: Self =
+        Self { seen: None, extension: Extension::NONE, change: None, copies: Vec::new() };
 }
 
 /// A flow's key, as decide reads it. The cache's words are one, so that what is not read need not be

@@ -449,10 +449,42 @@ impl Applier<'_, '_> {
         }
         self.tap_ingress(packet.bytes(), known);
         let (mut packet, mut known) = (packet, *known);
+        if known.decision.is_copied() {
+            self.copies(number, &mut packet, &known, queues);
+        }
         if let Some(rewrite) = self.extensions.get(number).rewrite {
             connections::write_fields(&mut packet, &mut known, &rewrite);
         }
         self.handle::<true>(packet, &known, limit, queues);
+    }
+
+    /// Does with copies of a packet what was decided about these, before the packet itself goes on.
+    #[cold]
+    fn copies(&mut self, number: u32, packet: &mut Packet, known: &Known, queues: &mut Queues) {
+        for copied in self.extensions.take_copies(number) {
+            let outputs = &mut self.neighbours.outputs;
+            let Some(mut copy) = outputs.copy(packet) else { continue };
+            outputs.buffers.statistics.copied.add(1);
+            let length = u64::from(known.facts.total_length());
+            for slot in copied.extension.rules() {
+                outputs.objects.count_rule(slot, length);
+            }
+            let policies = Decision::policies_of(copied.decision.policies());
+            for policy in policies.into_iter().flatten() {
+                outputs.objects.count(policy, 1, length);
+            }
+            let mut known = Known { decision: self.extensions.begin_copy(&copied), ..*known };
+            if let Some(rewrite) = copied.extension.rewrite {
+                connections::write_fields(&mut copy, &mut known, &rewrite);
+            }
+            match known.decision.verdict() {
+                // There is room for one of these for each packet.
+                Verdict::Decrypt(_) | Verdict::Reassemble => {
+                    self.end::<true>(copy, &known, DropReason::FlowUnsupported);
+                }
+                _ => self.handle::<true>(copy, &known, &mut Limit::default(), queues),
+            }
+        }
     }
 
     /// Has a packet logged for the flows that ask for it.

@@ -23,7 +23,7 @@ use crate::batch::{
 use crate::cache::key::{self, Prefix, Words};
 use crate::decide::{FrameEnd, Locality};
 use crate::host::{arp, nd};
-use crate::outputs::Neighbours;
+use crate::outputs::{Neighbours, Outputs};
 
 /// How often a packet may come out of ESP and go through the stages again. A tunnel in a tunnel
 /// takes two.
@@ -550,22 +550,33 @@ impl<'n> Parser<'_, 'n> {
     }
 
     /// An ARP packet, its link header stripped: as the flows of its VRF say, if there are any.
-    fn arp(&mut self, packet: Packet, port: &Port, from: Mac) {
+    fn arp(&mut self, mut packet: Packet, port: &Port, from: Mac) {
         let outputs = &mut self.neighbours.outputs;
         let (objects, length, now) = (outputs.objects, packet.len() as u64, outputs.now);
-        let end = self.locality.arp(port, |flow| objects.count_flow(flow, 1, length, now));
+        let ends = self.locality.arp(port, |flow| objects.count_flow(flow, 1, length, now));
         let is_for_us = || {
             let message = wire::arp::Packet::parse(packet.bytes());
             message.is_ok_and(|message| port.owns(message.target_ip.into()))
         };
-        match end {
-            FrameEnd::Normal if self.locality.is_joined(port) && !is_for_us() => {
-                outputs.flood(packet, port);
-            }
+        let ends = match ends {
+            Ok(ends) => ends,
+            Err(why) => return outputs.drop(packet, why),
+        };
+        let goes_on = self.locality.is_joined(port) && !is_for_us();
+        let send = |outputs: &mut Outputs<'_>, packet, end| match end {
+            FrameEnd::Normal if goes_on => outputs.flood(packet, port),
             FrameEnd::Normal => arp::receive(outputs, port, packet, from),
             FrameEnd::Output(to) => outputs.send_frame_on(packet, port, to),
-            FrameEnd::Drop(why) => outputs.drop(packet, why),
+        };
+        let Some((last, others)) = ends.split_last() else {
+            return outputs.drop(packet, DropReason::FlowDrop);
+        };
+        for end in others {
+            if let Some(copy) = outputs.copy(&mut packet) {
+                send(outputs, copy, *end);
+            }
         }
+        send(outputs, packet, *last);
     }
 
     /// The port of a VLAN by `parent`, if it is up.

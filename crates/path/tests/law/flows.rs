@@ -11,7 +11,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 15;
+pub(crate) const KINDS: usize = 17;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
@@ -309,6 +309,37 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             actions.push(NORMAL);
             vec![flow(0, 10, &[by(a)], &actions), flow(0, 1, &[], &[NORMAL])]
         }
+        // By one port twice, and routed, of which some are translated.
+        15 => vec![
+            flow(
+                0,
+                10,
+                &[by(a)],
+                &[
+                    ct(commit()),
+                    Action::Output(b),
+                    set(Field::NwTos, 0x28),
+                    NORMAL,
+                    Action::DecTtl,
+                    Action::Output(b),
+                ],
+            ),
+            flow(
+                0,
+                9,
+                &[(Field::DlType, 0x800, 0xffff)],
+                &[
+                    ct(Ct {
+                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))),
+                        table: Some(1),
+                        ..commit()
+                    }),
+                    NORMAL,
+                ],
+            ),
+            flow(0, 1, &[], &[NORMAL, Action::InPort]),
+            flow(1, 1, &[], &[Action::InPort, NORMAL]),
+        ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![
             flow(0, 10, &[by(a)], &[ct(Ct { zone: Zone::Number(9), ..CT }), to_table_1(None)]),

@@ -31,7 +31,7 @@ pub(crate) struct Twin {
 pub(crate) struct Seen {
     frames: Vec<Vec<Vec<u8>>>,
     drops: Vec<(DropReason, u64)>,
-    statistics: [u64; 12],
+    statistics: [u64; 13],
     /// Packets and bytes of every policy that ever was.
     policies: Vec<(u64, u64)>,
     /// And of every filter's rule that ever was.
@@ -143,6 +143,7 @@ impl Twin {
             &statistics.echo_replies,
             &statistics.icmp_errors,
             &statistics.tcp_resets,
+            &statistics.copied,
             &statistics.mss_clamped,
             &statistics.fragmented,
             &statistics.reassembled,

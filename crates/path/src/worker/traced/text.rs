@@ -147,6 +147,7 @@ impl Lines {
             ("icmp_errors_limited", "icmp-error", "the sender is not told, by the rate limit"),
             ("tcp_resets", "tcp-reset", "the sender is told"),
             ("mss_clamped", "mss", "a SYN, whose MSS was made smaller"),
+            ("copied", "copy", "flows send it several times, and this is about one of them"),
             ("fragmented", "fragment", "too large for its way, and cut"),
         ] {
             if counted.of(counter) > 0 {
