@@ -18,6 +18,7 @@ use tables::{FilterSlot, FlowId, NextHopId, TapSet};
 use crate::cache::sweep::Position;
 use crate::connection::Change;
 use crate::decision::Decision;
+use crate::stage::connections::TRIES;
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -309,8 +310,9 @@ struct Count {
     last: Time,
 }
 
-/// Extensions that do not stay, of one batch: each packet may be decided a few times.
-const MOST_PASSING: usize = 12 * BATCH;
+/// Extensions that do not stay, of one batch: each packet is decided once, or twice to measure that, and
+/// so often again.
+const MOST_PASSING: usize = (2 + TRIES) * BATCH;
 
 /// The number of the extension of the copy that is handled at the moment.
 const OF_COPY: u32 = u32::MAX;

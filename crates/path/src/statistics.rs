@@ -97,7 +97,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 23);
+        assert_eq!(all.len(), 24);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

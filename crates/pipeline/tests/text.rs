@@ -74,6 +74,8 @@ fn other_spellings_mean_the_same() {
         ("tp_dst=80 tcp action=p1", "table=0, tcp,tp_dst=80 actions=output:p1"),
         ("ip,nw_src=10.1.2.3/255.0.0.0 actions=drop", "table=0, ip,nw_src=10.0.0.0/8 actions=drop"),
         ("ct_state=0x22/0x22 actions=drop", "table=0, ct_state=+est+trk actions=drop"),
+        ("ip,actions=ct(commit,nat(src=0.0.0.0))", "table=0, ip actions=ct(commit,nat(src))"),
+        ("ipv6,actions=ct(commit,nat(src=::))", "table=0, ipv6 actions=ct(commit,nat(src))"),
         ("ip,ip_dscp=46,actions=drop", "table=0, ip,nw_tos=184 actions=drop"),
         ("reg0[0..3]=5,reg0[8]=1,actions=drop", "table=0, reg0=0x105/0x10f actions=drop"),
         ("udp6,tp_src=1000-1999,actions=drop", "table=0, udp6,tp_src=1000-1999 actions=drop"),

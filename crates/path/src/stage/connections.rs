@@ -27,8 +27,8 @@ use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
 
 /// A packet is decided again so often at most: others may change its connection meanwhile, but not for
-/// ever.
-const TRIES: usize = 8;
+/// ever. Each of its connections may be replaced and made.
+pub(crate) const TRIES: usize = 2 * MOST_CONNECTIONS + 2;
 
 /// What is needed to hold decisions against connections.
 pub(crate) struct Confirming<'a, 't> {
