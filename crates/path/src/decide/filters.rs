@@ -12,7 +12,7 @@ use wire::{FlowKey, Origin};
 
 use super::flows::Turn;
 use super::question::Question;
-use super::trace::{Step, Trace};
+use super::trace::{Exit, Step, Trace};
 use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};
@@ -78,13 +78,6 @@ pub(super) fn decide<'a>(
                 }
             }
             let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
-            match &said {
-                None if has_flows => {}
-                said => {
-                    let turn = said.as_ref().map(|said| &said.turn);
-                    leaving.leave(turn, &mut passing, trace, decision);
-                }
-            }
             for turn in said.iter().flat_map(|said| &said.copies) {
                 let mut copy = Copied { decision: Decision::NONE, extension: Extension::NONE };
                 let (mark, matched) = (turn.mark, &mut copy.extension);
@@ -96,7 +89,16 @@ pub(super) fn decide<'a>(
                 if tables.is_tapped() {
                     copy.extension.taps = taps(&key, &copy.decision, tables);
                 }
+                let decision = &copy.decision;
+                trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
                 copies.push(copy);
+            }
+            match &said {
+                None if has_flows => {}
+                said => {
+                    let turn = said.as_ref().map(|said| &said.turn);
+                    leaving.leave(turn, &mut passing, trace, decision);
+                }
             }
         }
     }
