@@ -73,6 +73,8 @@ impl Connections {
 
     /// Whether [`Connections::hit`] would be valid now. Changes nothing: for decisions that were made for
     /// several connections, of which none is to be updated if one has become another.
+    #[cold]
+    #[inline(never)]
     pub fn holds(&self, reference: Reference, packet: &Packet, now: Time) -> bool {
         match reference.named() {
             Named::Untracked => true,

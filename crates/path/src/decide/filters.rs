@@ -78,20 +78,8 @@ pub(super) fn decide<'a>(
                 }
             }
             let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
-            for turn in said.iter().flat_map(|said| &said.copies) {
-                let mut copy = Copied { decision: Decision::NONE, extension: Extension::NONE };
-                let (mark, matched) = (turn.mark, &mut copy.extension);
-                let mut passing = Passing { flow: &flow, tables, mark, matched };
-                leaving.leave(Some(turn), &mut passing, trace, &mut copy.decision);
-                if vrf.features.is_clamped {
-                    copy.extension.mss = mss::way((&flow, tables, vrf), &copy.decision, trace);
-                }
-                if tables.is_tapped() {
-                    copy.extension.taps = taps(&key, &copy.decision, tables);
-                }
-                let decision = &copy.decision;
-                trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
-                copies.push(copy);
+            if let Some(said) = said.as_ref().filter(|said| !said.copies.is_empty()) {
+                *copies = leaving.copies(&said.copies, trace);
             }
             match &said {
                 None if has_flows => {}
@@ -139,6 +127,7 @@ struct Leaving<'k, 'a, K> {
 
 impl<'a, K: KeyView> Leaving<'_, 'a, K> {
     /// Decides where it goes, as flows say if there are any, and asks the filters there.
+    #[inline(always)]
     fn leave(
         &self,
         turn: Option<&Turn>,
@@ -173,6 +162,31 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
         if let Some(end) = passing.ask_as(after.as_ref(), FilterHook::Egress, exit, trace) {
             *decision = Decision::new(end, decision.inbound(), decision.outbound());
         }
+    }
+}
+
+impl<'a, K: KeyView> Leaving<'_, 'a, K> {
+    /// Decides where copies go.
+    #[cold]
+    #[inline(never)]
+    fn copies(&self, turns: &[Turn], trace: &mut impl Trace) -> Vec<Copied> {
+        let Self { key, flow, tables, vrf, .. } = *self;
+        let decide = |turn: &Turn| {
+            let mut copy = Copied { decision: Decision::NONE, extension: Extension::NONE };
+            let (mark, matched) = (turn.mark, &mut copy.extension);
+            let mut passing = Passing { flow, tables, mark, matched };
+            self.leave(Some(turn), &mut passing, trace, &mut copy.decision);
+            if vrf.features.is_clamped {
+                copy.extension.mss = mss::way((flow, tables, vrf), &copy.decision, trace);
+            }
+            if tables.is_tapped() {
+                copy.extension.taps = taps(&key, &copy.decision, tables);
+            }
+            let decision = &copy.decision;
+            trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
+            copy
+        };
+        turns.iter().map(decide).collect()
     }
 }
 
