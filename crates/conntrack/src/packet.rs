@@ -18,7 +18,8 @@ pub enum Packet {
 impl Packet {
     /// Reads the upper-layer header and what follows. Whether checksums are right is for the caller
     /// to say, who knows which the hardware has checked.
-    #[inline]
+    // In the loop over a batch's packets a call would cost a packet 20 instructions.
+    #[inline(always)]
     pub fn parse(protocol: Protocol, bytes: &[u8]) -> Self {
         match protocol {
             Protocol::TCP => Segment::parse(bytes).map_or(Self::Malformed, Self::Tcp),
