@@ -13,6 +13,7 @@ FORWARD = """
         ct state invalid drop
         ct state established,related accept
         ct state new iifname left accept
+        ct status dnat accept
     }
 """
 """What `wires.HEAD` and `wires.OUT` say, in the words of nft."""
@@ -47,13 +48,7 @@ class Netfilter(Ends):
             middle.addresses(side, *OWN[side])
             for address in HOSTS[side]:
                 self.neighbour(side, address)
-        text = (FORWARD + chains).replace("MARKER", str(MARKER))
-        rules = f"""table inet gate {{
-            chain raw {{ type filter hook prerouting priority -300; udp dport {MARKER} notrack; }}
-            {text}
-        }}"""
-        done = middle.run("nft", "-f", "-", stdin=rules, check=False)
-        need(done.returncode == 0, f"a kernel with nf_tables and nf_conntrack; nft: {done.stderr.strip()}")
+        self.replace(chains)
         for name, value in SETTINGS.items():
             middle.sysctl(name, value)
 
@@ -62,6 +57,19 @@ class Netfilter(Ends):
 
     def __exit__(self, *_):
         self._close()
+
+    def replace(self, chains):
+        """Makes the rules these, beside what `FORWARD` says."""
+        text = (FORWARD + chains).replace("MARKER", str(MARKER))
+        rules = f"""
+        table inet gate
+        delete table inet gate
+        table inet gate {{
+            chain raw {{ type filter hook prerouting priority -300; udp dport {MARKER} notrack; }}
+            {text}
+        }}"""
+        done = self._middle.run("nft", "-f", "-", stdin=rules, check=False)
+        need(done.returncode == 0, f"a kernel with nf_tables and nf_conntrack; nft: {done.stderr.strip()}")
 
     def neighbour(self, side, address):
         self._middle.ip("neigh", "replace", address, "lladdr", FAR[side], "dev", side, "nud", "permanent")
@@ -75,10 +83,14 @@ class Netfilter(Ends):
 
     def entries(self):
         """The connections as `read` has them."""
+        return read(self.lines())
+
+    def lines(self):
+        """The connections as conntrack prints them."""
         lines = []
         for family in ("ipv4", "ipv6"):
             lines += self._middle.run("conntrack", "-L", "-f", family).stdout.splitlines()
-        return read(lines)
+        return lines
 
     def flush(self):
         self._middle.run("conntrack", "-F")

@@ -30,14 +30,14 @@ impl Connections {
         unused >= self.timeouts.ticks(policy, state)
             || state == State::Established
                 && unused >= self.timeouts.ticks(policy, State::Unacknowledged)
-                && tcp::is_unacknowledged(&[*own, *peer])
+                && is_uncertain(control, &[*own, *peer])
     }
 
     /// When a connection is dead, if it is not used until then.
     pub(crate) fn deadline(&self, control: Control, own: &Side, peer: &Side, now: Time) -> Time {
         let (policy, state) = (control.policy(), control.state());
         let mut timeout = self.timeouts.ticks(policy, state);
-        if state == State::Established && tcp::is_unacknowledged(&[*own, *peer]) {
+        if state == State::Established && is_uncertain(control, &[*own, *peer]) {
             timeout = timeout.min(self.timeouts.ticks(policy, State::Unacknowledged));
         }
         let is_later = own.tick().wrapping_sub(peer.tick()) as i32 > 0;
@@ -379,4 +379,10 @@ impl Connections {
         self.places.schedule(handle.index, deadline, now);
         true
     }
+}
+
+/// Whether an established connection has the timeout of one that waits for an answer: what one side
+/// has sent is not acknowledged, or the connection was picked up and not answered yet.
+fn is_uncertain(control: Control, sides: &[Side; 2]) -> bool {
+    !control.flags().has(Flags::REPLIED) || tcp::is_unacknowledged(sides)
 }

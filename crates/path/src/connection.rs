@@ -89,6 +89,7 @@ pub(crate) fn addresses(key: &FlowKey) -> Tuple {
 
 /// The tuples to try for a packet whose destination is translated: addresses and ports of the range, the
 /// first by a hash of the source, so that a source has one destination as long as nobody else does.
+/// A port that is of the range is the first.
 pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = Tuple> {
     /// How many are tried.
     const MOST: u32 = 128;
@@ -109,6 +110,11 @@ pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = 
         _ => (tuple.destination, 1),
     };
     let hash = source_hash(&tuple);
+    // A port of the range is kept if it can be.
+    let start = match u32::from(tuple.destination).checked_sub(first_port.into()) {
+        Some(own) if own < ports => own,
+        _ => hash % ports,
+    };
     let tries = addresses.saturating_mul(ports).min(MOST);
     (0..tries).filter_map(move |more| {
         let address = match range {
@@ -123,7 +129,7 @@ pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = 
             }
             None => tuple.addresses.destination(),
         };
-        let port = (hash.wrapping_add(more / addresses) % ports) as u16;
+        let port = ((start + more / addresses) % ports) as u16;
         tuple.with_destination(address, first_port + port)
     })
 }

@@ -355,6 +355,12 @@ impl Pool {
         self.settings.blocks.is_some() || self.dynamic.is_some()
     }
 
+    /// Whether a source keeps its port if it can. If nobody has said which ports there are, it keeps
+    /// any, and its class is for those that must change.
+    fn may_keep(&self, tuple: &Tuple, range: &RangeInclusive<u16>) -> bool {
+        !self.settings.random && (self.settings.ports.is_none() || range.contains(&tuple.source))
+    }
+
     fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
         match (&self.settings.ports, tuple.role, tuple.source) {
             (_, Role::Query | Role::Answer, _) => 0..=u16::MAX,
@@ -393,11 +399,21 @@ impl Pool {
         let mut held = [0; FREE as usize];
         let mut count = 0;
         let mut result = None;
+        let mut keeps = self.may_keep(tuple, range);
+        let is_shared = self.settings.groups > 1 && !self.has_blocks();
         while count < held.len() {
-            let is_first = count == 0 && !self.settings.random;
-            let port = match is_first && range.contains(&tuple.source) && ports.take(tuple.source) {
-                true => Some(tuple.source),
-                false => ports.take_any(range, self.random_port(tuple, range, count as u32)),
+            let is_own = core::mem::take(&mut keeps);
+            let port = if is_own && ports.take(tuple.source) {
+                Some(tuple.source)
+            } else {
+                // Its own port, in use by another destination of the group.
+                if is_own && is_shared {
+                    result = attempt(tuple.source, SHARED_PORT | binding(tuple.source));
+                    if result.is_some() {
+                        break;
+                    }
+                }
+                ports.take_any(range, self.random_port(tuple, range, count as u32))
             };
             let Some(port) = port else { break };
             result = attempt(port, binding(port));
@@ -413,7 +429,7 @@ impl Pool {
         for port in held.into_iter().take(count) {
             ports.give(port);
         }
-        if result.is_some() || self.settings.groups == 1 || self.has_blocks() {
+        if result.is_some() || !is_shared {
             return result;
         }
         self.at_shared_port(map, tuple, range, &mut attempt)
@@ -463,8 +479,8 @@ impl Pool {
             (0..count).find_map(|more| {
                 let address = (start + more) % self.addresses;
                 let ports = self.ports.get(self.map(kind, address, 0))?;
-                let own = !self.settings.random && range.contains(&tuple.source);
-                let port = match own && ports.take(tuple.source) {
+                let keeps = self.may_keep(tuple, &range);
+                let port = match keeps && ports.take(tuple.source) {
                     true => tuple.source,
                     false => ports.take_any(&range, self.random_port(tuple, &range, 0))?,
                 };

@@ -126,6 +126,9 @@ impl Confirming<'_, '_> {
                     true => self.extensions.take_change(at as u8),
                     false => None,
                 };
+                let change = change.filter(|change| {
+                    !matches!(change, Change::Make { .. }) || !self.ends_here(&decision, facts)
+                });
                 match self.change(change, (&packet, length), connections) {
                     Changed::Nothing => {
                         if is_refused_behind(&decision) {
@@ -166,6 +169,16 @@ impl Confirming<'_, '_> {
             was_decided = true;
         }
         batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
+    }
+
+    /// Whether apply drops a packet since its hop limit ends here. It opens no connection.
+    fn ends_here(&self, decision: &Decision, facts: Facts) -> bool {
+        if !matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..)) {
+            return false;
+        }
+        let rewrite = decision.extension().and_then(|number| self.extensions.get(number).rewrite);
+        let hop_limit = rewrite.and_then(|rewrite| rewrite.hop_limit);
+        !facts.is(Facts::OWN) && hop_limit.unwrap_or(facts.hop_limit()) <= 1
     }
 
     /// Removes connections whose first packet is dropped.
