@@ -20,7 +20,7 @@ pub use cache::{
 };
 pub use edge_queue::{EdgeQueue, Release};
 pub use fragment_upper::{FragmentUpper, Recalled};
-pub use neighbour_queue::{GivenUp, Held, NeighbourQueue};
+pub use neighbour_queue::{GivenUp, Held, NeighbourQueue, Sender};
 pub use rate::{FairLimiter, RateLimiter};
 pub use reassembly::{Reassembled, Reassembly};
 pub use shares::Guarantee;

@@ -78,8 +78,18 @@ struct Totals {
     large_of: Shares,
 }
 
-/// Packets that are given up, each with the VRF of its sender.
-pub type GivenUp<'a> = &'a mut dyn Iterator<Item = (Packet, Option<VrfId>)>;
+/// Who sent a packet that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its VRF.
+    pub vrf: VrfId,
+    /// Source and destination as it sent them, each with its port, if they were translated since. Of
+    /// ICMP the identifier is the port of the source.
+    pub before: Option<[(IpAddr, u16); 2]>,
+}
+
+/// Packets that are given up, each with its sender.
+pub type GivenUp<'a> = &'a mut dyn Iterator<Item = (Packet, Option<Sender>)>;
 
 struct Sought {
     vrf: VrfId,
@@ -87,8 +97,8 @@ struct Sought {
     next_hop: IpAddr,
     asked: u8,
     packets: ArrayVec<Packet, MAX_PACKETS>,
-    /// Whose each of them is: its sender's VRF, if somebody else than the gateway sent it.
-    senders: ArrayVec<Option<VrfId>, MAX_PACKETS>,
+    /// Whose each of them is, if somebody else than the gateway sent it.
+    senders: ArrayVec<Option<Sender>, MAX_PACKETS>,
 }
 
 impl NeighbourQueue {
@@ -138,15 +148,15 @@ impl NeighbourQueue {
         self.deadlines.earliest()
     }
 
-    /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`; `sender` is the VRF of who sent
-    /// it, if that is not the gateway. Packets that give way to it go to `give_way`: those of other
+    /// Lets `packet` wait for `next_hop` on `port`, which is in `vrf`; `sender` is who sent it, if
+    /// that is not the gateway. Packets that give way to it go to `give_way`: those of other
     /// VRFs, and of large ones those of its own, too.
     pub fn hold(
         &mut self,
         now: Time,
         (vrf, port): (VrfId, PortId),
         next_hop: IpAddr,
-        (packet, sender): (Packet, Option<VrfId>),
+        (packet, sender): (Packet, Option<Sender>),
         mut give_way: impl FnMut(Packet, DropReason),
     ) -> Held {
         if packet.is_large() && !self.totals.may_take_large(vrf) {
@@ -219,7 +229,7 @@ impl NeighbourQueue {
     fn push(
         &mut self,
         place: u16,
-        (packet, sender): (Packet, Option<VrfId>),
+        (packet, sender): (Packet, Option<Sender>),
         give_way: &mut impl FnMut(Packet, DropReason),
     ) {
         let Self { places, totals, .. } = self;
@@ -274,7 +284,7 @@ impl NeighbourQueue {
     /// Forgets which packets are of senders in VRFs that are gone: another one may get the number.
     pub fn forget_senders(&mut self, is_gone: impl Fn(VrfId) -> bool) {
         let senders = self.places.iter_mut().flat_map(|sought| &mut sought.senders);
-        senders.filter(|sender| sender.is_some_and(&is_gone)).for_each(|sender| *sender = None);
+        senders.filter(|sender| sender.is_some_and(|sender| is_gone(sender.vrf))).for_each(|sender| *sender = None);
     }
 
     /// Gives up what waits on ports that are gone or are in another VRF now.
@@ -309,7 +319,7 @@ impl NeighbourQueue {
     }
 
     /// Does what is due by `now`: asks again, after one second and after two; and gives up the
-    /// packets that wait for one, after three, each with the VRF of its sender. There may be none.
+    /// packets that wait for one, after three, each with its sender. There may be none.
     pub fn advance(
         &mut self,
         now: Time,
@@ -355,7 +365,7 @@ impl Totals {
             || self.large_of.gives_way_to(vrf).is_some()
     }
 
-    fn push(&mut self, place: u16, line: &mut Sought, packet: Packet, sender: Option<VrfId>) {
+    fn push(&mut self, place: u16, line: &mut Sought, packet: Packet, sender: Option<Sender>) {
         if !line.packets.is_empty() {
             self.behind += 1;
             self.queued.take(line.vrf);
@@ -389,7 +399,7 @@ impl Totals {
         &mut self,
         place: u16,
         line: &'a mut Sought,
-    ) -> impl Iterator<Item = (Packet, Option<VrfId>)> + use<'a> {
+    ) -> impl Iterator<Item = (Packet, Option<Sender>)> + use<'a> {
         let behind = line.packets.len().saturating_sub(1);
         self.behind -= behind;
         self.queued.give_back(line.vrf, behind);

@@ -1,13 +1,15 @@
 //! What the stages hand to each other: a batch of packets, and what is known of each.
 
 use arrayvec::ArrayVec;
+use flow::Sender;
 use packet::{BATCH, Batch, Packet};
 use wire::common::Facts;
-use wire::{FlowKey, FragmentClass, Headers, Origin, SaSlot, Spi, VrfId};
+use wire::{FlowKey, FragmentClass, Headers, Origin, SaSlot, Spi, Upper, VrfId};
 
 use crate::cache::key;
 use crate::decision::Decision;
 use crate::encapsulation::Inner;
+use crate::stage::apply::is_own;
 
 /// From where a packet enters the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +181,19 @@ impl Known {
 
     pub(crate) fn is_v6(&self) -> bool {
         self.facts.is(Facts::V6)
+    }
+
+    /// Who has sent the packet, if that is not the gateway.
+    pub(crate) fn sender(&self) -> Option<Sender> {
+        let FlowKey { addresses, upper, origin, vrf, .. } = self.key;
+        let is_translated = self.decision.is_translated() || self.decision.is_rewritten();
+        let [source, destination] = match upper {
+            Upper::Ports { source, destination } => [source, destination],
+            Upper::Icmp { identifier, .. } => [identifier, 0],
+            Upper::Spi(_) | Upper::None => [0; 2],
+        };
+        let ends = [(addresses.source(), source), (addresses.destination(), destination)];
+        (!is_own(origin)).then(|| Sender { vrf, before: is_translated.then_some(ends) })
     }
 }
 

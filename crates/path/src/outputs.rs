@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
-use flow::{Guarantee, Held, NeighbourQueue, RateLimiter};
+use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
 use wire::{Addresses, Mac, PortId, SaSlot, VrfId};
 
+use crate::batch::Known;
 use crate::decide::trace::Step;
 use crate::decision::Decision;
 use crate::follower::{Ending, Follower, Frame};
@@ -202,7 +203,7 @@ impl<'t> Objects<'t> {
     /// See [`crate::decide::source_of_error`].
     pub(crate) fn source_of_error(
         &self,
-        known: &crate::batch::Known,
+        known: &Known,
         packet: &Packet,
     ) -> Option<IpAddr> {
         crate::decide::source_of_error(&known.key, &known.decision, packet, self.tables)
@@ -560,17 +561,18 @@ impl Neighbours<'_> {
     /// Sends an IP packet by a next hop, or keeps it until that is resolved. `sender` is the VRF of
     /// who sent it, if that is not the gateway.
     #[inline]
-    pub(crate) fn emit(&mut self, packet: Packet, id: NextHopId, sender: Option<VrfId>) {
+    pub(crate) fn emit(&mut self, packet: Packet, id: NextHopId, known: Option<&Known>) {
         let Some(next_hop) = self.outputs.objects.next_hop(id) else {
             return self.outputs.drop(packet, DropReason::PortDown);
         };
         if let Err(packet) = self.outputs.send_to(packet, (id, next_hop)) {
-            self.emit_later((packet, sender), next_hop);
+            self.emit_later(packet, known, next_hop);
         }
     }
 
     #[cold]
-    fn emit_later(&mut self, waiting: (Packet, Option<VrfId>), next_hop: &NextHop) {
+    fn emit_later(&mut self, packet: Packet, known: Option<&Known>, next_hop: &NextHop) {
+        let waiting = (packet, known.and_then(Known::sender));
         // The destination of the packet as it is now, which of an ESP packet is the tunnel's end.
         match next_hop.address.or_else(|| destination(waiting.0.bytes())) {
             Some(address) => self.wait_for(next_hop.port, address, waiting),
@@ -579,7 +581,7 @@ impl Neighbours<'_> {
     }
 
     /// Keeps a packet until its next hop has answered.
-    fn wait_for(&mut self, port: PortId, next_hop: IpAddr, waiting: (Packet, Option<VrfId>)) {
+    fn wait_for(&mut self, port: PortId, next_hop: IpAddr, waiting: (Packet, Option<Sender>)) {
         let Some(vrf) = self.outputs.objects.port(port).map(|port| port.spec.vrf) else {
             return self.outputs.drop(waiting.0, DropReason::PortDown);
         };

@@ -747,8 +747,7 @@ impl Applier<'_, '_> {
         }
         let Some(slot) = way.slot else {
             self.neighbours.outputs.buffers.statistics.forwarded.add(1);
-            let sender = (!is_own(known.key.origin)).then_some(known.key.vrf);
-            return self.neighbours.emit(packet, way.next_hop, sender);
+            return self.neighbours.emit(packet, way.next_hop, Some(known));
         };
         let is_tapped = EXTENSION && self.taps_encrypted(known);
         if queues.sealing.is_full() || is_tapped && !queues.sealing.is_empty() {

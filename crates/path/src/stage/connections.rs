@@ -4,6 +4,8 @@
 //! If the decision is right, the connection is updated. If not, the packet is decided again. What a
 //! decision asks of connections is done here too, so that the next packet finds it.
 
+use std::net::IpAddr;
+
 use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
 use conntrack::{
@@ -474,6 +476,28 @@ pub(crate) fn rewrite(
         translation.apply(packet.bytes_mut(), upper, has_ports).is_ok()
     });
     if written { Ok(packet) } else { Err(packet) }
+}
+
+/// Gives a packet that was translated the ends back that it came with. `None` if it is no packet that
+/// they may be of.
+#[cold]
+pub(crate) fn restore(packet: &mut Packet, before: [(IpAddr, u16); 2]) -> Option<()> {
+    let headers = wire::headers::parse(packet.bytes()).ok()?;
+    let has_ports = headers.fragment.class != FragmentClass::Later;
+    let now = match headers.upper {
+        Upper::Ports { source, destination } if has_ports => {
+            Tuple::new(headers.addresses, headers.protocol, source, destination)
+        }
+        Upper::Icmp { kind, code, identifier } if has_ports => {
+            Tuple::icmp(headers.addresses, kind, code, identifier)?
+        }
+        _ => Tuple::new(headers.addresses, headers.protocol, 0, 0),
+    };
+    let [(source, source_port), (destination, destination_port)] = before;
+    let then = now.with_source(source, source_port)?;
+    let then = then.with_destination(destination, destination_port)?;
+    let upper = usize::from(headers.upper_offset);
+    Translation::between(&now, &then).apply(packet.bytes_mut(), upper, has_ports).ok()
 }
 
 /// The same in place, of a packet of a connection that is no error and no fragment. False if it is as it

@@ -8,7 +8,7 @@ use core::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use flow::{FairLimiter, FragmentUpper, GivenUp, Reassembly};
+use flow::{FairLimiter, FragmentUpper, GivenUp, Reassembly, Sender};
 use packet::{DropReason, Time};
 use tables::{Event, NextHopState};
 use wire::{PortId, VrfId};
@@ -17,6 +17,7 @@ use crate::batch::Queue;
 use crate::decide::Locality;
 use crate::host::{errors, resolve};
 use crate::outputs::{Buffers, Neighbours};
+use crate::stage::connections;
 
 /// Sends what waited for neighbours that are known now.
 pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
@@ -85,9 +86,11 @@ pub(crate) fn advance(
         if let Some(vrf) = outputs.objects.port(port).map(|port| port.spec.vrf) {
             outputs.tell(vrf, Event::NeighbourSilent { port, address });
         }
-        for (packet, sender) in packets {
+        for (mut packet, sender) in packets {
             let mut is_told = false;
-            if let Some(vrf) = sender
+            // Its sender is told about the packet that it has sent.
+            if let Some(Sender { vrf, before }) = sender
+                && before.is_none_or(|before| connections::restore(&mut packet, before).is_some())
                 && let Some((message, arrival)) =
                     errors::unanswered(&packet, vrf, outputs, locality, limiter)
             {
