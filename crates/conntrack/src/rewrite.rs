@@ -129,8 +129,31 @@ impl Translation {
         if !has_ports {
             return Ok(());
         }
-        self.write_upper(&mut packet[upper..], &self.tuple);
+        match protocol {
+            Protocol::SCTP => self.write_sctp(packet, upper),
+            _ => self.write_upper(&mut packet[upper..], &self.tuple),
+        }
         Ok(())
+    }
+
+    /// Writes the ports of a whole SCTP packet, and the checksum, which is no sum, if they are others
+    /// than before.
+    #[cold]
+    fn write_sctp(&self, packet: &mut [u8], upper: usize) {
+        let length = |at: usize| match packet.get(at..at + 2) {
+            Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
+            _ => 0,
+        };
+        let end = match self.tuple.addresses {
+            Addresses::V4 { .. } => length(2),
+            Addresses::V6 { .. } => 40 + length(4),
+        };
+        let Some(segment) = packet.get_mut(upper..end) else { return };
+        let before = segment.first_chunk::<4>().copied();
+        self.write_upper(segment, &self.tuple);
+        if segment.first_chunk::<4>().copied() != before {
+            wire::sctp::complete(segment);
+        }
     }
 
     /// Writes ports or identifier, and the checksum, as far as the header is there.
@@ -170,7 +193,7 @@ fn checksum_place(protocol: Protocol) -> Option<usize> {
         Protocol::TCP => Some(16),
         Protocol::UDP | Protocol::UDP_LITE | Protocol::DCCP => Some(6),
         Protocol::ICMP | Protocol::ICMPV6 => Some(2),
-        // SCTP's CRC covers its ports, but no addresses. The caller sees to it.
+        // SCTP's CRC covers its ports, but no addresses; it is no sum.
         _ => None,
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn read_words(
         Protocol::UDP => is_right_datagram(bytes, pseudo(), facts.is(Facts::V6)),
         Protocol::UDP_LITE => is_right_udp_lite(bytes, pseudo()),
         Protocol::ICMP => checksum::sum(bytes) == 0xffff,
+        Protocol::SCTP => wire::sctp::is_right(bytes),
         _ => true,
     };
     match is_right {

@@ -20,6 +20,7 @@ pub mod ipv6;
 pub mod mld;
 pub mod ndp;
 pub mod quoted;
+pub mod sctp;
 pub mod tcp;
 pub mod udp;
 

@@ -9,7 +9,6 @@
 //! What cannot be undone with certainty is refused, never passed on half done: tunnels with inner
 //! segmentation, UFO, unknown types, and headers that contradict the virtio-net header.
 
-mod crc32c;
 mod cutter;
 mod layout;
 mod segment;
@@ -104,11 +103,10 @@ pub fn complete_checksum(frame: &mut [u8], header: &VnetHeader) -> Result<(), Re
     // SCTP here.
     const SCTP_CHECKSUM: usize = 8;
     if offset == SCTP_CHECKSUM && layout_is_sctp(frame, start) {
-        let (before, after) =
-            (&frame[start..field], frame.get(field + 4..).ok_or(Refused::Headers)?);
-        let crc = crc32c::crc32c(&[before, &[0; 4], after]);
-        frame[field..field + 4].copy_from_slice(&crc);
-        return Ok(());
+        return match wire::sctp::complete(&mut frame[start..]) {
+            true => Ok(()),
+            false => Err(Refused::Headers),
+        };
     }
     // The field holds the sum of the pseudo-header, so summing it along is what is wanted.
     let checksum = written(!checksum::sum(&frame[start..]));
