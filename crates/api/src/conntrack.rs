@@ -234,6 +234,9 @@ pub struct ConnectionStatistics {
     pub expectations: u64,
     /// Connections that were made.
     pub made: u64,
+    /// Packets that were found invalid.
+    #[serde(default)]
+    pub invalid: u64,
     /// Connections that were not used for the timeout of their state.
     pub expired: u64,
     /// Connections that have made room for others.

@@ -267,4 +267,6 @@ pub(crate) enum Outcome {
     Pass,
     /// Passes, and these are the words then.
     Update(Control, Side),
+    /// The sender's words become these, and the connection lasts no longer by it.
+    Unrenewed(Side),
 }

@@ -48,15 +48,22 @@ impl Connections {
                 return Hit::Stale;
             }
             let (state, written) = match self.judge(control, own, peer, direction, packet, tick) {
-                Outcome::Update(to, next) => (control.ct_state(direction), Some((to, next))),
+                Outcome::Update(to, next) => (control.ct_state(direction), Some((to, next, tick))),
+                Outcome::Unrenewed(next) => {
+                    (control.ct_state(direction), Some((control, next, own.tick())))
+                }
                 Outcome::Pass => (control.ct_state(direction), None),
-                Outcome::Invalid => (CtState::INVALID, None),
+                Outcome::Invalid if reference.ct_state() != CtState::INVALID => return Hit::Stale,
+                Outcome::Invalid => {
+                    self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+                    (CtState::INVALID, None)
+                }
                 Outcome::Renew => return Hit::Stale,
             };
             if state != reference.ct_state() {
                 return Hit::Stale;
             }
-            if let Some((to, next)) = written {
+            if let Some((to, next, tick)) = written {
                 let line = &entry.lines[direction.at()];
                 if !self.write(index, [control, to], line, [own, next], tick) {
                     continue;
@@ -109,10 +116,13 @@ impl Connections {
             // The tuple says it, and is the same.
             Packet::Datagram => true,
         };
-        match number == stamp.number && is_same {
-            true => Hit::Valid { translated: false },
-            false => Hit::Stale,
+        if number != stamp.number || !is_same {
+            return Hit::Stale;
         }
+        if expected == CtState::INVALID {
+            self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+        }
+        Hit::Valid { translated: false }
     }
 
     /// Writes what a packet has changed. False if somebody else has written since it was read; then

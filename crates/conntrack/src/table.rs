@@ -169,6 +169,8 @@ pub struct Counts {
     pub connections: u32,
     /// Connections that were made.
     pub made: u64,
+    /// Packets that were found invalid.
+    pub invalid: u64,
     pub expired: u64,
     pub early_drop: u64,
     pub reused: u64,
@@ -186,6 +188,7 @@ pub struct Counts {
 pub(crate) struct Counters {
     pub(crate) connections: AtomicU32,
     pub(crate) made: AtomicU64,
+    pub(crate) invalid: AtomicU64,
     pub(crate) ended: [AtomicU64; 4],
     pub(crate) refused: [AtomicU64; 6],
 }
@@ -289,6 +292,7 @@ impl Connections {
         Counts {
             connections: self.counters.connections.load(Ordering::Relaxed),
             made: load(&self.counters.made),
+            invalid: load(&self.counters.invalid),
             expired,
             early_drop,
             reused,

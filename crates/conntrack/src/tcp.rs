@@ -130,8 +130,9 @@ fn syn(control: Control, own: Side, direction: Direction, segment: &Segment) -> 
         // The port is used again (RFC 9293 section 3.6.1). In LAST-ACK the last segment was
         // perhaps lost on its way to us.
         (State::TimeWait | State::Close | State::LastAck, _) => Outcome::Renew,
-        // Sent again, perhaps by a host that has begun anew: nobody has replied yet.
-        (State::SynSent, Direction::Original) => Outcome::Update(control, offer(segment)),
+        // Sent again, perhaps by a host that has begun anew: nobody has replied yet. The connection
+        // and its translation must not last as long as somebody tries.
+        (State::SynSent, Direction::Original) => Outcome::Unrenewed(offer(segment)),
         (State::SynSent, Direction::Reply) => {
             let flags = flags.with(Flags::CROSSED).with(Flags::REPLIED);
             Outcome::Update(control.with(flags, State::SynSent2), offer(segment))

@@ -63,7 +63,8 @@ states! {
     SynRecv = 60,
     /// TCP: both SYNs are acknowledged.
     Established = 432_000,
-    /// TCP: established, and data that was sent is not acknowledged. Only a timeout, never a state.
+    /// TCP: established, and data that was sent is not acknowledged, or picked up and not answered
+    /// yet. Only a timeout, never a state.
     Unacknowledged = 300,
     /// TCP: one side has sent a FIN.
     FinWait = 120,

@@ -57,7 +57,9 @@ impl Connections {
         let ct_state = match outcome {
             Outcome::Invalid => CtState::INVALID,
             Outcome::Renew => return self.untracked(zone, tuple, packet, None, now),
-            Outcome::Pass | Outcome::Update(..) => control.ct_state(direction),
+            Outcome::Pass | Outcome::Update(..) | Outcome::Unrenewed(_) => {
+                control.ct_state(direction)
+            }
         };
         let reference = Reference::new(Named::Connection(handle, direction, ct_state));
         let connection = Some((handle, direction));
@@ -86,9 +88,11 @@ impl Connections {
         };
         // An expectation ends by time, which no stamp says. And a datagram whose checksum is wrong
         // has the tuple of others that are right: what is said of it holds for no other.
-        let is_for_all = expected.is_none() && *packet != Packet::Malformed;
+        let is_for_all = *packet != Packet::Malformed;
         let (keep, reference) = match stamp {
-            Some(stamp) if is_for_all => (true, Reference::new(Named::Absent(stamp, ct_state))),
+            Some(stamp) if expected.is_none() => {
+                (is_for_all, Reference::new(Named::Absent(stamp, ct_state)))
+            }
             _ => (false, Reference::NONE),
         };
         Tracked { ct_state, connection: None, reference, keep, expected }
@@ -248,6 +252,11 @@ impl Connections {
             Direction::Reply => control.flags().has(Flags::DNAT),
         };
         is_same.then(|| Translation::new(tuple, ports as u32, is_source))
+    }
+
+    /// For a packet that is invalid and belongs to no connection, whatever its tuple: it is counted.
+    pub fn invalid(&self) -> Reference {
+        Reference::new(Named::Absent(self.stamp(0), CtState::INVALID))
     }
 
     /// What stands for "no connection has a tuple with this hash".

@@ -114,6 +114,23 @@ fn a_port_is_kept_if_it_is_free_and_in_its_class_otherwise() {
 }
 
 #[test]
+fn a_port_is_kept_if_nobody_has_it_to_the_same_destination() {
+    for groups in [2, 16] {
+        let few = |settings: &mut PoolSettings| settings.groups = groups;
+        let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", few));
+        for host in 0..100 {
+            // 512 is in no class that others are chosen from.
+            for port in [100, 512, 5353] {
+                let opened = nat.open(flow(host, port, 0x0800_0000 + host)).unwrap();
+                assert_eq!(opened.1.source, port, "{host}");
+            }
+        }
+        let other = nat.open(flow(200, 5353, 0x0800_0000)).unwrap().1.source;
+        assert!(other != 5353 && other >= 1024);
+    }
+}
+
+#[test]
 fn identifiers_of_pings_are_translated() {
     let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", |_| ()));
     let ping = |source| Tuple::icmp(addresses(source, 8), 8, 0, 77).unwrap();

@@ -402,6 +402,35 @@ fn a_connection_is_picked_up_in_the_middle_if_that_is_wanted() {
 }
 
 #[test]
+fn a_syn_that_is_sent_again_keeps_no_connection() {
+    let mut it = Connection::new();
+    assert_eq!(it.client(segment("S", 1000, 0, 0)), NEW);
+    for number in [1000, 1000, 7000] {
+        it.gate.wait(30);
+        it.client(segment("S", number, 0, 0));
+        assert_eq!(it.state(), Some(State::SynSent));
+    }
+    it.gate.wait(31);
+    assert_eq!(it.state(), None);
+}
+
+#[test]
+fn what_is_picked_up_has_a_short_deadline_until_it_is_answered() {
+    for is_answered in [false, true] {
+        let mut it = Connection::with(&Settings { pick_up: true, ..settings(64) });
+        assert_eq!(it.client(segment("A", 1001, 5001, 0)), NEW);
+        if is_answered {
+            it.gate.wait(299);
+            assert_eq!(it.server(segment("A", 5001, 1001, 0)), REPLY);
+        }
+        it.gate.wait(299);
+        assert_eq!(it.state(), Some(State::Established));
+        it.gate.wait(2);
+        assert_eq!(it.state().is_some(), is_answered);
+    }
+}
+
+#[test]
 fn data_that_nobody_acknowledges_shortens_the_deadline() {
     let mut it = Connection::established();
     it.client(segment("PA", 1001, 5001, 100));

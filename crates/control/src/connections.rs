@@ -60,6 +60,7 @@ fn statistics(tables: &Tables) -> ConnectionStatistics {
         bytes: table.bytes() as u64,
         expectations: table.expectations().len() as u64,
         made: counts.made,
+        invalid: counts.invalid,
         expired: counts.expired,
         early_drop: counts.early_drop,
         reused: counts.reused,

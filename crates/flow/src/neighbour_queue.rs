@@ -284,7 +284,9 @@ impl NeighbourQueue {
     /// Forgets which packets are of senders in VRFs that are gone: another one may get the number.
     pub fn forget_senders(&mut self, is_gone: impl Fn(VrfId) -> bool) {
         let senders = self.places.iter_mut().flat_map(|sought| &mut sought.senders);
-        senders.filter(|sender| sender.is_some_and(|sender| is_gone(sender.vrf))).for_each(|sender| *sender = None);
+        senders
+            .filter(|sender| sender.is_some_and(|sender| is_gone(sender.vrf)))
+            .for_each(|sender| *sender = None);
     }
 
     /// Gives up what waits on ports that are gone or are in another VRF now.

@@ -201,11 +201,7 @@ impl<'t> Objects<'t> {
     }
 
     /// See [`crate::decide::source_of_error`].
-    pub(crate) fn source_of_error(
-        &self,
-        known: &Known,
-        packet: &Packet,
-    ) -> Option<IpAddr> {
+    pub(crate) fn source_of_error(&self, known: &Known, packet: &Packet) -> Option<IpAddr> {
         crate::decide::source_of_error(&known.key, &known.decision, packet, self.tables)
     }
 }

@@ -194,6 +194,7 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         bytes,
         expectations,
         made,
+        invalid,
         expired,
         early_drop,
         reused,
@@ -208,11 +209,11 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         distrusted,
         expect_failed,
     } = counted;
-    let failed = exists + tuple_taken + full + bucket_full + limit;
+    let failed = not_new + exists + tuple_taken + full + bucket_full + limit;
     format!(
         "entries={connections} max={most} max_ipv6={most_ipv6} bytes={bytes} \
         expectations={expectations}\n\
-        insert={made} insert_failed={failed} invalid={not_new} early_drop={early_drop} \
+        insert={made} insert_failed={failed} invalid={invalid} early_drop={early_drop} \
         clash_resolve={exists} nat_clash={tuple_taken} table_full={full} \
         bucket_full={bucket_full} limit={limit}\n\
         expired={expired} reused={reused} deleted={deleted}\n\

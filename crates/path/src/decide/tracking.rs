@@ -390,6 +390,7 @@ impl<T> Tracking<'_, '_, T> {
         let headers = wire::headers::parse(seen.packet);
         let quoted = headers.ok().and_then(|headers| Quoted::read(seen.packet, &headers));
         let tuple = self.quoted().or_else(|| quoted.as_ref().and_then(quoted_tuple));
+        let none = Tracked { reference: connections.invalid(), ..none };
         let (Some(quoted), Some(tuple)) = (quoted, tuple) else { return none };
         if read == conntrack::Packet::Malformed {
             return none;
