@@ -1,8 +1,11 @@
 """What other translators were caught at, each with a real gateway and packets made by hand."""
 
+import time
+
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
+from scapy.layers.sctp import SCTP, SCTPChunkInit, SCTPChunkInitAck
 
 from harness.wires import HEAD, Talk, Wires, demand_checksums
 
@@ -189,6 +192,51 @@ def test_a_hop_limit_that_ends_here_is_told_in_the_senders_words(wires):
     assert not seen.left
     quoted = IP(bytes(one(seen.right)[ICMP].payload))
     assert (quoted.src, quoted.dst) == (RIGHT, PUBLIC)
+
+
+@pytest.mark.parametrize("what", [UDP, TCP, ICMP])
+def test_a_silent_neighbour_is_told_to_who_has_sent(wires, what):
+    """The packet waits as it would leave, and its sender hears of it as it was sent."""
+    upper = {UDP: UDP(sport=5000, dport=6000), TCP: TCP(sport=5000, dport=80), ICMP: ICMP(id=77)}[what]
+    sent = IP(bytes(IP(src=LEFT, dst="10.2.0.77") / upper))
+    came, end = wires.send("left", sent), time.monotonic() + 30
+    while not came.left and time.monotonic() < end:
+        assert not came.right
+        time.sleep(0.2)
+        came = wires.send("left")
+    error = one(came.left)
+    assert (error.src, error.dst, error[ICMP].type, error[ICMP].code) == ("10.1.0.1", LEFT, 3, 1)
+    quoted = IP(bytes(error[ICMP].payload))
+    assert quoted.ttl == sent.ttl - 1
+    demand_quoted_checksums(quoted)
+    quoted.ttl, quoted.chksum = sent.ttl, sent.chksum
+    assert bytes(quoted) == bytes(sent)
+
+
+def association(tag, chunk, source=LEFT, destination=RIGHT, sport=5000, dport=7000):
+    return IP(src=source, dst=destination) / SCTP(sport=sport, dport=dport, tag=tag) / chunk
+
+
+def test_the_checksum_of_sctp_covers_its_ports(wires):
+    """A port that is translated makes another checksum, both ways."""
+    opens = SCTPChunkInit(init_tag=7, a_rwnd=65535, n_out_streams=1, n_in_streams=1, init_tsn=1)
+    first = one(wires.send("left", association(0, opens)).right)
+    assert (first.src, first[SCTP].sport) == (PUBLIC, 5000)
+    second = one(wires.send("left", association(0, opens, source="10.1.0.3")).right)
+    assert second.src == PUBLIC and second[SCTP].sport != 5000
+    answer = SCTPChunkInitAck(init_tag=9, a_rwnd=65535, n_out_streams=1, n_in_streams=1, init_tsn=1)
+    back = association(7, answer, RIGHT, PUBLIC, 7000, second[SCTP].sport)
+    back = one(wires.send("right", back).left)
+    assert (back.dst, back[SCTP].dport) == ("10.1.0.3", 5000)
+
+
+def test_a_wrong_checksum_of_sctp_is_invalid(wires):
+    opens = SCTPChunkInit(init_tag=7, a_rwnd=65535, n_out_streams=1, n_in_streams=1, init_tsn=1)
+    wrong = association(0, opens)
+    wrong[SCTP].chksum = 0x12345678
+    assert not wires.send("left", wrong).right
+    assert not wires.connections("-p", "sctp") and wires.statistics()["invalid"] == 1
+    one(wires.send("left", association(0, opens)).right)
 
 
 def test_both_translations_stand_beside_each_other(topology, tmp_path):

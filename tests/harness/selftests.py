@@ -7,7 +7,7 @@ import re
 TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "testing.md"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Script:
     """A script of `tools/testing/selftests/net`, as Linux 6.1 has it, with how many cases it counts itself."""
 
