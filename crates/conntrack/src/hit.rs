@@ -86,7 +86,7 @@ impl Connections {
         match reference.named() {
             Named::Untracked => true,
             Named::Related(..) => false,
-            Named::Absent(..) => self.hit_nothing(reference, packet) != Hit::Stale,
+            Named::Absent(..) => self.has_nothing(reference, packet).is_some(),
             Named::Connection(handle, direction, expected) => {
                 let Some(entry) = self.entries.get(handle.index as usize) else { return false };
                 let (control, own, peer) = Self::view(entry, direction);
@@ -96,7 +96,9 @@ impl Connections {
                     return false;
                 }
                 match self.judge(control, own, peer, direction, packet, tick) {
-                    Outcome::Update(..) | Outcome::Pass => control.ct_state(direction) == expected,
+                    Outcome::Update(..) | Outcome::Unrenewed(_) | Outcome::Pass => {
+                        control.ct_state(direction) == expected
+                    }
                     Outcome::Invalid => expected == CtState::INVALID,
                     Outcome::Renew => false,
                 }
@@ -105,7 +107,16 @@ impl Connections {
     }
 
     fn hit_nothing(&self, reference: Reference, packet: &Packet) -> Hit {
-        let Named::Absent(stamp, expected) = reference.named() else { return Hit::Stale };
+        let Some(state) = self.has_nothing(reference, packet) else { return Hit::Stale };
+        if state == CtState::INVALID {
+            self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+        }
+        Hit::Valid { translated: false }
+    }
+
+    /// What was said of a packet of no connection, if that may still be said of this one.
+    fn has_nothing(&self, reference: Reference, packet: &Packet) -> Option<CtState> {
+        let Named::Absent(stamp, expected) = reference.named() else { return None };
         let place = &self.stamps[stamp.place as usize % STAMPS];
         let number = place.load(Ordering::Acquire);
         let number = number.wrapping_add(self.stamp_of_all.load(Ordering::Acquire));
@@ -116,13 +127,7 @@ impl Connections {
             // The tuple says it, and is the same.
             Packet::Datagram => true,
         };
-        if number != stamp.number || !is_same {
-            return Hit::Stale;
-        }
-        if expected == CtState::INVALID {
-            self.counters.invalid.fetch_add(1, Ordering::Relaxed);
-        }
-        Hit::Valid { translated: false }
+        (number == stamp.number && is_same).then_some(expected)
     }
 
     /// Writes what a packet has changed. False if somebody else has written since it was read; then
