@@ -113,13 +113,13 @@ RULES = {
         + "chain post { type nat hook postrouting priority 100; udp dport MARKER accept;"
         f" iifname left oifname left snat ip to {PUBLIC}; }}\n",
         flow(f"tcp,in_port=left,nw_dst={PUBLIC},tp_dst=8080",
-             f"ct(commit,nat(dst={OTHER}:80)),ct(commit,nat(src={PUBLIC}))"),
+             f"ct(commit,nat(dst={OTHER}:80)),ct(commit,nat(src={PUBLIC},twice))"),
     ),
     "twice": Rules(
         pre(f"iifname left ip daddr 10.2.0.200 dnat ip to {RIGHT}")
         + "chain post { type nat hook postrouting priority 100; udp dport MARKER accept;"
         f" oifname right snat ip to {PUBLIC}; }}\n",
-        flow("ip,in_port=left,nw_dst=10.2.0.200", f"ct(commit,nat(dst={RIGHT})),ct(commit,nat(src={PUBLIC}))"),
+        flow("ip,in_port=left,nw_dst=10.2.0.200", f"ct(commit,nat(dst={RIGHT})),ct(commit,nat(src={PUBLIC},twice))"),
     ),
 }
 

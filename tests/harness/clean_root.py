@@ -2,8 +2,9 @@
 
 import subprocess
 
+import pytest
+
 from harness.failure import CommandFailed
-from harness.needs import need
 
 # What is changed goes to memory. The folder for packages is the one that the caller has.
 SETUP = """
@@ -36,7 +37,9 @@ def run_in_clean_root(script, directory, timeout=240):
         timeout=timeout,
         env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
     )
-    need("mount: " not in done.stderr or done.returncode == 0, f"needs overlay mounts: {done.stderr.strip()[-200:]}")
+    if done.returncode != 0 and "mount: " in done.stderr:
+        # Whether a container may do that is not for its packages to say.
+        pytest.skip(f"needs overlay mounts: {done.stderr.strip()[-200:]}")
     if done.returncode != 0:
         raise CommandFailed(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
