@@ -395,7 +395,8 @@ pub const SECTIONS: &[Section] = &[
                 TIMEOUT,
                 "s",
                 "300",
-                "Established, and data is not acknowledged.",
+                "Established, and data is not acknowledged, or picked up (`loose`) and not answered \
+                 yet.",
             ),
             key("timeouts.tcp-fin-wait", TIMEOUT, "s", "120", "One side has sent a FIN."),
             key("timeouts.tcp-close-wait", TIMEOUT, "s", "60", "This FIN is acknowledged."),

@@ -149,7 +149,7 @@ fn zones_become_flows_of_their_vrfs_alone() {
     assert!(is("tcp,reg0=0x1,reg1=0x3,tp_dst=25 actions=log:mail,goto_table:245"), "{lines:#?}");
     assert!(is("actions=log:default "), "{lines:#?}");
     let nat = firewall_flows(&mut control, "vrf=main,table=244").join("\n");
-    assert!(nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1)"), "{nat}");
+    assert!(nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1,twice)"), "{nat}");
     // By hand they are not changed, and stay when others are removed.
     let refusal = run(&mut control, "flow del table=243,tcp").unwrap_err();
     assert!(refusal.message.contains("was made by [firewall]"), "{refusal}");
@@ -163,10 +163,10 @@ fn another_address_compiles_it_anew() {
     let mut control = running(&with_firewall());
     let nat = |control: &mut Control| firewall_flows(control, "vrf=main,table=244").join("\n");
     run(&mut control, "addr add 192.0.2.77/24 dev wan").unwrap();
-    assert!(nat(&mut control).contains("nat(src=192.0.2.1)"));
+    assert!(nat(&mut control).contains("nat(src=192.0.2.1,twice)"));
     run(&mut control, "addr del 192.0.2.1/24 dev wan").unwrap();
     let text = nat(&mut control);
-    assert!(text.contains("nat(src=192.0.2.77)") && !text.contains("192.0.2.1)"), "{text}");
+    assert!(text.contains("nat(src=192.0.2.77,twice)") && !text.contains("192.0.2.1,"), "{text}");
     run(&mut control, "addr flush dev wan").unwrap();
     let text = nat(&mut control);
     assert!(text.contains("ip,reg1=0x3,oif=wan actions=drop"), "{text}");
