@@ -20,6 +20,8 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 mkdir "$root/run/shared"
 mount --bind "$shared" "$root/run/shared"
+# What a gateway of this machine has left is not a clean root's.
+rm -rf "$root/var/lib/hitpath" "$root/etc/hitpath" "$root/etc/default/hitpath"
 exec chroot "$root" /bin/bash -eu
 """
 

@@ -35,14 +35,20 @@ impl Connections {
 
     /// When a connection is dead, if it is not used until then.
     pub(crate) fn deadline(&self, control: Control, own: &Side, peer: &Side, now: Time) -> Time {
-        let (policy, state) = (control.policy(), control.state());
-        let mut timeout = self.timeouts.ticks(policy, state);
-        if state == State::Established && is_uncertain(control, &[*own, *peer]) {
-            timeout = timeout.min(self.timeouts.ticks(policy, State::Unacknowledged));
-        }
+        let timeout = self.timeout(control, own, peer);
         let is_later = own.tick().wrapping_sub(peer.tick()) as i32 > 0;
         let seen = if is_later { own.tick() } else { peer.tick() };
         time_of(seen.wrapping_add(timeout), now)
+    }
+
+    /// How many ticks it may be unused.
+    fn timeout(&self, control: Control, own: &Side, peer: &Side) -> u32 {
+        let (policy, state) = (control.policy(), control.state());
+        let timeout = self.timeouts.ticks(policy, state);
+        if state == State::Established && is_uncertain(control, &[*own, *peer]) {
+            return timeout.min(self.timeouts.ticks(policy, State::Unacknowledged));
+        }
+        timeout
     }
 
     /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places
@@ -369,8 +375,8 @@ impl Connections {
         if !control.is_live() || control.generation() != handle.generation {
             return false;
         }
-        let timeout = self.timeouts.ticks(control.policy(), control.state());
-        let seen = tick(deadline).wrapping_sub(timeout);
+        let (control, own, peer) = Self::view(entry, Direction::Original);
+        let seen = tick(deadline).wrapping_sub(self.timeout(control, &own, &peer));
         for line in &entry.lines {
             let change = |old: u64| Some(old & 0xffff_ffff | u64::from(seen) << 32);
             let place = &line.0[word::SEEN];

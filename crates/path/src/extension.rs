@@ -445,6 +445,12 @@ impl Extensions {
     }
 
     /// What becomes of copies of the packet whose extension has this number.
+    pub(crate) fn copies_of(&self, number: u32) -> &[Copied] {
+        let found = self.copies.iter().find(|(of, _)| *of == number);
+        found.map_or(&[], |(_, copies)| copies)
+    }
+
+    /// The same, once.
     pub(crate) fn take_copies(&mut self, number: u32) -> Vec<Copied> {
         let place = self.copies.iter().position(|(of, _)| *of == number);
         place.map(|place| self.copies.swap_remove(place).1).unwrap_or_default()

@@ -6,6 +6,7 @@ mod flows;
 
 use fixture::*;
 use flows::{counts, gateway};
+use packet::DropReason;
 use wire::{Addresses, Protocol, ethernet, headers};
 
 const HERE: &str = "192.168.13.5";
@@ -89,6 +90,51 @@ fn a_connection_is_made_if_one_copy_leaves() {
     assert_eq!((none.drops(), counts(&none).connections), (vec![("link_local", 2)], 0));
     one.assert_nothing_lost();
     none.assert_nothing_lost();
+}
+
+#[test]
+fn a_translated_connection_stays_if_one_copy_leaves() {
+    let mut gateway = gateway(
+        "udp,in_port=lan,actions=ct(commit,nat(src=203.0.113.9),table=2)
+         table=2,ip,actions=output:wan,NORMAL",
+    );
+    gateway.receive(LAN, &udp(HERE, "169.254.7.7", (5000, 53), 10));
+    let (_, sent) = gateway.sent_one(WAN);
+    assert_eq!(look(&sent).0, "203.0.113.9");
+    assert_eq!((gateway.drops(), counts(&gateway).connections), (vec![("link_local", 1)], 1));
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn a_copy_that_leaves_as_it_is_opens_a_connection_whatever_its_hop_limit() {
+    let mut packet = udp(HERE, THERE, (5000, 53), 10);
+    (packet[8], packet[10], packet[11]) = (1, 0, 0);
+    let sum = wire::checksum::checksum(&packet[..20]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut one = gateway("udp,in_port=lan,actions=ct(commit),output:wan,NORMAL");
+    one.receive(LAN, &packet);
+    assert_eq!(one.sent_one(WAN).1, packet);
+    assert_eq!((one.dropped(DropReason::HopLimit), counts(&one).connections), (1, 1));
+    let mut none = gateway("udp,in_port=lan,actions=ct(commit),NORMAL");
+    none.receive(LAN, &packet);
+    assert_eq!((none.dropped(DropReason::HopLimit), counts(&none).connections), (1, 0));
+}
+
+#[test]
+fn a_datagram_for_the_gateway_itself_is_copied_once() {
+    let mut gateway = gateway("ip,in_port=lan,actions=output:wan,NORMAL");
+    let mut whole = udp(HERE, "192.168.13.1", (5000, 53), 2000);
+    whole[6] = 0;
+    wire::ipv4::fill_checksum(&mut whole);
+    let pieces: Vec<_> = wire::fragment::plan(&whole, 1500).unwrap().collect();
+    for piece in &pieces {
+        let mut bytes = vec![0; piece.total_length()];
+        wire::fragment::write(&whole, piece, &mut bytes).unwrap();
+        gateway.receive(LAN, &bytes);
+    }
+    assert_eq!(gateway.sent(WAN).len(), pieces.len(), "{:?}", gateway.drops());
+    assert_eq!(gateway.worker.statistics().reassembled.read(), 1, "{:?}", gateway.drops());
+    gateway.assert_nothing_lost();
 }
 
 #[test]

@@ -597,6 +597,7 @@ pub(super) static CONNECTIONS: Group<ConnectionStatistics> = Group {
             "Connections whose tuple was used anew.",
         ),
         counter("connections_deleted", |it| Some(it.deleted), "Connections that were deleted."),
+        counter("connections_invalid_packets", |it| Some(it.invalid), "Packets found invalid."),
         counter(
             "connections_not_new_packets",
             |it| Some(it.not_new),

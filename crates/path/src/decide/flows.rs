@@ -173,7 +173,9 @@ fn ask(
     }
     // What it has there may be asked for behind the flows.
     let is_known = key.upper != Upper::None || !key.protocol.has_ports();
-    if key.fragment == FragmentClass::Later && !is_known {
+    // What is for the gateway itself is made whole behind them.
+    let is_ours = || vrf.is_local(key.addresses.destination());
+    if key.fragment == FragmentClass::Later && !is_known && !is_ours() {
         said.turn.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
         return said;
     }

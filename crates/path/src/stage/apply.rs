@@ -449,7 +449,9 @@ impl Applier<'_, '_> {
         }
         self.tap_ingress(packet.bytes(), known);
         let (mut packet, mut known) = (packet, *known);
-        if known.decision.is_copied() {
+        // What goes through the stages again is copied then.
+        let goes_again = known.decision.verdict() == Verdict::Reassemble || is_judged_again(&known);
+        if known.decision.is_copied() && !goes_again {
             self.copies(number, &mut packet, &known, queues);
         }
         if let Some(rewrite) = self.extensions.get(number).rewrite {
@@ -482,6 +484,7 @@ impl Applier<'_, '_> {
                 Verdict::Decrypt(_) | Verdict::Reassemble => {
                     self.end::<true>(copy, &known, DropReason::FlowUnsupported);
                 }
+                Verdict::Drop(reason) => self.end::<true>(copy, &known, reason),
                 _ => self.handle::<true>(copy, &known, &mut Limit::default(), queues),
             }
         }
@@ -546,9 +549,7 @@ impl Applier<'_, '_> {
                 let outer_traffic_class = known.inner.traffic_class;
                 queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
             }
-            Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
-                if is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED) =>
-            {
+            Verdict::Drop(_) if is_judged_again(known) => {
                 let arrival = Arrival::new(known.key.vrf, known.key.origin);
                 self.again(packet, Arrival { as_quoted: true, ..arrival }, queues);
             }
@@ -827,6 +828,16 @@ pub(crate) struct Way {
     pub next_hop: NextHopId,
     /// The largest packet in bytes, before it is encrypted.
     pub limit: u16,
+}
+
+/// Whether it is an ICMP error that no policy lets pass as itself: it is judged as an answer to the
+/// packet that it is about.
+fn is_judged_again(known: &Known) -> bool {
+    let is_refused = matches!(
+        known.decision.verdict(),
+        Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
+    );
+    is_refused && is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED)
 }
 
 /// Whether packets of the flow say what became of others.

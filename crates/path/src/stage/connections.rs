@@ -23,7 +23,7 @@ use crate::cache::lookup::{Family, V4, V6};
 use crate::connection::{self, Change};
 use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
-use crate::extension::{Extensions, Further, MOST_CONNECTIONS, Rewrite};
+use crate::extension::{Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
 use crate::outputs::Objects;
 use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
@@ -129,11 +129,13 @@ impl Confirming<'_, '_> {
                     false => None,
                 };
                 let change = change.filter(|change| {
-                    !matches!(change, Change::Make { .. }) || !self.ends_here(&decision, facts)
+                    let opens = matches!(change, Change::Make { .. });
+                    !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
+                        || self.leaves_as_copy(&decision, facts)
                 });
                 match self.change(change, (&packet, length), connections) {
                     Changed::Nothing => {
-                        if is_refused_behind(&decision) {
+                        if !made.is_empty() && self.ends_behind(&decision, facts) {
                             self.take_back(&made, connections);
                         }
                         if was_decided {
@@ -146,6 +148,7 @@ impl Confirming<'_, '_> {
                             Helped::Done => return,
                             Helped::DecideAgain => {}
                             Helped::Refused(why) => {
+                                self.take_back(&made, connections);
                                 let ended = Decision::new(Verdict::Drop(why), None, None);
                                 batch.records[at].decision = ended.instead_of(&decision);
                                 return;
@@ -170,17 +173,29 @@ impl Confirming<'_, '_> {
             self.decide_again(batch, at);
             was_decided = true;
         }
+        self.take_back(&made, connections);
         batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
     }
 
-    /// Whether apply drops a packet since its hop limit ends here. It opens no connection.
-    fn ends_here(&self, decision: &Decision, facts: Facts) -> bool {
-        if !matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..)) {
-            return false;
-        }
-        let rewrite = decision.extension().and_then(|number| self.extensions.get(number).rewrite);
-        let hop_limit = rewrite.and_then(|rewrite| rewrite.hop_limit);
-        !facts.is(Facts::OWN) && hop_limit.unwrap_or(facts.hop_limit()) <= 1
+    /// Whether neither a packet nor a copy of it leaves, as what comes behind the flows says, or since
+    /// its hop limit ends here. It opens no connection.
+    fn ends_behind(&self, decision: &Decision, facts: Facts) -> bool {
+        let has_ended = is_refused_behind(decision)
+            || has_ended_hops(decision, self.extension(decision), facts);
+        has_ended && !self.leaves_as_copy(decision, facts)
+    }
+
+    /// Whether a copy of a packet leaves.
+    fn leaves_as_copy(&self, decision: &Decision, facts: Facts) -> bool {
+        let number = decision.extension().filter(|_| decision.is_copied());
+        let copies = number.map_or(&[][..], |number| self.extensions.copies_of(number));
+        copies.iter().any(|Copied { decision, extension }| {
+            !decision.is_dropped() && !has_ended_hops(decision, Some(extension), facts)
+        })
+    }
+
+    fn extension(&self, decision: &Decision) -> Option<&Extension> {
+        decision.extension().map(|number| self.extensions.get(number))
     }
 
     /// Removes connections whose first packet is dropped.
@@ -345,6 +360,15 @@ fn is_refused_behind(decision: &Decision) -> bool {
         Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
         _ => false,
     }
+}
+
+/// Whether apply drops a packet since its hop limit ends here.
+fn has_ended_hops(decision: &Decision, extension: Option<&Extension>, facts: Facts) -> bool {
+    if !matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..)) {
+        return false;
+    }
+    let written = extension.and_then(|extension| extension.rewrite?.hop_limit);
+    !facts.is(Facts::OWN) && written.unwrap_or(facts.hop_limit()) <= 1
 }
 
 /// Whether flows say so themselves, and not what comes behind them.
