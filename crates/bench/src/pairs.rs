@@ -82,7 +82,7 @@ impl Pairs {
     /// sibling busy; otherwise all do, and are marked.
     pub(crate) fn compared(&self, best: f64, wanted: usize) -> Compared {
         let (state, count) = self.in_one_state(best);
-        let core = if count >= wanted.min(ENOUGH).max(1) { state } else { CoreState::Mixed };
+        let core = if count >= wanted.clamp(1, ENOUGH) { state } else { CoreState::Mixed };
         let counted: Vec<(f64, f64)> = self
             .0
             .iter()
