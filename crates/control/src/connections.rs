@@ -315,6 +315,26 @@ fn statuses(connection: &Connection) -> Vec<ConnectionStatus> {
     all.into_iter().filter(|(is, _)| *is).map(|(_, status)| status).collect()
 }
 
+/// The names of states.
+pub const STATE_NAMES: &[&str] = &[
+    "SYN_SENT",
+    "SYN_SENT2",
+    "SYN_RECV",
+    "ESTABLISHED",
+    "FIN_WAIT",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "TIME_WAIT",
+    "CLOSE",
+    "CLOSED",
+    "COOKIE_WAIT",
+    "COOKIE_ECHOED",
+    "SHUTDOWN_SENT",
+    "SHUTDOWN_RECD",
+    "SHUTDOWN_ACK_SENT",
+    "HEARTBEAT_SENT",
+];
+
 /// The name that conntrack-tools have for a state, of a protocol that has states.
 const fn state_name(state: State) -> Option<&'static str> {
     Some(match state {

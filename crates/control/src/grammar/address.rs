@@ -67,12 +67,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Delete => Request::AddressDelete(spec(words)?),
         Command::List => Request::AddressList(filter(words)?),
         Command::Flush => {
-            if words.peek().is_none() {
+            let is_all = words.peek().is_none();
+            let filter = filter(words)?;
+            if is_all {
                 return Err(words
                     .invalid("which addresses?")
                     .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
             }
-            Request::AddressFlush(filter(words)?)
+            Request::AddressFlush(filter)
         }
         Command::Change => {
             return Err(words
@@ -91,27 +93,28 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
     let (mut address, mut port) = (None, None);
-    while let Some(key) = words.next() {
+    let known = ["ADDRESS/LENGTH", "local", "dev", "brd", "broadcast"];
+    while let Some(key) = words.next_of(&known) {
         match key {
             "dev" => {
                 words.once(key, &port)?;
                 port = Some(words.port()?);
             }
             // What the gateway does anyhow.
-            "brd" | "broadcast" => match words.need("+")? {
-                "+" => {}
-                _ => {
+            "brd" | "broadcast" => {
+                words.offers(&["+"]);
+                if words.need("+")? != "+" {
                     return Err(words
                         .unsupported("a broadcast address of one's own choice is not supported")
                         .with_hint("brd +, or none"));
                 }
-            },
+            }
             word => {
                 if word != "local" {
                     words.back();
                 }
                 if address.is_some() || LATER.contains(&word) {
-                    return Err(words.refuse(&["ADDRESS/LENGTH", "dev", "brd"], LATER));
+                    return Err(words.refuse(&known, LATER));
                 }
                 address = Some(words.prefix("address")?);
             }
@@ -124,7 +127,11 @@ fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<AddressFilter, Refusal> {
     let mut filter = AddressFilter::default();
-    while let Some(key) = words.next() {
+    let known = ["dev", "vrf", "master", "to"];
+    while let Some(key) = {
+        words.offers_name(super::complete::Name::Port);
+        words.next_of(&known)
+    } {
         match key {
             "vrf" | "master" => {
                 words.once(key, &filter.vrf)?;
@@ -139,7 +146,7 @@ fn filter(words: &mut Words<'_>) -> Result<AddressFilter, Refusal> {
                     words.back();
                 }
                 if filter.port.is_some() || LATER.contains(&word) {
-                    return Err(words.refuse(&["dev", "vrf", "to"], LATER));
+                    return Err(words.refuse(&known, LATER));
                 }
                 filter.port = Some(words.port()?);
             }

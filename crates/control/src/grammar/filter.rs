@@ -31,7 +31,8 @@ const COMMANDS: &[(&str, Command)] = &[
 ];
 
 /// What names a filter, and a rule in it.
-const PLACE: &[&str] = &["dev", "vrf", "ingress", "egress", "pref", "protocol"];
+const PLACE: &[&str] =
+    &["dev", "vrf", "ingress", "egress", "pref", "prio", "preference", "priority", "protocol"];
 
 /// flower's keys, and those of policies that flower has not.
 const KEYS: &[&str] = &[
@@ -173,16 +174,18 @@ struct Place {
 impl Place {
     /// Takes a part of it, where the next word begins one.
     fn take(&mut self, words: &mut Words<'_>) -> Result<bool, Refusal> {
-        let Some(key) = words.next() else { return Ok(false) };
+        let Some(key) = words.next_of(PLACE) else { return Ok(false) };
         match key {
             "dev" | "vrf" if self.target.is_some() => {
+                words.is_wrong();
                 return Err(words
                     .invalid(format!("'{key}' is one port or VRF too many"))
                     .with_hint("one of dev and vrf, once"));
             }
-            "dev" => self.target = Some(FilterTarget::Dev(words.port()?)),
+            "dev" => self.target = Some(FilterTarget::Dev(words.link()?)),
             "vrf" => self.target = Some(FilterTarget::Vrf(words.vrf()?)),
             "ingress" | "egress" if self.hook.is_some() => {
+                words.is_wrong();
                 return Err(words
                     .invalid(format!("'{key}' is one hook too many"))
                     .with_hint("one of ingress and egress, once"));
@@ -243,7 +246,8 @@ fn part(word: &str) -> Option<Part> {
 fn spec(words: &mut Words<'_>) -> Result<FilterSpec, Refusal> {
     let (mut place, mut selector) = (Place::default(), SelectorWords::default());
     let (mut is_flower, mut mark, mut actions) = (None, None, Actions::default());
-    while let Some(key) = words.peek() {
+    let known = [PLACE, &["flower"], KEYS, &["action"]].concat();
+    while let Some(key) = words.peek_of(&known) {
         if let Some(part) = part(key) {
             selector.take_part(words, key, part)?;
             continue;
@@ -264,7 +268,7 @@ fn spec(words: &mut Words<'_>) -> Result<FilterSpec, Refusal> {
                 actions.take(words)?;
                 break;
             }
-            _ => return Err(words.refuse(&[PLACE, &["flower"], KEYS, &["action"]].concat(), LATER)),
+            _ => return Err(words.refuse(&known, LATER)),
         }
     }
     let Actions { verdict, with, set_mark, log, .. } = actions;
@@ -294,6 +298,9 @@ fn spec(words: &mut Words<'_>) -> Result<FilterSpec, Refusal> {
     Ok(spec)
 }
 
+/// The words of what a rule does.
+const ACTIONS: &[&str] = &["with", "set-mark", "skbedit", "log", "action"];
+
 /// What a rule does.
 #[derive(Default)]
 struct Actions {
@@ -306,7 +313,7 @@ struct Actions {
 impl Actions {
     /// Takes `action ...` and whatever comes behind it.
     fn take(&mut self, words: &mut Words<'_>) -> Result<(), Refusal> {
-        while let Some(key) = words.next() {
+        while let Some(key) = words.next_of(ACTIONS) {
             match key {
                 "action" => self.take_one(words)?,
                 "with" => {
@@ -324,10 +331,8 @@ impl Actions {
                 }
                 _ => {
                     words.back();
-                    return Err(words.refuse(
-                        &["with", "set-mark", "skbedit", "log", "action"],
-                        &["index", "random", "cookie", "hw_stats", "no_percpu"],
-                    ));
+                    return Err(words
+                        .refuse(ACTIONS, &["index", "random", "cookie", "hw_stats", "no_percpu"]));
                 }
             }
         }
@@ -342,6 +347,7 @@ impl Actions {
             ("shot", FilterVerdict::Drop),
             ("reject", FilterVerdict::Reject),
         ];
+        words.offers(&["pass", "ok", "drop", "shot", "reject", "skbedit"]);
         let word = words.need("pass, drop, reject or skbedit")?;
         if word == "skbedit" {
             return self.edit(words);
@@ -351,6 +357,7 @@ impl Actions {
             return Err(words.refuse(&["pass", "ok", "drop", "reject", "skbedit"], LATER_ACTIONS));
         };
         if let Some(before) = self.verdict.replace(*verdict) {
+            words.is_wrong();
             return Err(words
                 .invalid(format!("action {} behind action {before}", shown(word)))
                 .with_hint("one of pass, drop and reject"));
@@ -360,13 +367,13 @@ impl Actions {
 
     /// Takes `mark VALUE`, behind `skbedit`.
     fn edit(&mut self, words: &mut Words<'_>) -> Result<(), Refusal> {
-        match words.peek() {
+        match words.peek_of(&["mark"]) {
             Some("mark") => self.set_mark = Some(take_mark(words, "mark", self.set_mark)?),
             None => return words.need("mark VALUE").map(|_| ()),
             _ => return Err(words.refuse(&["mark"], &["queue_mapping", "priority", "ptype"])),
         }
         // What tc does behind it unless told otherwise.
-        if words.peek() == Some("pipe") {
+        if words.peek_of(&["pipe"]) == Some("pipe") {
             words.next();
         }
         Ok(())
@@ -413,7 +420,7 @@ fn list(words: &mut Words<'_>) -> Result<FilterList, Refusal> {
 }
 
 fn take_flower(words: &mut Words<'_>, before: &mut Option<()>) -> Result<bool, Refusal> {
-    if words.peek() != Some("flower") {
+    if words.peek_of(&["flower"]) != Some("flower") {
         return Ok(false);
     }
     words.next();

@@ -2,6 +2,7 @@
 
 use api::{FlowChange, FlowChanges, FlowCommand, FlowFilter, Refusal, Request};
 
+use super::complete::{Name, Offer};
 use super::words::Words;
 
 #[derive(Clone, Copy)]
@@ -98,4 +99,36 @@ pub fn file(text: &str) -> Result<Vec<FlowChange>, Refusal> {
         changes.push(FlowChange { command, flow: flow.to_owned(), line: Some(at as u32 + 1) });
     }
     Ok(changes)
+}
+
+/// What may come behind a command about flows; `None` if it is about something else.
+pub(super) fn offers(words: &[&str], last: &str) -> Option<Vec<Offer>> {
+    let [object, command, rest @ ..] = words else { return None };
+    if !"flow".starts_with(object) || object.len() < 2 {
+        return None;
+    }
+    let command = COMMANDS.iter().find(|(name, _)| name.starts_with(command))?.1;
+    if matches!(command, Command::DeleteAll) {
+        return Some(Vec::new());
+    }
+    let may_be_strict = matches!(command, Command::Modify | Command::Delete);
+    let strict = may_be_strict && !rest.contains(&"--strict");
+    let mut all: Vec<_> = strict.then(|| Offer::Word("--strict".to_owned())).into_iter().collect();
+    let before = rest.iter().filter(|word| **word != "--strict");
+    let before: String = before.flat_map(|word| [*word, " "]).collect();
+    let of = match command {
+        Command::Add => Some(pipeline::text::Command::Add),
+        Command::Modify => Some(pipeline::text::Command::Modify),
+        Command::Delete => Some(pipeline::text::Command::Delete),
+        Command::List | Command::DeleteAll => None,
+    };
+    let (start, offered) = pipeline::text::complete(&before, last, of);
+    let start = &last[..start];
+    all.extend(offered.into_iter().map(|word| match word {
+        pipeline::text::Offer::Word(word) => Offer::Word(format!("{start}{word}")),
+        pipeline::text::Offer::Key(key) => Offer::Part(format!("{start}{key}")),
+        pipeline::text::Offer::Port => Offer::NameBehind(start.to_owned(), Name::Port),
+        pipeline::text::Offer::Vrf => Offer::NameBehind(start.to_owned(), Name::Vrf),
+    }));
+    Some(all)
 }

@@ -6,6 +6,7 @@ use api::{
 };
 use types::{Ike, Ipsec, MssClampError, ReversePath, Side, VlanId, VlanProtocol, Word};
 
+use super::complete::Name;
 use super::words::{Words, shown};
 
 #[derive(Clone, Copy)]
@@ -118,10 +119,19 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
     words.end_of_command();
     let request = match command {
         Command::Add => Request::VrfAdd(vrf_spec(words)?),
-        Command::Delete => Request::VrfDelete(vrf_name(words)?),
+        Command::Delete => {
+            words.offers_name(Name::Vrf);
+            Request::VrfDelete(vrf_name(words)?)
+        }
         Command::List if words.peek().is_some() => Request::VrfGet(vrf_name(words)?),
-        Command::List => Request::VrfList,
-        Command::Set => Request::VrfSet(vrf_change(words)?),
+        Command::List => {
+            words.offers_name(Name::Vrf);
+            Request::VrfList
+        }
+        Command::Set => {
+            words.offers_name(Name::Vrf);
+            Request::VrfSet(vrf_change(words)?)
+        }
         Command::Exec => {
             return Err(words
                 .unsupported(
@@ -144,7 +154,8 @@ pub(super) fn parse_vrf(words: &mut Words<'_>) -> Result<Request, Refusal> {
 fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
     let VrfName { name } = vrf_name(words)?;
     let (mut ipsec, mut ike, mut highest_share) = (None, None, None);
-    while let Some(key) = words.next() {
+    let known = ["ipsec", "ike", "highest-share"];
+    while let Some(key) = words.next_of(&known) {
         match key {
             "ipsec" => {
                 words.once(key, &ipsec)?;
@@ -165,7 +176,7 @@ fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
             }
             _ => {
                 words.back();
-                return Err(words.refuse(&["ipsec", "ike", "highest-share"], &[]));
+                return Err(words.refuse(&known, &[]));
             }
         }
     }
@@ -180,7 +191,7 @@ fn vrf_change(words: &mut Words<'_>) -> Result<VrfChange, Refusal> {
 /// `vrf add NAME [table N]`
 fn vrf_spec(words: &mut Words<'_>) -> Result<VrfSpec, Refusal> {
     let VrfName { name } = vrf_name(words)?;
-    let table = match words.next() {
+    let table = match words.next_of(&["table"]) {
         None => None,
         Some("table") => Some(table_of_vrf(words)?),
         Some(_) => {
@@ -207,7 +218,9 @@ fn vrf_name(words: &mut Words<'_>) -> Result<VrfName, Refusal> {
 /// `[name] NAME [up] type vrf table N`
 fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let (mut parent, mut name, mut mtu, mut vrf, mut up) = (None, None, None, None, None);
+    let expected = ["link", "name", "dev", "up", "down", "mtu", "vrf", "master", "type", "NAME"];
     loop {
+        words.offers(&expected);
         let key = words.need("type vlan, type xfrm, or type vrf")?;
         match key {
             "link" => {
@@ -235,13 +248,13 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
             word => {
                 if name.is_some() || LATER.contains(&word) {
                     words.back();
-                    let expected = ["link", "name", "up", "down", "mtu", "vrf", "master", "type"];
                     return Err(words.refuse(&expected, LATER));
                 }
                 name = Some(words.name(word)?);
             }
         }
     }
+    words.offers(&["vlan", "xfrm", "vrf"]);
     let kind = words.need("vlan, xfrm, or vrf")?;
     if kind == "xfrm" {
         let (dev, if_id) = xfrm(words, parent)?;
@@ -276,7 +289,7 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
         ));
     }
     let (mut id, mut protocol) = (None, None);
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(&["id", "protocol", "proto"]) {
         match key {
             "id" => {
                 words.once(key, &id)?;
@@ -289,6 +302,7 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
             }
             "protocol" | "proto" => {
                 words.once("protocol", &protocol)?;
+                words.offers(&["802.1Q", "802.1ad"]);
                 let word = words.need("802.1Q or 802.1ad")?;
                 let known = crate::check::vlan_protocol(word);
                 protocol = Some(known.map_err(|fault| words.fault(fault))?);
@@ -320,7 +334,7 @@ pub(crate) const DOWN_WITH_PORTS: &str = "its ports can be set down";
 /// What comes after `type vrf`: `table N`, which has to be said, as with Linux.
 fn vrf_of_link(words: &mut Words<'_>, name: String) -> Result<VrfSpec, Refusal> {
     let mut table = None;
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(&["table"]) {
         if key != "table" {
             words.back();
             return Err(words.refuse(&["table"], &[]));
@@ -335,7 +349,7 @@ fn vrf_of_link(words: &mut Words<'_>, name: String) -> Result<VrfSpec, Refusal> 
 /// `dev PORT if_id ID`. Linux takes the port from `link` too.
 fn xfrm(words: &mut Words<'_>, link: Option<String>) -> Result<(String, u32), Refusal> {
     let (mut dev, mut if_id) = (link, None);
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(&["dev", "if_id"]) {
         match key {
             "dev" => {
                 words.once(key, &dev)?;
@@ -370,11 +384,11 @@ const LATER_VLAN: &[&str] = &[
 
 /// `[dev] NAME [type vlan|xfrm|vrf]`
 fn delete(words: &mut Words<'_>) -> Result<LinkName, Refusal> {
-    if words.peek() == Some("dev") {
+    if words.peek_of(&["dev"]) == Some("dev") {
         words.next();
     }
-    let port = words.port()?;
-    if words.peek() == Some("type") {
+    let port = words.link()?;
+    if words.peek_of(&["type"]) == Some("type") {
         words.next();
         words.choice("type", &[("vlan", ()), ("xfrm", ()), ("vrf", ())])?;
     }
@@ -391,7 +405,8 @@ fn mtu_of(words: &mut Words<'_>) -> Result<u16, Refusal> {
 }
 
 /// The words of what a port can be set to.
-const CHANGES: &[&str] = &["up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf", "mss"];
+const CHANGES: &[&str] =
+    &["dev", "up", "down", "mtu", "vrf", "master", "nomaster", "side", "rpf", "mss"];
 /// What a port can be set to.
 const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE, mss MSS";
 
@@ -399,10 +414,10 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
     let mut change = LinkChange::default();
     let mut port = None;
     // As with iproute2, the port stands first or behind `dev` anywhere.
-    if words.peek() != Some("dev") && !words.peek().is_some_and(|word| CHANGES.contains(&word)) {
+    if !words.peek_of(CHANGES).is_some_and(|word| CHANGES.contains(&word)) {
         port = Some(words.port()?);
     }
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(CHANGES) {
         match key {
             "dev" => {
                 words.once(key, &port)?;
@@ -434,6 +449,7 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
             }
             "mss" => {
                 words.once(key, &change.mss)?;
+                words.offers(&["off", "pmtu"]);
                 let word = words.need("off, pmtu, or a number of bytes")?;
                 change.mss = Some(word.parse().map_err(|why: MssClampError| {
                     words.invalid(format!("mss '{}'", shown(word))).with_hint(why.to_string())
@@ -454,7 +470,12 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<LinkFilter, Refusal> {
     let mut filter = LinkFilter::default();
-    while let Some(key) = words.next() {
+    let expected = ["dev", "vrf", "master", "type", "up"];
+    while let Some(key) = {
+        words.offers_name(Name::Port);
+        words.offers_name(Name::Vrf);
+        words.next_of(&expected)
+    } {
         match key {
             "up" => filter.up = true,
             "vrf" | "master" => {
@@ -470,7 +491,6 @@ fn filter(words: &mut Words<'_>) -> Result<LinkFilter, Refusal> {
                     words.back();
                 }
                 if filter.port.is_some() || LATER.contains(&word) {
-                    let expected = ["dev", "vrf", "master", "type", "up"];
                     return Err(words.refuse(&expected, LATER));
                 }
                 filter.port = Some(words.port()?);

@@ -5,11 +5,13 @@
 //! ranges: `src FIRST-LAST`, `sport FIRST-LAST` and so on; and everything takes `vrf NAME`.
 
 mod address;
+mod complete;
 mod family;
 mod filter;
 mod firewall;
 pub mod flow;
 mod link;
+mod meaning;
 mod neighbour;
 mod qdisc;
 mod route;
@@ -21,6 +23,7 @@ mod xfrm_state;
 
 use api::{Family, Refusal, Request};
 
+pub use complete::{Name, Offer, meaning, offers};
 pub(crate) use link::{DOWN_WITH_PORTS, VRF_IS_UP};
 use words::Words;
 

@@ -53,12 +53,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Get => Request::NeighbourGet(id(words)?),
         Command::List => Request::NeighbourList(filter(words)?),
         Command::Flush => {
-            if words.peek().is_none() {
+            let is_all = words.peek().is_none();
+            let filter = filter(words)?;
+            if is_all {
                 return Err(words
                     .invalid("which neighbours?")
                     .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
             }
-            Request::NeighbourFlush(filter(words)?)
+            Request::NeighbourFlush(filter)
         }
         Command::Change => {
             return Err(words.unsupported("change is not supported").with_hint("replace"));
@@ -79,7 +81,11 @@ struct Parts {
 impl Parts {
     fn read(words: &mut Words<'_>, whole: bool) -> Result<Self, Refusal> {
         let mut parts = Self::default();
-        while let Some(key) = words.next() {
+        let known: &[&str] = match whole {
+            true => &["ADDRESS", "to", "dev", "lladdr", "nud"],
+            false => &["ADDRESS", "to", "dev"],
+        };
+        while let Some(key) = words.next_of(known) {
             match key {
                 "dev" => {
                     words.once(key, &parts.port)?;
@@ -91,6 +97,7 @@ impl Parts {
                 }
                 "nud" if whole => {
                     words.once(key, &parts.state)?;
+                    words.offers(&["permanent"]);
                     match words.need("permanent")? {
                         "permanent" => parts.state = Some(()),
                         other => {
@@ -105,7 +112,7 @@ impl Parts {
                         words.back();
                     }
                     if parts.address.is_some() || LATER.contains(&word) {
-                        return Err(words.refuse(&["ADDRESS", "lladdr", "dev", "nud"], LATER));
+                        return Err(words.refuse(known, LATER));
                     }
                     parts.address = Some(words.address("neighbour")?);
                 }
@@ -136,7 +143,8 @@ fn id(words: &mut Words<'_>) -> Result<NeighbourId, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
     let mut filter = NeighbourFilter::default();
-    while let Some(key) = words.next() {
+    let known = ["PREFIX", "to", "dev", "vrf", "master", "nud"];
+    while let Some(key) = words.next_of(&known) {
         match key {
             "dev" => {
                 words.once(key, &filter.port)?;
@@ -155,7 +163,7 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
                     words.back();
                 }
                 if filter.within.is_some() || LATER.contains(&word) {
-                    return Err(words.refuse(&["PREFIX", "dev", "vrf", "nud"], LATER));
+                    return Err(words.refuse(&known, LATER));
                 }
                 filter.within = Some(words.prefix("to")?.network());
             }

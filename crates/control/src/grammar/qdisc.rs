@@ -78,6 +78,8 @@ const OTHER_KINDS: &[&str] = &[
     "taprio",
 ];
 
+const PLACE: &[&str] = &["dev", "root", "parent", "handle"];
+
 const KINDS: &[&str] = &["tbf", "fq_codel", "pfifo"];
 
 /// What a command says of the place of a discipline.
@@ -106,11 +108,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn show(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let mut filter = QdiscFilter::default();
-    while let Some(word) = words.next() {
+    while let Some(word) = words.next_of(&["dev"]) {
         match word {
             "dev" => {
                 words.once("dev", &filter.dev)?;
-                filter.dev = Some(words.port()?);
+                filter.dev = Some(words.link()?);
             }
             _ => {
                 words.back();
@@ -123,7 +125,7 @@ fn show(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let mut place = Place::default();
-    while let Some(word) = words.next() {
+    while let Some(word) = words.next_of(PLACE) {
         if !place.read(word, words)? {
             // A kind may follow, which tc ignores too.
             if KINDS.contains(&word) {
@@ -131,7 +133,7 @@ fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
                 break;
             }
             words.back();
-            return Err(words.refuse(&["dev", "root", "parent", "handle"], LATER));
+            return Err(words.refuse(PLACE, LATER));
         }
     }
     let dev = words.given("dev", place.dev.clone(), "dev NAME, of a port or VRF")?;
@@ -141,7 +143,9 @@ fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
     let mut place = Place::default();
+    let expected = [PLACE, KINDS].concat();
     let kind = loop {
+        words.offers(&expected);
         let word = words.need("dev NAME, root or parent, and tbf, fq_codel or pfifo")?;
         if place.read(word, words)? {
             continue;
@@ -154,7 +158,6 @@ fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
             return Err(words.unsupported(message).with_hint("tbf, fq_codel or pfifo"));
         }
         words.back();
-        let expected = ["dev", "root", "parent", "handle", "tbf", "fq_codel", "pfifo"];
         return Err(words.refuse(&expected, LATER));
     };
     let dev = words.given("dev", place.dev.clone(), "dev NAME, of a port or VRF")?;
@@ -181,7 +184,22 @@ fn usual(spec: &QdiscSpec) -> types::qdisc::Qdisc {
 
 fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal> {
     let is_tbf = spec.kind == "tbf";
-    while let Some(key) = words.next() {
+    let expected: &[&str] = match spec.kind.as_str() {
+        "tbf" => &["rate", "burst", "buffer", "maxburst", "latency", "limit"],
+        "pfifo" => &["limit"],
+        _ => &[
+            "limit",
+            "flows",
+            "target",
+            "interval",
+            "quantum",
+            "ecn",
+            "noecn",
+            "ce_threshold",
+            "memory_limit",
+        ],
+    };
+    while let Some(key) = words.next_of(expected) {
         let (value, quantity) = match key {
             "rate" => (&mut spec.rate, Some(Quantity::Rate)),
             "burst" | "buffer" | "maxburst" => (&mut spec.burst, Some(Quantity::Size)),
@@ -201,21 +219,6 @@ fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal
             }
             _ => {
                 words.back();
-                let expected: &[&str] = match spec.kind.as_str() {
-                    "tbf" => &["rate", "burst", "latency", "limit"],
-                    "pfifo" => &["limit"],
-                    _ => &[
-                        "limit",
-                        "flows",
-                        "target",
-                        "interval",
-                        "quantum",
-                        "ecn",
-                        "noecn",
-                        "ce_threshold",
-                        "memory_limit",
-                    ],
-                };
                 return Err(words.refuse(expected, LATER));
             }
         };
@@ -241,7 +244,7 @@ impl Place {
         match word {
             "dev" => {
                 words.once("dev", &self.dev)?;
-                self.dev = Some(words.port()?);
+                self.dev = Some(words.link()?);
             }
             "root" => {
                 words.once("root", &self.is_root)?;

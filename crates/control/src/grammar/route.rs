@@ -8,6 +8,7 @@ use api::{
 use tables::MAX_WEIGHT;
 use types::IpPrefix;
 
+use super::complete::Name;
 use super::words::{TableWord, Words, number, prefix, shown};
 
 #[derive(Clone, Copy)]
@@ -112,12 +113,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Get => Request::RouteGet(query(words)?),
         Command::List => Request::RouteList(filter(words)?),
         Command::Flush => {
-            if words.peek().is_none() {
+            let is_all = words.peek().is_none();
+            let filter = filter(words)?;
+            if is_all {
                 return Err(words
                     .invalid("which routes?")
                     .with_hint("as in: vrf NAME, dev PORT, or root PREFIX"));
             }
-            Request::RouteFlush(filter(words)?)
+            Request::RouteFlush(filter)
         }
         Command::Later => {
             return Err(words
@@ -128,6 +131,23 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     words.end()?;
     Ok(request)
 }
+
+/// The words that parts of a route begin with, behind its prefix.
+const PARTS: &[&str] = &[
+    "via",
+    "dev",
+    "nexthop",
+    "vrf",
+    "table",
+    "metric",
+    "priority",
+    "preference",
+    "scope",
+    "src",
+    "onlink",
+    "recursive",
+    "port-vrf",
+];
 
 /// The parts of a route.
 #[derive(Debug, Default)]
@@ -163,7 +183,9 @@ enum Scope {
 impl Parts {
     fn read(words: &mut Words<'_>) -> Result<Self, Refusal> {
         let mut parts = Self::default();
-        while let Some(key) = words.next() {
+        let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+        let known = [&["PREFIX", "default", "any", "all", "to"], &*kinds, PARTS].concat();
+        while let Some(key) = words.next_of(&known) {
             match key {
                 "via" => {
                     words.once(key, &parts.via)?;
@@ -181,14 +203,19 @@ impl Parts {
                 }
                 "port-vrf" => {
                     words.once(key, &parts.port_vrf)?;
+                    words.offers_name(Name::Vrf);
                     parts.port_vrf = Some(words.need("the name of a VRF")?.to_owned());
                 }
                 "nexthop" if words.peek() == Some("vrf") => {
                     words.next();
                     words.once("nexthop vrf", &parts.nexthop_vrf)?;
+                    words.offers_name(Name::Vrf);
                     parts.nexthop_vrf = Some(words.need("the name of a VRF")?.to_owned());
                 }
-                "nexthop" => parts.nexthops.push(member(words)?),
+                "nexthop" => {
+                    words.offers(&["vrf"]);
+                    parts.nexthops.push(member(words)?);
+                }
                 "vrf" | "table" => {
                     words.once("vrf or table", &parts.table)?;
                     parts.table = Some(words.table(key)?);
@@ -217,19 +244,7 @@ impl Parts {
                         words.next();
                     }
                     if parts.destination.is_some() || LATER.contains(&word) {
-                        let known = [
-                            "via",
-                            "dev",
-                            "nexthop",
-                            "vrf",
-                            "table",
-                            "metric",
-                            "scope",
-                            "src",
-                            "onlink",
-                            "recursive",
-                        ];
-                        return Err(words.refuse(&known, LATER));
+                        return Err(words.refuse(PARTS, LATER));
                     }
                     parts.destination = Some(destination(words)?);
                 }
@@ -313,7 +328,8 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
 fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
     let (mut table, mut destination) = (None, None);
     let (mut from, mut iif, mut mark) = (None, None, None);
-    while let Some(key) = words.next() {
+    let known = ["ADDRESS", "to", "from", "iif", "mark", "vrf", "table"];
+    while let Some(key) = words.next_of(&known) {
         match key {
             "vrf" | "table" => {
                 words.once("vrf or table", &table)?;
@@ -325,6 +341,9 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
             }
             "iif" => {
                 words.once(key, &iif)?;
+                words.offers(&["lo"]);
+                words.offers_name(Name::Vrf);
+                words.offers_name(Name::Port);
                 iif = Some(words.need("the name of a port or VRF, or lo")?.to_owned());
             }
             "mark" => {
@@ -333,7 +352,6 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
             }
             _ if LATER.contains(&key) || destination.is_some() => {
                 words.back();
-                let known = ["ADDRESS", "from", "iif", "mark", "vrf", "table"];
                 return Err(words.refuse(&known, LATER));
             }
             _ => {
@@ -362,7 +380,11 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     let mut filter = RouteFilter::default();
-    while let Some(key) = words.next() {
+    let known = [
+        "PREFIX", "default", "any", "to", "root", "match", "exact", "dev", "via", "type", "vrf",
+        "table", "all",
+    ];
+    while let Some(key) = words.next_of(&known) {
         match key {
             "table" if words.peek() == Some("all") => {
                 words.next();
@@ -370,6 +392,9 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
             }
             "all" => filter.all = true,
             "vrf" | "table" => {
+                if key == "table" {
+                    words.offers(&["all"]);
+                }
                 words.once("vrf or table", &filter.vrf)?;
                 words.once("vrf or table", &filter.table)?;
                 match words.table(key)? {
@@ -408,10 +433,7 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
                 }
                 if filter.destination.is_some() || LATER.contains(&word) || word == "scope" {
                     let later = [LATER, &["scope"]].concat();
-                    return Err(words.refuse(
-                        &["root", "match", "exact", "dev", "via", "type", "vrf", "table"],
-                        &later,
-                    ));
+                    return Err(words.refuse(&known, &later));
                 }
                 filter.destination = exact(words)?;
             }
@@ -425,7 +447,7 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
 fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
     let (mut address, mut port, mut port_vrf, mut weight) = (None, None, None, None);
     let mut onlink = false;
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(&["via", "dev", "port-vrf", "onlink", "weight"]) {
         match key {
             "via" => {
                 words.once(key, &address)?;
@@ -437,6 +459,7 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
             }
             "port-vrf" => {
                 words.once(key, &port_vrf)?;
+                words.offers_name(Name::Vrf);
                 port_vrf = Some(words.need("the name of a VRF")?.to_owned());
             }
             "onlink" => onlink = true,
@@ -470,7 +493,7 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
 
 /// The next hop, after `via`.
 fn via(words: &mut Words<'_>) -> Result<IpAddr, Refusal> {
-    match words.peek() {
+    match words.peek_of(&["inet", "inet6"]) {
         Some("inet") => {
             words.next();
             let address = words.address("via inet")?;
@@ -494,6 +517,7 @@ fn via(words: &mut Words<'_>) -> Result<IpAddr, Refusal> {
 }
 
 fn destination(words: &mut Words<'_>) -> Result<Destination, Refusal> {
+    words.offers(&["default", "any", "all"]);
     let word = words.need("a prefix, or default")?;
     match word {
         "default" => Ok(Destination::Default),

@@ -44,6 +44,7 @@ const KNOWN: &[&str] = &[
     "from",
     "to",
     "iif",
+    "dev",
     "oif",
     "fwmark",
     "ipproto",
@@ -51,14 +52,20 @@ const KNOWN: &[&str] = &[
     "dport",
     "dscp",
     "tos",
+    "dsfield",
     "priority",
+    "pref",
+    "preference",
+    "order",
     "lookup",
+    "table",
     "goto",
     "unreachable",
     "prohibit",
     "blackhole",
     "l3mdev",
     "suppress_prefixlength",
+    "sup_pl",
 ];
 
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
@@ -90,7 +97,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
     let mut spec = RuleSpec { family: words.family(), ..RuleSpec::default() };
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next_of(KNOWN) {
         match key {
             "from" => {
                 words.once(key, &spec.from)?;
@@ -102,11 +109,11 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
             }
             "iif" | "dev" => {
                 words.once(key, &spec.iif)?;
-                spec.iif = Some(words.port()?);
+                spec.iif = Some(words.link()?);
             }
             "oif" => {
                 words.once(key, &spec.oif)?;
-                spec.oif = Some(words.port()?);
+                spec.oif = Some(words.link()?);
             }
             "fwmark" => {
                 words.once(key, &spec.fwmark)?;
@@ -114,6 +121,7 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
             }
             "ipproto" => {
                 words.once(key, &spec.ipproto)?;
+                words.offers(super::xfrm_selector::PROTOCOLS);
                 let word = words.need("a protocol")?;
                 spec.ipproto = Some(word.parse().map_err(|_| {
                     words
@@ -166,10 +174,13 @@ fn action(words: &mut Words<'_>, key: &str, spec: &mut RuleSpec) -> Result<(), R
             words.next();
             RuleAction::L3mdev
         }
-        "lookup" | "table" => match words.table("table")? {
-            TableWord::Number(number) => RuleAction::Table(number),
-            TableWord::Vrf(vrf) => RuleAction::Vrf(vrf),
-        },
+        "lookup" | "table" => {
+            words.offers(&["l3mdev"]);
+            match words.table("table")? {
+                TableWord::Number(number) => RuleAction::Table(number),
+                TableWord::Vrf(vrf) => RuleAction::Vrf(vrf),
+            }
+        }
         "l3mdev" => RuleAction::L3mdev,
         "goto" => RuleAction::Goto(words.number(key)?),
         "unreachable" => RuleAction::Unreachable,
@@ -191,7 +202,8 @@ fn ends(
     key: &str,
     family: &mut Option<Family>,
 ) -> Result<Option<IpPrefix>, Refusal> {
-    if ["all", "any", "default"].iter().any(|word| words.peek() == Some(word)) {
+    let all = ["all", "any", "default"];
+    if words.peek_of(&all).is_some_and(|word| all.contains(&word)) {
         words.next();
         return Ok(None);
     }

@@ -1,9 +1,12 @@
 //! Takes words one after the other.
 
+use core::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{Family, Key, MAIN_VRF, Refusal, RefusalCode};
 use types::{IpPrefix, Mac};
+
+use super::complete::{Name, Offers};
 
 pub(super) use crate::check::shown;
 use crate::config::nearest;
@@ -38,11 +41,61 @@ pub(super) struct Words<'w> {
     command: usize,
     /// The family of what is meant, if it was said in front of the command.
     family: Option<Family>,
+    /// What could stand behind the last word, if that is wanted.
+    offers: Option<RefCell<Offers>>,
 }
 
 impl<'w> Words<'w> {
     pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
-        Self { all, at: 0, command: 0, family }
+        Self { all, at: 0, command: 0, family, offers: None }
+    }
+
+    /// The same, to find out what could stand behind the last word.
+    pub(super) fn to_complete(all: Vec<&'w str>, family: Option<Family>) -> Self {
+        Self { offers: Some(RefCell::default()), ..Self::new(all, family) }
+    }
+
+    /// What could stand behind the last word; `None` if the parser did not come to its end or found
+    /// fault with a word.
+    pub(super) fn into_offers(self) -> Option<Offers> {
+        let is_at_end = self.at == self.all.len();
+        self.offers.map(RefCell::into_inner).filter(|offers| is_at_end && !offers.is_wrong)
+    }
+
+    /// Notes what the next word may be, if there is none.
+    fn offer(&self, add: impl FnOnce(&mut Offers)) {
+        if let Some(offers) = self.offers.as_ref().filter(|_| self.at == self.all.len()) {
+            add(&mut offers.borrow_mut());
+        }
+    }
+
+    /// Says that the next word may be one of these. One in capitals stands for a value.
+    pub(super) fn offers(&self, known: &[&str]) {
+        self.offer(|offers| offers.words(known.iter().copied()));
+    }
+
+    /// Says that the next word may be a name of something that is there.
+    pub(super) fn offers_name(&self, name: Name) {
+        self.offer(|offers| offers.name(name));
+    }
+
+    /// A word is wrong where it stands: it completes nothing.
+    pub(super) fn is_wrong(&self) {
+        if let Some(offers) = &self.offers {
+            offers.borrow_mut().is_wrong = true;
+        }
+    }
+
+    /// The next word, which is one of those known if it is right.
+    pub(super) fn next_of(&mut self, known: &[&str]) -> Option<&'w str> {
+        self.offers(known);
+        self.next()
+    }
+
+    /// As [`next_of`](Self::next_of); the word stays.
+    pub(super) fn peek_of(&self, known: &[&str]) -> Option<&'w str> {
+        self.offers(known);
+        self.peek()
     }
 
     /// The family of what is meant, if it was said in front of the command.
@@ -71,6 +124,7 @@ impl<'w> Words<'w> {
 
     /// The next word, which has to be there.
     pub(super) fn need(&mut self, what: &str) -> Result<&'w str, Refusal> {
+        self.offer(|offers| offers.value(what));
         match self.next() {
             Some(word) => Ok(word),
             None => {
@@ -98,6 +152,7 @@ impl<'w> Words<'w> {
         commands: &[(&str, T)],
         default: Option<T>,
     ) -> Result<T, Refusal> {
+        self.offer(|offers| offers.words(commands.iter().map(|(name, _)| *name)));
         let Some(word) = self.next() else {
             return default.ok_or_else(|| {
                 self.invalid("the command is not complete").with_hint(names(commands))
@@ -119,6 +174,7 @@ impl<'w> Words<'w> {
         key: &str,
         choices: &[(&str, T)],
     ) -> Result<T, Refusal> {
+        self.offer(|offers| offers.words(choices.iter().map(|(name, _)| *name)));
         let word = self.need(&names(choices))?;
         match choices.iter().find(|(name, _)| *name == word) {
             Some((_, value)) => Ok(*value),
@@ -170,12 +226,17 @@ impl<'w> Words<'w> {
 
     /// A VRF, after `vrf` or `master`.
     pub(super) fn vrf(&mut self) -> Result<String, Refusal> {
+        self.offers_name(Name::Vrf);
         let word = self.need("the name of a VRF")?;
         self.name(word)
     }
 
     /// A routing table, after `table` or `vrf`.
     pub(super) fn table(&mut self, key: &str) -> Result<TableWord, Refusal> {
+        self.offers_name(Name::Vrf);
+        if key != "vrf" {
+            self.offers_name(Name::Table);
+        }
         let word = self.need("a table, or the name of a VRF")?;
         if key == "vrf" {
             return self.name(word).map(TableWord::Vrf);
@@ -195,8 +256,15 @@ impl<'w> Words<'w> {
 
     /// A port, after `dev`.
     pub(super) fn port(&mut self) -> Result<String, Refusal> {
+        self.offers_name(Name::Port);
         let word = self.need("the name of a port")?;
         self.name(word)
+    }
+
+    /// A port or VRF, after `dev` or `iif`.
+    pub(super) fn link(&mut self) -> Result<String, Refusal> {
+        self.offers_name(Name::Vrf);
+        self.port()
     }
 
     /// The last word as a name of a port or VRF.
@@ -220,13 +288,17 @@ impl<'w> Words<'w> {
     pub(super) fn end(&self) -> Result<(), Refusal> {
         match self.peek() {
             None => Ok(()),
-            Some(word) => Err(self.invalid(format!("'{}' is one word too many", shown(word)))),
+            Some(word) => {
+                self.is_wrong();
+                Err(self.invalid(format!("'{}' is one word too many", shown(word))))
+            }
         }
     }
 
     /// Refuses the next word: something of `expected` should be there. `later` are words of
     /// iproute2's that are not supported.
     pub(super) fn refuse(&self, expected: &[&str], later: &[&str]) -> Refusal {
+        self.is_wrong();
         let word = self.peek();
         if let Some((message, hint)) = word.and_then(elsewhere) {
             return self.unsupported(message).with_hint(hint);
@@ -247,6 +319,7 @@ impl<'w> Words<'w> {
     }
 
     pub(super) fn unsupported(&self, message: impl AsRef<str>) -> Refusal {
+        self.is_wrong();
         Refusal::new(
             RefusalCode::Unsupported,
             format!("{}{}", self.prefix_of_errors(), message.as_ref()),
@@ -262,7 +335,11 @@ impl<'w> Words<'w> {
 
     /// Refuses a key that was given before.
     pub(super) fn once<T>(&self, key: &str, before: &Option<T>) -> Result<(), Refusal> {
-        if before.is_some() { Err(self.invalid(format!("'{key}' is given twice"))) } else { Ok(()) }
+        if before.is_none() {
+            return Ok(());
+        }
+        self.is_wrong();
+        Err(self.invalid(format!("'{key}' is given twice")))
     }
 
     /// The value of a key that has to be given.

@@ -5,6 +5,7 @@ use api::{
 };
 use types::{DefaultAction, Direction, PolicyAction, Word};
 
+use super::complete::Name;
 use super::words::Words;
 use super::xfrm_selector::{self, SelectorWords};
 use super::xfrm_state::{Id, mode};
@@ -59,7 +60,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Count => Request::PolicyCount,
         Command::SetDefault => Request::PolicySetDefault(set_default(words)?),
         Command::GetDefault => {
-            let vrf = match words.peek() {
+            let vrf = match words.peek_of(&["vrf"]) {
                 Some("vrf") => {
                     words.next();
                     words.vrf()?
@@ -81,7 +82,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
     let (mut selector, mut vrf, mut direction) = (SelectorWords::default(), None, None);
     let (mut action, mut priority, mut template, mut if_id) = (None, None, None, None);
-    while let Some(key) = words.peek() {
+    let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl"];
+    let known = [xfrm_selector::WORDS, &more].concat();
+    while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
             continue;
         }
@@ -118,11 +121,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
             }
             _ => {
                 words.back();
-                let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl"];
-                return Err(words.refuse(
-                    &[xfrm_selector::WORDS, &more].concat(),
-                    &[xfrm_selector::LATER, LATER].concat(),
-                ));
+                return Err(words.refuse(&known, &[xfrm_selector::LATER, LATER].concat()));
             }
         }
     }
@@ -153,7 +152,8 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
     let (mut id, mut mode, mut reqid, mut level) = (Id::default(), None, None, None);
     // Behind an address a VRF is the outer packets', further on it is the policy's.
     let (mut vrf, mut is_behind_address) = (None, false);
-    while let Some(key) = words.peek() {
+    let known = [super::xfrm_state::ID_WORDS, &["mode", "reqid", "level"]].concat();
+    while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             is_behind_address = matches!(key, "src" | "dst");
             continue;
@@ -215,7 +215,9 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
 fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
     let (mut selector, mut vrf, mut direction, mut index, mut if_id) =
         (SelectorWords::default(), None, None, None, None);
-    while let Some(key) = words.peek() {
+    let more = ["dir", "index", "vrf", "if_id", "ptype"];
+    let known = [xfrm_selector::WORDS, &more].concat();
+    while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
             continue;
         }
@@ -231,17 +233,14 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
             }
             "index" => {
                 words.once(key, &index)?;
+                words.offers_name(Name::Policy);
                 index = Some(words.number(key)?);
             }
             "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
             "ptype" => ptype(words)?,
             _ => {
                 words.back();
-                let more = ["dir", "index", "vrf", "if_id", "ptype"];
-                return Err(words.refuse(
-                    &[xfrm_selector::WORDS, &more].concat(),
-                    &[xfrm_selector::LATER, LATER].concat(),
-                ));
+                return Err(words.refuse(&known, &[xfrm_selector::LATER, LATER].concat()));
             }
         }
     }
@@ -269,7 +268,9 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
     let (mut selector, mut filter) = (SelectorWords::default(), PolicyFilter::default());
-    while let Some(key) = words.peek() {
+    let more = ["vrf", "dir", "index", "action", "priority", "ptype", "nosock"];
+    let known = [xfrm_selector::WORDS, &more].concat();
+    while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
             continue;
         }
@@ -285,6 +286,7 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
             }
             "index" => {
                 words.once(key, &filter.index)?;
+                words.offers_name(Name::Policy);
                 filter.index = Some(words.number(key)?);
             }
             "action" => {
@@ -302,11 +304,7 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
             "ptype" => ptype(words)?,
             _ => {
                 words.back();
-                let more = ["vrf", "dir", "index", "action", "priority", "ptype"];
-                return Err(words.refuse(
-                    &[xfrm_selector::WORDS, &more].concat(),
-                    &[xfrm_selector::LATER, LATER].concat(),
-                ));
+                return Err(words.refuse(&known, &[xfrm_selector::LATER, LATER].concat()));
             }
         }
     }
@@ -325,7 +323,8 @@ fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
     let mut defaults =
         Defaults { vrf: MAIN_VRF.to_owned(), inbound: None, outbound: None, forward: None };
     let mut any = false;
-    while let Some(key) = words.next() {
+    let known = ["in", "out", "fwd", "vrf"];
+    while let Some(key) = words.next_of(&known) {
         let into = match key {
             "in" => &mut defaults.inbound,
             "out" => &mut defaults.outbound,
@@ -336,7 +335,7 @@ fn set_default(words: &mut Words<'_>) -> Result<Defaults, Refusal> {
             }
             _ => {
                 words.back();
-                return Err(words.refuse(&["in", "out", "fwd", "vrf"], &[]));
+                return Err(words.refuse(&known, &[]));
             }
         };
         words.once(key, into)?;

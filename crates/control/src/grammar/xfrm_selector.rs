@@ -23,6 +23,10 @@ pub(super) const WORDS: &[&str] = &[
     "hoplimit",
 ];
 
+/// Protocols that are often meant.
+pub(super) const PROTOCOLS: &[&str] =
+    &["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "esp", "gre", "ospf", "any"];
+
 /// What parts are, and an example.
 const PORTS: (&str, &str) = ("a port, or a range of them", "as in 53 or 5000-5999");
 const OCTETS: (&str, &str) = ("a number, or a range of them", "as in 8 or 0-8");
@@ -96,6 +100,7 @@ impl SelectorWords {
             Part::Protocol => {
                 words.next();
                 words.once(key, &selector.protocol)?;
+                words.offers(PROTOCOLS);
                 let word = words.need("a protocol")?;
                 selector.protocol = match word {
                     // Linux's number for any protocol.
@@ -182,6 +187,7 @@ fn take_addresses(
 ) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
+    words.offers(&["any", "ADDRESSES"]);
     let word = words.need("addresses")?;
     *into = Some(match word {
         "any" | "all" | "default" => None,

@@ -41,7 +41,22 @@ const COMMANDS: &[(&str, Command)] = &[
 ];
 
 /// Words that name an SA.
-const ID_WORDS: &[&str] = &["src", "dst", "proto", "spi", "vrf"];
+pub(super) const ID_WORDS: &[&str] = &["src", "dst", "proto", "spi", "vrf"];
+
+/// What else there is to say of an SA.
+const SPEC_WORDS: &[&str] = &[
+    "mode",
+    "reqid",
+    "if_id",
+    "replay-window",
+    "replay-oseq",
+    "replay-seq",
+    "flag",
+    "aead",
+    "enc",
+    "auth",
+    "auth-trunc",
+];
 
 /// Words of iproute2's `xfrm state` that are not supported.
 const LATER: &[&str] = &[
@@ -122,6 +137,7 @@ impl Id {
             Some(key @ "proto") => {
                 words.next();
                 words.once(key, &self.protocol)?;
+                words.offers(&["esp"]);
                 match words.need("esp")? {
                     "esp" | "50" => self.protocol = Some(()),
                     other @ ("ah" | "comp" | "route2" | "hao") => {
@@ -144,6 +160,7 @@ impl Id {
 
 /// The mode, after `mode`.
 pub(super) fn mode(words: &mut Words<'_>) -> Result<SaMode, Refusal> {
+    words.offers(&["tunnel"]);
     match words.need("tunnel")? {
         "tunnel" => Ok(SaMode::Tunnel),
         other @ ("transport" | "beet" | "ro" | "in_trigger" | "iptfs") => Err(words
@@ -158,7 +175,8 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
         (Id::default(), None, None, None, None, None);
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags, mut if_id) = (None, None, None, None);
-    while let Some(key) = words.peek() {
+    let known = [ID_WORDS, SPEC_WORDS].concat();
+    while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
         }
@@ -197,6 +215,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             "aead" => {
                 words.once(key, &aead)?;
+                offer_algorithms(words, esp::AEAD_NAMES);
                 let name =
                     words.need("an algorithm, a key, and the ICV's length in bits")?.to_owned();
                 aead = Some(Aead {
@@ -207,11 +226,13 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             "enc" => {
                 words.once(key, &encryption)?;
+                offer_algorithms(words, esp::ENCRYPTION_NAMES);
                 let name = words.need("an algorithm and a key")?.to_owned();
                 encryption = Some(Encryption { name, key: words.key(key)? });
             }
             "auth" | "auth-trunc" => {
                 words.once(key, &authentication)?;
+                offer_algorithms(words, esp::INTEGRITY_NAMES);
                 let name = words.need("an algorithm and a key")?.to_owned();
                 let key_bytes = words.key(key)?;
                 let truncate_bits = if key == "auth-trunc" {
@@ -223,20 +244,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             _ => {
                 words.back();
-                let more = [
-                    "mode",
-                    "reqid",
-                    "if_id",
-                    "replay-window",
-                    "replay-oseq",
-                    "replay-seq",
-                    "flag",
-                    "aead",
-                    "enc",
-                    "auth",
-                    "auth-trunc",
-                ];
-                return Err(words.refuse(&[ID_WORDS, &more].concat(), LATER));
+                return Err(words.refuse(&known, LATER));
             }
         }
     }
@@ -266,9 +274,15 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     Ok(spec)
 }
 
+/// Says that the name of an algorithm may follow, as Linux has it in full.
+fn offer_algorithms<T>(words: &Words<'_>, known: &[esp::LinuxName<T>]) {
+    let known = known.iter().filter(|known| !known.variants.is_empty());
+    words.offers(&known.map(|known| known.name).collect::<Vec<_>>());
+}
+
 fn flags(words: &mut Words<'_>) -> Result<Vec<SaFlag>, Refusal> {
     let mut flags = Vec::new();
-    while let Some(word) = words.peek() {
+    while let Some(word) = words.peek_of(&SaFlag::ALL.map(SaFlag::name)) {
         if ["decap-dscp", "wildrecv", "icmp", "align4", "esn"].contains(&word) {
             return Err(words
                 .unsupported(format!("flag {word} is not supported yet"))
@@ -288,7 +302,8 @@ fn flags(words: &mut Words<'_>) -> Result<Vec<SaFlag>, Refusal> {
 
 fn id(words: &mut Words<'_>, keys: bool) -> Result<StateId, Refusal> {
     let (mut id, mut vrf, mut show_keys) = (Id::default(), None, false);
-    while let Some(key) = words.peek() {
+    let known = [ID_WORDS, if keys { &["keys", "nokeys"] } else { &[] }].concat();
+    while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
         }
@@ -302,7 +317,7 @@ fn id(words: &mut Words<'_>, keys: bool) -> Result<StateId, Refusal> {
             "nokeys" if keys => show_keys = false,
             _ => {
                 words.back();
-                return Err(words.refuse(ID_WORDS, &["mark"]));
+                return Err(words.refuse(&known, &["mark"]));
             }
         }
     }
@@ -317,7 +332,8 @@ fn id(words: &mut Words<'_>, keys: bool) -> Result<StateId, Refusal> {
 
 fn list(words: &mut Words<'_>) -> Result<StateList, Refusal> {
     let (mut id, mut filter, mut show_keys) = (Id::default(), StateFilter::default(), false);
-    while let Some(key) = words.peek() {
+    let known = [ID_WORDS, &["reqid", "mode", "keys", "nokeys"]].concat();
+    while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
         }
@@ -337,10 +353,7 @@ fn list(words: &mut Words<'_>) -> Result<StateList, Refusal> {
             "nokeys" => show_keys = false,
             _ => {
                 words.back();
-                return Err(words.refuse(
-                    &[ID_WORDS, &["reqid", "mode", "keys", "nokeys"]].concat(),
-                    &["flag"],
-                ));
+                return Err(words.refuse(&known, &["flag"]));
             }
         }
     }

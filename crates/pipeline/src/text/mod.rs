@@ -2,6 +2,7 @@
 
 mod actions;
 mod change;
+mod complete;
 mod ct;
 mod matches;
 mod refused;
@@ -12,6 +13,7 @@ mod value;
 use types::{PortId, SaSlot, VrfId};
 
 pub use change::{Command, parse_change, parse_criteria, parse_flow};
+pub use complete::{Offer, complete};
 pub use scan::{LONGEST, ParseError};
 pub use show::{Counters, ShownAction, ShownEntry, ShownFields, ShownFlow, ShownMatch};
 
