@@ -70,6 +70,17 @@ impl Global {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
     }
 
+    /// Takes what was said of every verb before, unless something else is said now.
+    pub(crate) fn inherit(&mut self, before: &Self) {
+        self.json |= before.json;
+        self.verbose = self.verbose.max(before.verbose);
+        // What the environment says, a line of the shell has too: only an option differs from it.
+        let environment = std::env::var_os("HITPATH_SOCKET").map(PathBuf::from);
+        if self.socket == environment && before.socket.is_some() {
+            self.socket.clone_from(&before.socket);
+        }
+    }
+
     /// Where the daemon is to listen, if the user said so.
     pub(crate) fn socket_override(&self) -> Option<&Path> {
         self.socket.as_deref()
@@ -103,10 +114,15 @@ pub(crate) enum Command {
     Trace(verbs::trace::Trace),
     Batch(verbs::batch::Batch),
     Explain(verbs::explain::Explain),
+    Shell(verbs::shell::Shell),
+    Top(verbs::top::Top),
     Replay(verbs::replay::Replay),
     Graph(verbs::graph::Graph),
     Bench(verbs::bench::Bench),
     Demo(verbs::demo::Demo),
+    Help(verbs::help::Help),
+    #[command(hide = true)]
+    Complete(verbs::complete::Complete),
     Completions(verbs::completions::Completions),
     Man(verbs::man::Man),
 }
@@ -139,10 +155,14 @@ impl Command {
             Self::Trace(verb) => verb.run(global),
             Self::Batch(verb) => verb.run(global),
             Self::Explain(verb) => verb.run(global),
+            Self::Shell(verb) => verb.run(global),
+            Self::Top(verb) => verb.run(global),
             Self::Replay(verb) => verb.run(global),
             Self::Graph(verb) => verb.run(global),
             Self::Bench(verb) => verb.run(),
             Self::Demo(verb) => verb.run(global),
+            Self::Help(verb) => verb.run(global),
+            Self::Complete(verb) => verb.run(global),
             Self::Completions(verb) => verb.run(),
             Self::Man(verb) => verb.run(),
         }
@@ -159,6 +179,17 @@ impl Cli {
             return Self { global: Global::default(), command: Command::Bench(arguments) };
         }
         Self::try_parse_from(&words).unwrap_or_else(|error| {
+            // Without a verb, somebody at a terminal wants to talk.
+            if error.kind() == ErrorKind::MissingSubcommand
+                || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            {
+                let with_verb = words.iter().cloned().chain([OsString::from("shell")]);
+                if crate::shell::is_possible()
+                    && let Ok(cli) = Self::try_parse_from(with_verb)
+                {
+                    return cli;
+                }
+            }
             if error.use_stderr() && words.iter().skip(1).any(|word| is_batch_option(word)) {
                 let error = Self::command().error(
                     ErrorKind::UnknownArgument,
@@ -193,14 +224,18 @@ impl Cli {
 }
 
 /// Whether the user wants no colours (<https://no-color.org>).
-fn refuses_colour() -> bool {
+pub(crate) fn refuses_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// The words of a command line, with iproute2's `-force` as the option that it is of `batch`, and
 /// its options in front of the verb, such as `-br`, as those that they are of the verb.
-fn words(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let all: Vec<_> = all.collect();
+    // Behind it stands a line as it is written.
+    if all.get(1).is_some_and(|word| word == "complete") {
+        return all;
+    }
     let is_verb = |word: &OsString| word.to_str().is_some_and(verbs::words::is_verb);
     // The value of --socket may be the name of a verb.
     let is_value = |at: usize| at > 0 && all[at - 1] == "--socket";

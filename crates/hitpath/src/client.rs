@@ -6,6 +6,8 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -50,6 +52,30 @@ pub(crate) fn change(socket: &Path, request: &Request, sync: bool) -> anyhow::Re
     ask_in_parts(socket, &path(api::PATH, sync), &[&body])
 }
 
+/// Asks as [`ask`] does, and waits for so long at most: who asks has pressed a key.
+///
+/// # Errors
+/// As [`ask`]; and that no answer came in time.
+pub(crate) fn ask_within(
+    socket: &Path,
+    request: &Request,
+    limit: Duration,
+) -> anyhow::Result<Reply> {
+    let body = serde_json::to_vec(request)?;
+    let (tell, told) = mpsc::channel();
+    let path = socket.to_owned();
+    // A thread of its own: even to connect may take long, if a daemon accepts nobody.
+    thread::Builder::new().spawn(move || {
+        let reply = post_within(&path, api::PATH, &[&body], limit).and_then(read_reply);
+        // Who asked may have gone.
+        let _ = tell.send(reply);
+    })?;
+    match told.recv_timeout(limit) {
+        Ok(reply) => reply,
+        Err(_) => bail!("the daemon at {} did not answer within {limit:?}", socket.display()),
+    }
+}
+
 /// Where a change is posted to.
 pub(crate) fn path(path: &str, sync: bool) -> String {
     if sync { path.to_owned() } else { format!("{path}?{}", api::NO_SYNC) }
@@ -61,7 +87,11 @@ pub(crate) fn path(path: &str, sync: bool) -> String {
 /// # Errors
 /// As [`ask`].
 pub(crate) fn ask_in_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::Result<Reply> {
-    let answer = post_parts(socket, path, parts)?;
+    read_reply(post_parts(socket, path, parts)?)
+}
+
+#[allow(clippy::needless_pass_by_value)] // It ends here.
+fn read_reply(answer: Answer) -> anyhow::Result<Reply> {
     let text = || String::from_utf8_lossy(&answer.body);
     if answer.status == 200 {
         return serde_json::from_slice(&answer.body)
@@ -85,9 +115,18 @@ pub(crate) fn unexpected(reply: &Reply) -> anyhow::Error {
 /// # Errors
 /// [`Unreachable`] if no daemon listens; others if it went away or spoke nonsense.
 pub(crate) fn post_parts(socket: &Path, path: &str, parts: &[&[u8]]) -> anyhow::Result<Answer> {
+    post_within(socket, path, parts, PATIENCE)
+}
+
+fn post_within(
+    socket: &Path,
+    path: &str,
+    parts: &[&[u8]],
+    patience: Duration,
+) -> anyhow::Result<Answer> {
     let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: \
         application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

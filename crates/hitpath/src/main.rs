@@ -5,6 +5,7 @@
 mod batch;
 mod cli;
 mod client;
+mod complete;
 mod daemon;
 mod demo;
 mod exit;
@@ -13,6 +14,8 @@ mod gateway;
 mod kernel;
 mod metrics;
 mod replay;
+mod shell;
+mod top;
 mod verbs;
 mod view;
 

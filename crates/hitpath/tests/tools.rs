@@ -267,8 +267,13 @@ fn every_verb_has_a_manual_page() {
 #[test]
 fn shells_complete_verbs() {
     for shell in ["bash", "zsh", "fish"] {
+        let script = line(&format!("completions {shell}")).with(0).out;
+        assert!(script.contains("complete -- "), "{shell}: {script}");
+    }
+    for shell in ["elvish", "powershell"] {
         assert!(line(&format!("completions {shell}")).with(0).out.contains("explain"), "{shell}");
     }
+    assert!(line("complete -- expl").with(0).out.starts_with("w\texplain\t"));
     line("completions tcsh").with(2);
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Lines<R> {
 
 /// Why a command cannot be read.
 #[derive(Debug, Error)]
-pub(super) enum LineError {
+pub(crate) enum LineError {
     /// The system's reason.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
@@ -127,7 +127,8 @@ impl<R: Read> Lines<R> {
     }
 }
 
-fn split(line: &str) -> Result<Vec<&str>, LineError> {
+/// The words of a line.
+pub(crate) fn split(line: &str) -> Result<Vec<&str>, LineError> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while let Some(first) = rest.chars().next() {

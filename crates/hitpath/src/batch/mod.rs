@@ -16,6 +16,7 @@ use zeroize::Zeroize;
 
 use self::chunk::{Chunk, DoesNotFit};
 use self::lines::Lines;
+pub(crate) use self::lines::split;
 use self::outcome::Outcome;
 use crate::client;
 use crate::exit::Unreachable;

@@ -1,6 +1,7 @@
 //! What would happen to a described packet, and why.
 
 mod description;
+mod next;
 
 use std::net::IpAddr;
 
@@ -14,6 +15,7 @@ use wire::{Addresses, FlowKey, Origin, PacketFields, Protocol, Upper, VrfId, ipv
 
 use description::OriginName;
 pub(crate) use description::{Description, GRAMMAR};
+pub(crate) use next::next;
 
 /// The name of the last step, whose text is one stable word: what becomes of the packet.
 pub(crate) const OUTCOME: &str = "outcome";

@@ -1,4 +1,5 @@
-//! `hitpath completions`: shell completions from the same definitions as the help.
+//! `hitpath completions`: shell completions. Those of bash, zsh and fish ask `hitpath complete` at
+//! each word, so that they know the words of every command and the names that there are.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -13,7 +14,10 @@ use runtime::output;
 Examples:
   hitpath completions bash > /etc/bash_completion.d/hitpath
   hitpath completions zsh > ~/.zfunc/_hitpath
-  hitpath completions fish > ~/.config/fish/completions/hitpath.fish")]
+  hitpath completions fish > ~/.config/fish/completions/hitpath.fish
+
+Those of bash, zsh and fish complete every word, with names of ports, VRFs and the like from the
+running daemon; those of other shells verbs and options.")]
 pub(crate) struct Completions {
     /// The shell to complete for
     shell: Shell,
@@ -21,9 +25,16 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "hitpath", &mut script);
-        output::text(&String::from_utf8(script)?)?;
+        match self.shell {
+            Shell::Bash => output::text(include_str!("completions/hitpath.bash"))?,
+            Shell::Zsh => output::text(include_str!("completions/hitpath.zsh"))?,
+            Shell::Fish => output::text(include_str!("completions/hitpath.fish"))?,
+            shell => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "hitpath", &mut script);
+                output::text(&String::from_utf8(script)?)?;
+            }
+        }
         Ok(Exit::Done)
     }
 }

@@ -18,7 +18,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::{IpPrefix, Protocol};
 
 use crate::cli::Global;
-use crate::client::{self, Next};
+use crate::client::{self, Next as Read};
+use crate::complete::Next;
 use crate::exit::Usage;
 use crate::view::conntrack::{self, Output};
 use runtime::exit::Exit;
@@ -175,6 +176,30 @@ impl core::str::FromStr for Nat {
             .map_err(|_| "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
         Ok(Self(NatFilter { address: Some(end.ip()), port: Some(end.port()) }))
     }
+}
+
+/// The tables that there are.
+pub(crate) const TABLES: &[Next] = &[
+    Next::Word("conntrack", "connections"),
+    Next::Word("expect", "connections that helpers expect"),
+];
+
+/// The values of an argument, if they are some words.
+pub(crate) fn values(argument: &str) -> Option<&'static [&'static str]> {
+    Some(match argument {
+        "output" => &["extended", "id", "timestamp", "ktimestamp", "labels", "json"],
+        "event_mask" => &["ALL", "NEW", "UPDATES", "DESTROY"],
+        "status" => &["EXPECTED", "SEEN_REPLY", "ASSURED", "SRC_NAT", "DST_NAT", "UNREPLIED"],
+        "family" => &["ipv4", "ipv6"],
+        "protonum" => &["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "dccp", "gre"],
+        "state" => control::connections::STATE_NAMES,
+        _ => return None,
+    })
+}
+
+/// Whether several values, with commas between, may be said of it.
+pub(crate) fn is_list(argument: &str) -> bool {
+    matches!(argument, "output" | "event_mask" | "status")
 }
 
 /// How long it takes at most until a signal is heeded.
@@ -388,9 +413,9 @@ fn follow(socket: &Path, spec: &ConnectionEventSpec, printer: &Printer) -> anyho
             return Ok(Exit::Done);
         }
         match client::next_line(&mut stream, &mut line, MAX_LINE, "event")? {
-            Next::Waits => continue,
-            Next::Line => {}
-            Next::Gone => {
+            Read::Waits => continue,
+            Read::Line => {}
+            Read::Gone => {
                 end(count, all_lost);
                 output::say("the daemon has gone");
                 return Ok(Exit::Refused);

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::Global;
 use crate::client;
+use crate::complete::Next;
 use crate::exit::Usage;
 use crate::view;
 use runtime::exit::Exit;
@@ -105,6 +106,18 @@ impl Show {
     }
 }
 
+/// What may come behind `show spd` and `words`.
+pub(crate) fn next_of_spd(words: &[&str]) -> Vec<Next> {
+    match words.last() {
+        Some(&"vrf") => return vec![Next::Vrf],
+        Some(&"dir") => return Direction::ALL.map(|it| Next::Word(it.name(), "")).to_vec(),
+        _ => {}
+    }
+    let all = [Next::Word("vrf", "those of one VRF"), Next::Word("dir", "in, out or fwd")];
+    let is_open = |next: &Next| matches!(next, Next::Word(word, _) if !words.contains(word));
+    all.into_iter().filter(is_open).collect()
+}
+
 /// `[ vrf NAME ] [ dir { in | out | fwd } ]`, in any order.
 fn spd_filter(words: &[String]) -> Result<SpdFilter, Usage> {
     let mut filter = SpdFilter::default();
@@ -149,6 +162,12 @@ mod tests {
         let both = SpdFilter { vrf: Some("blue".into()), direction: Some(Direction::Fwd) };
         assert_eq!(read("vrf blue dir fwd"), Ok(both.clone()));
         assert_eq!(read("dir fwd vrf blue"), Ok(both));
+        for next in next_of_spd(&["vrf", "blue"]).into_iter().chain(next_of_spd(&[])) {
+            let Next::Word(word, _) = next else { panic!("{next:?}") };
+            assert!(read(&format!("{word} in")).is_ok(), "{word}");
+        }
+        assert_eq!(next_of_spd(&["vrf", "blue"]).len(), 1);
+        assert_eq!(next_of_spd(&["dir"]).len(), 3);
         for (line, why) in [
             ("vrf", "needed"),
             ("dir", "needed"),

@@ -17,6 +17,8 @@ use runtime::exit::Exit;
 use runtime::output;
 use words::{Add, Tap as Asked};
 
+pub(crate) use words::next;
+
 /// Copy packets of a port or a VRF into a pcapng file, or a pipe that Wireshark reads
 ///
 /// A tap lasts as long as this command, which writes the file. Packets begin with their IP header;
@@ -63,6 +65,12 @@ impl Tap {
             }
         }
     }
+}
+
+/// What is wrong with words, for tests of examples.
+#[cfg(test)]
+pub(crate) fn is_wrong(words: &[&str]) -> Option<String> {
+    words::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>()).err()
 }
 
 fn copy(add: Add, global: &Global) -> anyhow::Result<Exit> {

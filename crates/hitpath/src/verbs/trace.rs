@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::Global;
 use crate::client::{self, Next};
+use crate::complete::Next as Word;
 use crate::exit::Usage;
 use crate::view;
 use runtime::exit::Exit;
@@ -120,6 +121,40 @@ impl Trace {
         let outcome = follow(BufReader::new(stream), &stopped, show)?;
         output::say(&outcome.to_string());
         Ok(if outcome.is_broken { Exit::Refused } else { Exit::Done })
+    }
+}
+
+/// What is wrong with words, for tests of examples.
+#[cfg(test)]
+pub(crate) fn is_wrong(words: &[&str]) -> Option<String> {
+    parse(words).err()
+}
+
+/// What may come behind `words`.
+pub(crate) fn next(words: &[&str]) -> Vec<Word> {
+    const OPTIONS: &[Word] = &[
+        Word::Word("count", "packets, and then it ends"),
+        Word::Word("rate", "packets a second at most"),
+    ];
+    match words {
+        [] => vec![
+            Word::Word("add", "show what becomes of packets"),
+            Word::Word("del", "end a trace"),
+            Word::Word("delete", "= del"),
+            Word::Word("show", "the traces that there are"),
+            Word::Word("list", "= show"),
+        ],
+        ["del" | "delete" | "d", ..] if words.len() == 1 => vec![Word::Trace],
+        ["add" | "a", .., "count" | "rate"] => vec![Word::Value("a number")],
+        ["add" | "a", rest @ ..] => {
+            let is_open = |next: &&Word| match next {
+                Word::Word(word, _) => !rest.contains(word),
+                _ => true,
+            };
+            let filter = [Word::Value("a filter of tcpdump's")];
+            OPTIONS.iter().filter(is_open).copied().chain(filter).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -79,7 +79,7 @@ fn text(request: &Request, reply: &Reply, options: Options) -> String {
 }
 
 /// Whether a port sends and receives, or what is the matter with its interface.
-fn state(port: &PortView) -> &'static str {
+pub(crate) fn state(port: &PortView) -> &'static str {
     match (port.up, port.interface_state) {
         (true, _) => "up",
         (false, Some(state @ (InterfaceState::NoCarrier | InterfaceState::Gone))) => state.name(),

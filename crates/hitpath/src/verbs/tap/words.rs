@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use api::{TapPoint, TapTarget};
 
+use crate::complete::Next;
+
 /// What is asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tap {
@@ -43,6 +45,78 @@ const MIN_SIZE: u64 = 4096;
 
 /// The most files that are used in turn.
 const MAX_FILES: u32 = 10_000;
+
+/// What may come behind `words`.
+pub(crate) fn next(words: &[&str]) -> Vec<Next> {
+    let (command, rest) = match words {
+        [] => return COMMAND_WORDS.to_vec(),
+        [command, rest @ ..] => (*command, rest),
+    };
+    match (command, rest) {
+        ("add" | "a", rest) => next_of_add(rest),
+        ("del" | "delete" | "d", []) => vec![Next::Tap],
+        _ => Vec::new(),
+    }
+}
+
+const COMMAND_WORDS: &[Next] = &[
+    Next::Word("add", "copy packets to a file"),
+    Next::Word("del", "end a tap"),
+    Next::Word("delete", "= del"),
+    Next::Word("show", "the taps that there are"),
+    Next::Word("list", "= show"),
+];
+
+const POINTS: &[Next] = &[
+    Next::Word("in", "packets as they come"),
+    Next::Word("out", "packets as they leave"),
+    Next::Word("drop", "packets that are dropped"),
+];
+
+const OPTIONS: &[Next] = &[
+    Next::Word("snaplen", "bytes of each packet that are copied"),
+    Next::Word("rate", "packets a second at most"),
+    Next::Word("count", "packets, and then it ends"),
+    Next::Word("size", "bytes of a file"),
+    Next::Word("files", "how many files are used in turn"),
+];
+
+fn next_of_add(words: &[&str]) -> Vec<Next> {
+    let rest = match words {
+        [] => {
+            return vec![
+                Next::Word("port", "packets of a port"),
+                Next::Word("dev", "= port"),
+                Next::Word("vrf", "packets of a VRF"),
+            ];
+        }
+        ["vrf"] => return vec![Next::Vrf],
+        ["port" | "dev"] => return vec![Next::Port],
+        [_, _, rest @ ..] => rest,
+        _ => return Vec::new(),
+    };
+    let points = rest.iter().take_while(|word| ["in", "out", "drop"].contains(word)).count();
+    let is_open = |next: &&Next| match next {
+        Next::Word(word, _) => !rest.contains(word),
+        _ => true,
+    };
+    let Some(options) = rest.get(points + 1..) else {
+        let file = [Next::File, Next::Word("-", "standard output")];
+        return POINTS.iter().filter(is_open).copied().chain(file).collect();
+    };
+    let is_option = |word: &str| {
+        OPTIONS.iter().any(|next| matches!(next, Next::Word(name, _) if *name == word))
+    };
+    for pair in options.chunks(2) {
+        match pair {
+            [option, _] if is_option(option) => {}
+            [option] if is_option(option) => return vec![Next::Value("a number")],
+            // A filter, which goes to the end.
+            _ => return Vec::new(),
+        }
+    }
+    OPTIONS.iter().filter(is_open).copied().chain([Next::Value("a filter of tcpdump's")]).collect()
+}
 
 /// Reads a command. `Err` says what is wrong and what would be right.
 pub(super) fn parse(words: &[String]) -> Result<Tap, String> {
@@ -152,6 +226,38 @@ mod tests {
         assert_eq!((add.output.file, add.filter.as_deref()), (None, Some("tcp")));
         assert_eq!(read("del 7"), Ok(Tap::Delete(7)));
         assert_eq!(read("show"), Ok(Tap::Show));
+    }
+
+    #[test]
+    fn what_is_offered_is_understood_and_all_of_it_is_offered() {
+        let offered = |line: &str| -> Vec<&str> {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let word = |next| if let Next::Word(word, _) = next { Some(word) } else { None };
+            next(&words).into_iter().filter_map(word).collect()
+        };
+        let lines = [
+            ("", ["", " port wan f", " 7"].as_slice()),
+            ("add", &[" wan f"]),
+            ("add port wan", &[" f", ""]),
+            ("add port wan f", &[" 5000", " 5000 size 5000"]),
+        ];
+        let mut all = Vec::new();
+        for (line, rests) in lines {
+            for word in offered(line) {
+                let reads = |rest| read(format!("{line} {word}{rest}").trim()).is_ok();
+                assert!(rests.iter().any(reads), "{line} {word}");
+                all.push(word);
+            }
+        }
+        let source = include_str!("words.rs").split("#[cfg(test)]").next().unwrap();
+        let arms = source.lines().filter_map(|line| line.trim().strip_prefix('"'));
+        for arm in arms.filter(|line| line.contains(" =>")) {
+            let word = arm.split('"').next().unwrap();
+            assert!(all.contains(&word), "{word}");
+        }
+        assert_eq!(offered("add port wan in"), ["out", "drop", "-"]);
+        assert_eq!(next(&["add", "vrf"]), [Next::Vrf]);
+        assert!(offered("add port wan f udp and").is_empty());
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! What may come next in a packet described in words.
+
+use crate::complete::Next;
+
+/// What may come behind the words of a description.
+pub(crate) fn next(words: &[&str]) -> Vec<Next> {
+    const FIELDS: &[Next] = &[
+        Next::Word("in", "where it comes from: a port, sa REQID or host"),
+        Next::Word("from", "= in"),
+        Next::Word("type", "ICMP type"),
+        Next::Word("code", "ICMP code"),
+        Next::Word("id", "id of an ICMP echo"),
+        Next::Word("spi", "SPI of ESP"),
+        Next::Word("tcp-flags", "as in syn,ack"),
+        Next::Word("dscp", "as in ef"),
+        Next::Word("ttl", "TTL or hop limit"),
+        Next::Word("hoplimit", "= ttl"),
+        Next::Word("fragment", "first or later"),
+        Next::Word("size", "length in bytes"),
+        Next::Word("about", "for whom the packet was that an ICMP error quotes"),
+    ];
+    let protocols = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "esp", "gre"];
+    match words {
+        [] => protocols.map(|protocol| Next::Word(protocol, "")).to_vec(),
+        [_] => vec![Next::Value("SOURCE[:PORT]")],
+        [_, _] => vec![Next::Word(">", "the destination follows")],
+        [_, _, ">"] => vec![Next::Value("DESTINATION[:PORT]")],
+        [_, _, ">", _, rest @ ..] => match rest {
+            [.., "in" | "from"] => vec![
+                Next::Port,
+                Next::Word("host", "the gateway itself sends it"),
+                Next::Word("sa", "decrypted by an SA of this reqid"),
+            ],
+            [.., "in" | "from", "sa"] => vec![Next::Reqid],
+            [.., "fragment"] => vec![Next::Word("first", ""), Next::Word("later", "")],
+            [.., word] if *word != "host" && is_field(FIELDS, word) => vec![Next::Value("a value")],
+            rest => {
+                let is_open =
+                    |next: &&Next| !matches!(next, Next::Word(word, _) if rest.contains(word));
+                FIELDS.iter().filter(is_open).copied().collect()
+            }
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn is_field(fields: &[Next], word: &str) -> bool {
+    fields.iter().any(|next| matches!(next, Next::Word(name, _) if *name == word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Description;
+    use super::*;
+
+    fn offered(line: &str) -> Vec<&'static str> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let word = |next| if let Next::Word(word, _) = next { Some(word) } else { None };
+        next(&words).into_iter().filter_map(word).collect()
+    }
+
+    #[test]
+    fn what_is_offered_is_understood_and_all_of_it_is_offered() {
+        let values = ["lan", "1", "syn", "ef", "later", "192.0.2.1", "192.0.2.1 spi 1"];
+        for word in offered("udp 10.0.0.1 > 10.0.0.2") {
+            let known = values.iter().any(|value| {
+                let line = format!("udp 10.0.0.1 > 10.0.0.2 {word} {value} in lan");
+                // Fields of other protocols are understood, and then refused.
+                let refused = Description::parse(&line).err().map(|error| error.to_string());
+                refused.is_none_or(|why| !why.contains("not known") && !why.contains("is no"))
+            });
+            assert!(known, "{word}");
+        }
+        for protocol in offered("") {
+            let line = format!("{protocol} 10.0.0.1 > 10.0.0.2 in lan");
+            let error = Description::parse(&line).err().map(|error| error.to_string());
+            assert!(error.is_none_or(|error| !error.contains("no protocol")), "{protocol}");
+        }
+        let source = include_str!("description.rs").split("#[cfg(test)]").next().unwrap();
+        let mut all = offered("udp 10.0.0.1 > 10.0.0.2");
+        all.extend(offered("udp 10.0.0.1 > 10.0.0.2 fragment"));
+        all.extend(offered("udp 10.0.0.1 > 10.0.0.2 in"));
+        let arms = source.lines().map(str::trim).filter(|line| line.contains(" => "));
+        let arms = arms.filter_map(|line| line.split(" => ").next());
+        let words = arms.flat_map(|arm| arm.split(" | "));
+        let words: Vec<_> =
+            words.filter_map(|part| part.strip_prefix('"')?.strip_suffix('"')).collect();
+        assert!(words.len() > 12, "{words:?}");
+        for word in words {
+            assert!(all.contains(&word), "{word}");
+        }
+    }
+
+    #[test]
+    fn each_place_has_its_words() {
+        assert_eq!(offered("udp 10.0.0.1"), [">"]);
+        assert_eq!(next(&["udp"]), [Next::Value("SOURCE[:PORT]")]);
+        assert!(next(&["udp", "10.0.0.1", ">", "10.0.0.2", "in"]).contains(&Next::Port));
+        assert_eq!(next(&["udp", "10.0.0.1", ">", "10.0.0.2", "in", "sa"]), [Next::Reqid]);
+        assert!(!offered("udp 10.0.0.1 > 10.0.0.2 size 100").contains(&"size"));
+        assert!(offered("udp 10.0.0.1 x y z").is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! The terminal, which is given back as it was, however the process ends.
+
+use std::io::{Stdout, Write, stdout};
+use std::panic;
+
+use anyhow::Context;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{cursor, execute};
+
+use super::screen::Screen;
+
+/// A terminal whose whole screen is drawn on.
+pub(super) struct Terminal {
+    terminal: ratatui::Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    pub(super) fn take() -> anyhow::Result<Self> {
+        // A panic's message would be lost on the screen that is left.
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        enable_raw_mode().context("taking the terminal")?;
+        let begun = execute!(stdout(), EnterAlternateScreen, cursor::Hide)
+            .map_err(anyhow::Error::from)
+            .and_then(|()| Ok(ratatui::Terminal::new(CrosstermBackend::new(stdout()))?));
+        match begun {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                give_back();
+                Err(error.context("taking the terminal"))
+            }
+        }
+    }
+
+    pub(super) fn draw(&mut self, screen: &Screen) -> anyhow::Result<()> {
+        self.terminal.draw(|frame| screen.draw(frame)).context("drawing the screen")?;
+        Ok(())
+    }
+
+    /// What is on the screen may be something else's: it is drawn anew.
+    pub(super) fn clear(&mut self) -> anyhow::Result<()> {
+        self.terminal.clear().context("drawing the screen")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Gives the terminal back. If that fails, it has gone.
+fn give_back() {
+    let _ = disable_raw_mode();
+    let _ = execute!(stdout(), LeaveAlternateScreen, cursor::Show);
+    let _ = stdout().flush();
+}

@@ -1,0 +1,28 @@
+#compdef hitpath
+# Completion of hitpath for zsh: asks `hitpath complete` at each word.
+
+_hitpath() {
+    local line kind word meaning files hint ret=1
+    local -a fields whole parts
+    for line in "${(@f)$(${~words[1]} complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
+        fields=("${(@ps:\t:)line}")
+        kind=$fields[1] word=${fields[2]//:/\\:} meaning=$fields[3]
+        case $kind in
+        w) whole+=("$word${meaning:+:$meaning}") ;;
+        p) parts+=("$word${meaning:+:$meaning}") ;;
+        f) files=1 ;;
+        h) hint=$meaning ;;
+        esac
+    done
+    (( $#whole )) && _describe -V 'hitpath' whole && ret=0
+    (( $#parts )) && _describe -V 'hitpath' parts -S '' && ret=0
+    [[ -n $files ]] && _files && ret=0
+    [[ -n $hint && $ret = 1 ]] && _message "$hint"
+    return ret
+}
+
+if [ "$funcstack[1]" = "_hitpath" ]; then
+    _hitpath "$@"
+else
+    compdef _hitpath hitpath
+fi
