@@ -18,6 +18,7 @@ mod reader;
 mod sections;
 mod security;
 mod shadow;
+mod tunnels;
 mod write;
 mod write_firewall;
 
@@ -323,6 +324,7 @@ fn interpret(
         cross::check(&read, None, errors);
         cross::check_buffers(&gateway, &read.ports, errors);
         cross::note_keys(&read.states, errors);
+        tunnels::note(&read, errors);
         if let (Some(fire), 0) = (&fire, errors.count()) {
             fire.check_with(&read, errors);
         }

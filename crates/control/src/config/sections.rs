@@ -163,7 +163,20 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     let name = name(table, "name", errors);
     let kind = name.as_deref().and_then(|name| kind(table, name, errors));
     let addresses: Vec<Found<IpPrefix>> = table.list("addresses", errors, |element, errors| {
-        parsed_element(element, "\"192.0.2.1/24\"", errors)
+        let prefix: Option<IpPrefix> = parsed_element(element, "\"192.0.2.1/24\"", errors);
+        if let (Some(prefix), Some(text)) = (prefix, element.get_ref().as_str())
+            && !text.contains('/')
+        {
+            errors.note(
+                element.span().start,
+                format!(
+                    "{text} has no prefix length, so it is {prefix}, a network of one address: with \
+                     {text}/{} the port would reach the stations beside it",
+                    if prefix.address().is_ipv6() { 64 } else { 24 }
+                ),
+            );
+        }
+        prefix
     });
     for (at, address) in addresses.iter().enumerate() {
         if let Err(fault) = check::own_address("addresses", address.value) {
