@@ -49,7 +49,7 @@ pub use conntrack::{
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
     ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
 };
-pub use daemon::DaemonView;
+pub use daemon::{AuditView, DaemonView};
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,

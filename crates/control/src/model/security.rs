@@ -51,6 +51,7 @@ impl Draft<'_> {
             no_ecn: spec.flags.contains(&SaFlag::NoEcn),
             no_pmtu_discovery: spec.flags.contains(&SaFlag::NoPmtuDisc),
         };
+        self.touch_state((vrf, spec.destination, spi));
         // Before anything is noted of its numbers, which the one that is there goes on with.
         self.tables.check_new_sa(&sa).map_err(|error| refusal(&error))?;
         let (keys, sent, received) = (&checked.keys, spec.sent_sequence, spec.received_sequence);
@@ -101,6 +102,7 @@ impl Draft<'_> {
 
     pub(super) fn drop_state(&mut self, key: StateKey) -> Result<(), Refusal> {
         let (vrf, destination, spi) = key;
+        self.touch_state(key);
         self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
         let removed = self.desired.states.remove(&key);
         if let Some(DesiredSa { spec, .. }) = removed {

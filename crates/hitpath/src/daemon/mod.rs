@@ -6,6 +6,7 @@
 //!          signals, netlink --Message-->                     <--events, Lost, Events-------
 //! ```
 
+pub(crate) mod audit;
 mod compiler;
 mod connection_events;
 mod connections;
@@ -154,6 +155,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let socket = socket.unwrap_or(&settings.socket).to_owned();
     let (listener, socket_file) = socket::listen(&socket)?;
     let opened = state::Opened::of(&settings, &socket)?;
+    let audit = audit::Opened::of(&settings.audit)?;
     let metrics = metrics_server::open(&settings.metrics, file)?;
 
     // Whatever can be refused is, before anything of the system is changed.
@@ -195,6 +197,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         socket_file,
         metrics,
         opened,
+        audit,
         handler,
         sequences,
         plan,
@@ -220,6 +223,7 @@ struct Prepared<'o> {
     socket_file: SocketFile,
     metrics: Option<metrics_server::Opened>,
     opened: Option<state::Opened>,
+    audit: audit::Opened,
     handler: RequestHandler,
     sequences: Option<sequences::Opened>,
     plan: Plan,
@@ -228,11 +232,18 @@ struct Prepared<'o> {
 /// Starts everything, and runs until told to stop.
 fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
-    let Prepared { opened, mut handler, sequences, plan, .. } = prepared;
+    let Prepared { opened, audit, mut handler, sequences, plan, .. } = prepared;
     let socket = handler.daemon.socket.clone();
     seen::warn(plan.ports_to_open());
     // Before there are other threads, which have what this one has.
     let mut protection = protection::give_up(file)?;
+
+    let audit = audit.start().context("starting the thread of the audit log")?;
+    handler.daemon.audit = audit.clone();
+    if audit.is_on() {
+        handler.control.follow_sas();
+    }
+    audit.started(&handler.daemon.config, &digest);
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
@@ -242,7 +253,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     // What commands had changed is there before the first packet is.
     let keeper = match opened {
         Some(opened) => {
-            Some(opened.restore(&mut handler.control, &settings, digest, clock.now())?)
+            Some(opened.restore(&mut handler.control, &settings, digest, &audit, clock.now())?)
         }
         None => None,
     };
@@ -275,7 +286,8 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     if let Some(metrics) = metrics {
         metrics.start(scrapes.clone())?;
     }
-    let server = server::start(listener, sender, (readers, events.clone()), scrapes)?;
+    let server =
+        server::start(listener, sender, (readers, events.clone()), scrapes, audit.clone())?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
     supervisor::ready(settings.workers);
@@ -287,5 +299,10 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     drop(messages);
     drop(socket_file);
     server.stop();
+    audit.stopping(match exit {
+        Exit::Done => "asked to",
+        _ => "failed",
+    });
+    audit.stop();
     Ok(exit)
 }
