@@ -27,8 +27,8 @@ pub use command::{command, commands};
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use conntrack_settings::ConntrackSettings;
 pub use model::{
-    Boundary, Changes, Control, OpenedPort, Plan, Reservation, Restored, SECRET_LENGTH, SaEvent,
-    SaEventKind, SeenInterface, SequenceRecord, VrfCounts, links,
+    Boundary, Changes, Control, ObjectChange, OpenedPort, Plan, Reservation, Restored,
+    SECRET_LENGTH, SaEvent, SaEventKind, SeenInterface, SequenceRecord, VrfCounts, links,
 };
 pub use settings::{
     AuditLog, CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PortKind,

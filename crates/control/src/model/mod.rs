@@ -38,6 +38,7 @@ mod taps;
 mod tests;
 mod vlans;
 mod vrfs;
+mod watch;
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -63,6 +64,7 @@ pub use reload::Plan;
 pub use restore::Restored;
 pub use sa_events::{SaEvent, SaEventKind};
 pub use sequences::{Reservation, SECRET_LENGTH, SequenceRecord};
+pub use watch::ObjectChange;
 
 use self::desired::{Desired, defaults_in_force};
 use self::journal::Journal;
@@ -477,6 +479,19 @@ impl Control {
         self.desired.compiler_ended = Some(why.into());
     }
 
+    /// Notes what changes from now on: [`Control::take_object_changes`] returns it. Or notes nothing
+    /// any more.
+    pub fn watch(&mut self, is_on: bool) {
+        self.desired.watch(is_on);
+    }
+
+    /// What has changed since it was last called, if somebody watches. To be called after every
+    /// request, event, reload and tick.
+    pub fn take_object_changes(&mut self, now: Time) -> Vec<ObjectChange> {
+        let tables = self.publisher.current();
+        self.desired.changes(&tables, now)
+    }
+
     /// Follows what becomes of SAs from now on: [`Control::take_sa_events`] returns it.
     pub fn follow_sas(&mut self) {
         self.sa_events.begin(&self.publisher.current(), &self.desired);
@@ -575,6 +590,7 @@ impl Draft<'_> {
 
     /// An SA may be about to change.
     fn touch_state(&mut self, key: desired::StateKey) {
+        self.desired.touch_state(key);
         if let Some(events) = &mut self.sa_events {
             events.touch(&self.tables, self.desired, key);
         }

@@ -156,7 +156,7 @@ impl SaEvents {
                 let sa = describe::state(&entry.spec);
                 self.events.push_back(SaEvent { kind, sa, instead_of: None });
             };
-            if known.is_none() {
+            if known.is_none() && is_used(tables, *key) {
                 event(SaEventKind::FirstUse);
             }
             match stage {
@@ -192,6 +192,12 @@ fn stage(tables: &Tables, key: StateKey) -> Option<(u64, Option<Stage>)> {
         None
     };
     Some((sa.serial, stage))
+}
+
+/// Whether packets have passed by it. Numbers may be used by its key before.
+fn is_used(tables: &Tables, (vrf, destination, spi): StateKey) -> bool {
+    let sa = tables.sad().inbound(vrf, destination, spi);
+    sa.is_some_and(|sa| sa.counters.read().0 > 0)
 }
 
 /// The SPI of the SA that had sent what this one, as the newest of its slot, sends from now on.

@@ -13,6 +13,7 @@ use wire::{Mac, PortId};
 
 use crate::daemon::audit::Audit;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
+use crate::daemon::monitors::Monitors;
 use crate::daemon::nat_log::NatLog;
 use crate::daemon::packet_log::PacketLog;
 use crate::daemon::state::{self, Keeper};
@@ -94,6 +95,9 @@ pub(crate) struct ControlThread {
     nat_log: NatLog,
     taps: Taps,
     traces: Traces,
+    monitors: Monitors,
+    /// Whether it is noted what changes.
+    is_watched: bool,
     watchdog: Option<Watchdog>,
 }
 
@@ -102,7 +106,7 @@ impl ControlThread {
     pub(crate) fn new(
         file: &Path,
         handler: RequestHandler,
-        (pool, (taps, traces)): (WorkerPool, (Taps, Traces)),
+        (pool, ((taps, traces), monitors)): (WorkerPool, ((Taps, Traces), Monitors)),
         clock: Clock,
         interfaces: Interfaces,
         keeper: Option<Keeper>,
@@ -127,6 +131,8 @@ impl ControlThread {
             nat_log: NatLog::default(),
             taps,
             traces,
+            monitors,
+            is_watched: false,
             watchdog: Watchdog::asked_for(),
         }
     }
@@ -176,6 +182,11 @@ impl ControlThread {
                         Err(refusal) => tracing::error!("no metrics: {refusal}"),
                     }
                 }
+                Ok(Message::Watch(begun)) => {
+                    self.watch();
+                    // A client that has gone away is none.
+                    let _ = begun.send(());
+                }
                 Ok(Message::Interfaces) => {
                     self.look_at_addresses();
                     self.look_at_interfaces(self.interfaces.ports());
@@ -208,6 +219,7 @@ impl ControlThread {
                 }
             }
             self.audit_sas();
+            self.tell_changes(now);
             self.announce();
             if let Some((writer, _)) = &self.sequences {
                 writer.write(self.handler.control.take_reservations(), None);
@@ -579,6 +591,22 @@ impl ControlThread {
         &self.handler.daemon.audit
     }
 
+    /// Notes what changes while somebody follows it.
+    fn watch(&mut self) {
+        let is_watched = self.monitors.are_there();
+        if is_watched != self.is_watched {
+            self.is_watched = is_watched;
+            self.handler.control.watch(is_watched);
+        }
+    }
+
+    /// Tells those who follow what has changed.
+    fn tell_changes(&mut self, now: Time) {
+        if self.is_watched {
+            self.monitors.tell(self.handler.control.take_object_changes(now));
+        }
+    }
+
     /// Writes down what has become of SAs.
     fn audit_sas(&mut self) {
         for event in self.handler.control.take_sa_events() {
@@ -682,6 +710,8 @@ impl ControlThread {
         self.log_nat(now);
         self.look_at_taps();
         self.look_at_traces();
+        self.monitors.look_after();
+        self.watch();
     }
 
     fn log_nat(&mut self, now: Time) {

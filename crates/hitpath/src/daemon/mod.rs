@@ -13,6 +13,7 @@ mod connections;
 mod control;
 mod interfaces;
 mod metrics_server;
+mod monitors;
 mod nat_log;
 mod packet_log;
 mod ports;
@@ -77,6 +78,8 @@ pub(crate) enum Message {
     },
     /// Somebody wants to know what is counted.
     Metrics(oneshot::Sender<Measured>),
+    /// Somebody follows what changes; said once it is noted.
+    Watch(oneshot::Sender<()>),
     /// An interface of the system, or an address of one, has changed.
     Interfaces,
     /// Policies were compiled.
@@ -273,7 +276,8 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     protection::filter(&mut protection, settings.seccomp)?;
     handler.daemon.protection = protection;
     let sequences = sequences.map(|writer| (writer, sender.clone()));
-    let served = (pool, readers.clone());
+    let monitors = monitors::Monitors::default();
+    let served = (pool, (readers.clone(), monitors.clone()));
     let mut control =
         ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
@@ -286,8 +290,13 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     if let Some(metrics) = metrics {
         metrics.start(scrapes.clone())?;
     }
-    let server =
-        server::start(listener, sender, (readers, events.clone()), scrapes, audit.clone())?;
+    let server = server::start(
+        listener,
+        sender,
+        (readers, events.clone(), monitors.clone()),
+        scrapes,
+        audit.clone(),
+    )?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
     supervisor::ready(settings.workers);
@@ -295,6 +304,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     let exit = control.run(&messages);
     supervisor::stopping();
     events.end_all();
+    monitors.end_all();
     // Who is still in the queue is told that nothing was done.
     drop(messages);
     drop(socket_file);

@@ -38,6 +38,7 @@ use crate::daemon::audit::{Audit, Note, Peer};
 use crate::daemon::connection_events::ConnectionEvents;
 use crate::daemon::connections::{Connection, Connections, EVICTION_PERIOD, Phase};
 use crate::daemon::metrics_server;
+use crate::daemon::monitors::Monitors;
 use crate::daemon::reply_to::{Claim, ReplyTo};
 use crate::daemon::scrape::Scrapes;
 use crate::daemon::taps::{TapStream, Taps};
@@ -105,7 +106,7 @@ impl Server {
 }
 
 /// Who reads what is sent on and on.
-type Readers = ((Taps, Traces), ConnectionEvents);
+type Readers = ((Taps, Traces), ConnectionEvents, Monitors);
 
 /// Serves `listener` on a thread of its own until it is stopped.
 ///
@@ -139,7 +140,7 @@ pub(crate) fn start(
 async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
-    ((taps, traces), events): Readers,
+    ((taps, traces), events, monitors): Readers,
     (scrapes, audit): (Scrapes, Audit),
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -151,6 +152,7 @@ async fn serve(
         .route(api::TAP_PATH, post(handle_tap))
         .route(api::TRACE_PATH, post(handle_trace))
         .route(api::CONNTRACK_PATH, post(handle_conntrack))
+        .route(api::MONITOR_PATH, post(handle_monitor))
         .route(api::METRICS_PATH, get(handle_metrics))
         .fallback(any(elsewhere))
         .with_state(Senders {
@@ -162,6 +164,7 @@ async fn serve(
             taps,
             traces,
             events,
+            monitors,
             scrapes,
             audit: audit.clone(),
         });
@@ -265,6 +268,7 @@ struct Senders {
     taps: Taps,
     traces: Traces,
     events: ConnectionEvents,
+    monitors: Monitors,
     /// What is counted.
     scrapes: Scrapes,
     /// Where it is written who asks for what.
@@ -421,6 +425,38 @@ async fn handle_conntrack(
     match senders.events.open(spec) {
         Ok(stream) => streamed(&connection, stream, "application/x-ndjson"),
         Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Who follows changes is replied to with them, until either side ends it.
+async fn handle_monitor(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let spec = match serde_json::from_slice(&body) {
+        Ok(spec) => spec,
+        Err(error) => return refused(&not_understood(&error)),
+    };
+    let stream = match senders.monitors.open(spec) {
+        Ok(stream) => stream,
+        Err(refusal) => return refused(&refusal),
+    };
+    // Who has a reply misses nothing from then on.
+    let (begun, has_begun) = oneshot::channel();
+    match senders.control.try_send(Message::Watch(begun)) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => return refused(&busy()),
+        Err(TrySendError::Disconnected(_)) => return refused(&stopping()),
+    }
+    connection.enter(Phase::Waiting);
+    match has_begun.await {
+        Ok(()) => streamed(&connection, stream, "application/x-ndjson"),
+        Err(_) => refused(&stopping()),
     }
 }
 
