@@ -131,7 +131,7 @@ pub(crate) fn start(
     let thread = thread::Builder::new()
         .name("server".into())
         .spawn(move || {
-            runtime.block_on(serve(listener, control, readers, (scrapes, audit), stopped))
+            runtime.block_on(serve(listener, control, readers, (scrapes, audit), stopped));
         })
         .context("starting the server's thread")?;
     Ok(Server { thread: Some(thread), stop })

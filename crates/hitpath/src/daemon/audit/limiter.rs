@@ -43,7 +43,7 @@ impl Limiter {
         let is_due = |class: &&mut Class| {
             class.suppressed > 0 && now.saturating_duration_since(class.since) >= PERIOD
         };
-        let (name, class) = self.0.iter_mut().find(|(_, class)| is_due(&class))?;
+        let (name, class) = self.0.iter_mut().find(|(_, class)| is_due(class))?;
         Some((name, std::mem::take(&mut class.suppressed)))
     }
 
