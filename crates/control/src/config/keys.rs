@@ -183,6 +183,20 @@ pub const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "audit",
+        many: false,
+        keys: &[key(
+            "log",
+            "\"auto\", \"stderr\", \"journal\", \"off\" or a path",
+            "",
+            "\"auto\"",
+            "Where it is written who changed what, and what became of it (docs/audit.md): in \
+            the systemd journal with a field for each part, on standard error, nowhere, or in a \
+            file, whose path begins with `/`. `auto` is the journal if standard error is connected \
+            to it, as in a service, and standard error otherwise.",
+        )],
+    },
+    Section {
         name: "ipsec",
         many: false,
         keys: &[

@@ -295,6 +295,9 @@ fn interpret(
     gateway.metrics = single(document, "metrics", errors)
         .map(|table| sections::metrics(table, errors))
         .unwrap_or_default();
+    gateway.audit = single(document, "audit", errors)
+        .map(|table| sections::audit(&table, errors))
+        .unwrap_or_default();
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();

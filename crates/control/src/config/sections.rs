@@ -17,8 +17,8 @@ use super::reader::{Found, Table, number_element, parsed_element};
 use super::{ReadKeys, VrfSettings};
 use crate::check::{self, Fault};
 use crate::settings::{
-    GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues, PortSettings,
-    StateDirectory,
+    AuditLog, GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues,
+    PortSettings, StateDirectory,
 };
 
 /// The most worker threads.
@@ -70,7 +70,26 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
             .flag("allow-sequence-reuse", errors)
             .map_or(usual.allow_sequence_reuse, |found| found.value),
         metrics: usual.metrics,
+        audit: usual.audit,
         ipsec: usual.ipsec,
+    }
+}
+
+pub(super) fn audit(table: &Table<'_>, errors: &mut Errors<'_>) -> AuditLog {
+    let Some(log) = table.text("log", errors) else { return AuditLog::default() };
+    match log.value {
+        "auto" => AuditLog::Usual,
+        "stderr" => AuditLog::Stderr,
+        "journal" => AuditLog::Journal,
+        "off" => AuditLog::Off,
+        // Relative to what is not clear: the daemon may be started anywhere.
+        path if path.starts_with('/') && !path.contains('\0') => AuditLog::File(path.into()),
+        other => {
+            let message = format!("log {other:?} is nowhere");
+            let hint = "\"auto\", \"stderr\", \"journal\", \"off\", or a path that begins with /";
+            errors.add(log.at, message, Some(hint.to_owned()));
+            AuditLog::default()
+        }
     }
 }
 

@@ -187,7 +187,7 @@ fn active(
     alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
-fn view(
+pub(super) fn view(
     tables: &Tables,
     routes: &Routes,
     vrf: TableRef,

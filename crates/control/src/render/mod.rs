@@ -9,7 +9,7 @@ mod xfrm;
 
 use core::fmt::Write;
 
-use api::{Reply, Request};
+use api::{MonitorView, Reply, Request, RouteFilter};
 
 /// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty
 /// where iproute2 prints nothing.
@@ -137,6 +137,49 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
             for step in steps {
                 let _ = writeln!(text, "{}: {}", step.step, step.text);
             }
+        }
+    }
+    text
+}
+
+/// What has changed, as `ip monitor` and `ip xfrm monitor` print it.
+pub fn change(view: &MonitorView, is_deleted: bool, is_changed: bool, with_label: bool) -> String {
+    let mut text = String::new();
+    if with_label {
+        text.push_str(match view {
+            MonitorView::Link(_) => "[LINK]",
+            MonitorView::Address(_) => "[ADDR]",
+            MonitorView::Route(_) => "[ROUTE]",
+            MonitorView::Neighbour(_) => "[NEIGH]",
+            MonitorView::Rule(_) => "[RULE]",
+            MonitorView::State(_) => "[SA]",
+            MonitorView::Policy(_) => "[POLICY]",
+        });
+    }
+    if is_deleted {
+        text.push_str("Deleted ");
+    }
+    match view {
+        MonitorView::Link(view) => net::link(&mut text, view, Options::default()),
+        MonitorView::Address(view) => {
+            let mut lines = String::new();
+            net::addresses(&mut lines, std::slice::from_ref(view));
+            // The port and its address, as iproute2 does, on one line.
+            text.push_str(&lines.replacen('\n', "", 1));
+        }
+        MonitorView::Route(view) => {
+            net::route(&mut text, &Request::RouteList(RouteFilter::default()), view);
+        }
+        MonitorView::Neighbour(view) => net::neighbour(&mut text, view),
+        MonitorView::Rule(view) => net::rule(&mut text, view),
+        // As with iproute2, of these alone.
+        MonitorView::State(view) => {
+            text.push_str(if is_changed { "Updated " } else { "" });
+            xfrm::state(&mut text, view);
+        }
+        MonitorView::Policy(view) => {
+            text.push_str(if is_changed { "Updated " } else { "" });
+            xfrm::policy(&mut text, view);
         }
     }
     text

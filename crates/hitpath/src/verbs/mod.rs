@@ -12,6 +12,7 @@ pub(crate) mod firewall;
 pub(crate) mod flow;
 pub(crate) mod graph;
 pub(crate) mod man;
+pub(crate) mod monitor;
 pub(crate) mod release_interfaces;
 pub(crate) mod reload;
 pub(crate) mod replay;

@@ -49,6 +49,10 @@ pub(crate) struct ShowOptions {
     #[arg(short = '6', conflicts_with = "ipv4")]
     ipv6: bool,
 
+    /// The time in front of what `monitor` prints, in UTC
+    #[arg(short, long, visible_alias = "tshort")]
+    timestamp: bool,
+
     /// One line for each link, port or neighbour (also -br)
     #[arg(long)]
     brief: bool,
@@ -85,6 +89,7 @@ pub(crate) fn show_option(word: &str) -> Option<&'static str> {
         () if is("-brief", 3) => Some("--brief"),
         () if is("-statistics", 2) || is("-stats", 2) => Some("--statistics"),
         () if is("-details", 2) => Some("--details"),
+        () if is("-timestamp", 2) || is("-tshort", 3) => Some("--timestamp"),
         () if word == "-4" => Some("-4"),
         () if word == "-6" => Some("-6"),
         () => None,
@@ -93,6 +98,10 @@ pub(crate) fn show_option(word: &str) -> Option<&'static str> {
 
 /// Whether a verb takes iproute2's grammar, and its options with it.
 pub(crate) fn is_verb(word: &str) -> bool {
+    // Which takes some of the options.
+    if word == "monitor" {
+        return true;
+    }
     let mut cli = Cli::command();
     let found = cli.find_subcommand_mut(word);
     found.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "brief"))
@@ -260,6 +269,9 @@ fn run(
 ) -> anyhow::Result<Exit> {
     if asks_for_help(object, words) {
         return help(object);
+    }
+    if super::monitor::is_asked_for(words) {
+        return super::monitor::run_of(object, words, (show.family(), show.timestamp), global);
     }
     let words: Vec<&str> =
         std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
