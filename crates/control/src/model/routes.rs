@@ -13,7 +13,7 @@ use tables::{
     MemberSpec as TableMember, Port, RouteKind, RouteSpec as TableRoute, TableError, TableId,
     TableRef, Tables,
 };
-use types::{IpPrefix, PortId, VrfId};
+use types::{IpPrefix, PortId, RouteProtocol, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredRoute};
@@ -75,6 +75,7 @@ impl Draft<'_> {
                 && id.nexthop_vrf.as_ref().is_none_or(|vrf| Some(vrf) == spec.nexthop_vrf.as_ref())
                 && (id.nexthops.is_empty() || are_same(&id.nexthops, &spec.nexthops))
                 && id.metric.is_none_or(|metric| metric == spec.metric)
+                && id.protocol.is_none_or(|protocol| protocol == protocol_of(entry))
         };
         let Some(metric) =
             self.alternatives(place).iter().find(wanted).map(|entry| entry.spec.metric)
@@ -113,6 +114,7 @@ impl Draft<'_> {
                 let by = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
                 let ways: Vec<_> = several.chain([(by, spec.via)]).collect();
                 matches(filter, spec.destination, spec.kind, &ways)
+                    && filter.protocol.is_none_or(|protocol| protocol == protocol_of(entry))
             })
             .map(|(place, entry)| (*place, entry.spec.metric))
             .collect();
@@ -340,6 +342,15 @@ pub(super) fn of_filter(
     let vrfs = desired.vrfs.values().map(|vrf| TableRef::Vrf(vrf.id));
     let loose = loose_places(desired).into_iter().filter(|_| filter.all).map(|(table, _)| table);
     Ok(vrfs.chain(loose).collect())
+}
+
+/// Who made a route: what was said, or else what iproute2 says of routes of that origin.
+pub(super) fn protocol_of(entry: &DesiredRoute) -> RouteProtocol {
+    entry.spec.protocol.unwrap_or(match entry.origin {
+        Origin::Configuration => RouteProtocol::STATIC,
+        Origin::Runtime => RouteProtocol::BOOT,
+        Origin::Gateway => RouteProtocol::KERNEL,
+    })
 }
 
 /// `VRF blue` or `table 10`

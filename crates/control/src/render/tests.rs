@@ -121,6 +121,11 @@ fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) 
         active: true,
         usable: true,
         origin,
+        protocol: Some(match origin {
+            Origin::Gateway => types::RouteProtocol::KERNEL,
+            Origin::Configuration => types::RouteProtocol::STATIC,
+            Origin::Runtime => types::RouteProtocol::BOOT,
+        }),
     }
 }
 
