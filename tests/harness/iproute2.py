@@ -18,6 +18,10 @@ KERNEL_CANNOT = re.compile(
 """What `ip` says where the kernel of this machine was built without what a command needs."""
 
 
+TOS = {"lowdelay": 16, "throughput": 8, "reliability": 4}
+DSCP = {"le": 1, "cs1": 8, "cs2": 16, "cs4": 32, "af11": 10, "ef": 46}
+
+
 class Linux:
     """A network namespace with two interfaces, and `ip`."""
 
@@ -57,6 +61,9 @@ class Linux:
         if kind in ("policy", "state"):
             text = self.space.ip(*words).stdout
             return policies_of_text(text) if kind == "policy" else states_of_text(text)
+        if kind == "neighbour" and "get" in words:
+            # iproute2 6.1 has no JSON of it.
+            return facts_of(kind, [_neighbour_of_text(self.space.ip(*words).stdout)])
         return facts_of(kind, self.json(*words), "-6" if "-6" in words else "-4")
 
     def end(self):
@@ -159,28 +166,52 @@ def _route(route, _):
     yield ("route", destination, kind, gateway, device, table, metric, source, protocol, hops)
 
 
+ROUTE = ["", "", "", "via", "dev", "table", "", "src", "proto", ""]
+"""The words by which routes are chosen, in the order of their facts: what is chosen, `ip` leaves out."""
+
+
+def without_the_chosen(facts, words):
+    """Routes and neighbours without what is the same in all of them."""
+    left = {word for word in words if word in ROUTE} | ({"src"} if {"proto", "from"} & set(words) else set())
+    left |= {"table"} if "vrf" in words else set()
+    left -= {"table"} if "all" in words else set()
+    if "dev" in words:
+        facts = {(*fact[:2], None, *fact[3:]) if fact[0] == "neighbour" else fact for fact in facts}
+    return {
+        tuple(None if name in left else part for name, part in zip(ROUTE, fact, strict=True))
+        if fact[0] == "route"
+        else fact
+        for fact in facts
+    }
+
+
 def _rule(rule, family):
     # Those that are there from the beginning.
     if rule["priority"] in (0, 32766, 32767) or rule.get("l3mdev") and rule["priority"] == 1000:
         return
     left_out = {"protocol", "family", "origin"}
     values = {name: str(value) for name, value in rule.items() if name not in left_out}
-    for octet in ("tos", "dscp"):
-        if text := values.pop(octet, None):
-            names = {"lowdelay": 16, "throughput": 8, "reliability": 4, "CS1": 32, "AF11": 40}
-            number = names.get(text, None) if octet == "tos" else int(text, 0) << 2
-            values["dscp"] = str((number if number is not None else int(text, 16)) >> 2)
+    # iproute2 says it by a member without a value.
+    values |= {"l3mdev": "True"} if "l3mdev" in rule else {}
+    # The same six bits, by the names of rt_dsfield or by those of the RFCs.
+    if octet := values.pop("tos", None):
+        values["dscp"] = str((TOS[octet] if octet in TOS else int(octet, 16)) >> 2)
+    elif name := values.pop("dscp", None):
+        values["dscp"] = str(DSCP[name] if name in DSCP else int(name, 0))
     yield ("rule", family, frozenset(values.items()))
 
 
 def _address(link, _):
     for info in link.get("addr_info", []):
-        if link["ifname"] in PORTS and info.get("local"):
+        local = info.get("local")
+        # Every port of a gateway has a link-local address; the namespace's interfaces were told to have none.
+        if link["ifname"] in PORTS and local and not local.startswith("fe80:"):
             yield ("address", link["ifname"], f"{ipaddress.ip_address(info['local'])}/{info['prefixlen']}")
 
 
 def _link(link, _):
-    name = link["ifname"]
+    name = link.get("ifname", "lo")
+    # `ip -j link show type` has empty objects in place of the others.
     if name == "lo" or name in [f"{port}p" for port in PORTS] or link.get("linkinfo", {}).get("info_kind") == "vrf":
         return
     yield ("link", name, link.get("mtu"), "UP" in link.get("flags", []), link.get("master"))
@@ -226,6 +257,15 @@ def _records(text):
 def _word(record, name, default=None):
     found = re.search(rf"(?:^| ){name} (\S+)", record)
     return found.group(1) if found else default
+
+
+def _neighbour_of_text(text):
+    return {
+        "dst": text.split()[0],
+        "dev": _word(text, "dev"),
+        "lladdr": _word(text, "lladdr"),
+        "state": [text.split()[-1]],
+    }
 
 
 def policies_of_text(text):

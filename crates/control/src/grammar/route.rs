@@ -19,6 +19,8 @@ enum Command {
     Replace,
     Delete,
     Flush,
+    /// Adds beside a route of the same metric.
+    Beside,
     Later,
 }
 
@@ -33,8 +35,8 @@ const COMMANDS: &[(&str, Command)] = &[
     ("change", Command::Change),
     ("chg", Command::Change),
     ("replace", Command::Replace),
-    ("prepend", Command::Later),
-    ("append", Command::Later),
+    ("prepend", Command::Beside),
+    ("append", Command::Beside),
     ("test", Command::Later),
     ("delete", Command::Delete),
     ("flush", Command::Flush),
@@ -117,6 +119,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             }
             Request::RouteFlush(filter(words)?)
         }
+        Command::Beside => {
+            return Err(words
+                .unsupported("of a prefix there is one route of each metric")
+                .with_hint("add with another metric; or nexthop for each next hop of one route"));
+        }
         Command::Later => {
             return Err(words
                 .unsupported("this is not supported yet")
@@ -162,7 +169,7 @@ enum Scope {
 impl Parts {
     fn read(words: &mut Words<'_>) -> Result<Self, Refusal> {
         let mut parts = Self::default();
-        while let Some(key) = words.next() {
+        while let Some(key) = words.next().map(written_out) {
             match key {
                 "via" => {
                     words.once(key, &parts.via)?;
@@ -373,7 +380,7 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
 fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     let mut filter = RouteFilter::default();
     let mut every_table = false;
-    while let Some(key) = words.next() {
+    while let Some(key) = words.next().map(written_out) {
         match key {
             "table" if words.peek() == Some("all") => {
                 words.next();
@@ -455,6 +462,16 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     let said = prefix.map(|prefix| prefix.address()).or(filter.via).map(Family::of);
     filter.family = words.family().or(said).or(Some(Family::V4));
     Ok(filter)
+}
+
+/// iproute2's abbreviations of words that scripts have, as in `r s t all`.
+fn written_out(key: &str) -> &str {
+    match key {
+        "t" | "ta" | "tab" | "tabl" => "table",
+        "protoc" | "protoco" => "protocol",
+        "prio" => "priority",
+        _ => key,
+    }
 }
 
 /// Who made a route, after `proto`.

@@ -99,6 +99,8 @@ fn what_is_accepted() {
         "route get 10.2.3.4 vrf red",
         "route flush dev wan",
         "route show all",
+        "r s t all",
+        "ro add 10.2.0.0/16 via 192.0.2.2 tab 100 prio 5",
         "route show proto bgp",
         "route add 10.2.0.0/16 via 192.0.2.2 proto static pref medium",
         "neigh",
@@ -353,7 +355,7 @@ fn what_is_refused_and_why() {
         ("vrf add red table", "a number is needed"),
         ("vrf add red blue", "'blue' is not expected here"),
         ("route add 10.0.0.0/8 dev lan scope host", "scope 'host'"),
-        ("route append 10.0.0.0/8 dev lan", "not supported yet"),
+        ("route append 10.0.0.0/8 dev lan", "of a prefix there is one route of each metric"),
         ("route flush", "which routes?"),
         ("route get", "'ADDRESS' is missing"),
         ("route get 10.0.0.1 ipproto tcp", "'ipproto' is not supported yet"),
@@ -783,6 +785,18 @@ fn a_port_of_0_is_any_port_of_a_policy_and_of_nothing_else() {
 }
 
 #[test]
+fn rules_are_said_as_with_iproute2() {
+    for word in ["priority", "prio", "pref", "preference", "order", "pri"] {
+        let Request::RuleAdd(spec) = accepted(&format!("rule add {word} 7 from 10/8")) else {
+            panic!("{word}")
+        };
+        assert_eq!(spec.priority, Some(7));
+        // Without an action it is the table main.
+        assert_eq!(spec.action, Some(api::RuleAction::Vrf("main".to_owned())));
+    }
+}
+
+#[test]
 fn a_selector_of_an_sa_may_say_everything_and_nothing_less() {
     let state = "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth \
         digest_null ''";
@@ -828,7 +842,9 @@ fn families_in_front_of_a_command() {
     for (line, says) in [
         ("route add 10.0.0.0/8 dev lan", "10.0.0.0 is not of the family that -6 says"),
         ("addr add 10.0.0.1/8 dev lan", "not of the family"),
-        ("xfrm state list", "-4 and -6 are for"),
+        ("qdisc show", "-4 and -6 are for"),
+        ("xfrm policy add src 10.0.0.0/8 dir in", "10.0.0.0 is not of the family that -6 says"),
+        ("xfrm state get dst 10.0.0.1 spi 5", "not of the family"),
     ] {
         let refusal = read(line, Family::V6).unwrap_err().to_string();
         assert!(refusal.contains(says), "{line}: {refusal}");

@@ -69,9 +69,7 @@ impl Draft<'_> {
             let spec = &entry.spec;
             id.kind.is_none_or(|kind| kind == spec.kind)
                 && id.via.is_none_or(|via| Some(via) == spec.via)
-                && id.port.as_ref().is_none_or(|port| {
-                    [&spec.port, &spec.nexthop_vrf].contains(&&Some(port.clone()))
-                })
+                && id.port.as_deref().is_none_or(|port| self.way_out(table, spec) == Some(port))
                 && id.nexthop_vrf.as_ref().is_none_or(|vrf| Some(vrf) == spec.nexthop_vrf.as_ref())
                 && (id.nexthops.is_empty() || are_same(&id.nexthops, &spec.nexthops))
                 && id.metric.is_none_or(|metric| metric == spec.metric)
@@ -107,11 +105,11 @@ impl Draft<'_> {
             .iter()
             .filter(|((table, _), _)| tables.contains(table))
             .flat_map(|(place, all)| all.iter().map(move |entry| (place, entry)))
-            .filter(|(_, entry)| {
+            .filter(|(place, entry)| {
                 let spec = &entry.spec;
                 let several = spec.nexthops.iter();
                 let several = several.map(|one| (one.dev.as_deref(), one.gateway));
-                let by = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
+                let by = self.way_out(place.0, spec);
                 let ways: Vec<_> = several.chain([(by, spec.via)]).collect();
                 matches(filter, spec.destination, spec.kind, &ways)
                     && filter.protocol.is_none_or(|protocol| protocol == protocol_of(entry))
@@ -122,6 +120,17 @@ impl Draft<'_> {
             self.drop_route(*place, *metric)?;
         }
         Ok(wanted.len() as u64)
+    }
+
+    /// The port that a route leaves by, which it need not say, or the VRF that it leads to.
+    fn way_out<'s>(&'s self, table: TableRef, spec: &'s RouteSpec) -> Option<&'s str> {
+        let said = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
+        said.or_else(|| match resolve(&self.tables, table, spec) {
+            Ok(TableRoute::Via { port, .. }) if !spec.recursive => {
+                self.tables.port(port).map(|port| &*port.spec.name)
+            }
+            _ => None,
+        })
     }
 
     /// Puts a route among those of its prefix, in place of the one with its metric.
