@@ -44,8 +44,7 @@ OBJECTS = [
     ("neighbor", "neighbour"),
     ("link", "link"),
 ]
-UNTOLD = {"add", "del", "delete", "set", "show", "list", "get", "flush", "replace", "src", "dst", "dev"}
-UNTOLD |= {"xfrm", "x", "state", "policy", "s", "p", "a", "route", "ro", "rule", "neigh", "addr", "address", "link", "-6"}
+UNTOLD = {"add", "del", "delete", "set", "show", "list", "get", "flush", "replace", "src", "dst", "dev", "s", "p", "a"}
 """Words that every refusal of such a command has: naming them names nothing."""
 SHOWS = ("show", "list", "ls", "lst", "get")
 
@@ -76,23 +75,24 @@ def without_priority(facts, words):
 def judge(pair, line):
     """What becomes of the line in both: its kind, whether the kernel could run it, and what to say of it."""
     words = shlex.split(line.line)
+    cannot = pair.cannot
     for step in line.before:
-        for side in (pair.linux, pair.hitpath):
-            done = side.run(shlex.split(step))
-            assert done.returncode == 0, f"before: {step}: {done.stderr}"
-    before = pair.linux.state(), pair.hitpath.state()
+        cannot |= pair.both(step)
+    before = pair.known or (pair.linux.state(), pair.hitpath.state())
     theirs, ours = pair.linux.run(words), pair.hitpath.run(words)
     after = pair.linux.state(), pair.hitpath.state()
-    changed = before != after or line.before
+    changed = bool(before != after or line.before)
+    pair.known = after
     told = f"ip: {theirs.returncode} {theirs.stderr.strip()}; hitpath: {ours.returncode} {ours.stderr.strip()}"
-    cannot = bool(theirs.returncode != 0 and KERNEL_CANNOT.search(theirs.stderr))
+    cannot |= bool(theirs.returncode != 0 and KERNEL_CANNOT.search(theirs.stderr))
     theirs_done = line.ip == "done" if cannot else theirs.returncode == 0
     if ours.returncode != 0:
         # All or nothing, and never silent.
         assert before[1] == after[1] and ours.stderr.strip(), told
         if not theirs_done:
             return "same", cannot, changed, told
-        named = [word for word in words if word not in UNTOLD and word.lstrip("-") in ours.stderr]
+        beyond_object = [word for word in words if not word.startswith("-")][1:] or words
+        named = [word for word in beyond_object if word not in UNTOLD and word in ours.stderr]
         assert named, f"no word of the line is in the refusal: {told}"
         return "refused", cannot, changed, told
     if not theirs_done:

@@ -7,7 +7,7 @@ import shlex
 
 from harness.config import Config, Port
 from harness.gateway import Gateway, Here
-from harness.netns import Namespace
+from harness.netns import Namespace, run
 
 PORTS = ("eth0", "eth1")
 
@@ -20,6 +20,9 @@ KERNEL_CANNOT = re.compile(
 
 TOS = {"lowdelay": 16, "throughput": 8, "reliability": 4}
 DSCP = {"le": 1, "cs1": 8, "cs2": 16, "cs4": 32, "af11": 10, "ef": 46}
+
+
+SHOWN = ("route show table all", "rule", "addr", "link", "neigh show nud permanent")
 
 
 class Linux:
@@ -43,18 +46,20 @@ class Linux:
 
     def state(self):
         """Everything that commands can change, as a set of facts."""
-        facts = set()
-        for family in ("-4", "-6"):
-            routes = self.json(family, "route", "show", "table", "all")
-            facts |= facts_of("route", [route for route in routes if route.get("table") != "local"])
-            facts |= facts_of("rule", self.json(family, "rule"), family)
-        facts |= facts_of("address", self.json("addr"))
-        facts |= facts_of("link", self.json("link"))
-        facts |= facts_of("neighbour", self.json("neigh", "show", "nud", "permanent"))
-        facts |= states_of_text(self.space.ip("xfrm", "state").stdout)
-        facts |= policies_of_text(self.space.ip("xfrm", "policy").stdout)
-        facts |= defaults_of_text(self.space.ip("xfrm", "policy", "getdefault").stdout)
-        return facts
+        routes, rules, *rest = _documents(self.batch("-j", "-batch", *SHOWN))
+        facts = facts_of("route", [route for route in routes if route.get("table") != "local"])
+        facts |= facts_of("rule", rules) | facts_of("rule", self.json("-6", "rule"), "-6")
+        for kind, records in zip(("address", "link", "neighbour"), rest, strict=True):
+            facts |= facts_of(kind, records)
+        facts |= states_of_text(self.batch("-batch", "xfrm state"))
+        policies, _, defaults = self.batch("-batch", "xfrm policy", "xfrm policy getdefault").partition("Default")
+        return facts | policies_of_text(policies) | defaults_of_text(defaults)
+
+    def batch(self, *options_and_lines):
+        """What `ip` says to lines in one go; options come first."""
+        options = [word for word in options_and_lines if word.startswith("-")]
+        lines = "\n".join(line for line in options_and_lines if not line.startswith("-")) + "\n"
+        return run(["ip", "-n", self.space.name, *options, "-"], stdin=lines).stdout
 
     def records(self, kind, words):
         """What a command that shows something shows, as facts of this kind."""
@@ -89,17 +94,13 @@ class Hitpath:
 
     def state(self):
         """Everything that commands can change, as a set of facts."""
-        facts = set()
-        routes = self.json("route", "show", "table", "all")
-        facts |= facts_of("route", [route for route in routes if route.get("type") not in ("local", "broadcast")])
-        for family in ("-4", "-6"):
-            facts |= facts_of("rule", self.json(family, "rule"), family)
-        facts |= facts_of("address", self.json("addr"))
-        facts |= facts_of("link", self.json("link"))
-        facts |= facts_of("neighbour", self.json("neigh", "show", "nud", "permanent"))
-        facts |= facts_of("state", self.json("xfrm", "state"))
-        facts |= facts_of("policy", self.json("xfrm", "policy"))
-        default = self.json("xfrm", "policy", "getdefault")
+        lines = [*SHOWN, "xfrm state", "xfrm policy", "xfrm policy getdefault"]
+        done = self.gateway.run("-j", "batch", "-", stdin="\n".join(lines) + "\n")
+        routes, rules, *rest, default = [one["answer"] for one in json.loads(done.stdout)["answers"]]
+        facts = facts_of("route", [route for route in routes if route.get("type") not in ("local", "broadcast")])
+        facts |= facts_of("rule", rules) | facts_of("rule", self.json("-6", "rule"), "-6")
+        for kind, records in zip(("address", "link", "neighbour", "state", "policy"), rest, strict=True):
+            facts |= facts_of(kind, records)
         return facts | {("default", way, default[way]) for way in ("in", "fwd", "out")}
 
     def records(self, kind, words):
@@ -108,7 +109,9 @@ class Hitpath:
 
     def end(self):
         """Stops it."""
-        self.gateway.__exit__(None, None, None)
+        self.gateway.process.terminate()
+        assert self.gateway.process.wait(10) == 0, self.gateway.log()
+        self.gateway._log.close()
 
 
 class Pair:
@@ -116,22 +119,42 @@ class Pair:
 
     def __init__(self, directory, given):
         self.linux, self.hitpath = Linux(), None
+        self.cannot = False
+        """Whether the kernel could not be brought into the state."""
+        self.known = None
+        """The state of both, while nothing has changed it."""
         try:
             self.hitpath = Hitpath(directory)
             for line in given:
-                for side in (self.linux, self.hitpath):
-                    done = side.run(shlex.split(line))
-                    cannot = side is self.linux and KERNEL_CANNOT.search(done.stderr)
-                    assert done.returncode == 0 or cannot, f"{line}: {done.stderr}"
+                self.cannot |= self.both(line)
         except BaseException:
             self.end()
             raise
+
+    def both(self, line):
+        """Has both do a line, which has to be done. Returns whether the kernel cannot."""
+        cannot = False
+        for side in (self.linux, self.hitpath):
+            done = side.run(shlex.split(line))
+            cannot |= side is self.linux and bool(KERNEL_CANNOT.search(done.stderr))
+            assert done.returncode == 0 or cannot and side is self.linux, f"{line}: {done.stderr}"
+        return cannot
 
     def end(self):
         """Ends both."""
         self.linux.end()
         if self.hitpath:
             self.hitpath.end()
+
+
+def _documents(text):
+    """The JSON documents of a text, one behind the other."""
+    found = []
+    while text := text.strip():
+        one, end = json.JSONDecoder().raw_decode(text)
+        found.append(one)
+        text = text[end:]
+    return found
 
 
 def facts_of(kind, records, family="-4"):
