@@ -44,7 +44,7 @@ OBJECTS = [
     ("neighbor", "neighbour"),
     ("link", "link"),
 ]
-UNTOLD = {"add", "del", "delete", "set", "show", "list", "get", "flush", "replace", "src", "dst", "dev", "s", "p", "a"}
+UNTOLD = {"add", "del", "delete", "set", "show", "list", "get", "flush", "replace", "s", "p", "a"}
 """Words that every refusal of such a command has: naming them names nothing."""
 SHOWS = ("show", "list", "ls", "lst", "get")
 
@@ -92,7 +92,8 @@ def judge(pair, line):
         if not theirs_done:
             return "same", cannot, changed, told
         beyond_object = [word for word in words if not word.startswith("-")][1:] or words
-        named = [word for word in beyond_object if word not in UNTOLD and word in ours.stderr]
+        said = ours.stderr.split(" (")[0]
+        named = [word for word in beyond_object if word not in UNTOLD and word in said]
         assert named, f"no word of the line is in the refusal: {told}"
         return "refused", cannot, changed, told
     if not theirs_done:

@@ -210,7 +210,7 @@ def without_the_chosen(facts, words):
 
 def _rule(rule, family):
     # Those that are there from the beginning.
-    if rule["priority"] in (0, 32766, 32767) or rule.get("l3mdev") and rule["priority"] == 1000:
+    if rule["priority"] in (0, 32767) or rule.get("l3mdev") and rule["priority"] == 1000:
         return
     left_out = {"protocol", "family", "origin"}
     values = {name: str(value) for name, value in rule.items() if name not in left_out}
