@@ -228,8 +228,8 @@ fn the_rest_looks_as_in_iproute2() {
         interface: None,
         side: Side::Protected,
         tunnel_end: None,
-        rpf: types::ReversePath::default(),
-        mss: types::MssClamp::default(),
+        rpf: ReversePath::default(),
+        mss: MssClamp::default(),
     };
     let links = [link("v0"), link("v1")];
     let views = Reply::Addresses(vec![address("10.9.0.1/24"), address("fe80::1/64")]);
