@@ -70,7 +70,8 @@ pub use object::{
     RingView, VrfChange, VrfName, VrfSpec, VrfView, WorkerView,
 };
 pub use policy::{
-    DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
+    DefaultActionView, Defaults, PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView,
+    Selector, Template,
 };
 pub use qdisc::{FlowQueueStatistics, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec, QdiscView};
 pub use reply::{

@@ -59,7 +59,7 @@ pub fn command(request: &Request) -> String {
         R::PolicyGet(id) => policy("xfrm policy get", id),
         R::PolicyList(filter) => policies("xfrm policy list", filter),
         R::PolicyFlush(filter) => policies("xfrm policy flush", filter),
-        R::PolicyCount => "xfrm policy count".to_owned(),
+        R::PolicyCount | R::PolicyCountByDirection => "xfrm policy count".to_owned(),
         R::PolicySetDefault(defaults) => {
             let mut text = "xfrm policy setdefault".to_owned();
             word(&mut text, "in", defaults.inbound);
@@ -268,13 +268,15 @@ fn policy(verb: &str, id: &PolicyId) -> String {
 }
 
 fn policies(verb: &str, filter: &PolicyFilter) -> String {
-    let PolicyFilter { vrf, family: _, direction, index, action, priority, selector: is } = filter;
+    let PolicyFilter { vrf, if_id, family: _, direction, index, action, priority, selector: is } =
+        filter;
     let mut text = verb.to_owned();
     selector(&mut text, is);
     word(&mut text, "dir", *direction);
     word(&mut text, "index", *index);
     word(&mut text, "action", *action);
     word(&mut text, "priority", *priority);
+    word(&mut text, "if_id", *if_id);
     word(&mut text, "vrf", vrf.as_ref());
     text
 }
@@ -295,6 +297,7 @@ fn route_id(id: &RouteId) -> String {
         let _ = write!(text, " nexthop vrf {vrf}");
     }
     word(&mut text, "metric", id.metric);
+    word(&mut text, "proto", id.protocol);
     match id.table {
         Some(table) => format!("{text} table {table}"),
         None => in_vrf(text, &id.vrf),
@@ -302,13 +305,25 @@ fn route_id(id: &RouteId) -> String {
 }
 
 fn routes(verb: &str, filter: &RouteFilter) -> String {
-    let RouteFilter { vrf, table, family: _, destination, within, holding, kind, port, via, all } =
-        filter;
+    let RouteFilter {
+        vrf,
+        table,
+        family: _,
+        destination,
+        within,
+        holding,
+        kind,
+        port,
+        via,
+        all,
+        protocol,
+    } = filter;
     let mut text = verb.to_owned();
     word(&mut text, "exact", *destination);
     word(&mut text, "root", *within);
     word(&mut text, "match", *holding);
     word(&mut text, "type", *kind);
+    word(&mut text, "proto", *protocol);
     word(&mut text, "dev", port.as_ref());
     word(&mut text, "via", *via);
     word(&mut text, "vrf", vrf.as_ref());

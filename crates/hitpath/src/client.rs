@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use api::{Refusal, Reply, Request};
+use api::{LinkFilter, LinkView, Refusal, Reply, Request};
 use zeroize::Zeroizing;
 
 use crate::exit::Unreachable;
@@ -48,6 +48,26 @@ pub(crate) fn change(socket: &Path, request: &Request, sync: bool) -> anyhow::Re
     // Keys are among what is sent.
     let body = Zeroizing::new(serde_json::to_vec(request)?);
     ask_in_parts(socket, &path(api::PATH, sync), &[&body])
+}
+
+/// The links of an answer with addresses, above which iproute2 shows them; none of other answers.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn links_of(
+    socket: &Path,
+    request: &Request,
+    reply: &Reply,
+) -> anyhow::Result<Vec<LinkView>> {
+    let (Request::AddressList(filter), Reply::Addresses(_)) = (request, reply) else {
+        return Ok(Vec::new());
+    };
+    let links =
+        LinkFilter { port: filter.port.clone(), vrf: filter.vrf.clone(), ..LinkFilter::default() };
+    match ask(socket, &Request::LinkList(links))? {
+        Reply::Links(links) => Ok(links),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// Where a change is posted to.

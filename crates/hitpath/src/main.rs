@@ -10,6 +10,7 @@ mod demo;
 mod exit;
 mod explain;
 mod gateway;
+mod ip_options;
 mod kernel;
 mod metrics;
 mod replay;

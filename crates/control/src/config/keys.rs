@@ -909,6 +909,13 @@ pub const SECTIONS: &[Section] = &[
                 "0",
                 "Of several routes of one prefix, the one with the lowest is used.",
             ),
+            key(
+                "proto",
+                "name or number",
+                "",
+                "\"static\"",
+                "Who made it, by iproute2's name, as in \"bgp\": it is shown, and changes nothing.",
+            ),
         ],
     },
     Section {

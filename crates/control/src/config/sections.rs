@@ -9,7 +9,7 @@ use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
     DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath,
-    RouteKind, Seccomp, Share, Side, VlanId, VlanProtocol, Word,
+    RouteKind, RouteProtocol, Seccomp, Share, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -277,6 +277,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
     let recursive = table.flag("recursive", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
+    let protocol: Option<Found<RouteProtocol>> = table.parsed("proto", "\"bgp\"", errors);
     if table.has("table") && table.has("vrf") {
         let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
         table.fault(fault.hint("vrf or table"), errors);
@@ -296,6 +297,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         nexthop_vrf,
         nexthops: members.into_iter().collect::<Option<_>>()?,
         metric,
+        protocol: protocol.map(|found| found.value),
     };
     if table.has("next-hops") && spec.nexthops.is_empty() {
         let fault = Fault::invalid("next-hops", "a list of no next hops");

@@ -456,6 +456,7 @@ impl Writer {
             nexthop_vrf,
             nexthops,
             metric,
+            protocol,
         } = route;
         self.quoted("to", destination);
         match table {
@@ -502,6 +503,9 @@ impl Writer {
         }
         if *metric != 0 {
             self.value("metric", metric);
+        }
+        if let Some(protocol) = protocol {
+            self.quoted("proto", protocol);
         }
     }
 

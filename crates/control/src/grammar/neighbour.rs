@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::{NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, Refusal, Request};
 use types::Mac;
 
-use super::words::{Words, shown};
+use super::words::{Words, main_unless_said, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -58,7 +58,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
                     .invalid("which neighbours?")
                     .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
             }
-            Request::NeighbourFlush(filter(words)?)
+            let mut filter = filter(words)?;
+            if filter.port.is_none() {
+                main_unless_said(&mut filter.vrf);
+            }
+            Request::NeighbourFlush(filter)
         }
         Command::Change => {
             return Err(words.unsupported("change is not supported").with_hint("replace"));
@@ -148,6 +152,10 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
             }
             "nud" => {
                 words.once(key, &filter.state)?;
+                if words.peek() == Some("all") {
+                    words.next();
+                    continue;
+                }
                 filter.state = Some(words.choice(key, STATES)?);
             }
             word => {
@@ -157,7 +165,7 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
                 if filter.within.is_some() || LATER.contains(&word) {
                     return Err(words.refuse(&["PREFIX", "dev", "vrf", "nud"], LATER));
                 }
-                filter.within = Some(words.prefix("to")?.network());
+                filter.within = words.prefix_or_all("to")?;
             }
         }
     }

@@ -5,7 +5,7 @@ use api::{
 };
 use types::{DefaultAction, Direction, PolicyAction, Word};
 
-use super::words::Words;
+use super::words::{Words, main_unless_said};
 use super::xfrm_selector::{self, SelectorWords};
 use super::xfrm_state::{Id, mode};
 
@@ -55,8 +55,15 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Delete => Request::PolicyDelete(id(words)?),
         Command::Get => Request::PolicyGet(id(words)?),
         Command::List => Request::PolicyList(filter(words)?),
-        Command::DeleteAll | Command::Flush => Request::PolicyFlush(filter(words)?),
-        Command::Count => Request::PolicyCount,
+        Command::DeleteAll | Command::Flush => {
+            let mut filter = filter(words)?;
+            // An index is one policy's, and those of an xfrm link are of no VRF.
+            if filter.if_id.is_none() && filter.index.is_none() {
+                main_unless_said(&mut filter.vrf);
+            }
+            Request::PolicyFlush(filter)
+        }
+        Command::Count => Request::PolicyCountByDirection,
         Command::SetDefault => Request::PolicySetDefault(set_default(words)?),
         Command::GetDefault => {
             let vrf = match words.peek() {
@@ -79,7 +86,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 }
 
 fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
-    let (mut selector, mut vrf, mut direction) = (SelectorWords::default(), None, None);
+    let (mut selector, mut vrf, mut direction) = (SelectorWords::of_policy(), None, None);
     let (mut action, mut priority, mut template, mut if_id) = (None, None, None, None);
     while let Some(key) = words.peek() {
         if selector.take(words)? {
@@ -214,7 +221,7 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
 
 fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
     let (mut selector, mut vrf, mut direction, mut index, mut if_id) =
-        (SelectorWords::default(), None, None, None, None);
+        (SelectorWords::of_policy(), None, None, None, None);
     while let Some(key) = words.peek() {
         if selector.take(words)? {
             continue;
@@ -268,7 +275,7 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
 }
 
 fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
-    let (mut selector, mut filter) = (SelectorWords::default(), PolicyFilter::default());
+    let (mut selector, mut filter) = (SelectorWords::of_policy(), PolicyFilter::default());
     while let Some(key) = words.peek() {
         if selector.take(words)? {
             continue;
@@ -297,12 +304,13 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
                 words.once(key, &filter.priority)?;
                 filter.priority = Some(words.number(key)?);
             }
+            "if_id" => filter.if_id = Some(super::words::if_id(words, &filter.if_id)?),
             // There are no socket policies.
             "nosock" => {}
             "ptype" => ptype(words)?,
             _ => {
                 words.back();
-                let more = ["vrf", "dir", "index", "action", "priority", "ptype"];
+                let more = ["vrf", "dir", "index", "action", "priority", "if_id", "ptype"];
                 return Err(words.refuse(
                     &[xfrm_selector::WORDS, &more].concat(),
                     &[xfrm_selector::LATER, LATER].concat(),

@@ -569,6 +569,9 @@ impl Control {
             }
             Request::Spd(filter) => Reply::Spd(spd::report(tables, desired, filter)?),
             Request::PolicyCount => Reply::Count(desired.policies.len() as u64),
+            Request::PolicyCountByDirection => {
+                Reply::PolicyCounts(security::policy_counts(desired))
+            }
             Request::PolicyGetDefault(vrf) => {
                 Reply::Defaults(defaults_in_force(tables, &vrf.name, desired.vrf(&vrf.name)?))
             }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::{
     AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction,
-    PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag, Selector,
-    StateFilter, StateId, StateSpec, StateView,
+    PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag,
+    Selector, StateFilter, StateId, StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Spd, Tables};
@@ -342,6 +342,19 @@ pub(super) fn policies(
     Ok(views)
 }
 
+/// How many policies of each direction there are.
+pub(super) fn policy_counts(desired: &Desired) -> PolicyCounts {
+    let mut counts = PolicyCounts::default();
+    for entry in desired.policies.values() {
+        match entry.spec.direction {
+            Direction::In => counts.inbound += 1,
+            Direction::Out => counts.outbound += 1,
+            Direction::Fwd => counts.forward += 1,
+        }
+    }
+    counts
+}
+
 /// Those policies of an SPD and direction that are `wanted`, in the order in which they are tried.
 pub(super) fn policies_of(
     spd: &Spd,
@@ -511,6 +524,7 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         && filter.index.is_none_or(|wanted| wanted == index)
         && filter.action.is_none_or(|action: PolicyAction| action == spec.action)
         && filter.priority.is_none_or(|priority| priority == spec.priority)
+        && filter.if_id.is_none_or(|if_id| if_id == spec.if_id)
         && is(source, &spec.selector.source)
         && is(destination, &spec.selector.destination)
         && is(protocol, &spec.selector.protocol)

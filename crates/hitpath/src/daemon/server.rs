@@ -674,7 +674,8 @@ mod tests {
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
         let scrapes = Scrapes::new(sender.clone());
-        let server = start(listener, sender, Default::default(), scrapes).unwrap();
+        let audit = Audit::default();
+        let server = start(listener, sender, Default::default(), scrapes, audit).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {
